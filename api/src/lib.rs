@@ -1,1 +1,68 @@
-//! Placeholder.
+//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay, CapacityBuffer and EC2NodeClass, structurally those of
+//! Karpenter, so that its users change nothing. One difference: an EC2NodeClass may leave `amiSelectorTerms` out; then
+//! `amiFamily` is required and the newest image of that family is meant.
+//!
+//! The crate knows the shape of these objects and what makes one valid, how a status condition changes, what a drift hash
+//! is and when a budget is open. It reads no clock and calls nobody.
+#![expect(clippy::duplicated_attributes, reason = "each column in a derive has a type and a path, as others have")]
+
+pub mod budget;
+pub mod capacity_buffer;
+pub mod condition;
+pub mod crd;
+pub mod default;
+pub mod duration;
+pub mod ec2_node_class;
+pub mod hash;
+pub mod kubelet;
+pub mod node_claim;
+pub mod node_overlay;
+pub mod node_pool;
+pub mod requirement;
+mod schema;
+pub mod taint;
+pub mod validation;
+
+pub use capacity_buffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
+pub use default::Defaulted;
+pub use duration::{GoDuration, NillableDuration};
+pub use ec2_node_class::{AmiFamily, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+pub use kubelet::KubeletConfiguration;
+pub use node_claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
+pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
+pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus};
+pub use requirement::{Operator, Requirement};
+pub use taint::{Taint, TaintEffect};
+pub use validation::{FieldError, Validate};
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+
+/// Amounts by resource name, as Kubernetes writes them.
+pub type ResourceList = BTreeMap<String, Quantity>;
+
+/// Names the node class of a pool or a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClassRef {
+    /// API group of the node class, such as karpenter.k8s.aws.
+    #[schemars(regex(pattern = schema::pattern::NO_SLASH), extend("x-kubernetes-validations" = schema::not_empty("group")))]
+    pub group: String,
+    /// Kind of the node class, such as EC2NodeClass.
+    #[schemars(extend("x-kubernetes-validations" = schema::not_empty("kind")))]
+    pub kind: String,
+    /// Name of the node class.
+    #[schemars(extend("x-kubernetes-validations" = schema::not_empty("name")))]
+    pub name: String,
+}
+
+/// Reads `null`, which YAML writes for a key without a value, as the default.
+pub(crate) fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

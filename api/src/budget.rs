@@ -1,0 +1,156 @@
+//! Disruption budgets: how many nodes of a pool may be disrupted at a time, always or in windows that a schedule opens.
+
+use crate::{GoDuration, node_pool::NodePoolSpec, schema};
+use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+mod cron;
+
+pub use cron::{Cron, CronError};
+
+/// What a budget allows where it does not say: a tenth of the nodes.
+pub const DEFAULT_NODES: &str = "10%";
+
+/// Why nodes are disrupted, as budgets tell reasons apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DisruptionReason {
+    /// Their pods have room elsewhere or on something cheaper.
+    Underutilized,
+    /// They have no pods of their own.
+    Empty,
+    /// They differ from what is now asked for.
+    Drifted,
+}
+
+/// How many nodes may be disrupted, for which reasons, and when that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["nodes"]))]
+pub struct Budget {
+    /// Reasons that the budget is about. Without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "set"))]
+    pub reasons: Option<Vec<DisruptionReason>>,
+    /// How many nodes may be disrupted at a time: a number, or a percentage of the pool's nodes, rounded up.
+    #[serde(default = "default_nodes")]
+    #[schemars(regex(pattern = schema::pattern::BUDGET_NODES), extend("default" = json!(DEFAULT_NODES)))]
+    pub nodes: String,
+    /// When the budget begins to hold, in UTC: minute, hour, day of month, month, day of week, or a macro such as @daily. Without it, it always holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::BUDGET_SCHEDULE))]
+    pub schedule: Option<String>,
+    /// How long the budget holds each time, in hours and minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::BUDGET_DURATION))]
+    pub duration: Option<GoDuration>,
+}
+
+fn default_nodes() -> String {
+    DEFAULT_NODES.to_owned()
+}
+
+impl Default for Budget {
+    /// A tenth of the nodes, for every reason, at any time.
+    fn default() -> Self {
+        Self { reasons: None, nodes: default_nodes(), schedule: None, duration: None }
+    }
+}
+
+/// Why a budget says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// Neither a number nor a percentage.
+    #[error("nodes {0:?} is neither a number nor a percentage")]
+    Nodes(String),
+    /// A schedule that cannot be read.
+    #[error("schedule: {0}")]
+    Schedule(#[from] CronError),
+    /// One of schedule and duration without the other.
+    #[error("schedule and duration need each other")]
+    Incomplete,
+}
+
+impl Budget {
+    /// Whether the budget is about `reason`.
+    #[must_use]
+    pub fn concerns(&self, reason: DisruptionReason) -> bool {
+        self.reasons.as_ref().is_none_or(|reasons| reasons.contains(&reason))
+    }
+
+    /// How many of `total` nodes may be disrupted while the budget holds. A percentage is rounded up.
+    pub fn allowed(&self, total: u32) -> Result<u32, BudgetError> {
+        let error = || BudgetError::Nodes(self.nodes.clone());
+        let (digits, of_total) = match self.nodes.strip_suffix('%') {
+            Some(digits) => (digits, true),
+            None => (self.nodes.as_str(), false),
+        };
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(error());
+        }
+        let number: u64 = digits.parse().map_err(|_| error())?;
+        let allowed = if of_total { number.saturating_mul(u64::from(total)).div_ceil(100) } else { number };
+        Ok(u32::try_from(allowed).unwrap_or(u32::MAX))
+    }
+
+    /// Whether the budget holds at `now`: its schedule came up within its duration before `now`.
+    pub fn is_active(&self, now: Timestamp) -> Result<bool, BudgetError> {
+        let Some((cron, duration)) = self.window()? else { return Ok(true) };
+        Ok(Self::opened(&cron, duration, now).is_some())
+    }
+
+    /// The next time after `now` at which the budget may begin or cease to hold; `None` if it always or never holds.
+    /// Where windows overlap, that can be the end of one while another still holds.
+    pub fn next_change(&self, now: Timestamp) -> Result<Option<Timestamp>, BudgetError> {
+        let Some((cron, duration)) = self.window()? else { return Ok(None) };
+        let end = Self::opened(&cron, duration, now).and_then(|opened| opened.checked_add(duration).ok());
+        Ok(end.or_else(|| cron.next_after(now)))
+    }
+
+    fn window(&self) -> Result<Option<(Cron, SignedDuration)>, BudgetError> {
+        match (&self.schedule, &self.duration) {
+            (None, None) => Ok(None),
+            (Some(schedule), Some(duration)) => {
+                // Beyond jiff's range every window is open anyway.
+                let duration = SignedDuration::try_from(duration.value()).unwrap_or(SignedDuration::MAX);
+                Ok(Some((Cron::parse(schedule)?, duration)))
+            }
+            _ => Err(BudgetError::Incomplete),
+        }
+    }
+
+    /// When the window that is open at `now` opened.
+    fn opened(cron: &Cron, duration: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+        let opened = cron.last_at_or_before(now)?;
+        (now.duration_since(opened) < duration).then_some(opened)
+    }
+}
+
+impl NodePoolSpec {
+    /// How many of `total` nodes of the pool may be disrupted at a time for `reason` at `now`, counting those that are:
+    /// the least that any budget allows which is about the reason and holds. None such means no limit; a budget that
+    /// cannot be read means none at all, whatever it is about.
+    #[must_use]
+    pub fn allowed_disruptions(&self, reason: DisruptionReason, now: Timestamp, total: u32) -> u32 {
+        let mut least = u32::MAX;
+        for budget in self.budgets() {
+            let allowed = match (budget.is_active(now), budget.allowed(total)) {
+                (Ok(true), Ok(allowed)) if budget.concerns(reason) => allowed,
+                (Ok(_), Ok(_)) => continue,
+                (Err(_), _) | (_, Err(_)) => 0,
+            };
+            least = least.min(allowed);
+        }
+        least
+    }
+
+    /// The next time after `now` at which [`NodePoolSpec::allowed_disruptions`] may change by time alone.
+    #[must_use]
+    pub fn next_budget_change(&self, now: Timestamp) -> Option<Timestamp> {
+        self.budgets().iter().filter_map(|budget| budget.next_change(now).ok().flatten()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Cron schedules in UTC, read as Kubernetes' own CronJobs read them: five fields of lists, ranges and steps, names of
+//! months and days, `?` for `*`, or a macro.
+
+use jiff::{
+    Timestamp, ToSpan,
+    civil::{Date, DateTime},
+    tz::TimeZone,
+};
+
+/// How far to look for the next or the last time: a schedule that does not come up in five years (only the 29th of
+/// February comes up as seldom as every four) does not come up.
+const SEARCH_DAYS: u32 = 5 * 366;
+
+/// Why a text is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CronError {
+    /// A macro that does not exist.
+    #[error("there is no macro {0:?}")]
+    Macro(String),
+    /// Not five fields.
+    #[error("a schedule has 5 fields, this has {0}")]
+    FieldCount(usize),
+    /// A field that cannot be read.
+    #[error("{text:?} is no {field}")]
+    Field {
+        /// Which field.
+        field: &'static str,
+        /// The part of it that cannot be read.
+        text: String,
+    },
+}
+
+/// What a field may hold.
+struct FieldRange {
+    name: &'static str,
+    first: u32,
+    last: u32,
+    names: &'static [&'static str],
+}
+
+const MINUTE: FieldRange = FieldRange { name: "minute", first: 0, last: 59, names: &[] };
+const HOUR: FieldRange = FieldRange { name: "hour", first: 0, last: 23, names: &[] };
+const DAY: FieldRange = FieldRange { name: "day of month", first: 1, last: 31, names: &[] };
+const MONTH: FieldRange = FieldRange {
+    name: "month",
+    first: 1,
+    last: 12,
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+};
+const WEEKDAY: FieldRange =
+    FieldRange { name: "day of week", first: 0, last: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+
+/// The values of a field as bits, and whether it was left open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Field {
+    bits: u64,
+    any: bool,
+}
+
+impl Field {
+    fn has(self, value: u32) -> bool {
+        self.bits & (1 << value) != 0
+    }
+
+    /// The values from `first` to `last` that the field has.
+    fn among(self, first: u32, last: u32) -> impl DoubleEndedIterator<Item = u32> {
+        (first..=last).filter(move |value| self.has(*value))
+    }
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cron {
+    minute: Field,
+    hour: Field,
+    day: Field,
+    month: Field,
+    weekday: Field,
+}
+
+impl Cron {
+    /// Reads a schedule.
+    pub fn parse(text: &str) -> Result<Self, CronError> {
+        let text = text.trim();
+        let fields = match text.strip_prefix('@') {
+            Some("yearly" | "annually") => "0 0 1 1 *",
+            Some("monthly") => "0 0 1 * *",
+            Some("weekly") => "0 0 * * 0",
+            Some("daily" | "midnight") => "0 0 * * *",
+            Some("hourly") => "0 * * * *",
+            Some(_) => return Err(CronError::Macro(text.to_owned())),
+            None => text,
+        };
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let [minute, hour, day, month, weekday] = fields.as_slice() else {
+            return Err(CronError::FieldCount(fields.len()));
+        };
+        Ok(Self {
+            minute: parse_field(minute, &MINUTE)?,
+            hour: parse_field(hour, &HOUR)?,
+            day: parse_field(day, &DAY)?,
+            month: parse_field(month, &MONTH)?,
+            weekday: parse_field(weekday, &WEEKDAY)?,
+        })
+    }
+
+    /// The first time after `time`; `None` if the schedule does not come up within five years.
+    #[must_use]
+    pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
+        let earliest = utc(time).checked_add(1.minute()).ok()?;
+        let from = (earliest.hour(), earliest.minute());
+        self.days(earliest.date(), 1.day()).find_map(|date| {
+            let (first_hour, first_minute) = if date == earliest.date() { from } else { (0, 0) };
+            let (hour, minute) = self.hour.among(number(first_hour), HOUR.last).find_map(|hour| {
+                let first = if hour == number(first_hour) { number(first_minute) } else { 0 };
+                Some((hour, self.minute.among(first, MINUTE.last).next()?))
+            })?;
+            timestamp(date, hour, minute)
+        })
+    }
+
+    /// The last time up to and including `time`; `None` if the schedule did not come up within five years.
+    #[must_use]
+    pub fn last_at_or_before(&self, time: Timestamp) -> Option<Timestamp> {
+        let latest = utc(time);
+        self.days(latest.date(), (-1).day()).find_map(|date| {
+            let (last_hour, last_minute) =
+                if date == latest.date() { (latest.hour(), latest.minute()) } else { (23, 59) };
+            let (hour, minute) = self.hour.among(0, number(last_hour)).rev().find_map(|hour| {
+                let last = if hour == number(last_hour) { number(last_minute) } else { MINUTE.last };
+                Some((hour, self.minute.among(0, last).next_back()?))
+            })?;
+            timestamp(date, hour, minute)
+        })
+    }
+
+    /// The days of the schedule from `date` on, in steps of `step`.
+    fn days(&self, date: Date, step: jiff::Span) -> impl Iterator<Item = Date> {
+        let days = std::iter::successors(Some(date), move |date| date.checked_add(step).ok());
+        days.take(SEARCH_DAYS as usize).filter(|date| self.has_day(*date))
+    }
+
+    /// Where both day of month and day of week are given, either is enough.
+    fn has_day(&self, date: Date) -> bool {
+        let day = self.day.has(number(date.day()));
+        let weekday = self.weekday.has(number(date.weekday().to_sunday_zero_offset()));
+        let matches = if self.day.any || self.weekday.any { day && weekday } else { day || weekday };
+        self.month.has(number(date.month())) && matches
+    }
+}
+
+/// Parts of a date are small and not negative.
+fn number(part: i8) -> u32 {
+    part.unsigned_abs().into()
+}
+
+fn utc(time: Timestamp) -> DateTime {
+    TimeZone::UTC.to_datetime(time)
+}
+
+fn timestamp(date: Date, hour: u32, minute: u32) -> Option<Timestamp> {
+    let time = date.at(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);
+    TimeZone::UTC.to_timestamp(time).ok()
+}
+
+/// Reads a list.
+fn parse_field(text: &str, range: &FieldRange) -> Result<Field, CronError> {
+    let mut field = Field { bits: 0, any: false };
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let error = || CronError::Field { field: range.name, text: part.to_owned() };
+        let part = parse_part(part, range).ok_or_else(error)?;
+        field.bits |= part.bits;
+        field.any |= part.any;
+    }
+    if field.bits == 0 {
+        return Err(CronError::Field { field: range.name, text: text.to_owned() });
+    }
+    Ok(field)
+}
+
+/// Reads `*`, a value, a range, each with or without a step.
+fn parse_part(text: &str, range: &FieldRange) -> Option<Field> {
+    let (values, step) = match text.split_once('/') {
+        Some((values, step)) => (values, Some(parse_number(step)?)),
+        None => (text, None),
+    };
+    let open = values == "*" || values == "?";
+    let (first, last) = if open {
+        (range.first, range.last)
+    } else if let Some((first, last)) = values.split_once('-') {
+        (parse_value(first, range)?, parse_value(last, range)?)
+    } else {
+        let value = parse_value(values, range)?;
+        // A value with a step begins a range.
+        (value, if step.is_some() { range.last } else { value })
+    };
+    let step = step.unwrap_or(1);
+    if first < range.first || last > range.last || first > last || step == 0 {
+        return None;
+    }
+    let bits = (first..=last).step_by(step as usize).fold(0, |bits, value| bits | 1 << value);
+    // With a larger step the field counts as given, so that `*/2` days and a weekday are alternatives.
+    Some(Field { bits, any: open && step == 1 })
+}
+
+fn parse_value(text: &str, range: &FieldRange) -> Option<u32> {
+    let named = range.names.iter().position(|name| name.eq_ignore_ascii_case(text));
+    match named {
+        Some(position) => u32::try_from(position).ok().map(|position| position + range.first),
+        None => parse_number(text),
+    }
+}
+
+fn parse_number(text: &str) -> Option<u32> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}

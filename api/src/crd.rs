@@ -1,0 +1,176 @@
+//! The CustomResourceDefinitions, made from the types: what `deploy/crds/` holds.
+
+use crate::{
+    CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus,
+    NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, NodePool, NodePoolSpec,
+    NodePoolStatus,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+};
+use kube::{CustomResourceExt, Resource};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+mod tidy;
+mod yaml;
+
+/// Kinds of custom resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// [`CapacityBuffer`].
+    CapacityBuffer,
+    /// [`EC2NodeClass`].
+    EC2NodeClass,
+    /// [`NodeClaim`].
+    NodeClaim,
+    /// [`NodeOverlay`].
+    NodeOverlay,
+    /// [`NodePool`].
+    NodePool,
+}
+
+impl Kind {
+    /// All of them, by the names of their files.
+    pub const ALL: [Self; 5] =
+        [Self::CapacityBuffer, Self::EC2NodeClass, Self::NodeClaim, Self::NodeOverlay, Self::NodePool];
+
+    /// The kind that a manifest with this `apiVersion` and `kind` is of.
+    #[must_use]
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.kind() == kind && it.api_version() == api_version)
+    }
+
+    /// `apiVersion` in a manifest.
+    #[must_use]
+    pub fn api_version(self) -> String {
+        match self {
+            Self::CapacityBuffer => CapacityBuffer::api_version(&()).into_owned(),
+            Self::EC2NodeClass => EC2NodeClass::api_version(&()).into_owned(),
+            Self::NodeClaim => NodeClaim::api_version(&()).into_owned(),
+            Self::NodeOverlay => NodeOverlay::api_version(&()).into_owned(),
+            Self::NodePool => NodePool::api_version(&()).into_owned(),
+        }
+    }
+
+    /// `kind` in a manifest.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::CapacityBuffer => "CapacityBuffer",
+            Self::EC2NodeClass => "EC2NodeClass",
+            Self::NodeClaim => "NodeClaim",
+            Self::NodeOverlay => "NodeOverlay",
+            Self::NodePool => "NodePool",
+        }
+    }
+
+    /// The OpenAPI schema of the kind.
+    #[must_use]
+    pub fn schema(self) -> Value {
+        match self {
+            Self::CapacityBuffer => schema::<CapacityBufferSpec, CapacityBufferStatus>(
+                "Keeps room for pods that do not exist yet, so that they can start at once.",
+            ),
+            Self::EC2NodeClass => {
+                schema::<EC2NodeClassSpec, EC2NodeClassStatus>("Says how to make an EC2 instance into a node.")
+            }
+            Self::NodeClaim => schema::<NodeClaimSpec, NodeClaimStatus>("Asks for one node and follows it to its end."),
+            Self::NodeOverlay => schema::<NodeOverlaySpec, NodeOverlayStatus>(
+                "Corrects prices of instance types, or says what their nodes have besides.",
+            ),
+            Self::NodePool => schema::<NodePoolSpec, NodePoolStatus>(
+                "Says which nodes may be made for pods that have no room, and when they may be taken away.",
+            ),
+        }
+    }
+
+    /// The CustomResourceDefinition of the kind.
+    #[must_use]
+    pub fn definition(self) -> CustomResourceDefinition {
+        let mut definition = match self {
+            Self::CapacityBuffer => CapacityBuffer::crd(),
+            Self::EC2NodeClass => EC2NodeClass::crd(),
+            Self::NodeClaim => NodeClaim::crd(),
+            Self::NodeOverlay => NodeOverlay::crd(),
+            Self::NodePool => NodePool::crd(),
+        };
+        #[expect(
+            clippy::expect_used,
+            reason = "the schema depends on nothing but this crate's types; tests convert each"
+        )]
+        let schema: JSONSchemaProps =
+            serde_json::from_value(self.schema()).expect("a schema made from types is a JSONSchemaProps");
+        definition.spec.names.list_kind = Some(format!("{}List", definition.spec.names.kind));
+        for version in &mut definition.spec.versions {
+            version.schema =
+                Some(CustomResourceValidation { open_api_v3_schema: Some(JSONSchemaProps::clone(&schema)) });
+            // Columns of no version are written as none, not as an empty list.
+            version.selectable_fields = version.selectable_fields.take().filter(|fields| !fields.is_empty());
+        }
+        definition
+    }
+
+    /// Name of the kind's file in `deploy/crds/`.
+    #[must_use]
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::CapacityBuffer => "autoscaling.x-k8s.io_capacitybuffers.yaml",
+            Self::EC2NodeClass => "karpenter.k8s.aws_ec2nodeclasses.yaml",
+            Self::NodeClaim => "karpenter.sh_nodeclaims.yaml",
+            Self::NodeOverlay => "karpenter.sh_nodeoverlays.yaml",
+            Self::NodePool => "karpenter.sh_nodepools.yaml",
+        }
+    }
+}
+
+/// Every definition with the name of its file.
+#[must_use]
+pub fn all() -> Vec<(&'static str, CustomResourceDefinition)> {
+    Kind::ALL.into_iter().map(|kind| (kind.file_name(), kind.definition())).collect()
+}
+
+/// Every definition as YAML with the name of its file: the same text on every machine.
+#[must_use]
+pub fn render_all() -> Vec<(String, String)> {
+    let render = |definition: &CustomResourceDefinition| {
+        #[expect(clippy::expect_used, reason = "maps with text keys always become JSON; tests convert each definition")]
+        let value = serde_json::to_value(definition).expect("a definition is JSON");
+        yaml::render(&tidy::whole_numbers(value))
+    };
+    all().iter().map(|(file_name, definition)| ((*file_name).to_owned(), render(definition))).collect()
+}
+
+fn schema<Spec: JsonSchema, Status: JsonSchema>(description: &str) -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    json!({
+        "description": description,
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": text("API group and version of the object."),
+            "kind": text("Kind of the object."),
+            "metadata": {"type": "object"},
+            "spec": part::<Spec>(),
+            "status": part::<Status>(),
+        },
+    })
+}
+
+/// The schema of a type as Kubernetes wants it: in one piece, structural.
+fn part<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    tidy::schema(&mut schema);
+    Value::Object(schema)
+}
+
+#[cfg(test)]
+mod tests;

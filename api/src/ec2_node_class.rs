@@ -1,0 +1,265 @@
+//! EC2NodeClass: how to make an EC2 instance into a node.
+
+use crate::{kubelet::KubeletConfiguration, null_default, schema};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+mod device;
+mod options;
+mod selector;
+mod status;
+
+pub use device::{BlockDevice, BlockDeviceMapping, VolumeType};
+pub use options::{
+    ConnectionTracking, CpuOptions, EnabledOrDisabled, HttpTokens, InstanceStorePolicy, InterfaceType, MetadataOptions,
+    NetworkInterface,
+};
+pub use selector::{
+    AmiAlias, AmiSelectorTerm, CapacityReservationSelectorTerm, InstanceMatchCriteria, PlacementGroupSelector,
+    SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
+pub use status::{
+    Ami, CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType, SecurityGroup, Subnet,
+};
+
+/// Where instances run, what they run and what they may do.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "karpenter.k8s.aws",
+    version = "v1",
+    kind = "EC2NodeClass",
+    plural = "ec2nodeclasses",
+    shortname = "ec2nc",
+    shortname = "ec2ncs",
+    category = "karpenter",
+    status = "EC2NodeClassStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    schema = "disabled",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether instances can be made"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
+    printcolumn(
+        name = "Role",
+        type_ = "string",
+        json_path = ".spec.role",
+        priority = 1,
+        description = "IAM role of the instances"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = spec_rules()))]
+pub struct EC2NodeClassSpec {
+    /// Subnets that instances may run in: those that any term selects.
+    #[schemars(length(max = 30), extend("x-kubernetes-validations" = selector::subnet_rules()))]
+    pub subnet_selector_terms: Vec<SubnetSelectorTerm>,
+    /// Security groups of the instances: those that any term selects.
+    #[schemars(length(max = 30), extend("x-kubernetes-validations" = selector::security_group_rules()))]
+    pub security_group_selector_terms: Vec<SecurityGroupSelectorTerm>,
+    /// Capacity reservations that instances may use: those that any term selects.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 30), extend("x-kubernetes-validations" = selector::capacity_reservation_rules()))]
+    pub capacity_reservation_selector_terms: Vec<CapacityReservationSelectorTerm>,
+    /// The placement group that instances are started in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group_selector: Option<PlacementGroupSelector>,
+    /// Whether instances get a public IP address. Without it, as the subnet says.
+    #[serde(rename = "associatePublicIPAddress", default, skip_serializing_if = "Option::is_none")]
+    pub associate_public_ip_address: Option<bool>,
+    /// Number of /28 IPv4 prefixes for the first network interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ip_prefix_count: Option<i32>,
+    /// Images that instances may be started from: those that any term selects, the newest first. Without it, the newest image of amiFamily.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 30), extend("x-kubernetes-validations" = selector::ami_rules()))]
+    pub ami_selector_terms: Option<Vec<AmiSelectorTerm>>,
+    /// How the image is told what to do at its first start. An alias in amiSelectorTerms says it too; without alias it is required. Custom leaves it all to userData.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami_family: Option<AmiFamily>,
+    /// What the image is told at its first start, besides what makes it a node of this cluster; its form depends on amiFamily.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<String>,
+    /// IAM role of the instances; an instance profile is made for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = schema::not_empty("role")))]
+    pub role: Option<String>,
+    /// IAM instance profile of the instances, where it was made by others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = schema::not_empty("instanceProfile")))]
+    pub instance_profile: Option<String>,
+    /// Tags for everything that is made in EC2 for the node.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-kubernetes-validations" = tag_rules()))]
+    pub tags: BTreeMap<String, String>,
+    /// Settings of the kubelet, as its configuration file has them. Whether they are valid is shown in the status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<KubeletConfiguration>,
+    /// Volumes of the instances.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50), extend("x-kubernetes-validations" = device::rules()))]
+    pub block_device_mappings: Vec<BlockDeviceMapping>,
+    /// What to do with disks that belong to the instance type. Without it they are left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_store_policy: Option<InstanceStorePolicy>,
+    /// Network interfaces of the instances. Without it, the usual one.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 150), extend("x-kubernetes-validations" = options::interface_rules()))]
+    pub network_interfaces: Vec<NetworkInterface>,
+    /// Whether CloudWatch gets figures every minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detailed_monitoring: Option<bool>,
+    /// How instances reach their metadata. By default through IMDSv2 from the host only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = MetadataOptions::resolved_default()))]
+    pub metadata_options: Option<MetadataOptions>,
+    /// When idle connections are forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_tracking: Option<ConnectionTracking>,
+    /// Passed on to CreateFleet; reserved by EC2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Features of the processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_options: Option<CpuOptions>,
+}
+
+/// How an image is told what to do at its first start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum AmiFamily {
+    /// Amazon Linux 2.
+    AL2,
+    /// Amazon Linux 2023.
+    AL2023,
+    /// Bottlerocket.
+    Bottlerocket,
+    /// Anything: userData says it all.
+    Custom,
+    /// Windows Server 2019.
+    Windows2019,
+    /// Windows Server 2022.
+    Windows2022,
+    /// Windows Server 2025.
+    Windows2025,
+}
+
+impl AmiFamily {
+    /// All of them, in the order in which the schema lists them.
+    pub const ALL: [Self; 7] = [
+        Self::AL2,
+        Self::AL2023,
+        Self::Bottlerocket,
+        Self::Custom,
+        Self::Windows2019,
+        Self::Windows2022,
+        Self::Windows2025,
+    ];
+
+    /// The word in a manifest.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AL2 => "AL2",
+            Self::AL2023 => "AL2023",
+            Self::Bottlerocket => "Bottlerocket",
+            Self::Custom => "Custom",
+            Self::Windows2019 => "Windows2019",
+            Self::Windows2022 => "Windows2022",
+            Self::Windows2025 => "Windows2025",
+        }
+    }
+
+    /// The family that an alias names, such as `al2023`; there is none for [`AmiFamily::Custom`].
+    #[must_use]
+    pub fn of_alias(family: &str) -> Option<Self> {
+        Self::ALL.into_iter().filter(|it| *it != Self::Custom).find(|it| it.as_str().to_ascii_lowercase() == family)
+    }
+
+    /// Whether the family is a Windows.
+    #[must_use]
+    pub fn is_windows(self) -> bool {
+        matches!(self, Self::Windows2019 | Self::Windows2022 | Self::Windows2025)
+    }
+}
+
+impl std::fmt::Display for AmiFamily {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Tag keys that are Karpenter's own.
+pub(crate) const RESERVED_TAGS: [&str; 4] =
+    ["eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.sh/nodeclaim", "karpenter.k8s.aws/ec2nodeclass"];
+/// Prefix of the tag key that says which cluster an object is of.
+pub(crate) const RESERVED_TAG_PREFIX: &str = "kubernetes.io/cluster";
+
+fn tag_rules() -> Value {
+    let reserved =
+        format!("self.all(k, !(k in ['{}']) && !k.startsWith('{RESERVED_TAG_PREFIX}'))", RESERVED_TAGS.join("', '"));
+    let message = format!("{} and {RESERVED_TAG_PREFIX}... are set by the autoscaler", RESERVED_TAGS.join(", "));
+    schema::cel(&[("self.all(k, k != '')", "a tag needs a key"), (&reserved, &message)])
+}
+
+fn spec_rules() -> Value {
+    let family_fits_alias = "!has(self.amiFamily) || self.amiFamily == 'Custom' || !has(self.amiSelectorTerms) \
+         || self.amiSelectorTerms.all(t, !has(t.alias) || t.alias.split('@')[0] == self.amiFamily.lowerAscii())";
+    let family_is_known =
+        "has(self.amiFamily) || (has(self.amiSelectorTerms) && self.amiSelectorTerms.exists(t, has(t.alias)))";
+    schema::cel(&[
+        ("has(self.role) != has(self.instanceProfile)", "one of role and instanceProfile is needed, not both"),
+        (family_fits_alias, "amiFamily must be that of the alias, or Custom"),
+        (family_is_known, "amiFamily is needed where amiSelectorTerms has no alias"),
+        (
+            "has(self.amiSelectorTerms) || !has(self.amiFamily) || self.amiFamily != 'Custom'",
+            "amiFamily Custom needs amiSelectorTerms, since no image is known to be meant",
+        ),
+    ])
+}
+
+impl EC2NodeClassSpec {
+    /// The alias in `amiSelectorTerms`, if there is a well-formed one.
+    #[must_use]
+    pub fn alias(&self) -> Option<AmiAlias> {
+        self.ami_selector_terms.iter().flatten().find_map(|term| AmiAlias::parse(term.alias.as_deref()?).ok())
+    }
+
+    /// The family that the class comes to: its own word, else that of its alias, else Custom.
+    #[must_use]
+    pub fn effective_ami_family(&self) -> AmiFamily {
+        self.ami_family.or_else(|| self.alias().map(|alias| alias.family)).unwrap_or(AmiFamily::Custom)
+    }
+
+    /// The terms that images are selected by: where the class has none, the newest image of its family.
+    #[must_use]
+    pub fn effective_ami_selector_terms(&self) -> Vec<AmiSelectorTerm> {
+        match (&self.ami_selector_terms, self.ami_family) {
+            (Some(terms), _) => terms.clone(),
+            (None, Some(family)) if family != AmiFamily::Custom => {
+                let alias = format!("{}@latest", family.as_str().to_ascii_lowercase());
+                vec![AmiSelectorTerm { alias: Some(alias), ..AmiSelectorTerm::default() }]
+            }
+            (None, _) => Vec::new(),
+        }
+    }
+
+    /// How instances reach their metadata, with the defaults for what is not said.
+    #[must_use]
+    pub fn metadata_options(&self) -> MetadataOptions {
+        self.metadata_options.clone().unwrap_or_default().resolved()
+    }
+}
+
+/// The default of `metadataOptions` as JSON, for the schema.
+impl MetadataOptions {
+    fn resolved_default() -> Value {
+        json!(Self::default().resolved())
+    }
+}

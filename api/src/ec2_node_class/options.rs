@@ -1,0 +1,173 @@
+//! Network interfaces, metadata, connections, processor, disks of the instance type.
+
+use crate::schema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What to do with disks that belong to the instance type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum InstanceStorePolicy {
+    /// Join them into one and put pods' files on it.
+    RAID0,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkInterface {
+    /// Network card that the interface is on; the first is 0.
+    #[schemars(range(min = 0))]
+    pub network_card_index: i32,
+    /// Place of the interface on its card; the first is 0.
+    #[schemars(range(min = 0))]
+    pub device_index: i32,
+    /// An ordinary interface, or one for EFA only, without an IP address.
+    pub interface_type: InterfaceType,
+}
+
+/// Type of a network interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterfaceType {
+    /// An ordinary interface.
+    Interface,
+    /// For EFA only.
+    EfaOnly,
+}
+
+impl InterfaceType {
+    /// EC2's word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Interface => "interface",
+            Self::EfaOnly => "efa-only",
+        }
+    }
+}
+
+pub(super) fn interface_rules() -> Value {
+    schema::cel(&[
+        (
+            "self.size() == 0 || self.exists(i, i.networkCardIndex == 0 && i.deviceIndex == 0 && i.interfaceType == 'interface')",
+            "card 0 needs an ordinary interface as device 0",
+        ),
+        (
+            "self.all(i, self.exists_one(j, i.networkCardIndex == j.networkCardIndex && i.deviceIndex == j.deviceIndex))",
+            "two interfaces cannot be the same device of the same card",
+        ),
+        (
+            "self.all(i, i.interfaceType != 'efa-only' || self.exists_one(j, i.networkCardIndex == j.networkCardIndex && j.interfaceType == 'efa-only'))",
+            "a card can have only one interface for EFA only",
+        ),
+    ])
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EnabledOrDisabled {
+    /// On.
+    Enabled,
+    /// Off.
+    Disabled,
+}
+
+impl EnabledOrDisabled {
+    /// EC2's word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+/// Whether metadata is given without a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HttpTokens {
+    /// A session is needed (IMDSv2).
+    Required,
+    /// It is not (IMDSv1 and IMDSv2).
+    Optional,
+}
+
+impl HttpTokens {
+    /// EC2's word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+        }
+    }
+}
+
+/// How instances reach their metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetadataOptions {
+    /// Whether there is metadata at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "enabled"))]
+    pub http_endpoint: Option<EnabledOrDisabled>,
+    /// Whether there is metadata over IPv6.
+    #[serde(rename = "httpProtocolIPv6", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "disabled"))]
+    pub http_protocol_ipv6: Option<EnabledOrDisabled>,
+    /// How many hops away metadata can be reached; pods with a network of their own are 2 away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64), extend("default" = 1))]
+    pub http_put_response_hop_limit: Option<i64>,
+    /// Whether a session is needed (IMDSv2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "required"))]
+    pub http_tokens: Option<HttpTokens>,
+}
+
+impl MetadataOptions {
+    /// The same with the defaults for what is not said.
+    #[must_use]
+    pub fn resolved(self) -> Self {
+        Self {
+            http_endpoint: self.http_endpoint.or(Some(EnabledOrDisabled::Enabled)),
+            http_protocol_ipv6: self.http_protocol_ipv6.or(Some(EnabledOrDisabled::Disabled)),
+            http_put_response_hop_limit: self.http_put_response_hop_limit.or(Some(1)),
+            http_tokens: self.http_tokens.or(Some(HttpTokens::Required)),
+        }
+    }
+}
+
+/// When idle connections are forgotten, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::cel(&[(
+    "has(self.tcpEstablishedTimeout) || has(self.udpStreamTimeout) || has(self.udpTimeout)",
+    "at least one of tcpEstablishedTimeout, udpStreamTimeout and udpTimeout is needed",
+)])))]
+pub struct ConnectionTracking {
+    /// Seconds after which an established TCP connection is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 432000))]
+    pub tcp_established_timeout: Option<i32>,
+    /// Seconds after which a UDP flow with answers is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 180))]
+    pub udp_stream_timeout: Option<i32>,
+    /// Seconds after which a UDP flow without answers is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 60))]
+    pub udp_timeout: Option<i32>,
+}
+
+/// Features of the processor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuOptions {
+    /// Whether instances can run virtual machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nested_virtualization: Option<EnabledOrDisabled>,
+}

@@ -1,0 +1,232 @@
+//! What selects subnets, security groups, images, capacity reservations and placement groups.
+
+use crate::{ec2_node_class::AmiFamily, null_default, schema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Selects subnets by tags or one by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubnetSelectorTerm {
+    /// Tags that the subnet has, all of them; the value * stands for any.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::selector_tags")]
+    pub tags: BTreeMap<String, String>,
+    /// The subnet itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::SUBNET))]
+    pub id: Option<String>,
+}
+
+pub(super) fn subnet_rules() -> Value {
+    schema::cel(&[
+        ("self.size() > 0", "a subnet selector is needed"),
+        ("self.all(t, has(t.tags) || has(t.id))", "a subnet selector needs tags or id"),
+        ("!self.all(t, has(t.id) && has(t.tags))", "a subnet selector cannot have both id and tags"),
+    ])
+}
+
+/// Selects security groups by tags, or one by id or name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecurityGroupSelectorTerm {
+    /// Tags that the security group has, all of them; the value * stands for any.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::selector_tags")]
+    pub tags: BTreeMap<String, String>,
+    /// The security group itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::SECURITY_GROUP))]
+    pub id: Option<String>,
+    /// Name of the security group: its own, not that of its tag Name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+pub(super) fn security_group_rules() -> Value {
+    schema::cel(&[
+        ("self.size() > 0", "a security group selector is needed"),
+        ("self.all(t, has(t.tags) || has(t.id) || has(t.name))", "a security group selector needs tags, id or name"),
+        (
+            "!self.all(t, has(t.id) && (has(t.tags) || has(t.name)))",
+            "a security group selector with id cannot have tags or name",
+        ),
+        (
+            "!self.all(t, has(t.name) && (has(t.tags) || has(t.id)))",
+            "a security group selector with name cannot have tags or id",
+        ),
+    ])
+}
+
+/// Which instances use a reservation: all that match it, or those that ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceMatchCriteria {
+    /// All that match it.
+    Open,
+    /// Those that ask for it.
+    Targeted,
+}
+
+/// Selects capacity reservations by tags, owner and kind, or one by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CapacityReservationSelectorTerm {
+    /// Tags that the reservation has, all of them; the value * stands for any.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::selector_tags")]
+    pub tags: BTreeMap<String, String>,
+    /// The reservation itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::CAPACITY_RESERVATION))]
+    pub id: Option<String>,
+    /// AWS account that owns the reservation.
+    #[serde(rename = "ownerID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::ACCOUNT))]
+    pub owner_id: Option<String>,
+    /// Which instances use the reservation: open to all that match it, or targeted by those that ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_match_criteria: Option<InstanceMatchCriteria>,
+}
+
+pub(super) fn capacity_reservation_rules() -> Value {
+    schema::cel(&[
+        (
+            "self.all(t, has(t.tags) || has(t.id) || has(t.instanceMatchCriteria))",
+            "a capacity reservation selector needs tags, id or instanceMatchCriteria",
+        ),
+        (
+            "!self.all(t, has(t.id) && (has(t.tags) || has(t.ownerID) || has(t.instanceMatchCriteria)))",
+            "a capacity reservation selector with id cannot have anything else",
+        ),
+    ])
+}
+
+/// Selects a placement group by name or id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::cel(&[(
+    "has(self.name) != has(self.id)",
+    "one of name and id is needed, not both",
+)])))]
+pub struct PlacementGroupSelector {
+    /// Name of the placement group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub name: Option<String>,
+    /// The placement group itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::PLACEMENT_GROUP))]
+    pub id: Option<String>,
+}
+
+/// Selects images by alias, by tags, name and owner, by SSM parameter, or one by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AmiSelectorTerm {
+    /// A family of EKS images and a version of it or latest, such as al2023@latest. It must be the only term.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 30), extend("x-kubernetes-validations" = alias_rules()))]
+    pub alias: Option<String>,
+    /// Tags that the image has, all of them; the value * stands for any.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::selector_tags")]
+    pub tags: BTreeMap<String, String>,
+    /// The image itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::IMAGE))]
+    pub id: Option<String>,
+    /// Name of the image: its own, not that of its tag Name. It may have wildcards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Owner of the image: an AWS account, self, amazon or aws-marketplace. Without it, self and amazon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Name or ARN of an SSM parameter whose value is the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssm_parameter: Option<String>,
+}
+
+/// Families of aliases.
+const ALIAS_FAMILIES: &str = "['al2', 'al2023', 'bottlerocket', 'windows2019', 'windows2022', 'windows2025']";
+
+fn alias_rules() -> Value {
+    let family = format!("self.split('@')[0] in {ALIAS_FAMILIES}");
+    schema::cel(&[
+        ("self.matches('^[a-zA-Z0-9]+@.+$')", "an alias has the form family@version"),
+        (
+            &family,
+            "an alias needs one of the families al2, al2023, bottlerocket, windows2019, windows2022, windows2025",
+        ),
+        (
+            "!self.startsWith('windows') || self.split('@')[1] == 'latest'",
+            "of a Windows family only the version latest can be had",
+        ),
+    ])
+}
+
+pub(super) fn ami_rules() -> Value {
+    schema::cel(&[
+        (
+            "self.all(t, has(t.tags) || has(t.id) || has(t.name) || has(t.alias) || has(t.ssmParameter))",
+            "an image selector needs tags, id, name, alias or ssmParameter",
+        ),
+        (
+            "self.all(t, !has(t.id) || !(has(t.alias) || has(t.tags) || has(t.name) || has(t.owner)))",
+            "an image selector with id cannot have alias, tags, name or owner",
+        ),
+        (
+            "self.all(t, !has(t.alias) || !(has(t.id) || has(t.tags) || has(t.name) || has(t.owner)))",
+            "an image selector with alias cannot have id, tags, name or owner",
+        ),
+        ("self.size() == 1 || self.all(t, !has(t.alias))", "an image selector with alias must be the only one"),
+    ])
+}
+
+/// An alias taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AmiAlias {
+    /// Family of the images.
+    pub family: AmiFamily,
+    /// Version, or `latest`.
+    pub version: String,
+}
+
+/// Why a text is no alias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AliasError {
+    /// Not family@version.
+    #[error("an alias has the form family@version")]
+    Form,
+    /// No such family.
+    #[error("an alias needs one of the families al2, al2023, bottlerocket, windows2019, windows2022, windows2025")]
+    Family,
+    /// A version that cannot be had.
+    #[error("of a Windows family only the version latest can be had")]
+    WindowsVersion,
+}
+
+impl AmiAlias {
+    /// Takes `text` apart.
+    pub fn parse(text: &str) -> Result<Self, AliasError> {
+        let (family, version) = text.split_once('@').ok_or(AliasError::Form)?;
+        // The schema's pattern takes no line breaks.
+        let version_is_one_line = !version.is_empty() && !version.contains('\n');
+        if family.is_empty() || !family.bytes().all(|byte| byte.is_ascii_alphanumeric()) || !version_is_one_line {
+            return Err(AliasError::Form);
+        }
+        let family = AmiFamily::of_alias(family).ok_or(AliasError::Family)?;
+        if family.is_windows() && version != "latest" {
+            return Err(AliasError::WindowsVersion);
+        }
+        Ok(Self { family, version: version.to_owned() })
+    }
+
+    /// Whether the newest version is meant, whichever it is.
+    #[must_use]
+    pub fn is_latest(&self) -> bool {
+        self.version == "latest"
+    }
+}

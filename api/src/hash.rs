@@ -1,0 +1,248 @@
+//! Drift hashes: two objects that ask for the same nodes have the same hash.
+//!
+//! The numbers are those that Karpenter writes, so that it and Plimsoll can take over from each other without replacing
+//! every node. A hash is built from FNV-1 (64 bits) over the shape of the object: names of types and fields count, the
+//! order of lists and maps does not, what is not set is left out.
+
+use crate::{
+    EC2NodeClassSpec, GoDuration, NillableDuration, NodeClassRef, Taint,
+    ec2_node_class::{
+        BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions, MetadataOptions, NetworkInterface,
+        PlacementGroupSelector,
+    },
+    node_pool::NodeClaimTemplate,
+};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Version of [`node_pool`]: the value of annotation `karpenter.sh/nodepool-hash-version`.
+pub const NODE_POOL_VERSION: &str = "v3";
+/// Version of [`ec2_node_class`]: the value of annotation `karpenter.k8s.aws/ec2nodeclass-hash-version`.
+pub const EC2_NODE_CLASS_VERSION: &str = "v6";
+
+/// The hash of a pool's template, in decimal: labels, annotations, taints, node class, grace period and age count,
+/// requirements do not. Pass the template with its defaults, as the API server stores it.
+#[must_use]
+pub fn node_pool(template: &NodeClaimTemplate) -> String {
+    let labels: BTreeMap<&str, &str> = template.labels().collect();
+    let annotations: BTreeMap<&str, &str> = template.annotations().collect();
+    let mut metadata = Struct::new("ObjectMeta");
+    metadata.field("Labels", map(&labels));
+    metadata.field("Annotations", map(&annotations));
+    let metadata_is_set = !labels.is_empty() || !annotations.is_empty();
+
+    let mut spec = Struct::new("NodeClaimTemplateSpec");
+    spec.field("Taints", list(&template.spec.taints, taint));
+    spec.field("StartupTaints", list(&template.spec.startup_taints, taint));
+    spec.field("NodeClassRef", Some(node_class_ref(&template.spec.node_class_ref)));
+    spec.field("TerminationGracePeriod", template.spec.termination_grace_period.as_ref().map(go_duration));
+    spec.field("ExpireAfter", template.spec.expire_after.as_ref().and_then(nillable_duration));
+
+    let mut whole = Struct::new("NodeClaimTemplate");
+    whole.field("ObjectMeta", metadata_is_set.then_some(metadata.0));
+    whole.field("Spec", Some(spec.0));
+    whole.0.to_string()
+}
+
+/// When a taint was added is no property of it.
+fn taint(taint: &Taint) -> u64 {
+    let mut hash = Struct::new("Taint");
+    hash.field("Key", plain_text(&taint.key));
+    hash.field("Value", taint.value.as_deref().and_then(plain_text));
+    hash.field("Effect", Some(text(plimsoll_model::taints::TaintEffect::from(taint.effect).as_str())));
+    hash.0
+}
+
+fn node_class_ref(node_class: &NodeClassRef) -> u64 {
+    let mut hash = Struct::new("NodeClassReference");
+    hash.field("Kind", plain_text(&node_class.kind));
+    hash.field("Name", plain_text(&node_class.name));
+    hash.field("Group", plain_text(&node_class.group));
+    hash.0
+}
+
+fn go_duration(duration: &GoDuration) -> u64 {
+    let mut hash = Struct::new("Duration");
+    let is_set = !duration.value().is_zero();
+    hash.field("Duration", is_set.then(|| nanoseconds(duration.value())));
+    hash.0
+}
+
+/// Never counts as not set.
+fn nillable_duration(duration: &NillableDuration) -> Option<u64> {
+    let mut hash = Struct::new("NillableDuration");
+    hash.field("Duration", Some(nanoseconds(duration.value()?)));
+    Some(hash.0)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    // Durations are read as signed 64-bit nanoseconds, so none is longer.
+    int64(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// The hash of a node class, in decimal: what an instance is launched with counts, what selects subnets, security groups,
+/// images and reservations does not. `ca_bundle` is the cluster's, base64, empty if not known.
+#[must_use]
+pub fn ec2_node_class(spec: &EC2NodeClassSpec, ca_bundle: &str) -> String {
+    let kubelet = spec.kubelet.clone().unwrap_or_default().canonical_json();
+    let parts = [ec2_spec(spec), text(spec.effective_ami_family().as_str()), text(ca_bundle), text(&kubelet)];
+    parts.into_iter().fold(0, |hash, part| hash ^ part).to_string()
+}
+
+fn ec2_spec(spec: &EC2NodeClassSpec) -> u64 {
+    let mut hash = Struct::new("EC2NodeClassSpec");
+    hash.field("PlacementGroupSelector", spec.placement_group_selector.as_ref().map(placement_group));
+    hash.field("AssociatePublicIPAddress", spec.associate_public_ip_address.map(boolean));
+    hash.field("UserData", optional_text(&spec.user_data));
+    hash.field("Role", spec.role.as_deref().and_then(plain_text));
+    hash.field("InstanceProfile", optional_text(&spec.instance_profile));
+    hash.field("Tags", map(&spec.tags));
+    hash.field("BlockDeviceMappings", list(&spec.block_device_mappings, block_device_mapping));
+    hash.field("InstanceStorePolicy", spec.instance_store_policy.map(|_| text("RAID0")));
+    hash.field("NetworkInterfaces", list(&spec.network_interfaces, network_interface));
+    hash.field("DetailedMonitoring", spec.detailed_monitoring.map(boolean));
+    hash.field("MetadataOptions", spec.metadata_options.as_ref().map(metadata_options));
+    hash.field("ConnectionTracking", spec.connection_tracking.as_ref().map(connection_tracking));
+    hash.field("Context", optional_text(&spec.context));
+    hash.field("CPUOptions", spec.cpu_options.as_ref().map(cpu_options));
+    hash.0
+}
+
+fn placement_group(selector: &PlacementGroupSelector) -> u64 {
+    let mut hash = Struct::new("PlacementGroupSelector");
+    hash.field("Name", optional_text(&selector.name));
+    hash.field("ID", optional_text(&selector.id));
+    hash.0
+}
+
+fn block_device_mapping(mapping: &BlockDeviceMapping) -> u64 {
+    let mut hash = Struct::new("BlockDeviceMapping");
+    hash.field("DeviceName", optional_text(&mapping.device_name));
+    hash.field("EBS", mapping.ebs.as_ref().map(block_device));
+    hash.field("RootVolume", mapping.root_volume.filter(|is_root| *is_root).map(boolean));
+    hash.0
+}
+
+fn block_device(device: &BlockDevice) -> u64 {
+    let mut hash = Struct::new("BlockDevice");
+    hash.field("DeleteOnTermination", device.delete_on_termination.map(boolean));
+    hash.field("Encrypted", device.encrypted.map(boolean));
+    hash.field("IOPS", device.iops.map(int64));
+    hash.field("KMSKeyID", optional_text(&device.kms_key_id));
+    hash.field("SnapshotID", optional_text(&device.snapshot_id));
+    hash.field("Throughput", device.throughput.map(int64));
+    hash.field("VolumeInitializationRate", device.volume_initialization_rate.map(int32));
+    hash.field("VolumeSize", device.volume_size.as_ref().map(|size| text(&size.0)));
+    hash.field("VolumeType", device.volume_type.map(|kind| text(kind.as_str())));
+    hash.0
+}
+
+fn network_interface(interface: &NetworkInterface) -> u64 {
+    let mut hash = Struct::new("NetworkInterface");
+    let plain_int32 = |number: i32| (number != 0).then(|| int32(number));
+    hash.field("NetworkCardIndex", plain_int32(interface.network_card_index));
+    hash.field("DeviceIndex", plain_int32(interface.device_index));
+    hash.field("InterfaceType", Some(text(interface.interface_type.as_str())));
+    hash.0
+}
+
+fn metadata_options(options: &MetadataOptions) -> u64 {
+    let mut hash = Struct::new("MetadataOptions");
+    hash.field("HTTPEndpoint", options.http_endpoint.map(|it| text(it.as_str())));
+    hash.field("HTTPProtocolIPv6", options.http_protocol_ipv6.map(|it| text(it.as_str())));
+    hash.field("HTTPPutResponseHopLimit", options.http_put_response_hop_limit.map(int64));
+    hash.field("HTTPTokens", options.http_tokens.map(|it| text(it.as_str())));
+    hash.0
+}
+
+fn connection_tracking(tracking: &ConnectionTracking) -> u64 {
+    let mut hash = Struct::new("ConnectionTracking");
+    hash.field("TCPEstablishedTimeout", tracking.tcp_established_timeout.map(int32));
+    hash.field("UDPStreamTimeout", tracking.udp_stream_timeout.map(int32));
+    hash.field("UDPTimeout", tracking.udp_timeout.map(int32));
+    hash.0
+}
+
+fn cpu_options(options: &CpuOptions) -> u64 {
+    let mut hash = Struct::new("CPUOptions");
+    hash.field("NestedVirtualization", options.nested_virtualization.map(|it| text(it.as_str())));
+    hash.0
+}
+
+/// The suffix of an instance profile's name: a number made of `parts`, joined.
+#[must_use]
+pub fn instance_profile_suffix(parts: &[&str]) -> u64 {
+    text(&parts.concat())
+}
+
+// === The primitives ===
+
+/// FNV-1: multiply, then xor (FNV-1a does it the other way round).
+fn fnv1(bytes: &[u8]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    bytes.iter().fold(OFFSET, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
+}
+
+fn text(text: &str) -> u64 {
+    fnv1(text.as_bytes())
+}
+
+fn int32(number: i32) -> u64 {
+    fnv1(&number.to_le_bytes())
+}
+
+fn int64(number: i64) -> u64 {
+    fnv1(&number.to_le_bytes())
+}
+
+fn boolean(value: bool) -> u64 {
+    fnv1(&[u8::from(value)])
+}
+
+fn pair(one: u64, other: u64) -> u64 {
+    let mut bytes = one.to_le_bytes().to_vec();
+    bytes.extend(other.to_le_bytes());
+    fnv1(&bytes)
+}
+
+/// Ends something whose parts were combined by xor.
+fn seal(hash: u64) -> u64 {
+    fnv1(&hash.to_le_bytes())
+}
+
+/// A text that counts as not set when it is empty.
+fn plain_text(value: &str) -> Option<u64> {
+    (!value.is_empty()).then(|| text(value))
+}
+
+/// A text that counts as set also when it is empty.
+fn optional_text(value: &Option<String>) -> Option<u64> {
+    value.as_deref().map(text)
+}
+
+fn list<T>(items: &[T], hash: impl Fn(&T) -> u64) -> Option<u64> {
+    (!items.is_empty()).then(|| items.iter().fold(0, |sum, item| sum ^ hash(item)))
+}
+
+fn map<T: AsRef<str>>(entries: &BTreeMap<T, T>) -> Option<u64> {
+    let sum = entries.iter().fold(0, |sum, (key, value)| sum ^ pair(text(key.as_ref()), text(value.as_ref())));
+    (!entries.is_empty()).then(|| seal(sum))
+}
+
+/// A struct: its name, then its fields in the order in which they are declared.
+struct Struct(u64);
+
+impl Struct {
+    fn new(name: &str) -> Self {
+        Self(text(name))
+    }
+
+    fn field(&mut self, name: &str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.0 = seal(self.0 ^ pair(text(name), value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

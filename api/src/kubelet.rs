@@ -1,0 +1,165 @@
+//! The kubelet's settings in a node class: an open object, kept as the user wrote it, with a typed view of the fields
+//! that Plimsoll itself looks at and a check of the whole.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{borrow::Cow, collections::BTreeMap};
+
+mod check;
+mod fields;
+
+pub use check::{KubeletProblem, KubeletReason};
+
+/// Settings of the kubelet, as its configuration file (kubelet.config.k8s.io/v1beta1) has them. Nothing is dropped, known or not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KubeletConfiguration(pub BTreeMap<String, Value>);
+
+impl JsonSchema for KubeletConfiguration {
+    fn schema_name() -> Cow<'static, str> {
+        "KubeletConfiguration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+    }
+}
+
+/// What Plimsoll looks at in [`KubeletConfiguration`]. Entries that are not of their type, and expressions, are left out:
+/// the node class says so in its status, and what a family does by itself counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubeletSettings {
+    /// Addresses of the cluster's DNS.
+    pub cluster_dns: Vec<String>,
+    /// Most pods on a node.
+    pub max_pods: Option<i32>,
+    /// Most pods on a node for each of its vCPUs; 0 means no such limit.
+    pub pods_per_core: Option<i32>,
+    /// Quantities kept for the system, by resource.
+    pub system_reserved: BTreeMap<String, String>,
+    /// Quantities kept for Kubernetes, by resource.
+    pub kube_reserved: BTreeMap<String, String>,
+    /// Quantities or percentages below which pods are evicted at once, by signal.
+    pub eviction_hard: BTreeMap<String, String>,
+    /// Quantities or percentages below which pods are evicted after a while, by signal.
+    pub eviction_soft: BTreeMap<String, String>,
+    /// How long that while is, by signal.
+    pub eviction_soft_grace_period: BTreeMap<String, String>,
+    /// Seconds that a pod evicted in such a way gets at most.
+    pub eviction_max_pod_grace_period: Option<i32>,
+    /// Percent of disk use above which images are removed.
+    pub image_gc_high_threshold_percent: Option<i32>,
+    /// Percent of disk use down to which images are removed.
+    pub image_gc_low_threshold_percent: Option<i32>,
+    /// Whether CPU limits are enforced by quota.
+    pub cpu_cfs_quota: Option<bool>,
+}
+
+impl KubeletConfiguration {
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The fields that Plimsoll looks at.
+    #[must_use]
+    pub fn settings(&self) -> KubeletSettings {
+        KubeletSettings {
+            cluster_dns: self.read("clusterDNS").unwrap_or_default(),
+            max_pods: self.count("maxPods"),
+            pods_per_core: self.count("podsPerCore"),
+            system_reserved: self.reserved("systemReserved"),
+            kube_reserved: self.reserved("kubeReserved"),
+            eviction_hard: self.read("evictionHard").unwrap_or_default(),
+            eviction_soft: self.read("evictionSoft").unwrap_or_default(),
+            eviction_soft_grace_period: self.read("evictionSoftGracePeriod").unwrap_or_default(),
+            eviction_max_pod_grace_period: self.count("evictionMaxPodGracePeriod"),
+            image_gc_high_threshold_percent: self.count("imageGCHighThresholdPercent"),
+            image_gc_low_threshold_percent: self.count("imageGCLowThresholdPercent"),
+            cpu_cfs_quota: self.read("cpuCFSQuota"),
+        }
+    }
+
+    fn read<T: for<'de> Deserialize<'de>>(&self, field: &str) -> Option<T> {
+        T::deserialize(self.0.get(field)?).ok()
+    }
+
+    fn count(&self, field: &str) -> Option<i32> {
+        self.read(field).filter(|count| *count >= 0)
+    }
+
+    /// Entries that are quantities and not negative; the others are expressions or mistakes.
+    fn reserved(&self, field: &str) -> BTreeMap<String, String> {
+        let Some(Value::Object(entries)) = self.0.get(field) else { return BTreeMap::new() };
+        let texts = entries.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+        texts.filter(|(_, text)| crate::validation::is_quantity(text) && !text.starts_with('-')).collect()
+    }
+
+    /// Checks the settings as the status of a node class of this `family` shows them. Expressions are refused, since Plimsoll does not evaluate them.
+    #[must_use]
+    pub fn check(&self, family: crate::AmiFamily) -> Vec<KubeletProblem> {
+        check::check(self, family)
+    }
+
+    /// The settings as JSON with sorted keys and Go's escapes, `null` where there are none: what the drift hash is of.
+    #[must_use]
+    pub fn canonical_json(&self) -> String {
+        if self.0.is_empty() {
+            return "null".to_owned();
+        }
+        let mut text = String::new();
+        write_object(self.0.iter(), &mut text);
+        text
+    }
+}
+
+fn write_object<'entry>(entries: impl Iterator<Item = (&'entry String, &'entry Value)>, out: &mut String) {
+    out.push('{');
+    for (position, (key, value)) in entries.enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write_text(key, out);
+        out.push(':');
+        write_value(value, out);
+    }
+    out.push('}');
+}
+
+fn write_value(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(entries) => {
+            let sorted: BTreeMap<&String, &Value> = entries.iter().collect();
+            write_object(sorted.into_iter(), out);
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (position, item) in items.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                write_value(item, out);
+            }
+            out.push(']');
+        }
+        Value::String(text) => write_text(text, out),
+        Value::Null | Value::Bool(_) | Value::Number(_) => out.push_str(&value.to_string()),
+    }
+}
+
+/// Go escapes what could end a script in HTML, besides what JSON must escape.
+fn write_text(text: &str, out: &mut String) {
+    for character in Value::from(text).to_string().chars() {
+        match character {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            other => out.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! NodeClaim: one node that was asked for, from the request to its end.
+
+use crate::{
+    GoDuration, NillableDuration, NodeClassRef, Requirement, ResourceList, Taint,
+    node_pool::{NodeClaimTemplateSpec, default_expire_after},
+    null_default, schema,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a node should be like. It cannot be changed.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "karpenter.sh",
+    version = "v1",
+    kind = "NodeClaim",
+    plural = "nodeclaims",
+    category = "karpenter",
+    status = "NodeClaimStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    schema = "disabled",
+    printcolumn(
+        name = "Type",
+        type_ = "string",
+        json_path = ".metadata.labels.node\\.kubernetes\\.io/instance-type",
+        description = "Instance type"
+    ),
+    printcolumn(
+        name = "Capacity",
+        type_ = "string",
+        json_path = ".metadata.labels.karpenter\\.sh/capacity-type",
+        description = "Capacity type"
+    ),
+    printcolumn(
+        name = "Zone",
+        type_ = "string",
+        json_path = ".metadata.labels.topology\\.kubernetes\\.io/zone",
+        description = "Zone"
+    ),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName", description = "Name of the Node"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether the node can take pods"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
+    printcolumn(
+        name = "ImageID",
+        type_ = "string",
+        json_path = ".status.imageID",
+        priority = 1,
+        description = "Image the instance was started from"
+    ),
+    printcolumn(
+        name = "ID",
+        type_ = "string",
+        json_path = ".status.providerID",
+        priority = 1,
+        description = "The instance"
+    ),
+    printcolumn(
+        name = "NodePool",
+        type_ = "string",
+        json_path = ".metadata.labels.karpenter\\.sh/nodepool",
+        priority = 1,
+        description = "Pool of the node"
+    ),
+    printcolumn(
+        name = "NodeClass",
+        type_ = "string",
+        json_path = ".spec.nodeClassRef.name",
+        priority = 1,
+        description = "Node class of the node"
+    ),
+    printcolumn(
+        name = "Drifted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Drifted\")].status",
+        priority = 1,
+        description = "Whether the node differs from what its pool or node class now asks for"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::cel(&[("self == oldSelf", "a claim cannot be changed")])))]
+pub struct NodeClaimSpec {
+    /// Taints for the node: only pods that tolerate them come.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub taints: Vec<Taint>,
+    /// Taints that something else takes from the new node when it is prepared.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub startup_taints: Vec<Taint>,
+    /// Conditions on the labels of the node: instance types, zones, capacity types and whatever else is labelled.
+    #[schemars(schema_with = "schema::claim_requirements")]
+    pub requirements: Vec<Requirement>,
+    /// What the node must at least have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// The node class that says how to make the node.
+    pub node_class_ref: NodeClassRef,
+    /// The longest that the node may be drained; after it, its pods are deleted whatever protects them. Without it, as long as it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::DURATION))]
+    pub termination_grace_period: Option<GoDuration>,
+    /// The age at which the node is taken away; Never keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::NILLABLE_DURATION), extend("default" = "720h"))]
+    pub expire_after: Option<NillableDuration>,
+}
+
+impl NodeClaimSpec {
+    /// The age at which the node is taken away.
+    #[must_use]
+    pub fn expire_after(&self) -> NillableDuration {
+        self.expire_after.clone().unwrap_or_else(default_expire_after)
+    }
+}
+
+impl From<&NodeClaimTemplateSpec> for NodeClaimSpec {
+    /// A claim as its pool's template has it, without requests.
+    fn from(template: &NodeClaimTemplateSpec) -> Self {
+        Self {
+            taints: template.taints.clone(),
+            startup_taints: template.startup_taints.clone(),
+            requirements: template.requirements.clone(),
+            resources: None,
+            node_class_ref: template.node_class_ref.clone(),
+            termination_grace_period: template.termination_grace_period.clone(),
+            expire_after: template.expire_after.clone(),
+        }
+    }
+}
+
+/// What a node must at least have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceRequirements {
+    /// Amounts by resource: of the pods that the node is made for, with what the DaemonSets take.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub requests: ResourceList,
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaimStatus {
+    /// Name of the Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// The instance, as its provider names it: aws:///zone/instance.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// Image that the instance was started from.
+    #[serde(rename = "imageID", default, skip_serializing_if = "Option::is_none")]
+    pub image_id: Option<String>,
+    /// What the node has.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub capacity: ResourceList,
+    /// What pods can have of it.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub allocatable: ResourceList,
+    /// When a pod last came to the node or left it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::date_time")]
+    pub last_pod_event_time: Option<Time>,
+    /// What is known about the claim.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::claim_conditions")]
+    pub conditions: Vec<Condition>,
+}

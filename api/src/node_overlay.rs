@@ -1,0 +1,94 @@
+//! NodeOverlay: prices and capacity that the cloud does not know of.
+
+use crate::{Requirement, ResourceList, null_default, schema};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Which instance types are meant and what is different about them.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "karpenter.sh",
+    version = "v1alpha1",
+    kind = "NodeOverlay",
+    plural = "nodeoverlays",
+    shortname = "overlays",
+    category = "karpenter",
+    status = "NodeOverlayStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    schema = "disabled",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether the overlay is in use"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
+    printcolumn(
+        name = "Weight",
+        type_ = "integer",
+        json_path = ".spec.weight",
+        priority = 1,
+        description = "Of several overlays, the one of the highest weight counts"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::cel(&[(
+    "!has(self.price) || !has(self.priceAdjustment)",
+    "price and priceAdjustment exclude each other",
+)])))]
+pub struct NodeOverlaySpec {
+    /// Conditions on the labels of the instance types that are meant.
+    #[schemars(schema_with = "schema::overlay_requirements")]
+    pub requirements: Vec<Requirement>,
+    /// What to add to the price: a signed amount in US dollars per hour, or a signed share of the price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::PRICE_ADJUSTMENT))]
+    pub price_adjustment: Option<String>,
+    /// The price, in US dollars per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::pattern::PRICE))]
+    pub price: Option<String>,
+    /// What the nodes have besides, by resource; cpu, memory, ephemeral-storage and pods cannot be set.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "capacity")]
+    pub capacity: ResourceList,
+    /// Of several overlays about one thing, the one of the highest weight counts. Without it, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub weight: Option<i32>,
+}
+
+/// Resources that an overlay cannot set.
+pub(crate) const FIXED_RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+
+fn capacity(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let rule = format!("self.all(k, !(k in ['{}']))", FIXED_RESOURCES.join("', '"));
+    let mut schema = schema::resource_list(generator);
+    schema.insert(
+        "x-kubernetes-validations".to_owned(),
+        schema::cel(&[(&rule, "cpu, memory, ephemeral-storage and pods are the instance type's own")]),
+    );
+    schema
+}
+
+impl NodeOverlaySpec {
+    /// The overlay's weight, 0 where it has none.
+    #[must_use]
+    pub fn weight(&self) -> i32 {
+        self.weight.unwrap_or(0)
+    }
+}
+
+/// How an overlay is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOverlayStatus {
+    /// What is known about the overlay.
+    #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

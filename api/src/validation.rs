@@ -1,0 +1,219 @@
+//! Whether an object is valid, told without an API server: the same rules that the CRD's schema and its CEL rules state,
+//! and those that Karpenter checks only when it runs and shows in `ValidationSucceeded`.
+
+use crate::{
+    CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind, node_overlay, schema,
+};
+use kube::{Resource, core::object::HasSpec};
+use regex::Regex;
+use serde::Serialize;
+use serde_json::Value;
+use std::{fmt, sync::LazyLock};
+
+mod ec2_node_class;
+mod requirements;
+mod shape;
+
+use shape::{Shape, Strictness};
+
+/// What is wrong with one field of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldError {
+    /// The field, such as `spec.template.spec.requirements[0].values`.
+    pub path: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl FieldError {
+    /// `message` about the field at `path`.
+    #[must_use]
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// Objects that can be checked.
+pub trait Validate {
+    /// All that is wrong with the object, field by field; empty if it is valid. The status is not looked at.
+    fn validate(&self) -> Vec<FieldError>;
+}
+
+/// All that is wrong with a manifest of this kind before it is read into its type: fields that do not exist, values of the
+/// wrong type, and whatever else the schema alone can tell. [`Validate`] tells the rest.
+#[must_use]
+pub fn check_manifest(kind: Kind, manifest: &Value) -> Vec<FieldError> {
+    let mut manifest = manifest.clone();
+    if let Some(manifest) = manifest.as_object_mut() {
+        manifest.remove("status");
+    }
+    let mut errors = Vec::new();
+    shape_of(kind).check(&manifest, "", Strictness::NoUnknownFields, &mut errors);
+    errors
+}
+
+static SHAPES: LazyLock<[(Kind, Shape); 5]> = LazyLock::new(|| Kind::ALL.map(|kind| (kind, Shape::of(&kind.schema()))));
+
+fn shape_of(kind: Kind) -> &'static Shape {
+    let [first, ..] = &*SHAPES;
+    SHAPES.iter().find(|(it, _)| *it == kind).map_or(&first.1, |(_, shape)| shape)
+}
+
+/// What the schema and the metadata's rules say about an object.
+fn begin<T: Resource<DynamicType = ()> + HasSpec>(kind: Kind, object: &T) -> Vec<FieldError>
+where
+    T::Spec: Serialize,
+{
+    let mut errors = Vec::new();
+    let metadata = object.meta();
+    match (&metadata.name, &metadata.generate_name) {
+        (None, None) => errors.push(FieldError::new("metadata.name", "is required")),
+        (None, Some(_)) => {}
+        (Some(name), _) if name.len() <= 253 && matches(&DNS_SUBDOMAIN, name) => {}
+        (Some(_), _) => {
+            let message = "must be lower-case letters, digits, - and ., begin and end with a letter or digit, and have at most 253 characters";
+            errors.push(FieldError::new("metadata.name", message));
+        }
+    }
+    match serde_json::to_value(object.spec()) {
+        Ok(spec) => {
+            let spec = serde_json::json!({"spec": spec});
+            shape_of(kind).check(&spec, "", Strictness::AnyFields, &mut errors);
+        }
+        Err(error) => errors.push(FieldError::new("spec", error.to_string())),
+    }
+    errors
+}
+
+/// A regular expression that is compiled once; `None` if it cannot be, which tests rule out.
+type Pattern = LazyLock<Option<Regex>>;
+
+static DNS_SUBDOMAIN: Pattern =
+    LazyLock::new(|| compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
+static QUANTITY: Pattern = LazyLock::new(|| compile(schema::pattern::QUANTITY));
+static LABEL_VALUE: Pattern = LazyLock::new(|| compile(schema::pattern::LABEL_VALUE));
+static LABEL_KEY: Pattern = LazyLock::new(|| compile(schema::pattern::LABEL_KEY));
+
+/// Compiles a pattern of the schema as Go understands it: classes are ASCII's.
+fn compile(pattern: &str) -> Option<Regex> {
+    Regex::new(&pattern.replace(r"\d", "[0-9]").replace(r"\s", r"[\t\n\f\r ]")).ok()
+}
+
+fn matches(pattern: &Pattern, text: &str) -> bool {
+    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+}
+
+/// Whether `text` is a quantity.
+#[must_use]
+pub fn is_quantity(text: &str) -> bool {
+    matches(&QUANTITY, text)
+}
+
+/// Whether `text` can be a label's value.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    text.len() <= LABEL_VALUE_MAX && matches(&LABEL_VALUE, text)
+}
+
+/// Whether `text` can be a label's key.
+#[must_use]
+pub fn is_label_key(text: &str) -> bool {
+    text.len() <= LABEL_KEY_MAX && matches(&LABEL_KEY, text)
+}
+
+const LABEL_VALUE_MAX: usize = 63;
+const LABEL_KEY_MAX: usize = 316;
+
+impl Validate for NodePool {
+    fn validate(&self) -> Vec<FieldError> {
+        let mut errors = begin(Kind::NodePool, self);
+        if self.spec.is_static() {
+            for name in self.spec.limits.keys().filter(|name| *name != plimsoll_model::names::NODES_RESOURCE) {
+                let message = "a pool with replicas can limit nothing but nodes";
+                errors.push(FieldError::new(format!("spec.limits[{name}]"), message));
+            }
+            if self.spec.weight.is_some() {
+                errors.push(FieldError::new("spec.weight", "a pool with replicas cannot have a weight"));
+            }
+        }
+        let template = &self.spec.template;
+        requirements::check_labels(template, "spec.template.metadata.labels", &mut errors);
+        let context = requirements::Context::pool("spec.template.spec");
+        context.check_requirements(&template.spec.requirements, &mut errors);
+        context.check_taints(&template.spec.taints, &template.spec.startup_taints, &mut errors);
+        context.check_node_class_ref(&template.spec.node_class_ref, &mut errors);
+        let disruption = self.spec.disruption.as_ref();
+        for (position, budget) in disruption.and_then(|it| it.budgets.as_ref()).into_iter().flatten().enumerate() {
+            check_budget(budget, &format!("spec.disruption.budgets[{position}]"), &mut errors);
+        }
+        errors
+    }
+}
+
+fn check_budget(budget: &Budget, path: &str, errors: &mut Vec<FieldError>) {
+    if budget.schedule.is_some() != budget.duration.is_some() {
+        errors.push(FieldError::new(path, "a budget needs both schedule and duration or neither"));
+    }
+    if let Some(schedule) = &budget.schedule
+        && let Err(error) = crate::budget::Cron::parse(schedule)
+    {
+        errors.push(FieldError::new(format!("{path}.schedule"), error.to_string()));
+    }
+}
+
+impl Validate for NodeClaim {
+    fn validate(&self) -> Vec<FieldError> {
+        let mut errors = begin(Kind::NodeClaim, self);
+        let context = requirements::Context::claim("spec");
+        context.check_requirements(&self.spec.requirements, &mut errors);
+        context.check_taints(&self.spec.taints, &self.spec.startup_taints, &mut errors);
+        context.check_node_class_ref(&self.spec.node_class_ref, &mut errors);
+        errors
+    }
+}
+
+impl Validate for NodeOverlay {
+    fn validate(&self) -> Vec<FieldError> {
+        let mut errors = begin(Kind::NodeOverlay, self);
+        requirements::Context::overlay("spec").check_requirements(&self.spec.requirements, &mut errors);
+        if self.spec.price.is_some() && self.spec.price_adjustment.is_some() {
+            errors.push(FieldError::new("spec.priceAdjustment", "price and priceAdjustment exclude each other"));
+        }
+        for name in self.spec.capacity.keys().filter(|name| node_overlay::FIXED_RESOURCES.contains(&name.as_str())) {
+            let message = "cpu, memory, ephemeral-storage and pods are the instance type's own";
+            errors.push(FieldError::new(format!("spec.capacity[{name}]"), message));
+        }
+        errors
+    }
+}
+
+impl Validate for CapacityBuffer {
+    fn validate(&self) -> Vec<FieldError> {
+        let mut errors = begin(Kind::CapacityBuffer, self);
+        let spec = &self.spec;
+        if spec.pod_template_ref.is_some() && spec.replicas.is_none() && spec.limits.is_none() {
+            errors.push(FieldError::new("spec.podTemplateRef", "podTemplateRef needs replicas or limits"));
+        }
+        if spec.pod_template_ref.is_some() && spec.scalable_ref.is_some() {
+            errors.push(FieldError::new("spec.scalableRef", "podTemplateRef and scalableRef exclude each other"));
+        }
+        errors
+    }
+}
+
+impl Validate for EC2NodeClass {
+    fn validate(&self) -> Vec<FieldError> {
+        let mut errors = begin(Kind::EC2NodeClass, self);
+        ec2_node_class::check(&self.spec, &mut errors);
+        errors
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Labels, requirements, taints and node class of a pool, a claim or an overlay.
+
+use super::{FieldError, is_label_key, is_label_value};
+use crate::{NodeClassRef, Operator, Requirement, Taint, node_pool::NodeClaimTemplate, schema};
+use plimsoll_model::names::label;
+use std::collections::BTreeSet;
+
+/// Where the fields stand and what may stand there.
+pub(super) struct Context {
+    path: &'static str,
+    allowed: Vec<&'static str>,
+    needs_values: &'static [Operator],
+}
+
+impl Context {
+    /// In a NodePool.
+    pub(super) fn pool(path: &'static str) -> Self {
+        Self { path, allowed: schema::pool_labels(), needs_values: &[Operator::In] }
+    }
+
+    /// In a NodeClaim.
+    pub(super) fn claim(path: &'static str) -> Self {
+        Self { path, allowed: schema::claim_labels(), needs_values: &[Operator::In] }
+    }
+
+    /// In a NodeOverlay.
+    pub(super) fn overlay(path: &'static str) -> Self {
+        Self { path, allowed: schema::overlay_labels(), needs_values: &[Operator::In, Operator::NotIn] }
+    }
+
+    /// Adds what is wrong with the requirements.
+    pub(super) fn check_requirements(&self, requirements: &[Requirement], errors: &mut Vec<FieldError>) {
+        for (position, requirement) in requirements.iter().enumerate() {
+            let path = format!("{}.requirements[{position}]", self.path);
+            if schema::is_restricted(&requirement.key, &self.allowed) {
+                errors.push(restricted(format!("{path}.key"), &requirement.key));
+            }
+            let path = format!("{path}.values");
+            self.check_values(requirement, &path, errors);
+        }
+    }
+
+    fn check_values(&self, requirement: &Requirement, path: &str, errors: &mut Vec<FieldError>) {
+        let Requirement { key, operator, values, min_values } = requirement;
+        let mut error = |message: String| errors.push(FieldError::new(path, message));
+        if self.needs_values.contains(operator) && values.is_empty() {
+            error(format!("operator {operator} needs a value"));
+        }
+        if operator.is_bound() {
+            let is_number = |value: &String| value.parse::<i64>().is_ok_and(|number| number >= 0);
+            if !matches!(values.as_slice(), [value] if is_number(value)) {
+                error(format!("operator {operator} needs exactly one value, a whole number that is not negative"));
+            }
+            return;
+        }
+        for value in values.iter().filter(|value| !is_label_value(value)) {
+            error(format!("{value:?} cannot be the value of a label"));
+        }
+        let valid: BTreeSet<&String> = values.iter().filter(|value| is_label_value(value)).collect();
+        let is_too_few = |least: &i64| usize::try_from(*least).is_ok_and(|least| valid.len() < least);
+        if let (Operator::In, Some(least)) = (operator, min_values.filter(is_too_few)) {
+            error(format!("minValues asks for {least} values, of which {} are there", valid.len()));
+        }
+        let is_known = |value: &String| CAPACITY_TYPES.contains(&value.as_str());
+        let asks_for_capacity = *operator == Operator::In && key == label::CAPACITY_TYPE && !values.is_empty();
+        if asks_for_capacity && !values.iter().any(is_known) {
+            error(format!("none of the values is one of {}", CAPACITY_TYPES.join(", ")));
+        }
+    }
+
+    /// Adds what is wrong with the taints beyond their schema: no key may have one effect twice, in both lists together.
+    pub(super) fn check_taints(&self, taints: &[Taint], startup_taints: &[Taint], errors: &mut Vec<FieldError>) {
+        let mut seen = BTreeSet::new();
+        for (field, list) in [("taints", taints), ("startupTaints", startup_taints)] {
+            for (position, taint) in list.iter().enumerate() {
+                if !seen.insert((&taint.key, taint.effect)) {
+                    let path = format!("{}.{field}[{position}]", self.path);
+                    let message = format!("there is another taint {} with the same effect", taint.key);
+                    errors.push(FieldError::new(path, message));
+                }
+            }
+        }
+    }
+
+    /// Adds what is missing from the reference to the node class.
+    pub(super) fn check_node_class_ref(&self, node_class: &NodeClassRef, errors: &mut Vec<FieldError>) {
+        let NodeClassRef { group, kind, name } = node_class;
+        for (field, value) in [("group", group), ("kind", kind), ("name", name)] {
+            if value.is_empty() {
+                errors.push(FieldError::new(format!("{}.nodeClassRef.{field}", self.path), "must not be empty"));
+            }
+        }
+    }
+}
+
+/// What a capacity type can be.
+const CAPACITY_TYPES: [&str; 3] = ["spot", "on-demand", "reserved"];
+
+fn restricted(path: String, key: &str) -> FieldError {
+    let reason = if key == label::HOSTNAME { "is each node's own" } else { "is of a domain that is not for users" };
+    FieldError::new(path, format!("label {key} {reason} and may not be named"))
+}
+
+/// Adds what is wrong with the labels of a template beyond their values.
+pub(super) fn check_labels(template: &NodeClaimTemplate, path: &str, errors: &mut Vec<FieldError>) {
+    let allowed = schema::pool_labels();
+    for (key, _) in template.labels() {
+        let path = format!("{path}[{key}]");
+        if !is_label_key(key) {
+            errors.push(FieldError::new(path, "cannot be the key of a label"));
+        } else if schema::is_restricted(key, &allowed) {
+            errors.push(restricted(path, key));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use super::*;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// Cases that an API server can be asked about too; see the head of the file.
+const VERDICTS: &str = include_str!("../../tests/fixtures/verdicts.yaml");
+
+/// RFC 7396.
+fn merge(target: &mut Value, change: &Value) {
+    let Value::Object(change) = change else {
+        *target = change.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let target = target.as_object_mut().unwrap();
+    for (key, value) in change {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn typed<T: DeserializeOwned + Validate>(manifest: &Value) -> Vec<FieldError> {
+    serde_json::from_value::<T>(manifest.clone()).unwrap().validate()
+}
+
+/// What `plimsoll plan` does with a manifest: its schema, then, if it can be read at all, its rules.
+fn verdict(kind: Kind, manifest: &Value) -> Vec<FieldError> {
+    let mut errors = check_manifest(kind, manifest);
+    if errors.is_empty() {
+        errors = match kind {
+            Kind::CapacityBuffer => typed::<CapacityBuffer>(manifest),
+            Kind::EC2NodeClass => typed::<EC2NodeClass>(manifest),
+            Kind::NodeClaim => typed::<NodeClaim>(manifest),
+            Kind::NodeOverlay => typed::<NodeOverlay>(manifest),
+            Kind::NodePool => typed::<NodePool>(manifest),
+        };
+    }
+    errors
+}
+
+#[test]
+fn every_verdict_is_as_written() {
+    let verdicts: Value = serde_saphyr::from_str(VERDICTS).unwrap();
+    let mut count = 0;
+    for kind in Kind::ALL {
+        let name = kind.kind();
+        for case in verdicts["cases"][name].as_array().unwrap() {
+            let mut manifest = verdicts["bases"][name].clone();
+            merge(&mut manifest, case.get("change").unwrap_or(&json!({})));
+            let errors = verdict(kind, &manifest);
+            let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+            let expected: Vec<&str> =
+                case["errors"].as_array().into_iter().flatten().map(|path| path.as_str().unwrap()).collect();
+            assert_eq!(paths, expected, "{name}, {}: {errors:?}", case["name"]);
+            count += 1;
+        }
+    }
+    assert!(count > 150, "only {count} cases were found");
+}
+
+/// An object that was built in code has not been through [`check_manifest`]; what the schema says holds for it too.
+#[test]
+fn what_the_schema_says_holds_for_objects_without_a_manifest() {
+    let mut pool = NodePool::new("default", crate::NodePoolSpec::default());
+    pool.spec.weight = Some(0);
+    pool.spec.template.spec.node_class_ref.kind = "EC2NodeClass".to_owned();
+    pool.spec.template.spec.node_class_ref.group = "karpenter.k8s.aws".to_owned();
+    let paths: Vec<String> = pool.validate().into_iter().map(|error| error.path).collect();
+    assert_eq!(paths, ["spec.weight", "spec.template.spec.nodeClassRef.name"]);
+    pool.metadata.name = None;
+    assert_eq!(pool.validate()[0], FieldError::new("metadata.name", "is required"));
+}
+
+#[test]
+fn an_error_names_the_field_and_says_what_would_do() {
+    let manifest = json!({
+        "spec": {"template": {"spec": {
+            "nodeClassRef": {"group": "g", "kind": "K", "name": "n"},
+            "requirements": [{"key": "a", "operator": "Is"}],
+        }}},
+    });
+    let shown: Vec<String> = check_manifest(Kind::NodePool, &manifest).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [concat!(
+            r#"spec.template.spec.requirements[0].operator: "Is" is not one of "#,
+            "In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte"
+        )]
+    );
+}
+
+/// The status is the controller's business, and an object as `kubectl get -o yaml` prints it can be given back.
+#[test]
+fn the_status_is_not_looked_at() {
+    let manifest = json!({
+        "metadata": {"name": "n", "uid": "u", "managedFields": [{}]},
+        "spec": {},
+        "status": {"conditions": "none", "unknown": 1},
+    });
+    assert_eq!(check_manifest(Kind::CapacityBuffer, &manifest), []);
+}
+
+#[test]
+fn every_pattern_can_be_compiled() {
+    fn patterns(schema: &Value, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(entries) => {
+                found.extend(entries.get("pattern").and_then(Value::as_str).map(str::to_owned));
+                entries.values().for_each(|value| patterns(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| patterns(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    Kind::ALL.iter().for_each(|kind| patterns(&kind.schema(), &mut found));
+    assert!(found.len() > 40, "only {} were found", found.len());
+    for pattern in found {
+        assert!(compile(&pattern).is_some(), "{pattern}");
+    }
+    assert!([&DNS_SUBDOMAIN, &QUANTITY, &LABEL_VALUE, &LABEL_KEY].iter().all(|pattern| pattern.is_some()));
+}
+
+#[test]
+fn quantities_are_told_from_other_texts() {
+    for good in ["0", "1500m", "2Gi", "1e3", "1E-3", ".5", "5.", "+1k", "-1", "100n"] {
+        assert!(is_quantity(good), "{good}");
+    }
+    for bad in ["", "ten", "1 Gi", "1KB", "1.2.3", "0x10", "Gi", "1gi"] {
+        assert!(!is_quantity(bad), "{bad}");
+    }
+}
