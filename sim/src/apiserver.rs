@@ -1,0 +1,160 @@
+//! A Kubernetes API server in memory: a tower service under `kube::Client`.
+//!
+//! The rules are in [`store`], as plain calls; this module gives them time, clients, watches and faults.
+
+pub mod admission;
+mod apply;
+mod discovery;
+pub mod error;
+mod events;
+pub mod faults;
+mod fields;
+pub mod object;
+mod patch;
+pub mod request;
+pub mod resources;
+mod respond;
+mod schema;
+pub mod selector;
+mod service;
+pub mod store;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod watch;
+
+pub use error::ApiError;
+pub use patch::Patch;
+pub use resources::ResourceId;
+pub use service::Port;
+
+use crate::clock::Clock;
+use faults::Faults;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use request::Verb;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::Store;
+
+/// Requests remembered for tests to look at; beyond it the oldest are forgotten.
+const AUDIT_MAX: usize = 100_000;
+
+/// One request that the server has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audit {
+    /// When it was answered.
+    pub at: Timestamp,
+    /// Name of the client.
+    pub client: String,
+    /// What it wanted.
+    pub verb: Verb,
+    /// Kind.
+    pub resource: ResourceId,
+    /// Subresource or empty.
+    pub subresource: String,
+    /// Namespace or empty.
+    pub namespace: String,
+    /// Name or empty.
+    pub name: String,
+    /// HTTP code of the answer.
+    pub code: u16,
+}
+
+struct Inner {
+    store: Mutex<Store>,
+    /// One per kind: the revision of its newest change.
+    changed: Vec<tokio::sync::watch::Sender<u64>>,
+    clock: Clock,
+    faults: Faults,
+    audit: Mutex<VecDeque<Audit>>,
+}
+
+/// A Kubernetes API server. Cheap to clone; all clones are one server.
+#[derive(Clone)]
+pub struct ApiServer {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiServer").finish_non_exhaustive()
+    }
+}
+
+impl ApiServer {
+    /// An empty cluster. UIDs, generated names and the chances of faults are fixed by the seed.
+    #[must_use]
+    pub fn new(seed: u64, clock: Clock) -> Self {
+        let store = Mutex::new(Store::new(seed, clock()));
+        let changed = ResourceId::all().map(|_| tokio::sync::watch::Sender::new(0)).collect();
+        let audit = Mutex::new(VecDeque::new());
+        Self { inner: Arc::new(Inner { store, changed, clock, faults: Faults::new(seed), audit }) }
+    }
+
+    /// A client that the faults know by `name`. Its default namespace is `default`; it does not retry.
+    ///
+    /// Must be called within a tokio runtime.
+    pub fn client(&self, name: impl Into<String>) -> ::kube::Client {
+        ::kube::Client::new(self.port(name), "default")
+    }
+
+    /// The tower service behind [`ApiServer::client`], for those who put layers on it.
+    pub fn port(&self, name: impl Into<String>) -> Port {
+        Port::new(self.clone(), name.into())
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.inner.faults
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        (self.inner.clock)()
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.inner.clock.clone()
+    }
+
+    /// Reads the store as it is now.
+    pub fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
+        read(&self.inner.store.lock())
+    }
+
+    /// Changes the store in one step and tells the watchers. Faults do not touch this way in: it is for the cluster's own parts.
+    pub fn write<T>(&self, write: impl FnOnce(&mut Store) -> T) -> T {
+        let mut store = self.inner.store.lock();
+        let result = write(&mut store);
+        let revision = store.revision();
+        for resource in store.take_dirty() {
+            self.inner.changed[resource.index()].send_replace(revision);
+        }
+        result
+    }
+
+    /// Tells of every change to a kind.
+    #[must_use]
+    pub fn subscribe(&self, resource: ResourceId) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.changed[resource.index()].subscribe()
+    }
+
+    /// The requests answered so far, oldest first.
+    #[must_use]
+    pub fn audit(&self) -> Vec<Audit> {
+        self.inner.audit.lock().iter().cloned().collect()
+    }
+
+    fn note(&self, entry: Audit) {
+        let mut audit = self.inner.audit.lock();
+        if audit.len() == AUDIT_MAX {
+            audit.pop_front();
+        }
+        audit.push_back(entry);
+    }
+}

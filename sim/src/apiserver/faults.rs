@@ -1,0 +1,373 @@
+//! What may go wrong between a client and the API server, under the control of a test.
+
+use super::error::ApiError;
+use super::request::Verb;
+use crate::seed::Rng;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The requests that a rule is about. Every field that is set must match.
+#[derive(Debug, Clone, Default)]
+pub struct Matcher {
+    /// Name of the client.
+    pub client: Option<String>,
+    /// Verb.
+    pub verb: Option<Verb>,
+    /// Plural name of the resource, such as `nodeclaims`.
+    pub resource: Option<&'static str>,
+    /// Subresource; `Some("")` for the object itself.
+    pub subresource: Option<&'static str>,
+    /// Name of the object.
+    pub name: Option<String>,
+}
+
+impl Matcher {
+    /// Every request of one client.
+    pub fn client(name: impl Into<String>) -> Self {
+        Self { client: Some(name.into()), ..Self::default() }
+    }
+
+    /// Every request with one verb for one resource.
+    #[must_use]
+    pub fn of(verb: Verb, resource: &'static str) -> Self {
+        Self { verb: Some(verb), resource: Some(resource), ..Self::default() }
+    }
+
+    fn matches(&self, about: &About<'_>) -> bool {
+        self.client.as_ref().is_none_or(|client| client == about.client)
+            && self.verb.is_none_or(|verb| verb == about.verb)
+            && self.resource.is_none_or(|resource| resource == about.resource)
+            && self.subresource.is_none_or(|subresource| subresource == about.subresource)
+            && self.name.as_ref().is_none_or(|name| name == about.name)
+    }
+}
+
+/// The request that is about to be served.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    /// Name of the client.
+    pub client: &'a str,
+    /// Verb.
+    pub verb: Verb,
+    /// Plural name of the resource.
+    pub resource: &'a str,
+    /// Subresource or empty.
+    pub subresource: &'a str,
+    /// Name of the object or empty.
+    pub name: &'a str,
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// It never reaches the server; the client sees a broken connection.
+    Drop,
+    /// It is carried out; the client sees a broken connection.
+    LoseAnswer,
+    /// It is carried out after a while.
+    Delay(Duration),
+    /// The server refuses it.
+    Refuse(ApiError),
+    /// It waits before it is carried out, until the gate opens.
+    HoldBefore(Gate),
+    /// It is carried out, and its answer waits until the gate opens.
+    HoldAfter(Gate),
+}
+
+impl Effect {
+    /// 429, try again later.
+    #[must_use]
+    pub fn throttle(retry_after_seconds: u32) -> Self {
+        let mut error = ApiError::new(429, "TooManyRequests", "too many requests, try again later");
+        error.retry_after_seconds = Some(retry_after_seconds);
+        Self::Refuse(error)
+    }
+
+    /// 500.
+    #[must_use]
+    pub fn internal_error() -> Self {
+        Self::Refuse(ApiError::internal("an injected failure"))
+    }
+
+    /// 409, as if somebody else had written in between.
+    #[must_use]
+    pub fn conflict() -> Self {
+        Self::Refuse(ApiError::new(409, "Conflict", "the object has been modified since it was read; read it again"))
+    }
+}
+
+/// A point at which requests wait until a test lets them go on.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    open: Arc<watch::Sender<bool>>,
+    arrived: Arc<watch::Sender<usize>>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { open: Arc::new(watch::Sender::new(false)), arrived: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Gate {
+    /// Lets all that wait go on, and all that come later pass.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Returns once `count` requests have come to the gate.
+    pub async fn reached(&self, count: usize) {
+        let mut arrived = self.arrived.subscribe();
+        // The sender lives as long as self.
+        let _ = arrived.wait_for(|seen| *seen >= count).await;
+    }
+
+    pub(crate) async fn pass(&self) {
+        self.arrived.send_modify(|count| *count += 1);
+        let mut open = self.open.subscribe();
+        let _ = open.wait_for(|open| *open).await;
+    }
+}
+
+/// How a client is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    /// Requests fail at once, watches break.
+    Refused,
+    /// Requests and watches hang, and go on when the partition heals.
+    Silent,
+}
+
+/// Names a rule, to take it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleId(u64);
+
+#[derive(Debug)]
+struct Rule {
+    matcher: Matcher,
+    effect: Effect,
+    /// Of 1000 matching requests, how many are hit.
+    per_mille: u32,
+    /// Hits left; none for no limit.
+    left: Option<u32>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    next: u64,
+    rules: BTreeMap<RuleId, Rule>,
+    partitions: BTreeMap<String, Partition>,
+    watch_lag: BTreeMap<String, Duration>,
+    /// Watches started at or before this count, of these clients (empty: all), are cut.
+    cuts: Vec<(BTreeSet<String>, u64)>,
+    watches: u64,
+}
+
+/// The faults of one API server. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Faults {
+    state: Arc<Mutex<State>>,
+    changed: Arc<watch::Sender<u64>>,
+}
+
+impl Faults {
+    /// No faults yet; chance is fixed by the seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let state = State {
+            rng: Rng::new(seed),
+            next: 0,
+            rules: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            watch_lag: BTreeMap::new(),
+            cuts: Vec::new(),
+            watches: 0,
+        };
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(watch::Sender::new(0)) }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state.lock());
+        self.changed.send_modify(|version| *version += 1);
+        result
+    }
+
+    fn add(&self, matcher: Matcher, effect: Effect, per_mille: u32, left: Option<u32>) -> RuleId {
+        self.change(|state| {
+            state.next += 1;
+            let id = RuleId(state.next);
+            state.rules.insert(id, Rule { matcher, effect, per_mille, left });
+            id
+        })
+    }
+
+    /// Hits every matching request until taken back.
+    pub fn always(&self, matcher: Matcher, effect: Effect) -> RuleId {
+        self.add(matcher, effect, 1000, None)
+    }
+
+    /// Hits the next `count` matching requests.
+    pub fn next(&self, count: u32, matcher: Matcher, effect: Effect) -> RuleId {
+        self.add(matcher, effect, 1000, Some(count))
+    }
+
+    /// Hits `per_mille` of 1000 matching requests, by the seed.
+    pub fn sometimes(&self, per_mille: u32, matcher: Matcher, effect: Effect) -> RuleId {
+        self.add(matcher, effect, per_mille, None)
+    }
+
+    /// Takes a rule back.
+    pub fn remove(&self, id: RuleId) {
+        self.change(|state| state.rules.remove(&id));
+    }
+
+    /// Takes all rules, lags and partitions back.
+    pub fn clear(&self) {
+        self.change(|state| {
+            state.rules.clear();
+            state.partitions.clear();
+            state.watch_lag.clear();
+        });
+    }
+
+    /// Cuts one client off.
+    pub fn partition(&self, client: impl Into<String>, kind: Partition) {
+        self.change(|state| state.partitions.insert(client.into(), kind));
+    }
+
+    /// Ends a client's partition.
+    pub fn heal(&self, client: &str) {
+        self.change(|state| state.partitions.remove(client));
+    }
+
+    /// Breaks the open watches of some clients, or of all where none is named. They may be opened again at once.
+    pub fn cut_watches<'a>(&self, clients: impl IntoIterator<Item = &'a str>) {
+        let clients = clients.into_iter().map(str::to_owned).collect();
+        self.change(|state| {
+            let so_far = state.watches;
+            state.cuts.retain(|(old, _)| *old != clients);
+            state.cuts.push((clients, so_far));
+        });
+    }
+
+    /// Makes a client's watches late by so much; zero ends it.
+    pub fn lag_watches(&self, client: impl Into<String>, lag: Duration) {
+        self.change(|state| state.watch_lag.insert(client.into(), lag));
+    }
+
+    /// The effects on one request, in the order of their rules, used up by this call.
+    pub(crate) fn effects(&self, about: &About<'_>) -> Vec<Effect> {
+        let mut state = self.state.lock();
+        let State { rng, rules, .. } = &mut *state;
+        let mut effects = Vec::new();
+        for rule in rules.values_mut() {
+            if rule.left == Some(0) || !rule.matcher.matches(about) {
+                continue;
+            }
+            // Sure rules draw no number, so that adding one does not shift the chances of others.
+            if rule.per_mille >= 1000 || rng.chance(rule.per_mille) {
+                rule.left = rule.left.map(|left| left - 1);
+                effects.push(rule.effect.clone());
+            }
+        }
+        rules.retain(|_, rule| rule.left != Some(0));
+        effects
+    }
+
+    pub(crate) fn partition_of(&self, client: &str) -> Option<Partition> {
+        self.state.lock().partitions.get(client).copied()
+    }
+
+    /// Waits while a client is silently cut off.
+    ///
+    /// # Errors
+    /// Where it is refused.
+    pub(crate) async fn connected(&self, client: &str) -> Result<(), BrokenConnection> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            match self.partition_of(client) {
+                None => return Ok(()),
+                Some(Partition::Refused) => return Err(BrokenConnection),
+                // The sender lives as long as self.
+                Some(Partition::Silent) => drop(changed.changed().await),
+            }
+        }
+    }
+
+    /// Counts a watch in.
+    pub(crate) fn open_watch(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.watches += 1;
+        state.watches
+    }
+
+    pub(crate) fn is_cut(&self, client: &str, watch: u64) -> bool {
+        let state = self.state.lock();
+        state.partitions.get(client) == Some(&Partition::Refused)
+            || state
+                .cuts
+                .iter()
+                .any(|(clients, last)| watch <= *last && (clients.is_empty() || clients.contains(client)))
+    }
+
+    pub(crate) fn watch_lag(&self, client: &str) -> Duration {
+        self.state.lock().watch_lag.get(client).copied().unwrap_or_default()
+    }
+
+    /// Tells of every change to the faults.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+/// What a client sees of a request or an answer that got lost.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("connection reset by peer")]
+pub struct BrokenConnection;
+
+#[cfg(test)]
+mod tests {
+    use super::{About, Effect, Faults, Matcher};
+    use crate::apiserver::request::Verb;
+
+    const CREATE: About<'static> =
+        About { client: "a", verb: Verb::Create, resource: "pods", subresource: "", name: "" };
+
+    #[test]
+    fn a_counted_rule_is_used_up_by_what_it_matches() {
+        let faults = Faults::new(0);
+        faults.next(2, Matcher::of(Verb::Create, "pods"), Effect::Drop);
+        let other = About { verb: Verb::Get, ..CREATE };
+        assert_eq!(faults.effects(&other).len(), 0);
+        let hits: Vec<_> = (0..3).map(|_| faults.effects(&CREATE).len()).collect();
+        assert_eq!(hits, [1, 1, 0]);
+    }
+
+    #[test]
+    fn chance_is_fixed_by_the_seed() {
+        let run = |seed| {
+            let faults = Faults::new(seed);
+            faults.sometimes(300, Matcher::default(), Effect::LoseAnswer);
+            (0..50).map(|_| faults.effects(&CREATE).len()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+        let hits: usize = run(1).iter().sum();
+        assert!((5..30).contains(&hits), "{hits} of 50 at 300 per mille");
+    }
+
+    #[test]
+    fn cutting_watches_spares_those_opened_later_and_other_clients() {
+        let faults = Faults::new(0);
+        let first = faults.open_watch();
+        faults.cut_watches(["a"]);
+        let second = faults.open_watch();
+        assert!(faults.is_cut("a", first));
+        assert!(!faults.is_cut("a", second));
+        assert!(!faults.is_cut("b", first));
+    }
+}

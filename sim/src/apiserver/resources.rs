@@ -1,0 +1,220 @@
+//! What the API server serves, as one table.
+
+/// Where `spec.replicas` and its like live, for the scale subresource.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// Path of the wanted number.
+    pub spec: &'static [&'static str],
+    /// Path of the present number.
+    pub status: &'static [&'static str],
+    /// Path of the label selector, if the kind has one.
+    pub selector: Option<&'static [&'static str]>,
+}
+
+/// One kind of object.
+#[derive(Debug)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version within the group.
+    pub version: &'static str,
+    /// Kind, singular, in camel case.
+    pub kind: &'static str,
+    /// Name in paths.
+    pub plural: &'static str,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether there is a status subresource, so that the main one does not write status.
+    pub status: bool,
+    /// The scale subresource.
+    pub scale: Option<Scale>,
+    /// Defined by a CustomResourceDefinition: no strategic merge, no unconditional update.
+    pub custom: bool,
+    /// Whether `metadata.generation` is kept.
+    pub generation: bool,
+    /// Whether `spec` can never change.
+    pub immutable_spec: bool,
+    /// Whether an immediate delete answers with the object instead of a `Status`.
+    pub returns_deleted: bool,
+    /// Fields that a field selector may name, besides metadata.name and metadata.namespace.
+    pub selectable: &'static [&'static str],
+}
+
+impl Resource {
+    /// `apiVersion` of its objects.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `plural.group`, as messages name it.
+    #[must_use]
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+}
+
+/// A row of the table; orders as the table does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(usize);
+
+impl ResourceId {
+    /// The row.
+    #[must_use]
+    pub fn get(self) -> &'static Resource {
+        // Ids are made only by `resources!` and `all`, each from a position in the table.
+        &RESOURCES[self.0]
+    }
+
+    /// Position in the table.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+
+    /// Every kind served, in the table's order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..RESOURCES.len()).map(Self)
+    }
+
+    /// The kind at a path's group, version and plural.
+    #[must_use]
+    pub fn find(group: &str, version: &str, plural: &str) -> Option<Self> {
+        Self::all().find(|id| {
+            let row = id.get();
+            row.group == group && row.version == version && row.plural == plural
+        })
+    }
+
+    /// The kind with this `apiVersion` and `kind`.
+    #[must_use]
+    pub fn of_kind(api_version: &str, kind: &str) -> Option<Self> {
+        Self::all().find(|id| id.get().kind == kind && id.get().api_version() == api_version)
+    }
+}
+
+const BASE: Resource = Resource {
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    namespaced: true,
+    status: false,
+    scale: None,
+    custom: false,
+    generation: false,
+    immutable_spec: false,
+    returns_deleted: false,
+    selectable: &[],
+};
+
+const CLUSTER: Resource = Resource { namespaced: false, ..BASE };
+const CUSTOM: Resource = Resource { namespaced: false, status: true, custom: true, generation: true, ..BASE };
+const WORKLOAD: Resource = Resource { group: "apps", status: true, generation: true, ..BASE };
+
+const REPLICAS: Option<Scale> =
+    Some(Scale { spec: &["spec", "replicas"], status: &["status", "replicas"], selector: Some(&["spec", "selector"]) });
+
+/// Fields of core events that watchers of one object select by.
+const EVENT_FIELDS: &[&str] = &[
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "type",
+];
+
+macro_rules! resources {
+    ($($id:ident = $row:expr;)*) => {
+        resources!(@ids 0usize; $($id)*);
+        impl ResourceId {
+            /// Every kind served.
+            pub const EVERY: &'static [Self] = &[$(Self::$id),*];
+        }
+        static RESOURCES: &[Resource] = &[$($row),*];
+    };
+    (@ids $at:expr; $id:ident $($rest:ident)*) => {
+        impl ResourceId {
+            #[doc = concat!("The row ", stringify!($id), ".")]
+            pub const $id: Self = Self($at);
+        }
+        resources!(@ids $at + 1usize; $($rest)*);
+    };
+    (@ids $at:expr;) => {};
+}
+
+resources! {
+    NAMESPACES = Resource { kind: "Namespace", plural: "namespaces", status: true, selectable: &["status.phase"], ..CLUSTER };
+    PODS = Resource {
+        kind: "Pod", plural: "pods", status: true, generation: true, returns_deleted: true,
+        selectable: &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+            "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"],
+        ..BASE
+    };
+    NODES = Resource { kind: "Node", plural: "nodes", status: true, selectable: &["spec.unschedulable"], ..CLUSTER };
+    EVENTS = Resource { kind: "Event", plural: "events", selectable: EVENT_FIELDS, ..BASE };
+    PERSISTENT_VOLUMES = Resource { kind: "PersistentVolume", plural: "persistentvolumes", status: true, ..CLUSTER };
+    PERSISTENT_VOLUME_CLAIMS = Resource {
+        kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims", status: true, returns_deleted: true, ..BASE
+    };
+    SERVICES = Resource { kind: "Service", plural: "services", status: true, returns_deleted: true, ..BASE };
+    CONFIG_MAPS = Resource { kind: "ConfigMap", plural: "configmaps", ..BASE };
+    SERVICE_ACCOUNTS = Resource { kind: "ServiceAccount", plural: "serviceaccounts", ..BASE };
+    DEPLOYMENTS = Resource { kind: "Deployment", plural: "deployments", scale: REPLICAS, ..WORKLOAD };
+    REPLICA_SETS = Resource { kind: "ReplicaSet", plural: "replicasets", scale: REPLICAS, ..WORKLOAD };
+    STATEFUL_SETS = Resource { kind: "StatefulSet", plural: "statefulsets", scale: REPLICAS, ..WORKLOAD };
+    DAEMON_SETS = Resource { kind: "DaemonSet", plural: "daemonsets", ..WORKLOAD };
+    JOBS = Resource { group: "batch", kind: "Job", plural: "jobs", ..WORKLOAD };
+    POD_DISRUPTION_BUDGETS = Resource {
+        group: "policy", kind: "PodDisruptionBudget", plural: "poddisruptionbudgets", status: true, generation: true, ..BASE
+    };
+    LEASES = Resource { group: "coordination.k8s.io", kind: "Lease", plural: "leases", ..BASE };
+    STORAGE_CLASSES = Resource { group: "storage.k8s.io", kind: "StorageClass", plural: "storageclasses", ..CLUSTER };
+    CSI_NODES = Resource { group: "storage.k8s.io", kind: "CSINode", plural: "csinodes", ..CLUSTER };
+    VOLUME_ATTACHMENTS = Resource {
+        group: "storage.k8s.io", kind: "VolumeAttachment", plural: "volumeattachments", status: true, ..CLUSTER
+    };
+    PRIORITY_CLASSES = Resource { group: "scheduling.k8s.io", kind: "PriorityClass", plural: "priorityclasses", ..CLUSTER };
+    SERVICE_CIDRS = Resource { group: "networking.k8s.io", kind: "ServiceCIDR", plural: "servicecidrs", status: true, ..CLUSTER };
+    // Stored as core events; converted at the edge (see `events`).
+    EVENTS_K8S = Resource {
+        group: "events.k8s.io", kind: "Event", plural: "events",
+        selectable: &["regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason",
+            "reportingController", "type"],
+        ..BASE
+    };
+    NODE_POOLS = Resource {
+        group: "karpenter.sh", kind: "NodePool", plural: "nodepools",
+        scale: Some(Scale { spec: &["spec", "replicas"], status: &["status", "nodes"], selector: None }),
+        ..CUSTOM
+    };
+    NODE_CLAIMS = Resource { group: "karpenter.sh", kind: "NodeClaim", plural: "nodeclaims", immutable_spec: true, ..CUSTOM };
+    NODE_OVERLAYS = Resource { group: "karpenter.sh", version: "v1alpha1", kind: "NodeOverlay", plural: "nodeoverlays", ..CUSTOM };
+    CAPACITY_BUFFERS = Resource {
+        group: "autoscaling.x-k8s.io", version: "v1beta1", kind: "CapacityBuffer", plural: "capacitybuffers",
+        namespaced: true, ..CUSTOM
+    };
+    EC2_NODE_CLASSES = Resource { group: "karpenter.k8s.aws", kind: "EC2NodeClass", plural: "ec2nodeclasses", ..CUSTOM };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RESOURCES, ResourceId};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_name_their_rows_and_no_row_twice() {
+        assert_eq!(ResourceId::PODS.get().kind, "Pod");
+        assert_eq!(ResourceId::EC2_NODE_CLASSES.get().qualified(), "ec2nodeclasses.karpenter.k8s.aws");
+        assert_eq!(ResourceId::find("apps", "v1", "deployments"), Some(ResourceId::DEPLOYMENTS));
+        assert_eq!(ResourceId::of_kind("karpenter.sh/v1", "NodeClaim"), Some(ResourceId::NODE_CLAIMS));
+        assert_eq!(ResourceId::of_kind("v1", "NodeClaim"), None);
+        let paths: BTreeSet<_> = RESOURCES.iter().map(|row| (row.group, row.version, row.plural)).collect();
+        assert_eq!(paths.len(), RESOURCES.len());
+    }
+}

@@ -1,0 +1,170 @@
+//! Watches: a stream of lines that follows one kind.
+
+use super::ApiServer;
+use super::error::ApiError;
+use super::events;
+use super::faults::{BrokenConnection, Partition};
+use super::request::{Query, Target};
+use super::resources::ResourceId;
+use super::respond::{Form, bookmark_line, change_line, event_line, object_bytes};
+use super::store::{Filter, Page, Store};
+use bytes::Bytes;
+use futures::Stream;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a watcher that takes bookmarks gets one when nothing else happens.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a watch lasts that does not say so itself. Real servers choose at random between this and its double.
+const DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
+
+pub(super) struct Watch {
+    server: ApiServer,
+    client: String,
+    /// Its number among the watches of the server, by which it is cut.
+    id: u64,
+    resource: ResourceId,
+    filter: Filter,
+    form: Form,
+    /// All up to this revision has been sent or queued.
+    position: u64,
+    queue: VecDeque<Bytes>,
+    changed: tokio::sync::watch::Receiver<u64>,
+    faults: tokio::sync::watch::Receiver<u64>,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    over: bool,
+}
+
+impl Watch {
+    pub(super) fn open(
+        server: &ApiServer,
+        client: &str,
+        target: &Target,
+        query: &Query,
+        form: Form,
+    ) -> Result<Self, ApiError> {
+        let filter = query.filter(target)?;
+        let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        let bookmarks = query.is_set("allowWatchBookmarks");
+        let streams_list = query.is_set("sendInitialEvents");
+        if streams_list && query.get("resourceVersionMatch") != "NotOlderThan" {
+            return Err(ApiError::new(422, "Invalid", "sendInitialEvents: resourceVersionMatch must be NotOlderThan"));
+        }
+        let stored = events::storage(target.resource);
+        let now = Instant::now();
+        let mut watch = Self {
+            server: server.clone(),
+            client: client.to_owned(),
+            id: server.faults().open_watch(),
+            resource: target.resource,
+            filter,
+            form,
+            position: query.number("resourceVersion")?.unwrap_or(0),
+            queue: VecDeque::new(),
+            changed: server.subscribe(stored),
+            faults: server.faults().subscribe(),
+            bookmarks,
+            next_bookmark: now + BOOKMARK_INTERVAL,
+            deadline: now + Duration::from_secs(timeout),
+            over: false,
+        };
+        server.read(|store| watch.begin(store, streams_list))?;
+        Ok(watch)
+    }
+
+    /// Queues the objects that are there, where the watcher wants them.
+    fn begin(&mut self, store: &Store, streams_list: bool) -> Result<(), ApiError> {
+        // A position in the future is none of its business: it waits until the store comes there.
+        if self.position != 0 && !streams_list {
+            return Ok(());
+        }
+        let listing = store.list(events::storage(self.resource), &self.filter, &Page::default())?;
+        let lines =
+            listing.items.iter().map(|object| event_line("ADDED", &object_bytes(self.resource, self.form, object)));
+        self.queue.extend(lines);
+        self.position = listing.revision;
+        if streams_list && self.bookmarks {
+            self.queue.push_back(bookmark_line(self.resource, self.form, self.position, true));
+        }
+        Ok(())
+    }
+
+    /// Queues what has happened up to `until`.
+    fn read(&mut self, store: &Store, until: u64) {
+        if until <= self.position {
+            return;
+        }
+        let events = match store.events_after(events::storage(self.resource), self.position) {
+            Ok(events) => events,
+            Err(error) => {
+                self.queue.push_back(event_line("ERROR", error.status().to_string().as_bytes()));
+                self.over = true;
+                return;
+            }
+        };
+        for event in events.take_while(|event| event.revision <= until) {
+            if let Some(kind) = Store::seen(event, &self.filter) {
+                self.queue.push_back(change_line(self.resource, self.form, event, kind));
+            }
+        }
+        self.position = self.position.max(until);
+    }
+
+    /// The next line; none when the watch is over.
+    async fn next(&mut self) -> Option<Result<Bytes, BrokenConnection>> {
+        loop {
+            if self.server.faults().is_cut(&self.client, self.id) {
+                self.over = true;
+                self.queue.clear();
+                return Some(Err(BrokenConnection));
+            }
+            if self.server.faults().partition_of(&self.client) == Some(Partition::Silent) {
+                // The sender lives as long as the server, which this watch holds.
+                let _ = self.faults.changed().await;
+                continue;
+            }
+            if let Some(line) = self.queue.pop_front() {
+                return Some(Ok(line));
+            }
+            if self.over {
+                return None;
+            }
+            self.changed.mark_unchanged();
+            let newest = self.server.read(Store::revision);
+            let lag = self.server.faults().watch_lag(&self.client);
+            if newest > self.position && !lag.is_zero() {
+                tokio::time::sleep(lag).await;
+            }
+            let server = self.server.clone();
+            server.read(|store| self.read(store, newest));
+            if self.queue.is_empty() {
+                self.wait().await;
+            }
+        }
+    }
+
+    async fn wait(&mut self) {
+        let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+        tokio::select! {
+            biased;
+            _ = self.changed.changed() => return,
+            _ = self.faults.changed() => return,
+            () = tokio::time::sleep_until(wake) => {}
+        }
+        if self.bookmarks {
+            self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+            self.queue.push_back(bookmark_line(self.resource, self.form, self.position, false));
+        }
+        self.over = Instant::now() >= self.deadline;
+    }
+
+    pub(super) fn lines(self) -> impl Stream<Item = Result<Bytes, BrokenConnection>> + Send {
+        futures::stream::unfold(self, |mut watch| async move {
+            let line = watch.next().await?;
+            Some((line, watch))
+        })
+    }
+}

@@ -1,0 +1,27 @@
+//! Time for the simulation: a calendar over tokio's clock, so that paused time is virtual time.
+
+use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Tells the time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The moment at which simulations begin unless told otherwise: 2026-01-05T00:00:00Z, a Monday.
+pub const START_SECONDS: i64 = 1_767_571_200;
+
+/// A clock that shows `start` now and goes on as tokio's time does.
+#[must_use]
+pub fn from(start: Timestamp) -> Clock {
+    let origin = Instant::now();
+    Arc::new(move || {
+        let passed = SignedDuration::try_from(origin.elapsed()).unwrap_or(SignedDuration::MAX);
+        start.checked_add(passed).unwrap_or(Timestamp::MAX)
+    })
+}
+
+/// A clock that shows the usual beginning now.
+#[must_use]
+pub fn usual() -> Clock {
+    from(Timestamp::from_second(START_SECONDS).unwrap_or_default())
+}

@@ -1,0 +1,187 @@
+//! What the rest of the project relies on in a Kubernetes API server, as tests over a client.
+//!
+//! The server in memory and the real one both run these, so that the first cannot drift from the second. They work in a
+//! namespace of their own, name what they make outside of it after it, and bear a scheduler and controllers running beside them.
+
+mod objects;
+mod patches;
+mod pods;
+mod watches;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::future::Future;
+use std::time::Duration;
+
+/// How long to wait for what a server or its controllers do in the background. Generous: a real one may be busy.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How often to look in the meantime.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Why a test failed.
+#[derive(Debug)]
+struct Failure(String);
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+type Check<T = ()> = Result<T, Failure>;
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(crate::contract::Failure(format!($($message)+)));
+        }
+    };
+}
+use ensure;
+
+/// Where the tests run.
+struct Ground {
+    client: Client,
+    namespace: String,
+}
+
+impl Ground {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// A name for something outside the namespace.
+    fn global(&self, name: &str) -> String {
+        format!("{}-{name}", self.namespace)
+    }
+
+    async fn config_map(&self, name: &str, data: Value) -> Check<ConfigMap> {
+        let map = object(json!({"metadata": {"name": name}, "data": data}))?;
+        Ok(self.api().create(&PostParams::default(), &map).await?)
+    }
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> Check<K> {
+    Ok(serde_json::from_value(value)?)
+}
+
+/// The HTTP code that a call failed with.
+fn code<T>(result: kube::Result<T>) -> Check<u16> {
+    match result {
+        Err(kube::Error::Api(status)) => Ok(status.code),
+        Err(error) => Err(error.into()),
+        Ok(_) => Err(Failure("the call succeeded".to_owned())),
+    }
+}
+
+/// Looks again and again until something holds.
+async fn eventually<F: Future<Output = Check<bool>>>(what: &str, mut look: impl FnMut() -> F) -> Check {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while tokio::time::Instant::now() < deadline {
+        if look().await? {
+            return Ok(());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Err(Failure(format!("not within {} s: {what}", PATIENCE.as_secs())))
+}
+
+/// Runs every test, one after the other, and gives back each one's name and what went wrong, if anything.
+///
+/// The client should not retry by itself: some tests provoke a 429.
+pub async fn all(client: Client) -> Vec<(&'static str, Result<(), String>)> {
+    let mut results = Vec::new();
+    let ground = match prepare(client).await {
+        Ok(ground) => ground,
+        Err(Failure(why)) => return vec![("prepare", Err(why))],
+    };
+    macro_rules! run {
+        ($($module:ident :: $test:ident),* $(,)?) => {
+            $(results.push((stringify!($test), $module::$test(&ground).await.map_err(|Failure(why)| why)));)*
+        };
+    }
+    run![
+        objects::creates_reads_and_refuses_a_second,
+        objects::completes_generated_names,
+        objects::refuses_objects_of_no_namespace,
+        objects::refuses_updates_from_an_older_version,
+        objects::ignores_updates_that_change_nothing,
+        objects::tries_without_doing,
+        objects::selects_by_labels_and_fields,
+        objects::lists_in_pages_of_one_moment,
+        objects::keeps_an_object_until_its_finalizers_are_gone,
+        objects::deletes_only_the_object_meant,
+        objects::deletes_collections,
+        objects::shows_metadata_alone,
+        objects::shows_events_under_both_groups,
+        objects::taints_new_nodes,
+        objects::collects_what_lost_its_owner,
+        patches::merges,
+        patches::merges_keyed_lists,
+        patches::patches_by_json_pointer,
+        patches::applies_and_takes_back,
+        patches::guards_what_others_own,
+        patches::separates_status_from_the_rest,
+        patches::scales,
+        patches::treats_custom_resources_by_their_own_rules,
+        watches::follows_from_a_list,
+        watches::resumes_where_it_was_cut,
+        watches::shows_what_enters_and_leaves_a_selection,
+        watches::streams_a_list,
+        watches::feeds_the_watcher_of_kube,
+        pods::binds_once,
+        pods::gives_bound_pods_their_grace,
+        pods::refuses_changes_to_what_runs,
+        pods::evicts_within_the_budget,
+        pods::refuses_evictions_beyond_the_budget,
+        pods::evicts_what_no_budget_guards,
+    ];
+    if let Err(Failure(why)) = clean_up(&ground).await {
+        results.push(("clean_up", Err(why)));
+    }
+    results
+}
+
+async fn prepare(client: Client) -> Check<Ground> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let wanted = object(json!({"metadata": {"generateName": "contract-"}}))?;
+    let namespace = namespaces.create(&PostParams::default(), &wanted).await?.name_any();
+    let ground = Ground { client, namespace };
+    // Pods need it; where a controller makes it too, either may be first.
+    let account: ServiceAccount = object(json!({"metadata": {"name": "default"}}))?;
+    match ground.api().create(&PostParams::default(), &account).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        other => drop(other?),
+    }
+    Ok(ground)
+}
+
+async fn clean_up(ground: &Ground) -> Check {
+    let namespaces: Api<Namespace> = Api::all(ground.client.clone());
+    namespaces.delete(&ground.namespace, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apiserver::ApiServer;
+    use crate::clock;
+    use crate::kube::{GarbageCollector, spawn};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_in_memory_keeps_the_contract() {
+        let server = ApiServer::new(1, clock::usual());
+        let _collector = spawn(&server, GarbageCollector::boxed());
+        let results = super::all(server.client("contract")).await;
+        let failed: Vec<_> = results.iter().filter(|(_, result)| result.is_err()).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
+        assert!(results.len() > 30, "only {} tests ran", results.len());
+    }
+}
