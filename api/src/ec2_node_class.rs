@@ -2,6 +2,7 @@
 
 use crate::{kubelet::KubeletConfiguration, null_default, schema};
 use kube::CustomResource;
+use plimsoll_model::names::tag;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -196,8 +197,7 @@ impl std::fmt::Display for AmiFamily {
 }
 
 /// Tag keys that are Karpenter's own.
-pub(crate) const RESERVED_TAGS: [&str; 4] =
-    ["eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.sh/nodeclaim", "karpenter.k8s.aws/ec2nodeclass"];
+pub(crate) const RESERVED_TAGS: [&str; 4] = [tag::EKS_CLUSTER, tag::NODE_POOL, tag::NODE_CLAIM, tag::EC2_NODE_CLASS];
 /// Prefix of the tag key that says which cluster an object is of.
 pub(crate) const RESERVED_TAG_PREFIX: &str = "kubernetes.io/cluster";
 

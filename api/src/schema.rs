@@ -275,15 +275,18 @@ pub(crate) fn image_requirements(_: &mut SchemaGenerator) -> Schema {
 }
 
 const IN_NEEDS_VALUES: (&str, &str) =
-    ("self.all(r, r.operator != 'In' || r.values.size() > 0)", "operator In needs a value");
-const IN_AND_NOT_IN_NEED_VALUES: (&str, &str) =
-    ("self.all(r, !(r.operator in ['In', 'NotIn']) || r.values.size() > 0)", "operators In and NotIn need a value");
+    ("self.all(r, r.operator != 'In' || (has(r.values) && r.values.size() > 0))", "operator In needs a value");
+const IN_AND_NOT_IN_NEED_VALUES: (&str, &str) = (
+    "self.all(r, !(r.operator in ['In', 'NotIn']) || (has(r.values) && r.values.size() > 0))",
+    "operators In and NotIn need a value",
+);
 const BOUND_NEEDS_ONE_NUMBER: (&str, &str) = (
-    "self.all(r, !(r.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || (r.values.size() == 1 && int(r.values[0]) >= 0))",
+    "self.all(r, !(r.operator in ['Gt', 'Lt', 'Gte', 'Lte']) \
+     || (has(r.values) && r.values.size() == 1 && int(r.values[0]) >= 0))",
     "operators Gt, Lt, Gte and Lte need exactly one value, a whole number that is not negative",
 );
 const MIN_VALUES_NEED_VALUES: (&str, &str) = (
-    "self.all(r, r.operator != 'In' || !has(r.minValues) || r.values.size() >= r.minValues)",
+    "self.all(r, r.operator != 'In' || !has(r.minValues) || (has(r.values) && r.values.size() >= r.minValues))",
     "operator In with minValues needs at least so many values",
 );
 

@@ -45,6 +45,60 @@ fn kinds_are_found_by_version_and_name() {
     assert_eq!(Kind::of("v1", "Pod"), None);
 }
 
+#[test]
+fn yaml_quotes_what_would_be_read_as_something_else() {
+    let texts = [
+        "plain text",
+        "",
+        " ",
+        "yes",
+        "No",
+        "null",
+        "~",
+        "10%",
+        "0s",
+        "1e3",
+        "0x1f",
+        "12:30",
+        "-1",
+        "+1",
+        ".5",
+        ".inf",
+        "*",
+        "a: b",
+        "a #b",
+        "a:",
+        "'",
+        "it's",
+        "\"",
+        "{a}",
+        "[a]",
+        "a\nb",
+        "\t",
+        "@daily",
+        "!tag",
+        "&a",
+        "? a",
+        "- a",
+        "-",
+        "=",
+        "<<",
+        "a ",
+        "%",
+        "`",
+        "|",
+        ">",
+        "^[a-z]+(\\.[a-z]+)*$",
+        "self == oldSelf",
+        "!has(self.a)",
+        "caf\u{e9}",
+    ];
+    let entries: std::collections::BTreeMap<&str, &str> = texts.iter().map(|text| (*text, *text)).collect();
+    let value = json!({"list": texts.to_vec(), "map": entries});
+    let read: Value = serde_saphyr::from_str(&yaml::render(&value)).unwrap();
+    assert_eq!(read, value);
+}
+
 fn names(kind: Kind) -> (String, Vec<String>, Vec<String>, String) {
     let spec = kind.definition().spec;
     (spec.group, spec.names.short_names.unwrap_or_default(), spec.names.categories.unwrap_or_default(), spec.scope)

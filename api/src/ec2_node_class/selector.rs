@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+// Of subnets, security groups and reservations, terms that say too much are refused only if all do, as in Karpenter; in a
+// list with others, the id or the name decides.
+
 /// Selects subnets by tags or one by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -24,7 +27,10 @@ pub(super) fn subnet_rules() -> Value {
     schema::cel(&[
         ("self.size() > 0", "a subnet selector is needed"),
         ("self.all(t, has(t.tags) || has(t.id))", "a subnet selector needs tags or id"),
-        ("!self.all(t, has(t.id) && has(t.tags))", "a subnet selector cannot have both id and tags"),
+        (
+            "self.size() == 0 || !self.all(t, has(t.id) && has(t.tags))",
+            "a subnet selector cannot have both id and tags",
+        ),
     ])
 }
 
@@ -50,11 +56,11 @@ pub(super) fn security_group_rules() -> Value {
         ("self.size() > 0", "a security group selector is needed"),
         ("self.all(t, has(t.tags) || has(t.id) || has(t.name))", "a security group selector needs tags, id or name"),
         (
-            "!self.all(t, has(t.id) && (has(t.tags) || has(t.name)))",
+            "self.size() == 0 || !self.all(t, has(t.id) && (has(t.tags) || has(t.name)))",
             "a security group selector with id cannot have tags or name",
         ),
         (
-            "!self.all(t, has(t.name) && (has(t.tags) || has(t.id)))",
+            "self.size() == 0 || !self.all(t, has(t.name) && (has(t.tags) || has(t.id)))",
             "a security group selector with name cannot have tags or id",
         ),
     ])
@@ -98,7 +104,7 @@ pub(super) fn capacity_reservation_rules() -> Value {
             "a capacity reservation selector needs tags, id or instanceMatchCriteria",
         ),
         (
-            "!self.all(t, has(t.id) && (has(t.tags) || has(t.ownerID) || has(t.instanceMatchCriteria)))",
+            "self.size() == 0 || !self.all(t, has(t.id) && (has(t.tags) || has(t.ownerID) || has(t.instanceMatchCriteria)))",
             "a capacity reservation selector with id cannot have anything else",
         ),
     ])
