@@ -18,6 +18,7 @@ mod schema;
 pub mod selector;
 mod service;
 pub mod store;
+mod structural;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -27,6 +28,7 @@ pub use error::ApiError;
 pub use patch::Patch;
 pub use resources::ResourceId;
 pub use service::Port;
+pub use structural::SchemaError;
 
 use crate::clock::Clock;
 use faults::Faults;
@@ -136,6 +138,16 @@ impl ApiServer {
             self.inner.changed[resource.index()].send_replace(revision);
         }
         result
+    }
+
+    /// Holds a kind to the `openAPIV3Schema` of its CustomResourceDefinition: unknown fields go, defaults come, values are checked.
+    ///
+    /// # Errors
+    /// Where the schema cannot be used.
+    pub fn install_schema(&self, resource: ResourceId, schema: &serde_json::Value) -> Result<(), SchemaError> {
+        let hook = structural::hook(schema)?;
+        self.write(|store| store.admission_mut().add(resource, hook));
+        Ok(())
     }
 
     /// Tells of every change to a kind.

@@ -1,7 +1,7 @@
 //! The little that strategic merge and server-side apply must know of each kind: which lists are maps in disguise.
 //!
 //! Lists are found by the name of their field and of the field above it; that is unambiguous among the kinds served.
-//! In custom resources every list is atomic, as theirs carry no list types, except in `metadata`, which all kinds share.
+//! In custom resources every list is atomic but those in `metadata`, which all kinds share, and the conditions: so say their schemas.
 
 /// How the items of a list are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,8 @@ const fn split(
     Row { parent, field, merge: ListKind::Keyed(merge), apply: ListKind::Keyed(apply) }
 }
 
-const METADATA: &[Row] = &[
+const SHARED: &[Row] = &[
+    keyed("status", "conditions", &["type"]),
     keyed("metadata", "ownerReferences", &["uid"]),
     Row { parent: "metadata", field: "finalizers", merge: ListKind::Set, apply: ListKind::Set },
 ];
@@ -44,7 +45,6 @@ const METADATA: &[Row] = &[
 const PORT: &[&str] = &["containerPort", "protocol"];
 
 const BUILT_IN: &[Row] = &[
-    keyed("status", "conditions", &["type"]),
     keyed("status", "addresses", &["type"]),
     keyed("status", "podIPs", &["ip"]),
     keyed("spec", "containers", &["name"]),
@@ -74,7 +74,7 @@ const ATOMIC_MAPS: &[(&str, &str)] =
 
 fn row(custom: bool, parent: &str, field: &str) -> Option<&'static Row> {
     let built_in = if custom { &[] } else { BUILT_IN };
-    METADATA.iter().chain(built_in).find(|row| row.parent == parent && row.field == field)
+    SHARED.iter().chain(built_in).find(|row| row.parent == parent && row.field == field)
 }
 
 /// The kind of a list for strategic merge.

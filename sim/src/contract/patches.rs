@@ -212,5 +212,15 @@ async fn custom_rules(pools: &Api<DynamicObject>, created: &DynamicObject) -> Ch
     ensure!(patched.data.pointer("/spec/weight") == Some(&json!(5)), "the status wrote spec");
     ensure!(patched.labels().is_empty(), "the status wrote metadata");
     ensure!(patched.data.pointer("/status/resources/cpu") == Some(&json!("1")), "the status was not written");
+    let apply = async |manager: &str, kind: &str| {
+        let condition = json!({"type": kind, "status": "True", "reason": "Tested", "message": "", "lastTransitionTime": "2026-01-05T00:00:00Z"});
+        let config = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
+                            "status": {"conditions": [condition]}});
+        pools.patch_status(&name, &PatchParams::apply(manager), &Patch::Apply(&config)).await
+    };
+    apply("one", "One").await?;
+    let both = apply("two", "Two").await?;
+    let conditions = both.data.pointer("/status/conditions").and_then(Value::as_array).map_or(0, Vec::len);
+    ensure!(conditions == 2, "two managers of two conditions left {conditions}");
     Ok(())
 }
