@@ -1,0 +1,127 @@
+"""The control paths: /_faults, /_release, /_tokens, /_calls, /_instances, /_events, /_reset."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qs
+
+from plimsoll_ec2 import events
+from plimsoll_ec2.world import WORLD
+
+Answer = tuple[int, Any]
+
+
+def serve(environ: dict[str, Any], start: Callable[..., Any], body: bytes) -> Iterable[bytes]:
+    """One control request: JSON in, JSON out."""
+    route = (environ["REQUEST_METHOD"], environ["PATH_INFO"])
+    query = {k: v[0] for k, v in parse_qs(environ.get("QUERY_STRING", "")).items()}
+    handler = ROUTES.get(route)
+    if handler is None:
+        known = ", ".join(sorted(f"{m} {p}" for m, p in ROUTES))
+        status, answer = 404, {"error": f"{route[0]} {route[1]} is not known; these are: {known}"}
+    else:
+        try:
+            status, answer = handler(query, json.loads(body) if body else {})
+        except ValueError as error:
+            status, answer = 400, {"error": str(error)}
+    start(f"{status} {'OK' if status < 400 else 'Error'}", [("Content-Type", "application/json")])
+    return [json.dumps(answer).encode() + b"\n"]
+
+
+def _get_faults(_query: dict[str, str], _body: Any) -> Answer:
+    return 200, WORLD.faults.to_json()
+
+
+def _post_faults(_query: dict[str, str], body: Any) -> Answer:
+    WORLD.faults.update(body)
+    return 200, WORLD.faults.to_json()
+
+
+def _delete_faults(_query: dict[str, str], _body: Any) -> Answer:
+    WORLD.faults.clear()
+    return 200, WORLD.faults.to_json()
+
+
+def _release(_query: dict[str, str], _body: Any) -> Answer:
+    WORLD.faults.release()
+    return 200, {}
+
+
+def _forget_tokens(_query: dict[str, str], _body: Any) -> Answer:
+    WORLD.tokens.forget()
+    return 200, {}
+
+
+def _get_calls(query: dict[str, str], _body: Any) -> Answer:
+    return 200, {"calls": WORLD.calls.since(int(query.get("since", 0)), query.get("action"))}
+
+
+def _delete_calls(_query: dict[str, str], _body: Any) -> Answer:
+    WORLD.calls.clear()
+    return 200, {}
+
+
+def _get_instances(query: dict[str, str], _body: Any) -> Answer:
+    """Every instance that CreateFleet ever launched, with `?user-data=ID` only that one and its user data."""
+    only = query.get("user-data")
+    with WORLD.launching:
+        launches = list(WORLD.launches)
+    found = [_instance(i, said, only is not None) for i, said in launches if only in (None, i.id)]
+    if only is not None and not found:
+        return 404, {"error": f"no instance {only} was launched"}
+    return 200, {"instances": found}
+
+
+def _instance(instance: Any, said: dict[str, Any], with_user_data: bool) -> dict[str, Any]:
+    told = {
+        "instanceId": instance.id,
+        "instanceType": instance.instance_type,
+        "region": instance.region_name,
+        "zone": instance.availability_zone,
+        "state": instance.state,
+        "imageId": instance.image_id,
+        "architecture": instance.architecture,
+        "tags": {t["key"]: t["value"] for t in instance.get_tags()},
+        **said,
+    }
+    # moto takes the interfaces away from a terminated instance.
+    if instance.nics and 0 in instance.nics:
+        told["privateIp"] = instance.private_ip
+        told["privateDnsName"] = instance.private_dns_name
+    if with_user_data:
+        told["userData"] = str(instance.user_data) if instance.user_data else ""
+        told["rootGib"] = max((v.size for _, v in _volumes(instance)), default=0)
+    return told
+
+
+def _volumes(instance: Any) -> list[tuple[str, Any]]:
+    return [(device, instance.ec2_backend.volumes[m.volume_id]) for device, m in instance.get_block_device_mapping]
+
+
+def _post_events(_query: dict[str, str], body: Any) -> Answer:
+    return 200, events.send(body)
+
+
+def _reset(_query: dict[str, str], _body: Any) -> Answer:
+    from moto.moto_api._internal.models import moto_api_backend
+
+    WORLD.reset()
+    moto_api_backend.reset()
+    return 200, {}
+
+
+ROUTES: dict[tuple[str, str], Callable[[dict[str, str], Any], Answer]] = {
+    ("GET", "/_faults"): _get_faults,
+    ("POST", "/_faults"): _post_faults,
+    ("DELETE", "/_faults"): _delete_faults,
+    ("POST", "/_release"): _release,
+    ("DELETE", "/_tokens"): _forget_tokens,
+    ("GET", "/_calls"): _get_calls,
+    ("DELETE", "/_calls"): _delete_calls,
+    ("GET", "/_instances"): _get_instances,
+    ("POST", "/_events"): _post_events,
+    ("POST", "/_reset"): _reset,
+}

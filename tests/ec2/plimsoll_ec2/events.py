@@ -1,0 +1,88 @@
+"""Messages about instances, as EventBridge puts them into the interruption queue."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+KINDS = ("spot-interruption", "rebalance", "state-change", "scheduled-change")
+# EC2 gives a Spot instance two minutes.
+NOTICE_SECONDS = 120.0
+ACCOUNT = "123456789012"
+
+
+class BadEvent(ValueError):
+    """The body of POST /_events is not understood; the message names the field."""
+
+
+def send(body: Any) -> dict[str, Any]:
+    """Puts a message into the queue; after a Spot notice the instance is taken away when its time is over."""
+    if not isinstance(body, dict):
+        raise BadEvent("the body must be an object")
+    for name in ("queue", "region", "instanceId"):
+        if not isinstance(body.get(name), str):
+            raise BadEvent(f"{name}: a text is needed")
+    kind = body.get("kind", "spot-interruption")
+    if kind not in KINDS:
+        raise BadEvent(f"kind: one of {', '.join(KINDS)} is needed, not {kind!r}")
+    from moto.sqs.models import sqs_backends
+
+    message = envelope(kind, body["region"], body["instanceId"], body.get("state", "stopping"))
+    sqs_backends[ACCOUNT][body["region"]].send_message(body["queue"], json.dumps(message))
+    if kind == "spot-interruption" and body.get("reclaim", True):
+        timer = threading.Timer(float(body.get("noticeSeconds", NOTICE_SECONDS)), _reclaim, (body["region"], body["instanceId"]))
+        timer.daemon = True
+        timer.start()
+    return message
+
+
+def envelope(kind: str, region: str, instance_id: str, state: str) -> dict[str, Any]:
+    """The event in EventBridge's form."""
+    now = datetime.now(timezone.utc)
+    base = {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "account": ACCOUNT,
+        "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": region,
+        "resources": [f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{instance_id}"],
+        "source": "aws.ec2",
+    }
+    if kind == "spot-interruption":
+        return {
+            **base,
+            "detail-type": "EC2 Spot Instance Interruption Warning",
+            "detail": {"instance-id": instance_id, "instance-action": "terminate"},
+        }
+    if kind == "rebalance":
+        return {**base, "detail-type": "EC2 Instance Rebalance Recommendation", "detail": {"instance-id": instance_id}}
+    if kind == "state-change":
+        return {**base, "detail-type": "EC2 Instance State-change Notification", "detail": {"instance-id": instance_id, "state": state}}
+    day = "%a, %d %b %Y %H:%M:%S GMT"
+    return {
+        **base,
+        "source": "aws.health",
+        "detail-type": "AWS Health Event",
+        "resources": [instance_id],
+        "detail": {
+            "service": "EC2",
+            "eventTypeCategory": "scheduledChange",
+            "eventTypeCode": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",
+            "eventArn": f"arn:aws:health:{region}::event/EC2/AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED/{uuid.uuid4()}",
+            "startTime": now.strftime(day),
+            "endTime": (now + timedelta(days=14)).strftime(day),
+            "affectedEntities": [{"entityValue": instance_id}],
+        },
+    }
+
+
+def _reclaim(region: str, instance_id: str) -> None:
+    from moto.ec2.models import ec2_backends
+
+    backend = ec2_backends[ACCOUNT][region]
+    for instance in backend.all_instances():
+        if instance.id == instance_id:
+            instance.terminate()

@@ -1,0 +1,365 @@
+"""CreateFleet of type `instant`, as EC2 does it: pools in the strategy's order, errors for those that gave nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.fleets import Fleet
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+from moto.ec2.utils import convert_tag_spec, random_fleet_id
+from moto.iam.models import iam_backends
+
+from plimsoll_ec2.dwell import begin_pending
+from plimsoll_ec2.world import WORLD
+
+# EC2's own limits for one fleet.
+OVERRIDES_MAX = 300
+TARGET_MAX = 1000
+TOKEN_LENGTH_MAX = 64
+
+SPOT_STRATEGIES = {
+    "lowest-price",
+    "diversified",
+    "capacity-optimized",
+    "capacity-optimized-prioritized",
+    "price-capacity-optimized",
+}
+ON_DEMAND_STRATEGIES = {"lowest-price", "prioritized"}
+_LAST = float("inf")
+
+
+@dataclass
+class Pool:
+    """One override of one launch template: where instances may come from."""
+
+    instance_type: str
+    image_id: str
+    subnet: Any
+    zone: str
+    priority: float
+    max_price: float | None
+    price: float | None
+    template: dict[str, Any]
+    override: dict[str, Any]
+    data: dict[str, Any]
+    problem: tuple[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"LaunchTemplateSpecification": self.template, "Overrides": self.override}
+
+
+@dataclass
+class Order:
+    """What the request asks for, checked."""
+
+    backend: Any
+    capacity_type: str
+    strategy: str
+    total: int
+    minimum: int
+    single_type: bool
+    single_zone: bool
+    pools: list[Pool]
+    tags: dict[str, dict[str, str]]
+
+
+def create_fleet(response: Any) -> ActionResult:
+    """The handler that stands in for moto's."""
+    order = _order(response)
+    response.error_on_dryrun()
+    with WORLD.launching:
+        fleet_id = _register(response, order)
+        share, errors = _share_out(order)
+        launched = [_launch(order, fleet_id, pool, count) for pool, count in share]
+    WORLD.calls.current()["instances"] = [i for item in launched for i in item["InstanceIds"]]
+    return ActionResult({"FleetId": fleet_id, "Instances": launched, "Errors": errors})
+
+
+def _order(response: Any) -> Order:
+    p = response._get_param
+    if p("Type", "maintain") != "instant":
+        raise EC2ClientError("Unsupported", "Only fleets of type instant exist here.")
+    token = p("ClientToken")
+    if token is not None and not 1 <= len(token) <= TOKEN_LENGTH_MAX:
+        raise EC2ClientError("InvalidParameterValue", f"A client token has 1 to {TOKEN_LENGTH_MAX} characters.")
+    target = p("TargetCapacitySpecification", {})
+    total = int(target.get("TotalTargetCapacity", 0))
+    if not 1 <= total <= TARGET_MAX:
+        raise EC2ClientError("InvalidParameterValue", f"TotalTargetCapacity must be 1 to {TARGET_MAX}, not {total}.")
+    capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
+    if capacity_type not in ("spot", "on-demand"):
+        raise EC2ClientError("Unsupported", f"DefaultTargetCapacityType {capacity_type} does not exist here.")
+    options = p("SpotOptions" if capacity_type == "spot" else "OnDemandOptions", {}) or {}
+    known = SPOT_STRATEGIES if capacity_type == "spot" else ON_DEMAND_STRATEGIES
+    strategy = options.get("AllocationStrategy", "lowest-price")
+    if strategy not in known:
+        raise EC2ClientError("InvalidParameterValue", f"AllocationStrategy {strategy} does not exist for {capacity_type}.")
+    backend = response.ec2_backend
+    pools = _pools(backend, p("LaunchTemplateConfigs", []), capacity_type)
+    return Order(
+        backend=backend,
+        capacity_type=capacity_type,
+        strategy=strategy,
+        total=total,
+        minimum=int(options.get("MinTargetCapacity", 0)),
+        single_type=bool(options.get("SingleInstanceType")),
+        single_zone=bool(options.get("SingleAvailabilityZone")),
+        pools=pools,
+        tags=convert_tag_spec(p("TagSpecifications", [])),
+    )
+
+
+def _pools(backend: Any, configs: list[dict[str, Any]], capacity_type: str) -> list[Pool]:
+    if not configs:
+        raise EC2ClientError("MissingParameter", "The request must contain the parameter LaunchTemplateConfigs.")
+    if sum(len(c.get("Overrides") or [{}]) for c in configs) > OVERRIDES_MAX:
+        raise EC2ClientError("InvalidParameterValue", f"A fleet has at most {OVERRIDES_MAX} overrides.")
+    pools = []
+    for config in configs:
+        asked = config.get("LaunchTemplateSpecification", {})
+        # A missing template fails the whole call, with moto's error, which is EC2's.
+        if "LaunchTemplateId" in asked:
+            template = backend.get_launch_template(template_id=asked["LaunchTemplateId"])
+        elif "LaunchTemplateName" in asked:
+            template = backend.get_launch_template_by_name(name=asked["LaunchTemplateName"])
+        else:
+            raise EC2ClientError("MissingParameter", "A launch template needs an id or a name.")
+        version = template.get_version(asked.get("Version") or "$Default")
+        told = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
+        for override in config.get("Overrides") or [{}]:
+            pools.append(_pool(backend, told, version.data, override, capacity_type))
+    return pools
+
+
+def _pool(backend: Any, told: dict[str, Any], data: dict[str, Any], override: dict[str, Any], capacity_type: str) -> Pool:
+    if "InstanceRequirements" in override:
+        raise EC2ClientError("Unsupported", "InstanceRequirements do not exist here.")
+    instance_type = override.get("InstanceType") or data.get("InstanceType") or ""
+    image_id = override.get("ImageId") or data.get("ImageId") or ""
+    primary = next((n for n in data.get("NetworkInterfaces") or [] if int(n.get("DeviceIndex", 0)) == 0), {})
+    subnet, zone, problem = _place(backend, override, primary.get("SubnetId"))
+    region = backend.region_name
+    prices = WORLD.prices
+    pool = Pool(
+        instance_type=instance_type,
+        image_id=image_id,
+        subnet=subnet,
+        zone=zone,
+        priority=float(override.get("Priority", _LAST)),
+        max_price=float(override["MaxPrice"]) if override.get("MaxPrice") else None,
+        price=prices.spot(region, instance_type, zone) if capacity_type == "spot" else prices.on_demand(region, instance_type),
+        template=told,
+        override=override,
+        data=data,
+        problem=problem,
+    )
+    pool.problem = pool.problem or _problem(backend, pool)
+    return pool
+
+
+def _place(backend: Any, override: dict[str, Any], template_subnet: str | None) -> tuple[Any, str, tuple[str, str] | None]:
+    zone = override.get("AvailabilityZone", "")
+    subnet_id = override.get("SubnetId") or template_subnet
+    if subnet_id:
+        try:
+            subnet = backend.get_subnet(subnet_id)
+        except EC2ClientError:
+            return None, zone, ("InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist")
+        if zone and zone != subnet.availability_zone:
+            return subnet, zone, ("InvalidParameterValue", f"The subnet {subnet_id} is not in the zone {zone}.")
+        return subnet, subnet.availability_zone, None
+    subnet = backend.get_default_subnets().get(zone)
+    if subnet is None:
+        return None, zone, ("InvalidInput", f"No default subnet for availability zone: '{zone}'.")
+    return subnet, zone, None
+
+
+def _problem(backend: Any, pool: Pool) -> tuple[str, str] | None:
+    """What EC2 would refuse this pool for, whatever its capacity."""
+    facts = INSTANCE_TYPES.get(pool.instance_type)
+    if facts is None:
+        return "InvalidParameterValue", f"Invalid value '{pool.instance_type}' for InstanceType."
+    offered = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(backend.region_name, [])
+    if not any(o["InstanceType"] == pool.instance_type and o["Location"] == pool.zone for o in offered):
+        return "InvalidFleetConfiguration", f"The instance type {pool.instance_type} is not offered in {pool.zone}."
+    image = backend.amis.get(pool.image_id)
+    if image is None:
+        return "InvalidAMIID.NotFound", f"The image id '[{pool.image_id}]' does not exist"
+    if image.architecture not in facts["ProcessorInfo"]["SupportedArchitectures"]:
+        return (
+            "InvalidParameterValue",
+            f"The architecture {image.architecture} of {pool.image_id} is not one of the instance type {pool.instance_type}.",
+        )
+    for group in _groups(pool.data):
+        if backend.get_security_group_from_id(group) is None:
+            return "InvalidGroup.NotFound", f"The security group '{group}' does not exist"
+    return _profile_problem(backend, pool.data.get("IamInstanceProfile"))
+
+
+def _profile_problem(backend: Any, profile: dict[str, Any] | None) -> tuple[str, str] | None:
+    if not profile:
+        return None
+    known = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
+    if any(profile.get("Name") == k.name or profile.get("Arn") == k.arn for k in known):
+        return None
+    told = profile.get("Name") or profile.get("Arn")
+    return "InvalidParameterValue", f"Value ({told}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+
+
+def _ranked(order: Order) -> list[Pool]:
+    """The pools in the order in which the strategy tries them; those without a price last, ties as they were sent."""
+    if "prioritized" in order.strategy:
+        return sorted(order.pools, key=lambda p: p.priority)
+    return sorted(order.pools, key=lambda p: _LAST if p.price is None else p.price)
+
+
+def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any]]]:
+    """How many instances each pool gives, and an error for each pool that was tried and gave too few."""
+    share: list[tuple[Pool, int]] = []
+    errors: list[dict[str, Any]] = []
+    # Several pools may draw on the same type and zone, or on the same subnet.
+    drawn: dict[tuple[str, str], int] = {}
+    remaining = order.total
+    for pool in _ranked(order):
+        if remaining == 0:
+            break
+        if share and order.single_type and pool.instance_type != share[0][0].instance_type:
+            continue
+        if share and order.single_zone and pool.zone != share[0][0].zone:
+            continue
+        count, problem = _available(order, pool, drawn, remaining)
+        if problem:
+            errors.append(
+                {
+                    "LaunchTemplateAndOverrides": pool.to_json(),
+                    "Lifecycle": order.capacity_type,
+                    "ErrorCode": problem[0],
+                    "ErrorMessage": problem[1],
+                }
+            )
+        if count:
+            share.append((pool, count))
+            remaining -= count
+            for key in (("room", f"{pool.instance_type}/{pool.zone}"), ("subnet", pool.subnet.id)):
+                drawn[key] = drawn.get(key, 0) + count
+    if order.total - remaining < order.minimum:
+        return [], errors
+    return share, errors
+
+
+def _available(order: Order, pool: Pool, drawn: dict[tuple[str, str], int], wanted: int) -> tuple[int, tuple[str, str] | None]:
+    if pool.problem:
+        return 0, pool.problem
+    if order.capacity_type == "spot" and pool.max_price is not None and pool.price is not None and pool.price > pool.max_price:
+        return 0, ("SpotMaxPriceTooLow", f"The Spot price of {pool.instance_type} in {pool.zone} is {pool.price}.")
+    free = pool.subnet.available_ip_address_count - drawn.get(("subnet", pool.subnet.id), 0)
+    room, code = WORLD.faults.room(order.capacity_type, pool.instance_type, pool.zone)
+    room -= drawn.get(("room", f"{pool.instance_type}/{pool.zone}"), 0)
+    count = int(max(0, min(wanted, free, room)))
+    if count == wanted:
+        return count, None
+    if room <= free:
+        return count, (code, f"There is not enough {order.capacity_type} capacity for {pool.instance_type} in {pool.zone}.")
+    return count, ("InsufficientFreeAddressesInSubnet", f"The subnet {pool.subnet.id} has not enough free addresses.")
+
+
+def _register(response: Any, order: Order) -> str:
+    """Makes moto know the fleet, without having it launch anything."""
+    fleet = Fleet.__new__(Fleet)
+    target = response._get_param("TargetCapacitySpecification")
+    fleet.ec2_backend = order.backend
+    fleet.id = random_fleet_id()
+    fleet.fleet_type = "instant"
+    fleet.state = "active"
+    fleet.target_capacity_specification = target
+    fleet.target_capacity = order.total
+    fleet.fulfilled_capacity = 0.0
+    fleet.launch_template_configs = response._get_param("LaunchTemplateConfigs")
+    fleet.spot_options = response._get_param("SpotOptions", {})
+    fleet.on_demand_options = response._get_param("OnDemandOptions", {})
+    fleet.launch_specs, fleet.spot_requests, fleet.on_demand_instances = [], [], []
+    fleet.add_tags(order.tags.get("fleet", {}))
+    fleet.tags = fleet.get_tags()
+    order.backend.fleets[fleet.id] = fleet
+    return fleet.id
+
+
+def _groups(data: dict[str, Any]) -> list[str]:
+    """The security groups of the instance: those of its first network interface, if the template has interfaces."""
+    for nic in data.get("NetworkInterfaces") or []:
+        if int(nic.get("DeviceIndex", 0)) == 0:
+            return nic.get("Groups") or []
+    return data.get("SecurityGroupIds") or []
+
+
+def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, Any]:
+    data, backend = pool.data, order.backend
+    tags = convert_tag_spec(data.get("TagSpecifications") or [])
+    instance_tags = {**tags.get("instance", {}), **order.tags.get("instance", {}), "aws:ec2:fleet-id": fleet_id}
+    # moto gives the instance's groups to every interface by itself, and keeps an interface that says nothing.
+    nics = [
+        {"DeleteOnTermination": True, **{k: v for k, v in n.items() if k != "Groups"}}
+        for n in data.get("NetworkInterfaces") or [{"DeviceIndex": 0}]
+    ]
+    reservation = backend.run_instances(
+        image_id=pool.image_id,
+        count=count,
+        user_data=None,
+        security_group_names=[],
+        security_group_ids=_groups(data),
+        instance_type=pool.instance_type,
+        is_instance_type_default=False,
+        key_name=data.get("KeyName"),
+        placement=None,
+        region_name=backend.region_name,
+        subnet_id=pool.subnet.id,
+        nics=nics,
+        launch_template={"LaunchTemplateId": pool.template["LaunchTemplateId"], "Version": pool.template["Version"]},
+        block_device_mappings=data.get("BlockDeviceMappings") or [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 20, "VolumeType": "gp3"}}],
+        metadata_options=data.get("MetadataOptions") or {},
+        monitoring_state="enabled" if (data.get("Monitoring") or {}).get("Enabled") else "disabled",
+        ebs_optimized=data.get("EbsOptimized", False),
+        lifecycle="spot" if order.capacity_type == "spot" else None,
+        tags={"instance": instance_tags, "volume": {**tags.get("volume", {}), **order.tags.get("volume", {})}},
+    )
+    call = WORLD.calls.current()
+    for instance in reservation.instances:
+        _equip(order, instance, data)
+        WORLD.launches.append(
+            (
+                instance,
+                {
+                    "token": call["token"],
+                    "fleet": fleet_id,
+                    "capacityType": order.capacity_type,
+                    "price": pool.price,
+                    "launched": time.time(),
+                },
+            )
+        )
+    WORLD.faults.use(order.capacity_type, pool.instance_type, pool.zone, count)
+    return {
+        "LaunchTemplateAndOverrides": pool.to_json(),
+        "Lifecycle": order.capacity_type,
+        "InstanceIds": [i.id for i in reservation.instances],
+        "InstanceType": pool.instance_type,
+    }
+
+
+def _equip(order: Order, instance: Any, data: dict[str, Any]) -> None:
+    """What EC2 takes from the template and moto does not."""
+    tags = convert_tag_spec(data.get("TagSpecifications") or [])
+    for nic in instance.nics.values():
+        nic.add_tags(tags.get("network-interface", {}))
+    profile = data.get("IamInstanceProfile")
+    if profile:
+        order.backend.associate_iam_instance_profile(
+            instance_id=instance.id,
+            iam_instance_profile_name=profile.get("Name"),
+            iam_instance_profile_arn=profile.get("Arn"),
+        )
+    begin_pending(instance)

@@ -1,0 +1,120 @@
+"""Puts the wrapper's handlers in the place of moto's. moto is pinned for this."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import moto
+from moto.core.responses import ActionResult
+from moto.ec2.models.instances import Instance, InstanceState
+from moto.ec2.responses.fleets import Fleets
+from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.launch_templates import LaunchTemplates
+from moto.ec2.responses.spot_instances import SpotInstances
+from moto.ssm.models import Parameter, ParameterDict
+
+from plimsoll_ec2 import dwell, fleet, images
+from plimsoll_ec2.world import WORLD
+
+MOTO_VERSION = "5.2.5"
+# EC2's page size for price histories.
+PRICE_PAGE = 1000
+
+
+def install() -> None:
+    """Once per process, before the first request."""
+    if moto.__version__ != MOTO_VERSION:
+        raise SystemExit(f"moto {MOTO_VERSION} is needed, this is {moto.__version__}")
+    Fleets.create_fleet = _once(fleet.create_fleet)
+    InstanceResponse.run_instances = _once(InstanceResponse.run_instances)
+    LaunchTemplates.create_launch_template = _once(LaunchTemplates.create_launch_template)
+    SpotInstances.describe_spot_price_history = _spot_price_history
+    Instance.terminate = _terminate(Instance.terminate)
+    ParameterDict._check_loading_status = _with_eks_parameters(ParameterDict._check_loading_status)
+
+
+def _once(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Makes a handler heed its ClientToken."""
+
+    def handle(response: Any) -> Any:
+        token = response._get_param("ClientToken")
+        if not token:
+            return handler(response)
+        asked = {k: v for k, v in response.querystring.items() if k not in ("ClientToken", "Action", "Version")}
+        action = response.querystring["Action"][0]
+        key = (response.current_account, response.region, action, token)
+        return WORLD.tokens.once(key, asked, lambda: handler(response))
+
+    return handle
+
+
+def _spot_price_history(response: Any) -> ActionResult:
+    filters = dict(response._filters_from_querystring())
+    products = response._get_param("ProductDescriptions", []) or filters.pop("product-description", None) or ["Linux/UNIX"]
+    zone = response._get_param("AvailabilityZone")
+    if zone:
+        filters["availability-zone"] = [zone]
+    backend = response.ec2_backend
+    pools = backend.describe_spot_price_history(response._get_param("InstanceTypes", []), filters)
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    rows = []
+    for pool in sorted(pools, key=lambda p: (p["InstanceType"], p["Location"])):
+        price = WORLD.prices.spot(backend.region_name, pool["InstanceType"], pool["Location"])
+        if price is None:
+            continue
+        for product in products:
+            rows.append(
+                {
+                    "InstanceType": pool["InstanceType"],
+                    "AvailabilityZone": pool["Location"],
+                    "ProductDescription": product,
+                    "SpotPrice": f"{price:.6f}",
+                    "Timestamp": now,
+                }
+            )
+    start = int(response._get_param("NextToken") or 0)
+    end = start + min(int(response._get_param("MaxResults") or PRICE_PAGE), PRICE_PAGE)
+    return ActionResult({"SpotPriceHistory": rows[start:end], "NextToken": str(end) if end < len(rows) else ""})
+
+
+def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]:
+    def terminate(instance: Any) -> InstanceState:
+        # EC2 says so for as long as the instance is listed; moto would tear it down twice.
+        if instance._state.name in ("shutting-down", "terminated"):
+            return InstanceState(instance._state.name, instance._state.code)
+        before = original(instance)
+        dwell.begin_shutting_down(instance)
+        return before
+
+    return terminate
+
+
+def _with_eks_parameters(original: Callable[..., None]) -> Callable[..., None]:
+    ours = images.parameters()
+    prefixes = ("/aws/service/eks/", "/aws/service/bottlerocket/", "/aws/service/ami-windows-latest/")
+
+    def check(self: Any, key: str) -> None:
+        if str(key or "").startswith(prefixes) and not getattr(self, "eks_images_loaded", False):
+            self.eks_images_loaded = True
+            for name, value in ours.items():
+                dict.__setitem__(self, name, [_parameter(self.account_id, name, value)])
+        original(self, key)
+
+    return check
+
+
+def _parameter(account_id: str, name: str, value: str) -> Parameter:
+    return Parameter(
+        account_id=account_id,
+        name=name,
+        value=value,
+        parameter_type="String",
+        description=None,
+        allowed_pattern=None,
+        keyid=None,
+        last_modified_date=datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc),
+        version=1,
+        data_type="aws:ec2:image",
+    )

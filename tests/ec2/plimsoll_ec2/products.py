@@ -1,0 +1,69 @@
+"""Pricing's GetProducts, and the EC2 lists that are empty here: moto has none of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from plimsoll_ec2.world import WORLD
+
+PAGE_MAX = 100
+_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+# Actions that moto answers by an HTML page of status 500; an account without any has these answers.
+EMPTY_LISTS = {
+    "DescribeCapacityReservations": "capacityReservationSet",
+    "DescribePlacementGroups": "placementGroupSet",
+}
+
+
+def empty_list(action: str) -> str:
+    """The answer of an account that has none."""
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><{action}Response xmlns="{_NAMESPACE}">'
+        f"<requestId>plimsoll-ec2</requestId><{EMPTY_LISTS[action]}/></{action}Response>"
+    )
+
+
+def get_products(body: dict[str, Any]) -> dict[str, Any]:
+    """On-demand prices of Linux instances with shared tenancy, by the filters regionCode, location and instanceType."""
+    from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+
+    filters = {f["Field"]: f["Value"] for f in body.get("Filters", [])}
+    if body.get("ServiceCode") != "AmazonEC2":
+        return {"FormatVersion": "aws_v1", "PriceList": []}
+    region = filters.get("regionCode", "us-east-1")
+    shared = filters.get("tenancy", "Shared") == "Shared"
+    linux = filters.get("operatingSystem", "Linux") == "Linux"
+    rows = []
+    for offering in sorted(INSTANCE_TYPE_OFFERINGS["region"].get(region, []), key=lambda o: o["InstanceType"]):
+        name = offering["InstanceType"]
+        price = WORLD.prices.on_demand(region, name)
+        if price is None or not (shared and linux) or filters.get("instanceType", name) != name:
+            continue
+        rows.append(json.dumps(_product(region, name, price)))
+    start = int(body.get("NextToken") or 0)
+    end = start + min(int(body.get("MaxResults") or PAGE_MAX), PAGE_MAX)
+    page: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows[start:end]}
+    if end < len(rows):
+        page["NextToken"] = str(end)
+    return page
+
+
+def _product(region: str, name: str, price: float) -> dict[str, Any]:
+    sku = f"SKU-{name}"
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{price:.10f}"}, "beginRange": "0", "endRange": "Inf"}
+    attributes = {
+        "instanceType": name,
+        "regionCode": region,
+        "tenancy": "Shared",
+        "operatingSystem": "Linux",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+    }
+    term = {"sku": sku, "priceDimensions": {f"{sku}.T.D": dimension}}
+    return {
+        "serviceCode": "AmazonEC2",
+        "product": {"sku": sku, "productFamily": "Compute Instance", "attributes": attributes},
+        "terms": {"OnDemand": {f"{sku}.T": term}},
+    }
