@@ -1,0 +1,300 @@
+//! Quantities of resources in the text form of the Kubernetes API: `1500m`, `2Gi`, `1e3`.
+
+use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+const NANOS_PER_MILLI: i128 = 1_000_000;
+/// Kubernetes keeps nothing finer than nanos.
+const NANO_DIGITS: i64 = 9;
+/// Kubernetes caps quantities at this magnitude.
+const MAX_NANOS: i128 = (i64::MAX as i128) * NANOS_PER_UNIT;
+/// A number with more digits than this before the decimal point is beyond [`MAX_NANOS`], which has 19.
+const MAX_WHOLE_DIGITS: i64 = 19;
+/// How much of an unreadable text an error repeats: longer than any sensible quantity.
+const QUOTED_CHARS: usize = 64;
+
+/// An exact amount of something, in steps of 10⁻⁹ and at most 2⁶³−1 in magnitude.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Quantity {
+    nanos: i128,
+}
+
+/// Why a text is not a quantity, or not an amount of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseQuantityError {
+    /// Nothing was given.
+    #[error("a quantity must not be empty")]
+    Empty,
+    /// Not a number followed by a suffix.
+    #[error("{text:?} is not a quantity: expected a decimal number and a suffix such as m, k, Mi or e3")]
+    Format {
+        /// The text, shortened.
+        text: String,
+    },
+    /// A number, but what follows is no suffix.
+    #[error("{text:?} is not a quantity: unknown suffix {suffix:?}")]
+    Suffix {
+        /// The text, shortened.
+        text: String,
+        /// What follows the number, shortened.
+        suffix: String,
+    },
+    /// A quantity that does not fit in 64 bits of the resource's unit.
+    #[error("{text:?} is too large for {resource}")]
+    TooLarge {
+        /// The text, shortened.
+        text: String,
+        /// The resource.
+        resource: String,
+    },
+}
+
+impl Quantity {
+    /// Nothing.
+    pub const ZERO: Self = Self { nanos: 0 };
+
+    /// Reads what Kubernetes reads. As there, digits below a nano round away from zero, and numbers beyond 2⁶³−1 are capped.
+    ///
+    /// # Errors
+    ///
+    /// If `text` is empty, has no number in front or an unknown suffix behind.
+    pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
+        if text.is_empty() {
+            return Err(ParseQuantityError::Empty);
+        }
+        let format = || ParseQuantityError::Format { text: shortened(text) };
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let (whole, rest) = split_digits(unsigned);
+        let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(format());
+        }
+        if !suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'-') {
+            return Err(format());
+        }
+        let scale = Scale::parse(suffix)
+            .ok_or_else(|| ParseQuantityError::Suffix { text: shortened(text), suffix: shortened(suffix) })?;
+        let nanos = magnitude(whole, fraction, scale);
+        Ok(Self { nanos: if negative { -nanos } else { nanos } })
+    }
+
+    /// So many whole units.
+    #[must_use]
+    pub fn from_units(units: i64) -> Self {
+        Self { nanos: (i128::from(units) * NANOS_PER_UNIT).max(-MAX_NANOS) }
+    }
+
+    /// So many thousandths.
+    #[must_use]
+    pub fn from_millis(millis: i64) -> Self {
+        Self { nanos: i128::from(millis) * NANOS_PER_MILLI }
+    }
+
+    /// Thousandths, a fraction rounded away from zero as Kubernetes does. `None` beyond 64 bits.
+    #[must_use]
+    pub fn milli_ceil(self) -> Option<i64> {
+        divide_away_from_zero(self.nanos, NANOS_PER_MILLI)
+    }
+
+    /// Whole units, a fraction rounded away from zero as Kubernetes does. `None` beyond 64 bits.
+    #[must_use]
+    pub fn value_ceil(self) -> Option<i64> {
+        divide_away_from_zero(self.nanos, NANOS_PER_UNIT)
+    }
+
+    /// The amount in the unit in which [`Resources`] counts `resource`: thousandths for `cpu`, whole units for all others.
+    #[must_use]
+    pub fn amount_of(self, resource: &str) -> Option<i64> {
+        if resource == CPU { self.milli_ceil() } else { self.value_ceil() }
+    }
+
+    /// Whether this is less than nothing.
+    #[must_use]
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut amount, mut suffix) = (self.nanos, "n");
+        for coarser in ["u", "m", ""] {
+            if amount % 1000 != 0 {
+                break;
+            }
+            (amount, suffix) = (amount / 1000, coarser);
+        }
+        write!(f, "{amount}{suffix}")
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for Quantity {
+    type Error = ParseQuantityError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Quantity> for String {
+    fn from(quantity: Quantity) -> Self {
+        quantity.to_string()
+    }
+}
+
+/// What a suffix multiplies by: 10^decimal · 2^binary.
+#[derive(Clone, Copy)]
+struct Scale {
+    decimal: i64,
+    binary: u32,
+}
+
+impl Scale {
+    fn parse(suffix: &str) -> Option<Self> {
+        let decimal = |decimal| Some(Self { decimal, binary: 0 });
+        let binary = |binary| Some(Self { decimal: 0, binary });
+        match suffix {
+            "n" => decimal(-9),
+            "u" => decimal(-6),
+            "m" => decimal(-3),
+            "" => decimal(0),
+            "k" => decimal(3),
+            "M" => decimal(6),
+            "G" => decimal(9),
+            "T" => decimal(12),
+            "P" => decimal(15),
+            "E" => decimal(18),
+            "Ki" => binary(10),
+            "Mi" => binary(20),
+            "Gi" => binary(30),
+            "Ti" => binary(40),
+            "Pi" => binary(50),
+            "Ei" => binary(60),
+            other => decimal(i64::from(other.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?)),
+        }
+    }
+}
+
+/// The digits in front, and what follows them.
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
+}
+
+/// `whole.fraction` times `scale` in nanos, rounded up and capped. Works on decimal digits, so that nothing is lost on the way.
+fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
+    let digits = times_power_of_two(whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0'), scale.binary);
+    let Some(first) = digits.iter().position(|digit| *digit != 0) else {
+        return 0;
+    };
+    let digits = &digits[first..];
+    let point = length(digits) - length(fraction.as_bytes()) + scale.decimal;
+    if point > MAX_WHOLE_DIGITS {
+        return MAX_NANOS;
+    }
+    let kept = point + NANO_DIGITS;
+    let mut nanos: i128 = 0;
+    for place in 0..kept {
+        let digit = usize::try_from(place).ok().and_then(|place| digits.get(place)).copied().unwrap_or(0);
+        nanos = nanos * 10 + i128::from(digit);
+    }
+    let dropped = digits.get(usize::try_from(kept).unwrap_or(0)..).unwrap_or_default();
+    let round_up = dropped.iter().any(|digit| *digit != 0);
+    (nanos + i128::from(round_up)).min(MAX_NANOS)
+}
+
+fn length(bytes: &[u8]) -> i64 {
+    i64::try_from(bytes.len()).unwrap_or(i64::MAX)
+}
+
+/// Decimal digits, highest first, of the number with `digits` times 2^`power`; `power` is at most 60.
+fn times_power_of_two(digits: impl DoubleEndedIterator<Item = u8>, power: u32) -> Vec<u8> {
+    let mut product: Vec<u8> = Vec::new();
+    let mut carry: u128 = 0;
+    let mut push = |value: u128| {
+        product.push(u8::try_from(value % 10).unwrap_or(0));
+        value / 10
+    };
+    for digit in digits.rev() {
+        carry = push((u128::from(digit) << power) + carry);
+    }
+    while carry > 0 {
+        carry = push(carry);
+    }
+    product.reverse();
+    product
+}
+
+fn divide_away_from_zero(nanos: i128, unit: i128) -> Option<i64> {
+    let whole = nanos / unit;
+    let rest = nanos % unit;
+    i64::try_from(whole + rest.signum()).ok()
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(QUOTED_CHARS).collect()
+}
+
+const BINARY_SUFFIXES: [(&str, u32); 6] = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+
+/// Whether `resource` is counted in bytes.
+fn is_bytes(resource: &str) -> bool {
+    matches!(resource, MEMORY | EPHEMERAL_STORAGE | "storage") || resource.starts_with("hugepages-")
+}
+
+/// The shortest exact text of an amount in the unit in which [`Resources`] counts `resource`: `1500m` of `cpu`, `2Gi` of `memory`, `3` of anything else.
+#[must_use]
+pub fn format_amount(resource: &str, amount: i64) -> String {
+    if resource == CPU {
+        return if amount % 1000 == 0 { (amount / 1000).to_string() } else { format!("{amount}m") };
+    }
+    if is_bytes(resource) && amount != 0 {
+        let exact = BINARY_SUFFIXES.into_iter().find(|(_, power)| amount.trailing_zeros() >= *power);
+        if let Some((suffix, power)) = exact {
+            return format!("{}{suffix}", amount >> power);
+        }
+    }
+    amount.to_string()
+}
+
+/// Resource names with quantities, as a container's requests or a node's capacity are written.
+///
+/// # Errors
+///
+/// The first name whose text is not a quantity or does not fit, and why.
+pub fn parse_resources<Name, Text>(
+    amounts: impl IntoIterator<Item = (Name, Text)>,
+) -> Result<Resources, (String, ParseQuantityError)>
+where
+    Name: AsRef<str>,
+    Text: AsRef<str>,
+{
+    let mut resources = Resources::new();
+    for (name, text) in amounts {
+        let (name, text) = (name.as_ref(), text.as_ref());
+        let quantity = Quantity::parse(text).map_err(|error| (name.to_owned(), error))?;
+        let amount = quantity.amount_of(name).ok_or_else(|| {
+            (name.to_owned(), ParseQuantityError::TooLarge { text: shortened(text), resource: name.to_owned() })
+        })?;
+        resources.set(name, amount);
+    }
+    Ok(resources)
+}
+
+#[cfg(test)]
+mod tests;

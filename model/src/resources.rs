@@ -1,0 +1,117 @@
+//! Amounts of resources as kube-scheduler counts them.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// `cpu`, in millicores.
+pub const CPU: &str = "cpu";
+/// `memory`, in bytes.
+pub const MEMORY: &str = "memory";
+/// `pods`, a count.
+pub const PODS: &str = "pods";
+/// `ephemeral-storage`, in bytes.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+/// Amounts by resource name: `cpu` in millicores, everything else in whole units (bytes, counts), as kube-scheduler counts.
+/// A name that is missing means zero; zero amounts are kept only where they were set.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Resources(BTreeMap<String, i64>);
+
+impl Resources {
+    /// None of anything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The amount of `name`, zero if missing.
+    #[must_use]
+    pub fn get(&self, name: &str) -> i64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Whether `name` was set, also to zero.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Sets the amount of `name`.
+    pub fn set(&mut self, name: &str, amount: i64) {
+        if let Some(slot) = self.0.get_mut(name) {
+            *slot = amount;
+        } else {
+            self.0.insert(name.to_owned(), amount);
+        }
+    }
+
+    /// Takes `name` out.
+    pub fn remove(&mut self, name: &str) -> Option<i64> {
+        self.0.remove(name)
+    }
+
+    /// Name and amount, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+    }
+
+    /// Whether nothing was set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds `other`, saturating.
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            self.set(name, self.get(name).saturating_add(amount));
+        }
+    }
+
+    /// Takes `other` away; amounts may become negative.
+    pub fn subtract(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            self.set(name, self.get(name).saturating_sub(amount));
+        }
+    }
+
+    /// The larger amount of each name.
+    pub fn raise_to(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            if !self.contains(name) || self.get(name) < amount {
+                self.set(name, amount);
+            }
+        }
+    }
+
+    /// Whether each amount of `self` is at most that of `room`. A zero request fits anywhere, also where the resource is missing or overdrawn.
+    #[must_use]
+    pub fn fits_in(&self, room: &Self) -> bool {
+        self.first_excess(room).is_none()
+    }
+
+    /// The first resource (by name) of which `room` has too little.
+    #[must_use]
+    pub fn first_excess(&self, room: &Self) -> Option<&str> {
+        self.iter().find(|(name, amount)| *amount > 0 && *amount > room.get(name)).map(|(name, _)| name)
+    }
+}
+
+impl FromIterator<(String, i64)> for Resources {
+    fn from_iter<I: IntoIterator<Item = (String, i64)>>(amounts: I) -> Self {
+        Self(amounts.into_iter().collect())
+    }
+}
+
+impl<'name> FromIterator<(&'name str, i64)> for Resources {
+    fn from_iter<I: IntoIterator<Item = (&'name str, i64)>>(amounts: I) -> Self {
+        amounts.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
+    }
+}
+
+impl<const N: usize> From<[(&str, i64); N]> for Resources {
+    fn from(amounts: [(&str, i64); N]) -> Self {
+        amounts.into_iter().collect()
+    }
+}

@@ -1,0 +1,432 @@
+//! The snapshot: all that a scheduler is told about a cluster. It carries what the cluster itself does not show as well
+//! (launches in flight, reserved pods, offerings without capacity, the time), since the scheduler keeps nothing.
+
+use crate::identity::{CatalogId, ContentHasher, NodeName, NodePoolName, PodUid, ShapeId};
+use crate::catalog::CapacityType;
+use crate::requirements::{NodeSelectorRequirement, NodeSelectorTerm};
+use crate::resources::Resources;
+use crate::taints::{Taint, Toleration};
+use crate::time::{Millis, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Up to which change of the actuator's ledger somebody knows (safety rule 18). Ordered: a later leader's epoch is newer than any sequence of an older one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct LedgerPosition {
+    /// The leader's epoch: transitions of its lease.
+    pub epoch: u64,
+    /// Changes in that epoch.
+    pub sequence: u64,
+}
+
+/// A cluster at one moment. Lists are sorted by their key (uid, name, id) and name each key once; [`Snapshot::sort`] does so.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Counts the watcher's snapshots; what a plan's actions refer to.
+    pub sequence: u64,
+    /// Up to which ledger change this is known.
+    pub ledger: LedgerPosition,
+    /// The time, stamped by the watcher alone (rule 23).
+    pub now: Timestamp,
+    /// Scheduling shapes that `pods` and `daemon_sets` refer to.
+    pub shapes: Vec<PodShape>,
+    /// Pods that are to be placed or run on a node.
+    pub pods: Vec<Pod>,
+    /// Nodes, and claims that have no Node yet.
+    pub nodes: Vec<Node>,
+    /// Pools.
+    pub node_pools: Vec<NodePool>,
+    /// DaemonSets, by one representative pod each.
+    pub daemon_sets: Vec<DaemonSet>,
+    /// Disruption budgets of pods.
+    pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
+    /// Offerings known to have no capacity.
+    pub unavailable_offerings: Vec<UnavailableOffering>,
+    /// Pods that nobody is to place, and why; passed on to the plan.
+    pub ignored: Vec<IgnoredPod>,
+}
+
+/// Everything about a pod that the solver looks at: pods of one shape are interchangeable.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct PodShape {
+    /// [`PodShape::content_id`] of the rest.
+    pub id: ShapeId,
+    /// Namespace: selectors of spread and affinity count within it.
+    pub namespace: String,
+    /// Labels that selectors of spread and affinity may look at.
+    pub labels: BTreeMap<String, String>,
+    /// Effective request as kube-scheduler counts it (init containers, sidecars, pod level, overhead), with `pods: 1`.
+    pub requests: Resources,
+    /// `spec.nodeSelector`.
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity: any one of the terms; empty means no constraint.
+    pub required_node_affinity: Vec<NodeSelectorTerm>,
+    /// Preferred node affinity.
+    pub preferred_node_affinity: Vec<PreferredTerm>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Ports on the host.
+    pub host_ports: Vec<HostPort>,
+    /// Topology spread constraints.
+    pub topology_spread: Vec<TopologySpread>,
+    /// Pod affinity and anti-affinity, required and preferred.
+    pub pod_affinity: Vec<PodAffinityTerm>,
+    /// Where its volumes can be attached: all of these, each with alternatives.
+    pub volumes: Vec<VolumeTopology>,
+    /// Dynamic resource claims by name.
+    pub resource_claims: Vec<String>,
+    /// Priority.
+    pub priority: i32,
+}
+
+impl PodShape {
+    /// Hash of all fields but `id`; 32 hexadecimal digits.
+    #[must_use]
+    pub fn content_id(&self) -> ShapeId {
+        let mut hasher = ContentHasher::new("pod shape");
+        let bare = Self { id: ShapeId::default(), ..self.clone() };
+        // Debug output of ordered collections is a faithful, deterministic rendering of every field.
+        hasher.text(&format!("{bare:?}"));
+        ShapeId(hasher.hex(32))
+    }
+}
+
+/// One term of preferred node affinity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PreferredTerm {
+    /// 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub term: NodeSelectorTerm,
+}
+
+/// A port that a pod takes on its host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostPort {
+    /// Address; `0.0.0.0` where the pod names none.
+    pub ip: String,
+    /// Port, 1 to 65535.
+    pub port: u16,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+}
+
+impl HostPort {
+    /// Whether both cannot be on one host.
+    #[must_use]
+    pub fn conflicts(&self, other: &Self) -> bool {
+        let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
+        self.port == other.port && self.protocol == other.protocol && (self.ip == other.ip || any(&self.ip) || any(&other.ip))
+    }
+}
+
+/// A label selector.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct LabelSelector {
+    /// Labels that must be equal.
+    pub match_labels: BTreeMap<String, String>,
+    /// Expressions that must hold (In, NotIn, Exists, DoesNotExist).
+    pub match_expressions: Vec<NodeSelectorRequirement>,
+}
+
+/// A topology spread constraint.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TopologySpread {
+    /// Key of the domains.
+    pub topology_key: String,
+    /// Allowed difference, at least 1.
+    pub max_skew: i32,
+    /// Fewest domains; `None` means 1.
+    pub min_domains: Option<i32>,
+    /// DoNotSchedule if true, ScheduleAnyway if false.
+    pub required: bool,
+    /// Pods that count; `None` selects nothing.
+    pub selector: Option<LabelSelector>,
+    /// nodeAffinityPolicy is Honor.
+    pub honor_node_affinity: bool,
+    /// nodeTaintsPolicy is Honor.
+    pub honor_node_taints: bool,
+}
+
+/// A term of pod affinity or anti-affinity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodAffinityTerm {
+    /// Anti-affinity if true.
+    pub anti: bool,
+    /// `None` if required, else the weight of the preference, 1 to 100.
+    pub weight: Option<i32>,
+    /// Key of the domains.
+    pub topology_key: String,
+    /// Pods it is about; `None` selects nothing.
+    pub selector: Option<LabelSelector>,
+    /// Namespaces of those pods, resolved.
+    pub namespaces: Vec<String>,
+}
+
+/// Where one volume can be attached.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeTopology {
+    /// The claim's name.
+    pub claim: String,
+    /// CSI driver, empty where unknown.
+    pub driver: String,
+    /// Any one of these; empty means anywhere.
+    pub alternatives: Vec<NodeSelectorTerm>,
+    /// Why the pod cannot be placed at all: `persistent volume claim "data" not found`.
+    pub problem: Option<String>,
+}
+
+/// Where a pod is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PodState {
+    /// kube-scheduler marked it Unschedulable; it is to be placed.
+    Pending,
+    /// It waits for a node that is on its way or was chosen for it: takes room there, is not placed again (rule 7).
+    Reserved(NodeName),
+    /// It runs on the node.
+    Bound(NodeName),
+}
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Pod {
+    /// Key.
+    pub uid: PodUid,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Shape.
+    pub shape: ShapeId,
+    /// Where it is.
+    pub state: PodState,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Of a DaemonSet or a static pod: stays with its node.
+    pub stays_with_node: bool,
+    /// Being deleted.
+    pub terminating: bool,
+    /// Voluntary disruption is not allowed until then; `Timestamp(i64::MAX)` means ever.
+    pub do_not_disrupt_until: Option<Timestamp>,
+    /// Cost of evicting it in thousandths: 1000 for an ordinary pod (spec: core section 7.2), -10000 to 10000.
+    pub eviction_cost_milli: i64,
+    /// Names (`namespace/name`) of the disruption budgets that cover it.
+    pub pod_disruption_budgets: Vec<String>,
+}
+
+impl Pod {
+    /// `namespace/name`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// How far a node has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NodeState {
+    /// A claim without a Node: written or launched.
+    InFlight,
+    /// A Node that is not ready for all its claim asked for.
+    Registered,
+    /// A Node in service. Nodes that no pool made are always so.
+    Initialized,
+}
+
+/// A node, or a claim on its way to one. What a claim without Node will have is what it asked for at the least.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Node {
+    /// Key.
+    pub name: NodeName,
+    /// The NodeClaim, if there is one.
+    pub node_claim: Option<String>,
+    /// The pool; `None` for nodes that no pool made: those are never removed.
+    pub node_pool: Option<NodePoolName>,
+    /// How far it has come.
+    pub state: NodeState,
+    /// Labels; for a claim those it is sure to get.
+    pub labels: BTreeMap<String, String>,
+    /// Taints that count: without start-up and ephemeral ones while the node comes up.
+    pub taints: Vec<Taint>,
+    /// What pods may use in all.
+    pub allocatable: Resources,
+    /// What it counts against its pool's limits, `nodes: 1` included; for a claim without instance the most that its accepted types have (rule 7).
+    pub limit_usage: Resources,
+    /// Kubelet says Ready.
+    pub ready: bool,
+    /// `spec.unschedulable`.
+    pub cordoned: bool,
+    /// Marked for deletion, by anybody: its pods must go elsewhere.
+    pub deleting: bool,
+    /// `karpenter.sh/do-not-disrupt` is on the node.
+    pub do_not_disrupt: bool,
+    /// When the claim (or the Node) was made.
+    pub created: Timestamp,
+    /// When its claim expires.
+    pub expires: Option<Timestamp>,
+    /// From when `consolidateAfter` counts: the last pod event, or initialisation. `None`: it has passed.
+    pub idle_since: Option<Timestamp>,
+    /// Reason of drift, if it has drifted.
+    pub drifted: Option<String>,
+    /// terminationGracePeriod of its claim.
+    pub termination_grace_period: Option<Millis>,
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodePool {
+    /// Key.
+    pub name: NodePoolName,
+    /// Higher is tried first.
+    pub weight: i32,
+    /// Labels of the template.
+    pub labels: BTreeMap<String, String>,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// Taints that go away while a node comes up.
+    pub startup_taints: Vec<Taint>,
+    /// Requirements of the template.
+    pub requirements: Vec<NodeSelectorRequirement>,
+    /// Limits; `nodes` counts nodes.
+    pub limits: Resources,
+    /// Fixed number of nodes, for a static pool.
+    pub replicas: Option<u64>,
+    /// The node class by name.
+    pub node_class: String,
+    /// What it can buy; `None` if the pool cannot be used now, for the reason in `not_ready`.
+    pub catalog: Option<CatalogId>,
+    /// Why nothing can be launched: code and message, `NodeClassNotFound: ...`.
+    pub not_ready: Option<PoolProblem>,
+    /// Being deleted.
+    pub deleting: bool,
+    /// How nodes of it may be removed.
+    pub disruption: Disruption,
+}
+
+/// Why a pool cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PoolProblem {
+    /// `NodeClassNotFound`, `NodeClassNotReady`, `NodePoolInvalid`, `CatalogMissing`.
+    pub code: String,
+    /// Text for people.
+    pub message: String,
+}
+
+/// Which nodes may be removed for cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ConsolidationPolicy {
+    /// Empty ones.
+    WhenEmpty,
+    /// Empty ones, and those whose pods fit elsewhere or on something cheaper.
+    WhenEmptyOrUnderutilized,
+    /// As above, where the saving is worth the disturbance.
+    Balanced,
+}
+
+/// How nodes of a pool may be removed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Disruption {
+    /// Which.
+    pub policy: ConsolidationPolicy,
+    /// How long a node must have been left alone; `None` means never.
+    pub consolidate_after: Option<Millis>,
+    /// How many nodes may be on their way out at once, by reason, with budgets' windows already evaluated at the snapshot's time.
+    /// A reason that is missing has no limit.
+    pub allowed: BTreeMap<DisruptionReason, u32>,
+    /// When a budget's window next opens or closes.
+    pub next_budget_change: Option<Timestamp>,
+}
+
+/// Why a node is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DisruptionReason {
+    /// No pods but those that stay with their node.
+    Empty,
+    /// Its pods fit elsewhere for less.
+    Underutilized,
+    /// It no longer is what its pool or node class asks for.
+    Drifted,
+    /// It is older than expireAfter.
+    Expired,
+    /// Its capacity is about to be taken back.
+    Interrupted,
+}
+
+impl DisruptionReason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired, Self::Interrupted];
+
+    /// Karpenter's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Underutilized => "Underutilized",
+            Self::Drifted => "Drifted",
+            Self::Expired => "Expired",
+            Self::Interrupted => "Interrupted",
+        }
+    }
+}
+
+/// A DaemonSet.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DaemonSet {
+    /// Key: UID, or `namespace/name` from files.
+    pub uid: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Shape of its pods, with the tolerations that its controller adds.
+    pub shape: ShapeId,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodDisruptionBudget {
+    /// Key: `namespace/name`.
+    pub name: String,
+    /// Evictions it allows now; none if its status lags behind its spec (rule 11).
+    pub disruptions_allowed: i32,
+    /// It never allows any: maxUnavailable 0, or minAvailable 100%.
+    pub fully_blocking: bool,
+}
+
+/// An offering that was refused for lack of capacity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UnavailableOffering {
+    /// Instance type; `None` means every type.
+    pub instance_type: Option<String>,
+    /// Zone; `None` means every zone.
+    pub zone: Option<String>,
+    /// Capacity type.
+    pub capacity_type: CapacityType,
+    /// How much longer it is left alone.
+    pub remaining: Millis,
+}
+
+/// A pod that nobody is to place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct IgnoredPod {
+    /// Key.
+    pub uid: PodUid,
+    /// `namespace/name`.
+    pub pod: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Snapshot {
+    /// Brings every list into its canonical order.
+    pub fn sort(&mut self) {
+        self.shapes.sort_by(|a, b| a.id.cmp(&b.id));
+        self.pods.sort_by(|a, b| a.uid.cmp(&b.uid));
+        self.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        self.node_pools.sort_by(|a, b| a.name.cmp(&b.name));
+        self.daemon_sets.sort_by(|a, b| a.uid.cmp(&b.uid));
+        self.pod_disruption_budgets.sort_by(|a, b| a.name.cmp(&b.name));
+        self.unavailable_offerings.sort();
+        self.ignored.sort();
+    }
+}
