@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,8 +26,9 @@ def serve(environ: dict[str, Any], start: Callable[..., Any], body: bytes) -> It
             status, answer = handler(query, json.loads(body) if body else {})
         except ValueError as error:
             status, answer = 400, {"error": str(error)}
-    start(f"{status} {'OK' if status < 400 else 'Error'}", [("Content-Type", "application/json")])
-    return [json.dumps(answer).encode() + b"\n"]
+    text = json.dumps(answer).encode() + b"\n"
+    start(f"{status} {'OK' if status < 400 else 'Error'}", [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
+    return [text]
 
 
 def _get_faults(_query: dict[str, str], _body: Any) -> Answer:
@@ -45,8 +45,11 @@ def _delete_faults(_query: dict[str, str], _body: Any) -> Answer:
     return 200, WORLD.faults.to_json()
 
 
-def _release(_query: dict[str, str], _body: Any) -> Answer:
-    WORLD.faults.release()
+def _release(_query: dict[str, str], body: Any) -> Answer:
+    """Held calls go on; with `{"drop": true}` those held before they executed never do."""
+    if not isinstance(body, dict) or set(body) - {"drop"}:
+        raise ValueError("drop: true or false is all that can be said")
+    WORLD.faults.release(drop=bool(body.get("drop")))
     return 200, {}
 
 

@@ -45,6 +45,14 @@ class CallFault:
     seconds: float = HOLD_SECONDS_MAX
 
 
+class _Hold:
+    """What held calls wait for."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.drop = False
+
+
 @dataclass
 class Faults:
     """All that is set. Reading and using up happen under one lock."""
@@ -54,7 +62,7 @@ class Faults:
     pending_seconds: float = 0.0
     shutting_down_seconds: float = 0.0
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    _release: threading.Event = field(default_factory=threading.Event, repr=False)
+    _hold: _Hold = field(default_factory=_Hold, repr=False)
 
     def update(self, body: Any) -> None:
         """Replaces each part that the body names, all or nothing."""
@@ -90,17 +98,19 @@ class Faults:
                     return fault
         return None
 
-    def hold(self, seconds: float) -> None:
-        """Waits until released, or for so long."""
+    def hold(self, seconds: float) -> bool:
+        """Waits until released, or for so long. False if the call is to be dropped."""
         with self._lock:
-            release = self._release
-        release.wait(min(seconds, HOLD_SECONDS_MAX))
+            hold = self._hold
+        hold.over.wait(min(seconds, HOLD_SECONDS_MAX))
+        return not hold.drop
 
-    def release(self) -> None:
-        """Lets all held calls go on; calls held later wait anew."""
+    def release(self, drop: bool = False) -> None:
+        """Lets all held calls go on, or drops them; calls held later wait anew."""
         with self._lock:
-            self._release.set()
-            self._release = threading.Event()
+            self._hold.drop = drop
+            self._hold.over.set()
+            self._hold = _Hold()
 
     def room(self, capacity_type: str, instance_type: str, zone: str) -> tuple[float, str]:
         """How many instances the pool can give, and the code of the error beyond that."""

@@ -71,6 +71,13 @@ def create_fleet(response: Any) -> ActionResult:
     """The handler that stands in for moto's."""
     order = _order(response)
     response.error_on_dryrun()
+    # In words, so that a reader of the log need not take the request apart.
+    WORLD.calls.current()["fleet"] = {
+        "capacityType": order.capacity_type,
+        "total": order.total,
+        "pools": [{"instanceType": p.instance_type, "zone": p.zone, "price": p.price} for p in order.pools],
+        "tags": order.tags.get("instance", {}),
+    }
     with WORLD.launching:
         fleet_id = _register(response, order)
         share, errors = _share_out(order)

@@ -68,7 +68,9 @@ class Gateway:
             _hang_up(environ)
         if fault and deed == "hold-request":
             call["state"] = "held-request"
-            WORLD.faults.hold(fault.seconds)
+            if not WORLD.faults.hold(fault.seconds):
+                call["state"] = "lost-request"
+                _hang_up(environ)
         status, headers, answer = self._execute(request, environ)
         call.update(state="executed", status=status, error=_error_code(status, answer))
         if deed == "lose-answer":

@@ -130,6 +130,16 @@ class CallFaultTest(ServerTest):
             self.server.control("POST", "/_release")
             self.assertEqual(len(ids(answer.result(LIMIT))), 1)
 
+    def test_a_held_request_that_is_dropped_never_executes(self) -> None:
+        self.fault(action="CreateFleet", do="hold-request")
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(self.fleet, [self.override("m5.large")])
+            until(lambda: [c for c in self.server.control("GET", "/_calls")["calls"] if c["state"] == "held-request"])
+            self.server.control("POST", "/_release", {"drop": True})
+            with self.assertRaises((ConnectionClosedError, HTTPClientError)):
+                answer.result(LIMIT)
+        self.assertEqual(self.running(), [])
+
     def test_a_bad_fault_changes_nothing_and_names_its_field(self) -> None:
         for body, field in (
             ({"calls": [{"do": "error"}]}, "calls[0].action"),
@@ -195,6 +205,8 @@ class LogTest(ServerTest):
         [call] = self.server.control("GET", "/_calls")["calls"]
         self.assertEqual((call["action"], call["token"], call["instances"], call["status"]), ("CreateFleet", "g-1", ids(answer), 200))
         self.assertTrue(before <= call["time"] <= time.time())
+        pools = [{"instanceType": "m5.large", "zone": "us-east-1a", "price": PRICES[REGION]["m5.large"]}]
+        self.assertEqual((call["fleet"]["capacityType"], call["fleet"]["total"], call["fleet"]["pools"]), ("on-demand", 1, pools))
         self.assertEqual(call["parameters"]["TargetCapacitySpecification.TotalTargetCapacity"], "1")
         self.assertEqual(self.server.control("GET", f"/_calls?since={call['seq']}")["calls"], [])
 
