@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod identity;
 pub mod money;
 pub mod names;
+pub mod quantity;
 pub mod resources;
 pub mod taints;
 pub mod time;

@@ -57,16 +57,16 @@ impl Quantity {
     /// Nothing.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// Reads what Kubernetes reads. As there, digits below a nano round away from zero, and numbers beyond 2⁶³−1 are capped.
+    /// Reads what Kubernetes reads, so that any quantity stored in a cluster can be read: also a lone sign, point or suffix, which is zero.
+    /// As there, digits below a nano round away from zero. Numbers beyond 2⁶³−1 are capped.
     ///
     /// # Errors
     ///
-    /// If `text` is empty, has no number in front or an unknown suffix behind.
+    /// If `text` is empty, is no number or has an unknown suffix.
     pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         if text.is_empty() {
             return Err(ParseQuantityError::Empty);
         }
-        let format = || ParseQuantityError::Format { text: shortened(text) };
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
@@ -74,11 +74,8 @@ impl Quantity {
         };
         let (whole, rest) = split_digits(unsigned);
         let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
-        if whole.is_empty() && fraction.is_empty() {
-            return Err(format());
-        }
         if !suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'-') {
-            return Err(format());
+            return Err(ParseQuantityError::Format { text: shortened(text) });
         }
         let scale = Scale::parse(suffix)
             .ok_or_else(|| ParseQuantityError::Suffix { text: shortened(text), suffix: shortened(suffix) })?;

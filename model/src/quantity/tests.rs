@@ -60,6 +60,13 @@ fn fractions_are_exact() {
 }
 
 #[test]
+fn without_digits_it_is_zero() {
+    for text in ["+", "-", ".", "m", "Gi", "-.k"] {
+        assert_eq!(nanos(text), 0, "{text}");
+    }
+}
+
+#[test]
 fn what_is_finer_than_a_nano_rounds_away_from_zero() {
     assert_eq!(nanos("0.1n"), 1);
     assert_eq!(nanos("-0.1n"), -1);
@@ -71,7 +78,8 @@ fn what_is_finer_than_a_nano_rounds_away_from_zero() {
 
 #[test]
 fn what_is_beyond_kubernetes_maximum_is_capped() {
-    for text in ["9223372036854775807", "9223372036854775808", "10E", "8Ei", "1e2147483647", "99999999999999999999999999Ei"]
+    for text in
+        ["9223372036854775807", "9223372036854775808", "10E", "8Ei", "1e2147483647", "99999999999999999999999999Ei"]
     {
         assert_eq!(nanos(text), MAX_NANOS, "{text}");
         assert_eq!(nanos(&format!("-{text}")), -MAX_NANOS, "-{text}");
@@ -83,10 +91,28 @@ fn what_is_beyond_kubernetes_maximum_is_capped() {
 #[test]
 fn what_is_no_quantity_is_refused() {
     assert_eq!(Quantity::parse(""), Err(ParseQuantityError::Empty));
-    for text in ["+", "-", ".", "--1", "+-1", " 1", "1 ", "1,5", "1.1.1", "1_000", "½", "0x10 ", "m", "Gi", "1é"] {
+    for text in [" 1", "1 ", "1,5", "1.1.1", "1_000", "½", "0x10 ", "1é"] {
         assert!(matches!(Quantity::parse(text), Err(ParseQuantityError::Format { .. })), "{text}");
     }
-    for text in ["1i", "1ki", "1K", "1mi", "1e", "1e-", "1e+", "1ee3", "1kk", "1Gib", "1e3m", "1MiB", "1e99999999999"] {
+    for text in [
+        "--1",
+        "+-1",
+        "i",
+        "e",
+        "1i",
+        "1ki",
+        "1K",
+        "1mi",
+        "1e",
+        "1e-",
+        "1e+",
+        "1ee3",
+        "1kk",
+        "1Gib",
+        "1e3m",
+        "1MiB",
+        "1e99999999999",
+    ] {
         assert!(matches!(Quantity::parse(text), Err(ParseQuantityError::Suffix { .. })), "{text}");
     }
     let long = Quantity::parse(&"x".repeat(10_000)).unwrap_err().to_string();
