@@ -1,1 +1,5 @@
-//! Placeholder.
+//! The actuator: the only service that writes to the cluster and spends money.
+//!
+//! What it decides is in synchronous cores without clock or IO; the cloud lies behind the traits of [`ports`].
+
+pub mod ports;
