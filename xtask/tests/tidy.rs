@@ -1,0 +1,166 @@
+//! What must hold of the repository itself: directions of dependencies, no forgotten files, sizes, lints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longest file that reads as one idea; generated files are not counted.
+const FILE_LINES_MAX: usize = 400;
+
+/// Which of Plimsoll's crates each room may depend on, tests included. A room that is missing here fails the test.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("proto", &["model"]),
+    ("api", &["model"]),
+    ("snapshot", &["api", "model"]),
+    ("catalog", &["api", "model"]),
+    ("invariants", &["model"]),
+    ("runtime", &["proto"]),
+    ("scheduler/solver", &["invariants", "model"]),
+    ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
+    ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
+    ("actuator", &["api", "catalog", "invariants", "model", "proto", "runtime"]),
+    ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
+    ("sim", &["actuator", "api", "catalog", "model", "proto", "runtime", "scheduler", "watcher"]),
+    (
+        "cli",
+        &["api", "catalog", "invariants", "model", "proto", "runtime", "scheduler", "sim", "snapshot", "solver"],
+    ),
+    (
+        "tests",
+        &[
+            "actuator", "api", "catalog", "invariants", "model", "proto", "runtime", "scheduler", "sim", "snapshot",
+            "solver", "watcher",
+        ],
+    ),
+    ("xtask", &["api", "catalog", "proto"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn manifest(folder: &Path) -> toml::Table {
+    let path = folder.join("Cargo.toml");
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).parse().unwrap()
+}
+
+fn members() -> Vec<String> {
+    let members = manifest(&root())["workspace"]["members"].as_array().unwrap().clone();
+    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
+}
+
+fn dependencies(member: &str) -> BTreeSet<String> {
+    let manifest = manifest(&root().join(member));
+    let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
+    tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flat_map(|table| table.keys().cloned()).collect()
+}
+
+/// Own Rust files below `folder`, generated ones left out.
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !["target", "gen", ".git"].contains(&name) {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn rooms_depend_only_inward() {
+    let arrows: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+    for member in members() {
+        let allowed = arrows.get(member.as_str()).unwrap_or_else(|| panic!("{member}: say what it may depend on"));
+        for dependency in dependencies(&member) {
+            let Some(room) = dependency.strip_prefix("plimsoll-") else { continue };
+            assert!(allowed.contains(&room), "{member} may not depend on {room}");
+        }
+    }
+}
+
+#[test]
+fn only_the_adapter_names_an_aws_sdk() {
+    for member in members().iter().filter(|member| *member != "actuator/aws") {
+        let aws: Vec<_> = dependencies(member).into_iter().filter(|name| name.starts_with("aws-")).collect();
+        assert!(aws.is_empty(), "{member} depends on {aws:?}");
+    }
+}
+
+#[test]
+fn pure_rooms_do_no_io() {
+    let io = ["tokio", "tonic", "kube", "tracing", "axum", "hyper", "reqwest", "rand"];
+    for member in ["model", "catalog", "snapshot", "invariants", "scheduler/solver"] {
+        let manifest = manifest(&root().join(member));
+        let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { continue };
+        let found: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();
+        assert!(found.is_empty(), "{member} depends on {found:?}");
+    }
+}
+
+#[test]
+fn every_room_takes_the_workspace_lints() {
+    for member in members() {
+        let manifest = manifest(&root().join(&member));
+        let inherited = manifest.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
+        assert_eq!(inherited, Some(true), "{member}/Cargo.toml lacks [lints] workspace = true");
+    }
+}
+
+#[test]
+fn no_file_is_forgotten() {
+    let mut forgotten = Vec::new();
+    for member in members() {
+        let source = root().join(&member).join("src");
+        let mut files = Vec::new();
+        rust_files(&source, &mut files);
+        for file in files {
+            if !["lib.rs", "main.rs"].contains(&file.file_name().unwrap().to_str().unwrap()) && !is_declared(&file) {
+                forgotten.push(file.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    assert!(forgotten.is_empty(), "no module declares {forgotten:?}");
+}
+
+/// Whether the module file that should declare `file` does so.
+fn is_declared(file: &Path) -> bool {
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    let folder = file.parent().unwrap();
+    let parents = [folder.with_extension("rs"), folder.join("lib.rs"), folder.join("main.rs")];
+    parents.iter().filter_map(|parent| fs::read_to_string(parent).ok()).any(|text| {
+        text.lines().any(|line| {
+            let line = line.trim();
+            line.ends_with(&format!("mod {name};"))
+        })
+    })
+}
+
+#[test]
+fn files_stay_short() {
+    let mut files = Vec::new();
+    rust_files(&root(), &mut files);
+    assert!(files.len() > 20, "looked in the wrong place");
+    let long: Vec<_> = files
+        .iter()
+        .map(|file| (fs::read_to_string(file).unwrap().lines().count(), file.strip_prefix(root()).unwrap()))
+        .filter(|(lines, _)| *lines > FILE_LINES_MAX)
+        .collect();
+    assert!(long.is_empty(), "over {FILE_LINES_MAX} lines: {long:?}");
+}
+
+#[test]
+fn tests_neither_sleep_nor_hide() {
+    let mut files = Vec::new();
+    rust_files(&root(), &mut files);
+    // Written in two parts, so that this file does not find itself.
+    let banned = [concat!("#[ig", "nore"), concat!("#[should", "_panic"), concat!("thread::", "sleep")];
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for word in banned {
+            assert!(!text.contains(word), "{} has {word}", file.display());
+        }
+    }
+}
