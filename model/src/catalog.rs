@@ -89,7 +89,8 @@ impl InstanceType {
         for (name, amount) in self.overhead.iter() {
             rest.set(name, rest.get(name).saturating_sub(amount).max(0));
         }
-        let huge: i64 = self.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|(_, amount)| amount).sum();
+        let huge: i64 =
+            self.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|(_, amount)| amount).sum();
         if huge > 0 {
             rest.set("memory", rest.get("memory").saturating_sub(huge).max(0));
         }
@@ -150,3 +151,6 @@ fn hash_instance_type(hasher: &mut ContentHasher, instance_type: &InstanceType) 
         hasher.part(&[u8::from(offering.available)]);
     }
 }
+
+#[cfg(test)]
+mod tests;

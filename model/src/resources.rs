@@ -115,3 +115,6 @@ impl<const N: usize> From<[(&str, i64); N]> for Resources {
         amounts.into_iter().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,3 +109,6 @@ impl Toleration {
 pub fn untolerated<'taint>(taints: &'taint [Taint], tolerations: &[Toleration]) -> Option<&'taint Taint> {
     taints.iter().find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
+
+#[cfg(test)]
+mod tests;

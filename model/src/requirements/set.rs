@@ -194,7 +194,8 @@ impl Requirements {
 
     fn first_conflict<'sets>(&'sets self, incoming: &'sets Self) -> Option<(&'sets Requirement, &'sets Requirement)> {
         incoming.iter().filter_map(|asked| Some((self.0.get(&asked.key)?, asked))).find(|(existing, asked)| {
-            !existing.has_intersection(asked) && !(existing.allows_absence() && asked.allows_absence())
+            let both_absent = existing.allows_absence() && asked.allows_absence();
+            !existing.has_intersection(asked) && !both_absent
         })
     }
 

@@ -15,8 +15,13 @@ fn requirement(operator: Operator, values: &[&str]) -> Requirement {
     Requirement::new(&api(operator, values)).unwrap()
 }
 
+/// A requirement, and whether it admits a value.
+type Sample = (NodeSelectorRequirement, fn(&str) -> bool);
+/// Operator, its values, and the labels that match.
+type Match = (Operator, &'static [&'static str], &'static [Option<&'static str>]);
+
 /// Every operator, several times; with the meaning of each written out again, value by value.
-fn samples() -> Vec<(NodeSelectorRequirement, fn(&str) -> bool)> {
+fn samples() -> Vec<Sample> {
     fn number(value: &str, holds: fn(i64) -> bool) -> bool {
         value.parse().is_ok_and(holds)
     }
@@ -226,7 +231,7 @@ fn labels(value: Option<&str>) -> BTreeMap<String, String> {
 
 #[test]
 fn terms_match_as_kube_scheduler_does() {
-    let table: [(Operator, &[&str], &[Option<&str>]); 15] = [
+    let table: [Match; 15] = [
         (Operator::In, &["a", "2"], &[Some("a"), Some("2")]),
         (Operator::In, &[], &[]),
         (Operator::NotIn, &["a"], &[None, Some("2"), Some("3"), Some("x"), Some("")]),
