@@ -1,1 +1,14 @@
-//! Placeholder.
+//! What the three services share and none of them should build twice: time, shutdown, telemetry, the admin ports,
+//! serving and calling gRPC over mutual TLS, and leader election.
+//!
+//! Nothing here knows a pod, a node or a plan.
+
+pub mod admin;
+pub mod args;
+pub mod clock;
+pub mod connection;
+pub mod metrics;
+pub mod serve;
+pub mod shutdown;
+pub mod telemetry;
+pub mod tls;

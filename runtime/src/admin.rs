@@ -1,0 +1,215 @@
+//! The admin ports: `/livez` and `/readyz` for the kubelet, `/metrics` and `/log-level` for people and Prometheus.
+//!
+//! Liveness says only that the process answers: it never depends on a peer, or one broken service would restart others.
+
+use std::{collections::BTreeMap, future::IntoFuture, io, net::SocketAddr, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, DefaultBodyLimit, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{metrics::Metrics, telemetry::LogLevel};
+
+/// Largest accepted body of `PUT /log-level`, in bytes; filters are a line.
+const MAX_LEVEL_BYTES: usize = 4096;
+
+/// Whether the process can take work: ready once every handle has been released, until the drain begins.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness {
+    state: Arc<Mutex<ReadinessState>>,
+}
+
+#[derive(Debug, Default)]
+struct ReadinessState {
+    /// How many handles of each name are still held.
+    held: BTreeMap<&'static str, usize>,
+    draining: bool,
+}
+
+/// One condition of readiness, such as "pods listed". Dropping it without [`ReadinessHandle::release`] leaves the
+/// process not ready for ever, since whoever was to fulfil it is gone.
+#[derive(Debug)]
+#[must_use = "the process is not ready until this is released"]
+pub struct ReadinessHandle {
+    name: &'static str,
+    state: Arc<Mutex<ReadinessState>>,
+}
+
+impl Readiness {
+    /// Ready at once, until a handle is taken.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a condition. Take all handles before the first is released, or the process is ready in between.
+    pub fn handle(&self, name: &'static str) -> ReadinessHandle {
+        *self.state.lock().held.entry(name).or_default() += 1;
+        ReadinessHandle { name, state: Arc::clone(&self.state) }
+    }
+
+    /// Not ready from now on: the process is stopping.
+    pub fn drain(&self) {
+        self.state.lock().draining = true;
+    }
+
+    /// Whether nothing is waited for.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.waiting_for().is_empty()
+    }
+
+    /// What is waited for, in order of name.
+    #[must_use]
+    pub fn waiting_for(&self) -> Vec<&'static str> {
+        let state = self.state.lock();
+        let mut names: Vec<_> = state.held.keys().copied().collect();
+        if state.draining {
+            names.push("shutdown");
+        }
+        names
+    }
+}
+
+impl ReadinessHandle {
+    /// The condition is fulfilled.
+    pub fn release(self) {
+        let mut state = self.state.lock();
+        if let Some(count) = state.held.get_mut(self.name) {
+            *count -= 1;
+            if *count == 0 {
+                state.held.remove(self.name);
+            }
+        }
+    }
+}
+
+/// `/livez` and `/readyz`.
+pub fn health_router(readiness: Readiness) -> Router {
+    Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(readiness)
+}
+
+/// `/metrics` and `/log-level` (GET shows the directives, PUT replaces them, from this machine or a port-forward only).
+pub fn metrics_router(metrics: Metrics, level: LogLevel) -> Router {
+    let metrics = Router::new().route("/metrics", get(text)).with_state(metrics);
+    let level = Router::new()
+        .route("/log-level", get(show_level).put(set_level))
+        .layer(DefaultBodyLimit::max(MAX_LEVEL_BYTES))
+        .with_state(level);
+    metrics.merge(level)
+}
+
+/// Serves a router over plain HTTP until `stop`, which is not the drain's token: probes are answered during the drain.
+///
+/// # Errors
+/// The listener is broken.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> io::Result<()> {
+    // Not axum's graceful shutdown: no answer here is worth waiting for.
+    tokio::select! {
+        result = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).into_future() => result,
+        () = stop.cancelled_owned() => Ok(()),
+    }
+}
+
+async fn readyz(State(readiness): State<Readiness>) -> (StatusCode, String) {
+    let waiting = readiness.waiting_for();
+    if waiting.is_empty() {
+        return (StatusCode::OK, "ok\n".to_owned());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", waiting.join(", ")))
+}
+
+async fn text(State(metrics): State<Metrics>) -> impl IntoResponse {
+    match metrics.encode() {
+        Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn show_level(State(level): State<LogLevel>) -> String {
+    format!("{}\n", level.current().unwrap_or_default())
+}
+
+async fn set_level(
+    State(level): State<LogLevel>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    directives: String,
+) -> (StatusCode, String) {
+    // The port is open to whoever may scrape; the level is not theirs to change.
+    if !peer.ip().is_loopback() {
+        return (StatusCode::FORBIDDEN, "only from loopback, for example by a port-forward\n".to_owned());
+    }
+    match level.set(directives.trim()) {
+        Ok(()) => (StatusCode::OK, format!("{}\n", directives.trim())),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{LogFormat, subscriber};
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt;
+
+    async fn ask(router: &Router, method: &str, path: &str, body: &str, peer: &str) -> (u16, String) {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let request =
+            Request::builder().method(method).uri(path).extension(ConnectInfo(peer)).body(Body::from(body.to_owned()));
+        let response = router.clone().oneshot(request.unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn ready_when_every_handle_is_released() {
+        let readiness = Readiness::new();
+        let router = health_router(readiness.clone());
+        let (pods, nodes) = (readiness.handle("pods"), readiness.handle("nodes"));
+        let second_pods = readiness.handle("pods");
+        assert_eq!(ask(&router, "GET", "/livez", "", "127.0.0.1:1").await.0, 200);
+        let waiting = ask(&router, "GET", "/readyz", "", "127.0.0.1:1").await;
+        assert_eq!(waiting, (503, "waiting for: nodes, pods\n".to_owned()));
+
+        nodes.release();
+        pods.release();
+        assert_eq!(readiness.waiting_for(), ["pods"]);
+        second_pods.release();
+        assert_eq!(ask(&router, "GET", "/readyz", "", "127.0.0.1:1").await.0, 200);
+
+        drop(readiness.handle("catalog"));
+        assert!(!readiness.is_ready(), "a dropped handle does not make the process ready");
+    }
+
+    #[tokio::test]
+    async fn not_ready_while_draining() {
+        let readiness = Readiness::new();
+        assert!(readiness.is_ready());
+        readiness.drain();
+        assert_eq!(readiness.waiting_for(), ["shutdown"]);
+    }
+
+    #[tokio::test]
+    async fn metrics_and_log_level() {
+        let (_subscriber, level) = subscriber(LogFormat::Text, "warn", io::sink).unwrap();
+        let metrics = Metrics::new("actuator");
+        metrics.gauge("claims", "Claims.").unwrap().set(4);
+        let router = metrics_router(metrics, level.clone());
+        let local = "127.0.0.1:1";
+        assert!(ask(&router, "GET", "/metrics", "", local).await.1.contains("plimsoll_actuator_claims 4\n"));
+        assert_eq!(ask(&router, "GET", "/log-level", "", local).await.1, "warn\n");
+        assert_eq!(ask(&router, "PUT", "/log-level", "debug", "10.0.0.9:1").await.0, 403);
+        assert_eq!(ask(&router, "PUT", "/log-level", "x=noise", local).await.0, 400);
+        assert_eq!(level.current().as_deref(), Some("warn"));
+        assert_eq!(ask(&router, "PUT", "/log-level", "debug\n", local).await.0, 200);
+        assert_eq!(level.current().as_deref(), Some("debug"));
+    }
+}

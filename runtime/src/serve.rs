@@ -1,0 +1,303 @@
+//! Serving gRPC: health, reflection, limits, mutual TLS, and an end that peers see coming.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt, stream};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{body::Body, server::NamedService, service::Routes, transport::Server};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tower::Service;
+
+use crate::{
+    connection::Connection,
+    tls::{Tls, TlsError, check_listen},
+};
+
+/// Largest message a service accepts, in bytes. Snapshots are chunked well below it; tonic's own 4 MiB would refuse a
+/// catalog of all regions' instance types. Services set it on what they generate.
+pub const MAX_DECODING_BYTES: usize = 16 * 1024 * 1024;
+
+/// Largest message a service sends, in bytes: what the other end accepts.
+pub const MAX_ENCODING_BYTES: usize = MAX_DECODING_BYTES;
+
+/// Handshakes in flight on one port; each may last [`crate::tls::HANDSHAKE_TIMEOUT`]. More callers wait in the backlog.
+pub const MAX_HANDSHAKES: usize = 64;
+
+/// Pause after a failed accept, which is mostly a lack of file descriptors: trying at once would only burn the CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bounds on connections and their end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls at once on one connection; more get RESOURCE_EXHAUSTED.
+    pub concurrency_per_connection: usize,
+    /// Interval of HTTP/2 pings, by which a vanished peer is noticed.
+    pub keepalive_interval: Duration,
+    /// How long a ping may go unanswered.
+    pub keepalive_timeout: Duration,
+    /// Age at which a connection is asked to end, so that callers spread again and show newer certificates.
+    pub max_connection_age: Duration,
+    /// How long its calls may then still run.
+    pub max_connection_age_grace: Duration,
+    /// Time between NOT_SERVING and closing the port, for those who watch the health service.
+    pub drain_notice: Duration,
+    /// How long calls may run after that, before their connections are dropped.
+    pub drain_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // A watcher has a handful of streams open; this leaves room for many outside callers on one connection.
+            concurrency_per_connection: 128,
+            keepalive_interval: Duration::from_secs(10),
+            keepalive_timeout: Duration::from_secs(5),
+            // Renewed certificates last hours; half an hour costs one full snapshot each.
+            max_connection_age: Duration::from_secs(30 * 60),
+            max_connection_age_grace: Duration::from_secs(60),
+            drain_notice: Duration::from_millis(500),
+            // Within shutdown::DEFAULT_GRACE, the notice included.
+            drain_grace: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Why serving ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address may not be served this way.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The listener is broken.
+    #[error("listener: {0}")]
+    Listener(#[from] io::Error),
+    /// A descriptor set is not one.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("transport: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// The services of one port.
+#[derive(Debug)]
+pub struct GrpcServer {
+    routes: Routes,
+    names: Vec<&'static str>,
+    health: HealthReporter,
+    limits: Limits,
+}
+
+impl GrpcServer {
+    /// A port with the health service alone.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let (health, service) = tonic_health::server::health_reporter();
+        Self { routes: Routes::new(service), names: Vec::new(), health, limits }
+    }
+
+    /// Adds a service, SERVING from the start.
+    #[must_use]
+    pub fn add_service<S>(mut self, service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Error = std::convert::Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Response: axum::response::IntoResponse,
+        S::Future: Send + 'static,
+    {
+        self.names.push(S::NAME);
+        self.routes = self.routes.add_service(service);
+        self
+    }
+
+    /// Adds reflection over the given encoded file descriptor sets.
+    ///
+    /// # Errors
+    /// One of them cannot be decoded.
+    pub fn add_reflection(mut self, descriptor_sets: &[&[u8]]) -> Result<Self, ServeError> {
+        let mut builder = tonic_reflection::server::Builder::configure();
+        for set in descriptor_sets {
+            builder = builder.register_encoded_file_descriptor_set(set);
+        }
+        self.routes = self.routes.add_service(builder.build_v1()?);
+        Ok(self)
+    }
+
+    /// The health of the port's services, for one that can serve only at times.
+    #[must_use]
+    pub fn health(&self) -> HealthReporter {
+        self.health.clone()
+    }
+
+    /// Serves a TCP listener until `shutdown`: then the health service says NOT_SERVING, then the port closes, then
+    /// calls get [`Limits::drain_grace`] to end.
+    ///
+    /// # Errors
+    /// The address is not loopback and there are no certificates; or the transport failed.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        tls: Option<Tls>,
+        shutdown: CancellationToken,
+    ) -> Result<(), ServeError> {
+        check_listen(listener.local_addr()?, tls.as_ref())?;
+        self.serve_incoming(incoming(listener, tls), shutdown).await
+    }
+
+    /// As [`GrpcServer::serve`], over connections from anywhere, such as in-memory ones.
+    ///
+    /// # Errors
+    /// The transport failed.
+    pub async fn serve_incoming(
+        self,
+        incoming: impl Stream<Item = io::Result<Connection>>,
+        shutdown: CancellationToken,
+    ) -> Result<(), ServeError> {
+        let Self { routes, names, health, limits } = self;
+        for name in &names {
+            health.set_service_status(name, ServingStatus::Serving).await;
+        }
+        let closing = CancellationToken::new();
+        let closed = closing.clone();
+        let drain_notice = limits.drain_notice;
+        let drain = async move {
+            shutdown.cancelled().await;
+            health.set_service_status("", ServingStatus::NotServing).await;
+            for name in &names {
+                health.set_service_status(name, ServingStatus::NotServing).await;
+            }
+            tokio::time::sleep(drain_notice).await;
+            closing.cancel();
+        };
+        let server = Server::builder()
+            .concurrency_limit_per_connection(limits.concurrency_per_connection)
+            .load_shed(true)
+            .http2_keepalive_interval(Some(limits.keepalive_interval))
+            .http2_keepalive_timeout(Some(limits.keepalive_timeout))
+            .max_connection_age(limits.max_connection_age)
+            .max_connection_age_grace(limits.max_connection_age_grace)
+            .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
+        let patience = async {
+            closed.cancelled().await;
+            tokio::time::sleep(limits.drain_grace).await;
+        };
+        tokio::select! {
+            result = server => Ok(result?),
+            () = patience => {
+                tracing::warn!(grace = ?limits.drain_grace, "calls still running were dropped");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The connections of a listener, handshakes done. Never ends; callers that fail their handshake are left out.
+fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::Result<Connection>> {
+    let last_refusal = Arc::new(Mutex::new(None));
+    stream::unfold(listener, |listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok((tcp, _)) => return Some((tcp, listener)),
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    })
+    .map(move |tcp| {
+        let (tls, last_refusal) = (tls.clone(), Arc::clone(&last_refusal));
+        async move {
+            let peer = tcp.peer_addr().ok();
+            // Small frames answer each other; waiting to fill packets would delay every call.
+            let _best_effort = tcp.set_nodelay(true);
+            let Some(tls) = tls else { return Some(Ok(Connection::Plain(tcp))) };
+            match tls.accept(tcp).await {
+                Ok(connection) => Some(Ok(connection)),
+                Err(error) => {
+                    log_refusal(&mut last_refusal.lock(), peer, &error);
+                    None
+                }
+            }
+        }
+    })
+    .buffer_unordered(MAX_HANDSHAKES)
+    .filter_map(std::future::ready)
+}
+
+/// One line a second at most: anyone who reaches the port can cause these.
+fn log_refusal(last: &mut Option<tokio::time::Instant>, peer: Option<std::net::SocketAddr>, error: &io::Error) {
+    if last.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
+        *last = Some(tokio::time::Instant::now());
+        tracing::warn!(?peer, %error, "handshake refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper_util::rt::TokioIo;
+    use tonic::transport::{Channel, Endpoint};
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+    fn limits() -> Limits {
+        Limits { drain_notice: Duration::from_millis(200), drain_grace: Duration::from_secs(3), ..Limits::default() }
+    }
+
+    /// A server in memory, a client of it, and the server's result.
+    fn in_memory(
+        shutdown: CancellationToken,
+    ) -> (HealthClient<Channel>, tokio::task::JoinHandle<Result<(), ServeError>>) {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<io::Result<Connection>>();
+        let incoming = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+            .chain(stream::pending());
+        let serving = tokio::spawn(GrpcServer::new(limits()).serve_incoming(incoming, shutdown));
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let sent = sender.send(Ok(Connection::Memory(theirs))).map_err(io::Error::other);
+            async move { sent.map(|()| TokioIo::new(ours)) }
+        });
+        let channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+        (HealthClient::new(channel), serving)
+    }
+
+    fn whole_server() -> HealthCheckRequest {
+        HealthCheckRequest { service: String::new() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn not_serving_is_said_before_the_end_and_the_end_is_bounded() {
+        let shutdown = CancellationToken::new();
+        let (mut client, serving) = in_memory(shutdown.clone());
+        let mut changes = client.watch(whole_server()).await.unwrap().into_inner();
+        let status = |message: Option<tonic_health::pb::HealthCheckResponse>| message.unwrap().status();
+        use tonic_health::pb::health_check_response::ServingStatus as Wire;
+        assert_eq!(status(changes.message().await.unwrap()), Wire::Serving);
+
+        let began = tokio::time::Instant::now();
+        shutdown.cancel();
+        assert_eq!(status(changes.message().await.unwrap()), Wire::NotServing);
+        assert!(began.elapsed() < limits().drain_notice, "said while the port is still open");
+        // The watch is a call that never ends by itself.
+        serving.await.unwrap().unwrap();
+        assert_eq!(began.elapsed().as_millis() / 100, (limits().drain_notice + limits().drain_grace).as_millis() / 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_calls_the_end_comes_at_once() {
+        let shutdown = CancellationToken::new();
+        let (mut client, serving) = in_memory(shutdown.clone());
+        client.check(whole_server()).await.unwrap();
+        let began = tokio::time::Instant::now();
+        shutdown.cancel();
+        serving.await.unwrap().unwrap();
+        assert!(began.elapsed() < limits().drain_notice + Duration::from_secs(1));
+        assert!(client.check(whole_server()).await.is_err());
+    }
+}

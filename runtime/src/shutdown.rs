@@ -1,0 +1,231 @@
+//! Stopping a process: one token, one tracker, a bounded drain.
+
+use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Time that tasks get to end after the first signal. Kubernetes kills after 30 s by default; the rest is left for
+/// releasing the lease and flushing logs.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(20);
+
+/// Why a process did not stop cleanly.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ShutdownError {
+    /// A task without which the process is useless ended by itself.
+    #[error("critical task {name} ended: {cause}")]
+    CriticalTask {
+        /// The task's name.
+        name: &'static str,
+        /// Its error, or how else it ended.
+        cause: String,
+    },
+    /// Some tasks were still running when the grace period was over, and were aborted.
+    #[error("{tasks} task(s) still running after the grace period of {grace:?}")]
+    GraceExceeded {
+        /// How many.
+        tasks: usize,
+        /// The period they had.
+        grace: Duration,
+    },
+    /// A second signal came during the drain; what was still running was aborted.
+    #[error("aborted by a second signal")]
+    Aborted,
+    /// The signal handlers could not be installed.
+    #[error("cannot listen for signals: {0}")]
+    Signals(String),
+}
+
+/// The handle by which tasks are started and told to stop. Clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    drain: CancellationToken,
+    abort: CancellationToken,
+    tracker: TaskTracker,
+    failure: Arc<Mutex<Option<ShutdownError>>>,
+}
+
+impl Shutdown {
+    /// A shutdown that has not begun.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The token that is cancelled when the drain begins. Long streams and loops must select on it.
+    #[must_use]
+    pub fn token(&self) -> CancellationToken {
+        self.drain.clone()
+    }
+
+    /// Begins the drain.
+    pub fn start(&self) {
+        self.drain.cancel();
+    }
+
+    /// Runs a task whose end is waited for during the drain, and which is aborted with the process's patience.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let abort = self.abort.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = abort.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Runs a task that must live as long as the process: if it ends, fails or panics before the drain has begun, the
+    /// drain begins and [`Shutdown::run`] returns an error. A failure during the drain is reported as well.
+    pub fn spawn_critical<E: Display + Send + 'static>(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        let this = self.clone();
+        self.tracker.spawn(async move {
+            // A task of its own, so that a panic arrives here as a result.
+            let mut running = tokio::spawn(task);
+            let cause = tokio::select! {
+                biased;
+                () = this.abort.cancelled() => {
+                    running.abort();
+                    return;
+                }
+                ended = &mut running => match ended {
+                    Ok(Ok(())) if this.drain.is_cancelled() => return,
+                    Ok(Ok(())) => "it returned".to_owned(),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(error) => error.to_string(),
+                },
+            };
+            tracing::error!(task = name, %cause, "critical task ended");
+            this.failure.lock().get_or_insert(ShutdownError::CriticalTask { name, cause });
+            this.drain.cancel();
+        });
+    }
+
+    /// Waits for SIGINT, SIGTERM or [`Shutdown::start`], then for all tasks, at most `grace`.
+    ///
+    /// # Errors
+    /// A critical task ended, the grace period was not enough, a second signal came, or signals cannot be handled.
+    pub async fn run(&self, grace: Duration) -> Result<(), ShutdownError> {
+        let signals = signals().map_err(|error| ShutdownError::Signals(error.to_string()))?;
+        self.run_with(grace, signals).await
+    }
+
+    /// As [`Shutdown::run`], with the given signals instead of the process's.
+    ///
+    /// # Errors
+    /// As [`Shutdown::run`].
+    pub async fn run_with(&self, grace: Duration, signals: impl Stream<Item = ()>) -> Result<(), ShutdownError> {
+        // Chained, so that a stream of signals which ends is not taken for a signal.
+        let mut signals = std::pin::pin!(signals.chain(futures::stream::pending()));
+        tokio::select! {
+            () = self.drain.cancelled() => {}
+            _ = signals.next() => tracing::info!("signal received, draining"),
+        }
+        self.drain.cancel();
+        self.tracker.close();
+        let unclean = tokio::select! {
+            biased;
+            () = self.tracker.wait() => None,
+            _ = signals.next() => Some(ShutdownError::Aborted),
+            () = tokio::time::sleep(grace) => Some(ShutdownError::GraceExceeded { tasks: self.tracker.len(), grace }),
+        };
+        self.abort.cancel();
+        let failure = self.failure.lock().take();
+        failure.or(unclean).map_or(Ok(()), Err)
+    }
+}
+
+/// One item for each SIGINT and SIGTERM.
+fn signals() -> std::io::Result<impl Stream<Item = ()>> {
+    let streams = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(futures::stream::unfold(streams, |(mut interrupt, mut terminate)| async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Some(((), (interrupt, terminate)))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+    use tokio::sync::oneshot;
+
+    const GRACE: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_drains_and_waits() {
+        let shutdown = Shutdown::new();
+        let (done, finished) = oneshot::channel();
+        let token = shutdown.token();
+        shutdown.spawn(async move {
+            token.cancelled().await;
+            tokio::time::sleep(GRACE / 2).await;
+            let _ = done.send(());
+        });
+        assert_eq!(shutdown.run_with(GRACE, stream::iter([()])).await, Ok(()));
+        assert_eq!(finished.await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_grace_period_is_bounded() {
+        let shutdown = Shutdown::new();
+        let (held, dropped) = oneshot::channel::<()>();
+        shutdown.spawn(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        let result = shutdown.run_with(GRACE, stream::iter([()])).await;
+        assert_eq!(result, Err(ShutdownError::GraceExceeded { tasks: 1, grace: GRACE }));
+        assert!(dropped.await.is_err(), "the task must have been aborted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_aborts() {
+        let shutdown = Shutdown::new();
+        shutdown.spawn(std::future::pending());
+        let started = tokio::time::Instant::now();
+        assert_eq!(shutdown.run_with(GRACE, stream::iter([(), ()])).await, Err(ShutdownError::Aborted));
+        assert!(started.elapsed() < GRACE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_critical_task_stops_the_process() {
+        let shutdown = Shutdown::new();
+        shutdown.spawn_critical("watch", async { Err("stream closed") });
+        let result = shutdown.run_with(GRACE, stream::empty()).await;
+        assert_eq!(result, Err(ShutdownError::CriticalTask { name: "watch", cause: "stream closed".to_owned() }));
+
+        let shutdown = Shutdown::new();
+        shutdown.spawn_critical("lease", async { Ok::<(), String>(()) });
+        let result = shutdown.run_with(GRACE, stream::empty()).await;
+        assert_eq!(result, Err(ShutdownError::CriticalTask { name: "lease", cause: "it returned".to_owned() }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_a_critical_task_is_an_error() {
+        let shutdown = Shutdown::new();
+        shutdown.spawn_critical::<String>("solve", async { panic!("broken") });
+        let result = shutdown.run_with(GRACE, stream::empty()).await;
+        assert!(matches!(result, Err(ShutdownError::CriticalTask { name: "solve", cause }) if cause.contains("panic")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_critical_task_may_end_once_draining() {
+        let shutdown = Shutdown::new();
+        let token = shutdown.token();
+        shutdown.spawn_critical("serve", async move {
+            token.cancelled().await;
+            Ok::<(), String>(())
+        });
+        assert_eq!(shutdown.run_with(GRACE, stream::iter([()])).await, Ok(()));
+    }
+}

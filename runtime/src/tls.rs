@@ -1,0 +1,262 @@
+//! Mutual TLS from files that may change under the running process.
+//!
+//! Certificates are read again every [`RELOAD_INTERVAL`] and published only once they are known to fit together;
+//! connections already open keep theirs until `max_connection_age` ends them.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig, crypto::CryptoProvider, server::WebPkiClientVerifier, version::TLS13,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio::{net::TcpStream, sync::watch};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_util::sync::CancellationToken;
+use x509_parser::extensions::GeneralName;
+
+use crate::{args::TlsArgs, connection::Connection};
+
+/// How often the files are compared with what is in use. Certificates are renewed hours before they end.
+pub const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Longest handshake, either side: two round trips and a signature, with room for a busy machine.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is wrong with certificates, or with doing without them.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {cause}", path.display())]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// The files do not fit together.
+    #[error("certificate {} and its key: {source}", path.display())]
+    Mismatch {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// Some of the three files are not given.
+    #[error("certificate, key and authority must be given together")]
+    Incomplete,
+    /// A closed service would have been open to the network.
+    #[error(
+        "refusing to listen on {address} without certificates: give --tls-cert, --tls-key and --tls-ca, or a loopback address"
+    )]
+    PlainNotLoopback {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+}
+
+/// The three files.
+#[derive(Clone, Debug)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    ca: PathBuf,
+}
+
+/// What was in the files. No `Debug`: it holds the private key.
+#[derive(PartialEq, Eq)]
+struct Contents {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    ca: Vec<u8>,
+}
+
+/// The newest valid configurations. Clones follow the same files.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    server: watch::Receiver<Arc<ServerConfig>>,
+    client: watch::Receiver<Arc<ClientConfig>>,
+}
+
+/// Reads the files again and publishes what is new.
+pub struct Reloader {
+    files: Files,
+    contents: Contents,
+    server: watch::Sender<Arc<ServerConfig>>,
+    client: watch::Sender<Arc<ClientConfig>>,
+}
+
+/// Loads the certificates named by `args`; none if none are named.
+///
+/// # Errors
+/// A file is missing or malformed, or certificate and key do not belong together.
+pub async fn load(args: &TlsArgs) -> Result<Option<(Tls, Reloader)>, TlsError> {
+    let files = match (&args.tls_cert, &args.tls_key, &args.tls_ca) {
+        (None, None, None) => return Ok(None),
+        (Some(cert), Some(key), Some(ca)) => Files { cert: cert.clone(), key: key.clone(), ca: ca.clone() },
+        _ => return Err(TlsError::Incomplete),
+    };
+    let contents = files.read().await?;
+    let (server, client) = files.configs(&contents)?;
+    let ((server, server_newest), (client, client_newest)) = (watch::channel(server), watch::channel(client));
+    let tls = Tls { server: server_newest, client: client_newest };
+    Ok(Some((tls, Reloader { files, contents, server, client })))
+}
+
+/// Without certificates a service listens on loopback only.
+///
+/// # Errors
+/// `address` is another and `tls` is not there.
+pub fn check_listen(address: SocketAddr, tls: Option<&Tls>) -> Result<(), TlsError> {
+    if tls.is_none() && !address.ip().is_loopback() {
+        return Err(TlsError::PlainNotLoopback { address });
+    }
+    Ok(())
+}
+
+impl Tls {
+    /// Does the server's side of a handshake with the newest certificates.
+    ///
+    /// # Errors
+    /// The caller has no acceptable certificate, speaks something else, or takes longer than [`HANDSHAKE_TIMEOUT`].
+    pub async fn accept(&self, tcp: TcpStream) -> io::Result<Connection> {
+        let config = Arc::clone(&self.server.borrow());
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(tcp)).await??;
+        connection(TlsStream::from(stream))
+    }
+
+    /// Does the client's side of a handshake with the newest certificates; the server must be `server_name`.
+    ///
+    /// # Errors
+    /// The server is another, refuses, or takes longer than [`HANDSHAKE_TIMEOUT`]. With TLS 1.3 a refusal of *our*
+    /// certificate shows only at the first read.
+    pub async fn connect(&self, tcp: TcpStream, server_name: &str) -> io::Result<Connection> {
+        let config = Arc::clone(&self.client.borrow());
+        let name = ServerName::try_from(server_name.to_owned()).map_err(io::Error::other)?;
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(config).connect(name, tcp)).await??;
+        connection(TlsStream::from(stream))
+    }
+}
+
+fn connection(stream: TlsStream<TcpStream>) -> io::Result<Connection> {
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let names = certificate.map(dns_names).transpose()?.unwrap_or_default();
+    Ok(Connection::Tls(Box::new(stream), names.into()))
+}
+
+/// The DNS names of a certificate.
+///
+/// # Errors
+/// It is not an X.509 certificate.
+pub fn dns_names(certificate: &CertificateDer<'_>) -> io::Result<Vec<String>> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(io::Error::other)?;
+    let alternative = parsed.subject_alternative_name().map_err(io::Error::other)?;
+    let names = alternative.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
+    Ok(names
+        .iter()
+        .filter_map(|name| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None })
+        .collect())
+}
+
+impl Reloader {
+    /// Reads the files; publishes their contents if they changed and are valid. Returns whether they were published.
+    ///
+    /// # Errors
+    /// As [`load`]; what is in use stays in use.
+    pub async fn check(&mut self) -> Result<bool, TlsError> {
+        let contents = self.files.read().await?;
+        if contents == self.contents {
+            return Ok(false);
+        }
+        let (server, client) = self.files.configs(&contents)?;
+        self.contents = contents;
+        self.server.send_replace(server);
+        self.client.send_replace(client);
+        Ok(true)
+    }
+
+    /// Checks every [`RELOAD_INTERVAL`] until `shutdown`.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(RELOAD_INTERVAL) => {}
+            }
+            match self.check().await {
+                Ok(true) => tracing::info!("certificates reloaded"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "certificates not reloaded, the former stay in use"),
+            }
+        }
+    }
+}
+
+impl Files {
+    async fn read(&self) -> Result<Contents, TlsError> {
+        let read = async |path: &PathBuf| {
+            tokio::fs::read(path).await.map_err(|source| TlsError::Read { path: path.clone(), source })
+        };
+        Ok(Contents { cert: read(&self.cert).await?, key: read(&self.key).await?, ca: read(&self.ca).await? })
+    }
+
+    fn configs(&self, contents: &Contents) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), TlsError> {
+        let chain = certificates(&self.cert, &contents.cert)?;
+        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_may_quote_the_key| TlsError::Content {
+            path: self.key.clone(),
+            cause: "no private key in PEM".to_owned(),
+        })?;
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(&self.ca, &contents.ca)? {
+            roots.add(authority).map_err(|error| content(&self.ca, &error))?;
+        }
+        let roots = Arc::new(roots);
+        let mismatch = |source| TlsError::Mismatch { path: self.cert.clone(), source };
+        let provider = provider();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| content(&self.ca, &error))?;
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(mismatch)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(mismatch)?;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(mismatch)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(mismatch)?;
+        // gRPC is HTTP/2 and nothing else.
+        server.alpn_protocols = vec![b"h2".to_vec()];
+        client.alpn_protocols = vec![b"h2".to_vec()];
+        Ok((Arc::new(server), Arc::new(client)))
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+fn certificates(path: &PathBuf, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| content(path, &error))?;
+    if found.is_empty() {
+        return Err(content(path, &"no certificate in PEM"));
+    }
+    Ok(found)
+}
+
+fn content(path: &PathBuf, cause: &dyn std::fmt::Display) -> TlsError {
+    TlsError::Content { path: path.clone(), cause: cause.to_string() }
+}
+
+#[cfg(test)]
+mod tests;
