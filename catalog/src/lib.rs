@@ -1,1 +1,71 @@
-//! Placeholder.
+//! What can be bought: facts of EC2 and a node class make the instance types that the solver chooses from, as Karpenter's
+//! AWS provider computes them (spec: AWS provider section 5). Pure: no clock, no IO.
+//!
+//! - [`build`] computes a catalog from facts, settings of a node class, zones and prices.
+//! - [`builtin`] has facts and prices of four regions, for plans without an AWS account and for when prices cannot be read.
+//! - [`file`] reads and writes the JSON form of a catalog.
+
+pub mod builtin;
+mod capacity;
+mod compatibility;
+pub mod facts;
+pub mod file;
+mod labels;
+pub mod limits;
+pub mod offerings;
+mod overhead;
+mod pods;
+pub mod settings;
+
+pub use facts::InstanceTypeFacts;
+pub use offerings::{Prices, SpotPrices, Zone};
+pub use settings::NodeClassSettings;
+
+use plimsoll_model::catalog::{Catalog, InstanceType};
+
+/// Everything that a node class with these `settings` can buy in `region`. Machines that cannot be a node (macOS, 32 bits,
+/// no HVM) and types that no zone offers at a known price are left out.
+#[must_use]
+pub fn build<'facts>(
+    region: &str,
+    facts: impl IntoIterator<Item = &'facts InstanceTypeFacts>,
+    settings: &NodeClassSettings,
+    zones: &[Zone],
+    prices: &Prices,
+) -> Catalog {
+    let mut instance_types: Vec<InstanceType> =
+        facts.into_iter().filter_map(|facts| instance_type(facts, settings, zones, prices)).collect();
+    instance_types.sort_by(|left, right| left.name.cmp(&right.name));
+    instance_types.dedup_by(|left, right| left.name == right.name);
+    Catalog { region: region.to_owned(), instance_types }
+}
+
+fn instance_type(
+    facts: &InstanceTypeFacts,
+    settings: &NodeClassSettings,
+    zones: &[Zone],
+    prices: &Prices,
+) -> Option<InstanceType> {
+    let architecture = facts.architecture()?;
+    let compatible = compatibility::is_compatible(facts, settings);
+    let offerings = offerings::offerings(facts, zones, prices, compatible);
+    if offerings.is_empty() {
+        return None;
+    }
+    let capacity = capacity::capacity(facts, settings);
+    let overhead = overhead::overhead(facts, settings, &capacity);
+    let operating_system = match settings.ami_family.is_windows() {
+        false => Some("linux"),
+        true if architecture == "amd64" => Some("windows"),
+        true => None,
+    };
+    Some(InstanceType {
+        name: facts.name.clone(),
+        architecture: architecture.to_owned(),
+        operating_systems: operating_system.into_iter().map(str::to_owned).collect(),
+        labels: labels::labels(facts, settings),
+        capacity,
+        overhead,
+        offerings,
+    })
+}

@@ -1,0 +1,110 @@
+//! What a node has before anything is taken from it (spec: AWS provider section 5.2).
+
+use crate::settings::scaled_up;
+use crate::{InstanceTypeFacts, NodeClassSettings, limits, pods};
+use plimsoll_api::AmiFamily;
+use plimsoll_api::ec2_node_class::{BlockDeviceMapping, InstanceStorePolicy, InterfaceType};
+use plimsoll_model::quantity::Quantity;
+use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
+
+pub(crate) const MIB: i64 = 1 << 20;
+pub(crate) const GIB: i64 = 1 << 30;
+/// Bytes of EC2's GB.
+const GB: i64 = 1_000_000_000;
+/// Memory that arm64 machines keep from the system (contiguous memory allocator).
+const ARM64_RESERVED_MIB: i64 = 64;
+/// Size of the family's volume for pods.
+const DEFAULT_STORAGE: i64 = 20 * GIB;
+const DEFAULT_STORAGE_WINDOWS: i64 = 50 * GIB;
+
+/// Resources of devices and their makers, as EC2 writes them.
+const GPU_RESOURCES: [(&str, &str); 3] =
+    [("NVIDIA", "nvidia.com/gpu"), ("AMD", "amd.com/gpu"), ("Habana", "habana.ai/gaudi")];
+
+/// Capacity of a node of this type.
+pub(crate) fn capacity(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> Resources {
+    let mut capacity = Resources::from([
+        (CPU, facts.vcpus * 1000),
+        (MEMORY, memory(facts, settings)),
+        (EPHEMERAL_STORAGE, ephemeral_storage(facts, settings)),
+        (PODS, pods::pods(facts, settings)),
+    ]);
+    for (name, amount) in devices(facts, settings) {
+        if amount > 0 {
+            capacity.set(name, amount);
+        }
+    }
+    capacity
+}
+
+fn memory(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
+    if let Some(seen) = settings.discovered_memory.get(&facts.name) {
+        return *seen;
+    }
+    let reserved =
+        if facts.architectures.first().is_some_and(|first| first == "arm64") { ARM64_RESERVED_MIB } else { 0 };
+    let mib = facts.memory_mib - reserved;
+    (mib - scaled_up(mib, settings.vm_memory_overhead_percent)) * MIB
+}
+
+fn ephemeral_storage(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
+    if settings.instance_store_policy == Some(InstanceStorePolicy::RAID0)
+        && let Some(store) = facts.instance_store
+        && store.total_gb > 0
+    {
+        return store.total_gb * GB;
+    }
+    let family = settings.ami_family;
+    let default = if family.is_windows() { DEFAULT_STORAGE_WINDOWS } else { DEFAULT_STORAGE };
+    let mappings = &settings.block_device_mappings;
+    if let Some(size) = mappings.iter().filter(|it| it.root_volume == Some(true)).find_map(size) {
+        return size;
+    }
+    let mapping = match ephemeral_device(family) {
+        Some(device) => mappings.iter().find(|it| it.device_name.as_deref() == Some(device)),
+        // Nothing is known about a custom image: its last volume is taken to be the one for pods.
+        None => mappings.last(),
+    };
+    mapping.and_then(size).unwrap_or(default)
+}
+
+/// The device that pods' files are on.
+fn ephemeral_device(family: AmiFamily) -> Option<&'static str> {
+    match family {
+        AmiFamily::AL2 | AmiFamily::AL2023 => Some("/dev/xvda"),
+        AmiFamily::Bottlerocket => Some("/dev/xvdb"),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => Some("/dev/sda1"),
+        AmiFamily::Custom => None,
+    }
+}
+
+fn size(mapping: &BlockDeviceMapping) -> Option<i64> {
+    Quantity::parse(&mapping.ebs.as_ref()?.volume_size.as_ref()?.0).ok()?.value_ceil()
+}
+
+fn devices(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> Vec<(&'static str, i64)> {
+    let mut devices: Vec<(&str, i64)> = GPU_RESOURCES
+        .iter()
+        .map(|(maker, resource)| {
+            (*resource, facts.gpus.iter().filter(|gpu| gpu.manufacturer == *maker).map(|gpu| gpu.count).sum())
+        })
+        .collect();
+    let neuron: i64 = facts.neuron_devices.iter().map(|device| device.count).sum();
+    let cores = facts.neuron_devices.first().map_or(0, |device| device.count * device.cores_per_device);
+    devices.push(("aws.amazon.com/neuron", neuron));
+    devices.push(("aws.amazon.com/neuroncore", cores));
+    devices.push(("vpc.amazonaws.com/efa", efa(facts, settings)));
+    devices.push(("vpc.amazonaws.com/pod-eni", limits::branch_interfaces(&facts.name).unwrap_or(0)));
+    if settings.ami_family.is_windows() {
+        devices.push(("vpc.amazonaws.com/PrivateIPv4Address", facts.network.ipv4_per_interface - 1));
+    }
+    devices
+}
+
+fn efa(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
+    if settings.network_interfaces.is_empty() {
+        return facts.network.efa_interfaces;
+    }
+    let only = settings.network_interfaces.iter().filter(|it| it.interface_type == InterfaceType::EfaOnly).count();
+    i64::try_from(only).unwrap_or(i64::MAX)
+}

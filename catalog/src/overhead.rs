@@ -1,0 +1,64 @@
+//! What the kubelet, the system and eviction thresholds take from a node (spec: AWS provider section 5.3).
+
+use crate::capacity::{GIB, MIB};
+use crate::settings::Threshold;
+use crate::{InstanceTypeFacts, NodeClassSettings, pods};
+use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+
+const MEMORY_PER_POD: i64 = 11 * MIB;
+const MEMORY_BASE: i64 = 255 * MIB;
+const KUBE_STORAGE: i64 = GIB;
+const EVICTION_MEMORY: Threshold = Threshold::Amount(100 * MIB);
+const EVICTION_STORAGE: Threshold = Threshold::Part(0.1);
+
+/// Overhead of a node with this `capacity`.
+pub(crate) fn overhead(facts: &InstanceTypeFacts, settings: &NodeClassSettings, capacity: &Resources) -> Resources {
+    let mut overhead = Resources::from([
+        (CPU, kube_cpu(facts.vcpus)),
+        (MEMORY, MEMORY_PER_POD * pods::pods_for_memory(facts, settings) + MEMORY_BASE),
+        (EPHEMERAL_STORAGE, KUBE_STORAGE),
+    ]);
+    for (name, amount) in settings.kube_reserved.iter() {
+        overhead.set(name, amount);
+    }
+    overhead.add(&settings.system_reserved);
+    let evicted = |threshold: Option<Threshold>, default: Threshold, name: &str| {
+        threshold.unwrap_or(default).of(capacity.get(name))
+    };
+    overhead.add(&Resources::from([
+        (MEMORY, evicted(settings.eviction_memory, EVICTION_MEMORY, MEMORY)),
+        (EPHEMERAL_STORAGE, evicted(settings.eviction_storage, EVICTION_STORAGE, EPHEMERAL_STORAGE)),
+    ]));
+    overhead
+}
+
+/// Millicores kept for Kubernetes: a share of each core, less the more there are; each share is truncated by itself.
+fn kube_cpu(cores: i64) -> i64 {
+    // Cores up to which a share counts, and the share in hundred-thousandths of a core.
+    const SHARES: [(i64, i64); 4] = [(1, 6_000), (2, 1_000), (4, 500), (i64::MAX, 250)];
+    let mut counted = 0;
+    let mut millicores = 0;
+    for (upto, share) in SHARES {
+        let here = cores.min(upto) - counted;
+        if here <= 0 {
+            break;
+        }
+        millicores += here * share / 100;
+        counted += here;
+    }
+    millicores
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kube_cpu;
+
+    #[test]
+    fn keeps_a_falling_share_of_each_core() {
+        // 60 of the first core, 10 of the second, 5 of the next two each, 2.5 of each further one, truncated.
+        let expected = [(1, 60), (2, 70), (4, 80), (5, 82), (6, 85), (8, 90), (96, 310)];
+        for (cores, millicores) in expected {
+            assert_eq!(kube_cpu(cores), millicores, "{cores} cores");
+        }
+    }
+}

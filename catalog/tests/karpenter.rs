@@ -1,0 +1,43 @@
+//! Instance types of every kind against what Karpenter's AWS provider computes for them.
+
+#![expect(clippy::expect_used, reason = "helpers that fail the test")]
+
+use plimsoll_catalog::{NodeClassSettings, builtin};
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeMap;
+
+const EXPECTED: &str = include_str!("data/karpenter.tsv");
+/// Newer than the provider that the table was made with.
+const NEWER_LABELS: [&str; 1] = ["karpenter.k8s.aws/nitro-sandbox"];
+
+#[test]
+fn capacity_overhead_and_labels_are_karpenters() {
+    let regions = ["us-east-1", "ap-northeast-2"];
+    let catalogs = regions.map(|region| builtin::catalog(region, &NodeClassSettings::default()).unwrap());
+    let mut compared = 0;
+    for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {
+        let [name, architecture, capacity, overhead, labels] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("a row has five cells: {line}");
+        };
+        let it = catalogs.iter().find_map(|catalog| catalog.get(name)).expect(name);
+        let mut found = it.labels.clone();
+        found.retain(|key, _| !NEWER_LABELS.contains(&key.as_str()));
+        let expected = entries(labels, "karpenter.k8s.aws/instance-");
+        assert_eq!(it.architecture, architecture, "{name}");
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(texts(&it.capacity), entries(capacity, ""), "{name}: capacity");
+        assert_eq!(texts(&it.overhead), entries(overhead, ""), "{name}: overhead");
+        compared += 1;
+    }
+    assert_eq!(compared, 49);
+}
+
+fn entries(text: &str, prefix: &str) -> BTreeMap<String, String> {
+    let pairs = text.split(' ').map(|entry| entry.split_once('=').expect(entry));
+    pairs.map(|(key, value)| (format!("{prefix}{key}"), value.to_owned())).collect()
+}
+
+fn texts(resources: &Resources) -> BTreeMap<String, String> {
+    resources.iter().map(|(name, amount)| (name.to_owned(), format_amount(name, amount))).collect()
+}

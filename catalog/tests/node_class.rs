@@ -1,0 +1,178 @@
+//! What a node class changes in the types that it can buy.
+
+#![expect(clippy::unwrap_used, reason = "helpers that fail the test")]
+
+use plimsoll_api::EC2NodeClassSpec;
+use plimsoll_catalog::{InstanceTypeFacts, NodeClassSettings, Prices, SpotPrices, Zone, build, builtin};
+use plimsoll_model::catalog::{CapacityType, InstanceType};
+use plimsoll_model::money::MicroUsdPerHour;
+use serde_json::{Value, json};
+
+const GIB: i64 = 1 << 30;
+const MIB: i64 = 1 << 20;
+
+fn settings(mut spec: Value) -> NodeClassSettings {
+    spec["subnetSelectorTerms"] = json!([{"id": "subnet-1"}]);
+    spec["securityGroupSelectorTerms"] = json!([{"id": "sg-1"}]);
+    let spec: EC2NodeClassSpec = serde_json::from_value(spec).unwrap();
+    NodeClassSettings::from(&spec)
+}
+
+fn al2023(mut more: Value) -> NodeClassSettings {
+    more["amiFamily"] = json!("AL2023");
+    settings(more)
+}
+
+fn facts(name: &str) -> &'static InstanceTypeFacts {
+    builtin::facts().iter().find(|facts| facts.name == name).unwrap()
+}
+
+fn zone(name: &str, usable: bool) -> Zone {
+    let instance_types = builtin::facts().iter().map(|facts| facts.name.clone()).collect();
+    Zone { name: name.to_owned(), id: String::new(), instance_types, usable }
+}
+
+fn made(name: &str, settings: &NodeClassSettings) -> InstanceType {
+    let prices =
+        Prices { on_demand: [(name.to_owned(), MicroUsdPerHour(1_000_000))].into(), spot: SpotPrices::Unknown };
+    build("test-1", [facts(name)], settings, &[zone("test-1a", true)], &prices).get(name).cloned().unwrap()
+}
+
+fn buyable(name: &str, settings: &NodeClassSettings) -> bool {
+    made(name, settings).offerings.iter().all(|offering| offering.available)
+}
+
+#[test]
+fn fewer_pods_keep_the_memory_of_all_addresses_for_kubernetes() {
+    // m5.large: 3 interfaces of 10 addresses make 29 pods; 11Mi each, 255Mi and 100Mi for eviction.
+    let by_settings = |kubelet: Value| {
+        let it = made("m5.large", &al2023(json!({"kubelet": kubelet})));
+        (it.capacity.get("pods"), it.overhead.get("memory") / MIB)
+    };
+    assert_eq!(by_settings(json!({})), (29, 674));
+    assert_eq!(by_settings(json!({"maxPods": 8})), (8, 674));
+    assert_eq!(by_settings(json!({"maxPods": 110})), (110, 674));
+    assert_eq!(by_settings(json!({"podsPerCore": 5})), (10, 674));
+    assert_eq!(by_settings(json!({"maxPods": 8, "podsPerCore": 5})), (8, 674));
+}
+
+#[test]
+fn bottlerocket_keeps_memory_for_the_pods_it_takes() {
+    let class = json!({"amiFamily": "Bottlerocket", "kubelet": {"maxPods": 8, "podsPerCore": 1}});
+    let it = made("m5.large", &settings(class));
+    assert_eq!((it.capacity.get("pods"), it.overhead.get("memory")), (8, (8 * 11 + 255 + 100) * MIB));
+}
+
+#[test]
+fn reserved_interfaces_take_pods_but_no_memory() {
+    let it = made("m5.large", &NodeClassSettings { reserved_enis: 1, ..NodeClassSettings::default() });
+    assert_eq!((it.capacity.get("pods"), it.overhead.get("memory") / MIB), (20, 674));
+    let it = made("m5.large", &NodeClassSettings { reserved_enis: 3, ..NodeClassSettings::default() });
+    assert_eq!(it.capacity.get("pods"), 0);
+}
+
+#[test]
+fn reservations_replace_by_key_and_thresholds_by_signal() {
+    let kubelet = json!({
+        "kubeReserved": {"cpu": "0.5"},
+        "systemReserved": {"cpu": "100m", "memory": "1Gi", "pid": "100"},
+        "evictionHard": {"memory.available": "5%", "nodefs.available": "100%"},
+        "evictionSoft": {"memory.available": "50%"},
+    });
+    let it = made("m5.large", &al2023(json!({"kubelet": kubelet})));
+    // 5% of 7577Mi, rounded up to a byte.
+    let evicted = (7577 * MIB + 19) / 20;
+    assert_eq!(it.overhead.get("cpu"), 600);
+    assert_eq!(it.overhead.get("memory"), (574 + 1024) * MIB + evicted);
+    assert_eq!(it.overhead.get("ephemeral-storage"), GIB);
+}
+
+#[test]
+fn storage_is_that_of_the_volume_that_pods_use() {
+    let volume = |device: &str, size: &str| json!({"deviceName": device, "ebs": {"volumeSize": size}});
+    let root = json!({"deviceName": "/dev/xvdz", "rootVolume": true, "ebs": {"volumeSize": "40Gi"}});
+    let storage = |class: Value| made("m5d.large", &settings(class)).capacity.get("ephemeral-storage");
+    let both = json!([volume("/dev/xvda", "30Gi"), volume("/dev/xvdb", "50G")]);
+    let of = |family: &str, mappings: &Value| storage(json!({"amiFamily": family, "blockDeviceMappings": mappings}));
+    assert_eq!(of("AL2023", &both), 30 * GIB);
+    assert_eq!(of("Bottlerocket", &both), 50_000_000_000);
+    assert_eq!(of("Custom", &both), 50_000_000_000);
+    assert_eq!(of("Windows2022", &both), 50 * GIB);
+    assert_eq!(of("AL2023", &json!([volume("/dev/xvda", "30Gi"), root])), 40 * GIB);
+    assert_eq!(storage(json!({"amiFamily": "AL2023", "instanceStorePolicy": "RAID0"})), 75_000_000_000);
+    let without_disks = made("m5.large", &al2023(json!({"instanceStorePolicy": "RAID0"})));
+    assert_eq!(without_disks.capacity.get("ephemeral-storage"), 20 * GIB);
+}
+
+#[test]
+fn windows_runs_on_amd64_alone() {
+    let class = settings(json!({"amiFamily": "Windows2022"}));
+    let it = made("m5.large", &class);
+    assert_eq!(it.operating_systems, ["windows"]);
+    assert_eq!(it.labels["node.kubernetes.io/windows-build"], "10.0.20348");
+    assert_eq!((it.capacity.get("pods"), it.capacity.get("vpc.amazonaws.com/PrivateIPv4Address")), (110, 9));
+    assert!(made("m6g.large", &class).operating_systems.is_empty());
+}
+
+#[test]
+fn network_interfaces_must_fit_the_type() {
+    let interface = |card: i32, device: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind});
+    let class = al2023(json!({"networkInterfaces": [
+        interface(0, 0, "interface"), interface(0, 1, "efa-only"), interface(1, 1, "efa-only"),
+    ]}));
+    let big = made("p4d.24xlarge", &class);
+    assert_eq!(big.capacity.get("vpc.amazonaws.com/efa"), 2);
+    // One of the first card's 15 interfaces has no addresses for pods.
+    assert_eq!(big.capacity.get("pods"), 14 * 49 + 2);
+    assert!(buyable("p4d.24xlarge", &class));
+    assert!(!buyable("c5n.18xlarge", &class), "it has one card only");
+    assert!(!buyable("m5.large", &class), "it has no EFA");
+}
+
+#[test]
+fn what_the_class_asks_for_must_be_there() {
+    let tracking = al2023(json!({"connectionTracking": {"udpTimeout": 40}}));
+    assert_eq!(["m5.large", "m5.metal", "i3.large"].map(|name| buyable(name, &tracking)), [true, false, false]);
+    let nested = al2023(json!({"cpuOptions": {"nestedVirtualization": "enabled"}}));
+    assert!(!buyable("m5.large", &nested));
+    let able = builtin::facts().iter().find(|it| it.processor_features.iter().any(|it| it == "nested-virtualization"));
+    assert!(buyable(&able.unwrap().name, &nested));
+}
+
+#[test]
+fn memory_that_was_seen_stands_for_the_estimate() {
+    let seen = [("m5.large".to_owned(), 7_700 * MIB)].into();
+    let it = made("m5.large", &NodeClassSettings { discovered_memory: seen, ..NodeClassSettings::default() });
+    assert_eq!(it.capacity.get("memory"), 7_700 * MIB);
+}
+
+#[test]
+fn offerings_are_what_has_a_price_and_available_where_the_class_has_a_zone() {
+    let zones = [zone("test-1b", false), zone("test-1a", true)];
+    let spot = [("m5.large".to_owned(), [("test-1a".to_owned(), MicroUsdPerHour(40_000))].into())].into();
+    let prices =
+        Prices { on_demand: [("m5.large".to_owned(), MicroUsdPerHour(96_000))].into(), spot: SpotPrices::Known(spot) };
+    let both = [facts("m5.large"), facts("m5.xlarge")];
+    let catalog = build("test-1", both, &NodeClassSettings::default(), &zones, &prices);
+    assert!(catalog.get("m5.xlarge").is_none(), "it has no price");
+    let offerings: Vec<_> = catalog.instance_types[0]
+        .offerings
+        .iter()
+        .map(|it| (it.zone.as_str(), it.capacity_type, it.price.0, it.available))
+        .collect();
+    let expected = [
+        ("test-1a", CapacityType::Spot, 40_000, true),
+        ("test-1a", CapacityType::OnDemand, 96_000, true),
+        ("test-1b", CapacityType::OnDemand, 96_000, false),
+    ];
+    assert_eq!(offerings, expected);
+}
+
+#[test]
+fn machines_that_cannot_be_nodes_are_left_out() {
+    let mac = InstanceTypeFacts { architectures: vec!["arm64_mac".to_owned()], ..facts("m6g.large").clone() };
+    let paravirtual = InstanceTypeFacts { virtualization_types: vec!["paravirtual".to_owned()], ..mac.clone() };
+    let prices = Prices { on_demand: [(mac.name.clone(), MicroUsdPerHour(1))].into(), spot: SpotPrices::Unknown };
+    let catalog = build("test-1", [&mac, &paravirtual], &NodeClassSettings::default(), &[zone("a", true)], &prices);
+    assert!(catalog.instance_types.is_empty());
+}
