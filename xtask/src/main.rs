@@ -1,2 +1,26 @@
-//! Repository chores.
-fn main() {}
+//! Repository chores: `cargo xtask <chore>`.
+
+mod e2e;
+mod proto;
+
+use clap::Parser;
+
+#[derive(Parser, Debug)]
+#[command(name = "xtask", about = "Repository chores")]
+enum Chore {
+    /// Generate the Rust code of the wire from its .proto files.
+    Proto {
+        /// Change nothing; fail if the committed code is not what would be written.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run the end-to-end tests.
+    E2e(e2e::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Chore::parse() {
+        Chore::Proto { check } => proto::generate(check),
+        Chore::E2e(args) => e2e::run(args),
+    }
+}
