@@ -3,7 +3,7 @@
 //!
 //! - [`build`] computes a catalog from facts, settings of a node class, zones and prices.
 //! - [`builtin`] has facts and prices of four regions, for plans without an AWS account and for when prices cannot be read.
-//! - [`file`] reads and writes the JSON form of a catalog.
+//! - [`mod@file`] reads and writes the JSON form of a catalog.
 
 pub mod builtin;
 mod capacity;
