@@ -2,4 +2,8 @@
 //!
 //! What it decides is in synchronous cores without clock or IO; the cloud lies behind the traits of [`ports`].
 
+pub mod collection;
+pub mod interruption;
+pub mod launch;
 pub mod ports;
+pub mod unavailable;

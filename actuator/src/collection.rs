@@ -1,0 +1,232 @@
+//! Claims without instance and instances without claim (safety rule 14). Reads of EC2 and of the cluster both settle late,
+//! so "absent" is never one read.
+
+use crate::launch::attempt::SETTLING;
+use crate::ports::{Instance, InstanceState};
+use plimsoll_model::names::{annotation, tag};
+use plimsoll_model::time::{Millis, Timestamp};
+
+/// Two reads count as apart from here on: a cached answer would not survive it.
+const READS_APART: Millis = Millis::from_seconds(10);
+
+/// Reads in a row that did not find something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Absence {
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+}
+
+impl Absence {
+    /// A read did not find it.
+    pub fn missed(&mut self, now: Timestamp) {
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+    }
+
+    /// A read found it.
+    pub fn found(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Two reads apart did not find it.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.lasted().is_some_and(|lasted| lasted >= READS_APART)
+    }
+
+    /// Time from the first to the last read that did not find it.
+    #[must_use]
+    pub fn lasted(&self) -> Option<Millis> {
+        Some(self.last?.since(self.first?))
+    }
+}
+
+/// What is known of a claim whose instance is not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimFacts {
+    /// A launch attempt is written on it.
+    pub attempted: bool,
+    /// A providerID is written on it.
+    pub has_provider_id: bool,
+    /// Written under an older epoch than the leader's.
+    pub of_older_epoch: bool,
+    /// Its Node is Ready.
+    pub node_ready: bool,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Look-ups of its instance: by id, or by the group's tag while it has none.
+    pub instance: Absence,
+}
+
+/// What becomes of a claim whose instance is not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimVerdict {
+    /// Leave it; look again.
+    Keep,
+    /// Its instance is gone, or was never bought: delete it, and let its finalizer go.
+    Delete,
+}
+
+/// Judges a claim whose instance is not seen.
+#[must_use]
+pub fn judge_claim(facts: &ClaimFacts, now: Timestamp) -> ClaimVerdict {
+    let delete = if facts.has_provider_id {
+        // A Ready node is alive whatever EC2's reads say.
+        !facts.node_ready && facts.instance.is_confirmed() && now.since(facts.created) > SETTLING
+    } else if facts.attempted {
+        facts.instance.is_confirmed() && facts.instance.lasted().is_some_and(|lasted| lasted >= SETTLING)
+    } else {
+        // Rule 16: its leader is gone and cannot have launched it, since the attempt is written first.
+        facts.of_older_epoch
+    };
+    if delete { ClaimVerdict::Delete } else { ClaimVerdict::Keep }
+}
+
+/// What a live read of the cluster, by name and UID, says of an instance's claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveClaim {
+    /// Not read yet.
+    Unread,
+    /// A claim of this instance, or of its launch group, is there.
+    Present,
+    /// There is none; reads so far.
+    Absent(Absence),
+}
+
+/// What becomes of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceVerdict {
+    /// Not ours, wanted, going anyway, or too young to tell.
+    Keep,
+    /// Read its claim live first.
+    ReadClaim,
+    /// Nobody wants it.
+    Terminate,
+}
+
+/// Whether an instance is ours to touch: tagged with our cluster *and* with Plimsoll as owner.
+#[must_use]
+pub fn is_ours(instance: &Instance, cluster: &str) -> bool {
+    let is = |key: &str, value: &str| instance.tags.get(key).is_some_and(|found| found == value);
+    let owned = is(&format!("{}{cluster}", tag::CLUSTER_PREFIX), "owned");
+    owned && is(tag::OWNER, annotation::OWNER_VALUE)
+}
+
+/// Judges an instance that no known claim names.
+#[must_use]
+pub fn judge_instance(instance: &Instance, cluster: &str, claim: LiveClaim, now: Timestamp) -> InstanceVerdict {
+    let going = matches!(instance.state, InstanceState::ShuttingDown | InstanceState::Terminated);
+    if going || !is_ours(instance, cluster) || now.since(instance.launched) <= SETTLING {
+        return InstanceVerdict::Keep;
+    }
+    match claim {
+        LiveClaim::Unread => InstanceVerdict::ReadClaim,
+        LiveClaim::Present => InstanceVerdict::Keep,
+        LiveClaim::Absent(reads) if reads.is_confirmed() => InstanceVerdict::Terminate,
+        LiveClaim::Absent(_) => InstanceVerdict::ReadClaim,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::catalog::CapacityType;
+
+    const START: Timestamp = Timestamp(1_000_000);
+
+    fn after(seconds: u64) -> Timestamp {
+        START.plus(Millis::from_seconds(seconds))
+    }
+
+    fn missed(at: &[u64]) -> Absence {
+        let mut absence = Absence::default();
+        for seconds in at {
+            absence.missed(after(*seconds));
+        }
+        absence
+    }
+
+    fn claim() -> ClaimFacts {
+        ClaimFacts {
+            attempted: true,
+            has_provider_id: true,
+            of_older_epoch: false,
+            node_ready: false,
+            created: START,
+            instance: missed(&[0, 130]),
+        }
+    }
+
+    fn instance(tags: &[(&str, &str)]) -> Instance {
+        Instance {
+            id: "i-1".to_owned(),
+            state: InstanceState::Running,
+            instance_type: String::new(),
+            zone: String::new(),
+            image_id: String::new(),
+            subnet_id: String::new(),
+            security_group_ids: Vec::new(),
+            capacity_type: CapacityType::Spot,
+            capacity_reservation_id: None,
+            private_dns_name: String::new(),
+            launched: START,
+            tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        }
+    }
+
+    const OURS: [(&str, &str); 2] = [("kubernetes.io/cluster/c", "owned"), ("plimsoll.dev/owner", "plimsoll")];
+
+    #[test]
+    fn claims_are_deleted_only_when_their_instance_is_surely_absent() {
+        use ClaimVerdict::{Delete, Keep};
+        let never_bought = ClaimFacts { has_provider_id: false, ..claim() };
+        let unattempted = ClaimFacts { attempted: false, has_provider_id: false, ..claim() };
+        for (name, facts, at, expected) in [
+            ("gone", claim(), 131, Delete),
+            ("young", claim(), 120, Keep),
+            ("one read", ClaimFacts { instance: missed(&[130]), ..claim() }, 131, Keep),
+            ("two reads at once", ClaimFacts { instance: missed(&[130, 131]), ..claim() }, 131, Keep),
+            ("ready node", ClaimFacts { node_ready: true, ..claim() }, 131, Keep),
+            ("never bought", never_bought, 131, Delete),
+            ("looked up for too short", ClaimFacts { instance: missed(&[20, 130]), ..never_bought }, 131, Keep),
+            ("unattempted of this epoch", unattempted, 131, Keep),
+            ("unattempted of an older epoch", ClaimFacts { of_older_epoch: true, ..unattempted }, 1, Delete),
+            (
+                "attempted of an older epoch",
+                ClaimFacts { of_older_epoch: true, instance: missed(&[1]), ..never_bought },
+                1,
+                Keep,
+            ),
+        ] {
+            assert_eq!(judge_claim(&facts, after(at)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_finds_starts_over() {
+        let mut absence = missed(&[0]);
+        absence.found();
+        absence.missed(after(130));
+        assert!(!absence.is_confirmed());
+    }
+
+    #[test]
+    fn instances_are_terminated_only_if_ours_old_and_unclaimed_on_two_live_reads() {
+        use InstanceVerdict::{Keep, ReadClaim, Terminate};
+        let ours = instance(&OURS);
+        let gone = LiveClaim::Absent(missed(&[100, 130]));
+        for (name, instance, claim, at, expected) in [
+            ("unclaimed", ours.clone(), gone, 131, Terminate),
+            ("young", ours.clone(), gone, 120, Keep),
+            ("claimed", ours.clone(), LiveClaim::Present, 131, Keep),
+            ("not read", ours.clone(), LiveClaim::Unread, 131, ReadClaim),
+            ("one read", ours.clone(), LiveClaim::Absent(missed(&[130])), 131, ReadClaim),
+            ("no owner tag", instance(&OURS[..1]), gone, 131, Keep),
+            ("no cluster tag", instance(&OURS[1..]), gone, 131, Keep),
+            ("going", Instance { state: InstanceState::ShuttingDown, ..ours.clone() }, gone, 131, Keep),
+        ] {
+            assert_eq!(judge_instance(&instance, "c", claim, after(at)), expected, "{name}");
+        }
+        assert_eq!(judge_instance(&ours, "other", gone, after(131)), Keep);
+    }
+}

@@ -1,0 +1,3 @@
+//! Notices that capacity is about to be taken back.
+
+pub mod messages;

@@ -1,0 +1,238 @@
+//! EventBridge envelopes from the interruption queue (spec: AWS provider section 7.1).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Longest list of instances that one message is believed to be about; EventBridge limits a message to 256 KiB.
+const MAX_INSTANCES: usize = 1000;
+
+/// What a notice says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NoticeKind {
+    /// Spot capacity is taken back in two minutes.
+    SpotInterrupted,
+    /// Spot capacity may be taken back soon.
+    RebalanceRecommendation,
+    /// Maintenance is due.
+    ScheduledChange,
+    /// The instance is stopping or stopped.
+    InstanceStopped,
+    /// The instance is going or gone.
+    InstanceTerminated,
+    /// Interruptible reserved capacity is taken back.
+    CapacityReservationInterrupted,
+}
+
+impl NoticeKind {
+    /// The word in metrics and in the reason of a disruption.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SpotInterrupted => "spot_interrupted",
+            Self::RebalanceRecommendation => "rebalance_recommendation",
+            Self::ScheduledChange => "scheduled_change",
+            Self::InstanceStopped => "instance_stopped",
+            Self::InstanceTerminated => "instance_terminated",
+            Self::CapacityReservationInterrupted => "capacity_reservation_interrupted",
+        }
+    }
+
+    /// Whether the node is to be drained; otherwise an Event is all.
+    #[must_use]
+    pub fn drains(self) -> bool {
+        self != Self::RebalanceRecommendation
+    }
+}
+
+/// A message that was understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// About instances, perhaps of another cluster.
+    Notice {
+        /// What it says.
+        kind: NoticeKind,
+        /// Instances, sorted, each once, at least one.
+        instance_ids: Vec<String>,
+        /// When it was sent, RFC 3339; empty where missing.
+        time: String,
+    },
+    /// Nothing that concerns nodes: to be deleted without a word.
+    NotForUs,
+}
+
+/// A message that was not understood: to be logged and deleted, since it would never be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Not JSON, or not an envelope.
+    #[error("not an EventBridge envelope: {0}")]
+    NotAnEnvelope(String),
+    /// The detail lacks a field that its type has.
+    #[error("{detail_type}: field {field} is missing")]
+    MissingField {
+        /// The envelope's detail-type.
+        detail_type: String,
+        /// The field.
+        field: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    source: String,
+    #[serde(default, rename = "detail-type")]
+    detail_type: String,
+    #[serde(default)]
+    time: String,
+    #[serde(default)]
+    detail: Value,
+}
+
+impl Envelope {
+    fn text(&self, field: &'static str) -> Result<&str, MessageError> {
+        let text = self.detail.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text.ok_or_else(|| self.missing(field))
+    }
+
+    fn missing(&self, field: &'static str) -> MessageError {
+        MessageError::MissingField { detail_type: self.detail_type.clone(), field }
+    }
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// If the body is no envelope, or lacks what its type must have.
+pub fn parse(body: &str) -> Result<Message, MessageError> {
+    if body.trim().is_empty() {
+        return Ok(Message::NotForUs);
+    }
+    let envelope: Envelope =
+        serde_json::from_str(body).map_err(|error| MessageError::NotAnEnvelope(error.to_string()))?;
+    if envelope.version != "0" {
+        return Ok(Message::NotForUs);
+    }
+    let kind = match (envelope.source.as_str(), envelope.detail_type.as_str()) {
+        ("aws.ec2", "EC2 Spot Instance Interruption Warning") => NoticeKind::SpotInterrupted,
+        ("aws.ec2", "EC2 Instance Rebalance Recommendation") => NoticeKind::RebalanceRecommendation,
+        ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
+            NoticeKind::CapacityReservationInterrupted
+        }
+        ("aws.ec2", "EC2 Instance State-change Notification") => {
+            match envelope.text("state")?.to_ascii_lowercase().as_str() {
+                "stopping" | "stopped" => NoticeKind::InstanceStopped,
+                "shutting-down" | "terminated" => NoticeKind::InstanceTerminated,
+                _ => return Ok(Message::NotForUs),
+            }
+        }
+        ("aws.health", "AWS Health Event") => return health(&envelope),
+        _ => return Ok(Message::NotForUs),
+    };
+    let instance_ids = vec![envelope.text("instance-id")?.to_owned()];
+    Ok(Message::Notice { kind, instance_ids, time: envelope.time })
+}
+
+fn health(envelope: &Envelope) -> Result<Message, MessageError> {
+    if envelope.text("service")? != "EC2" || envelope.text("eventTypeCategory")? != "scheduledChange" {
+        return Ok(Message::NotForUs);
+    }
+    let entities = envelope.detail.get("affectedEntities").and_then(Value::as_array);
+    let entities = entities.ok_or_else(|| envelope.missing("affectedEntities"))?;
+    let value = |entity: &Value| entity.get("entityValue").and_then(Value::as_str).map(str::to_owned);
+    let mut instance_ids: Vec<String> =
+        entities.iter().filter_map(value).filter(|id| id.starts_with("i-")).take(MAX_INSTANCES).collect();
+    instance_ids.sort_unstable();
+    instance_ids.dedup();
+    if instance_ids.is_empty() {
+        // Events about volumes, hosts and whole accounts.
+        return Ok(Message::NotForUs);
+    }
+    Ok(Message::Notice { kind: NoticeKind::ScheduledChange, instance_ids, time: envelope.time.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn envelope(source: &str, detail_type: &str, detail: &Value) -> String {
+        json!({"version": "0", "id": "1", "source": source, "detail-type": detail_type, "account": "123456789012",
+            "time": "2026-01-02T03:04:05Z", "region": "eu-west-1", "resources": [], "detail": detail})
+        .to_string()
+    }
+
+    fn kind_of(source: &str, detail_type: &str, detail: &Value) -> Option<(NoticeKind, Vec<String>)> {
+        match parse(&envelope(source, detail_type, detail)).unwrap() {
+            Message::Notice { kind, instance_ids, time } => {
+                assert_eq!(time, "2026-01-02T03:04:05Z");
+                Some((kind, instance_ids))
+            }
+            Message::NotForUs => None,
+        }
+    }
+
+    #[test]
+    fn every_kind_of_notice_is_known() {
+        let id = json!({"instance-id": "i-1", "instance-action": "terminate"});
+        let state = |state: &str| json!({"instance-id": "i-1", "state": state});
+        let change = "EC2 Instance State-change Notification";
+        for (detail_type, detail, expected) in [
+            ("EC2 Spot Instance Interruption Warning", id.clone(), Some(NoticeKind::SpotInterrupted)),
+            ("EC2 Instance Rebalance Recommendation", id.clone(), Some(NoticeKind::RebalanceRecommendation)),
+            (
+                "EC2 Capacity Reservation Instance Interruption Warning",
+                id.clone(),
+                Some(NoticeKind::CapacityReservationInterrupted),
+            ),
+            (change, state("stopping"), Some(NoticeKind::InstanceStopped)),
+            (change, state("Stopped"), Some(NoticeKind::InstanceStopped)),
+            (change, state("shutting-down"), Some(NoticeKind::InstanceTerminated)),
+            (change, state("terminated"), Some(NoticeKind::InstanceTerminated)),
+            (change, state("running"), None),
+            ("EC2 Something New", id.clone(), None),
+        ] {
+            let expected = expected.map(|kind| (kind, vec!["i-1".to_owned()]));
+            assert_eq!(kind_of("aws.ec2", detail_type, &detail), expected, "{detail_type} {detail}");
+        }
+        assert_eq!(kind_of("aws.fake", "EC2 Spot Instance Interruption Warning", &id), None);
+    }
+
+    #[test]
+    fn health_events_name_several_instances() {
+        let detail = |service: &str, category: &str| {
+            json!({"service": service, "eventTypeCategory": category,
+                "affectedEntities": [{"entityValue": "i-2"}, {"entityValue": "i-1"}, {"entityValue": "i-2"}, {"entityValue": "vol-1"}]})
+        };
+        let of = |detail| kind_of("aws.health", "AWS Health Event", &detail);
+        let expected = (NoticeKind::ScheduledChange, vec!["i-1".to_owned(), "i-2".to_owned()]);
+        assert_eq!(of(detail("EC2", "scheduledChange")), Some(expected));
+        assert_eq!(of(detail("RDS", "scheduledChange")), None);
+        assert_eq!(of(detail("EC2", "issue")), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_apart_from_what_is_not_for_us() {
+        assert_eq!(parse(" "), Ok(Message::NotForUs));
+        assert_eq!(parse(r#"{"version": "1", "source": "aws.ec2"}"#), Ok(Message::NotForUs));
+        assert!(matches!(parse("hello"), Err(MessageError::NotAnEnvelope(_))));
+        assert!(matches!(parse("[1]"), Err(MessageError::NotAnEnvelope(_))));
+        let error = parse(&envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", &json!({}))).unwrap_err();
+        assert_eq!(error.to_string(), "EC2 Spot Instance Interruption Warning: field instance-id is missing");
+    }
+
+    #[test]
+    fn a_recommendation_drains_nothing() {
+        assert!(!NoticeKind::RebalanceRecommendation.drains());
+        assert!(NoticeKind::SpotInterrupted.drains());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_stops_the_reader(body in ".*") {
+            let _ = parse(&body);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Launching: groups of claims that one CreateFleet buys (safety rules 1 to 4).
+
+pub mod attempt;
+pub mod group;
+pub mod matching;

@@ -1,0 +1,153 @@
+use super::*;
+use crate::ports::OfferingError;
+use plimsoll_model::catalog::CapacityType;
+
+const START: Timestamp = Timestamp(1_000_000);
+
+fn instance(id: &str) -> FleetInstance {
+    FleetInstance {
+        instance_id: id.to_owned(),
+        instance_type: "m5.large".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        capacity_type: CapacityType::Spot,
+        subnet_id: String::new(),
+        image_id: String::new(),
+    }
+}
+
+fn refusal(code: &str) -> OfferingError {
+    OfferingError {
+        instance_type: "m5.large".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        subnet_id: String::new(),
+        capacity_type: CapacityType::Spot,
+        code: code.to_owned(),
+        message: "no".to_owned(),
+    }
+}
+
+fn empty(code: &str) -> FleetAnswer {
+    FleetAnswer { instances: Vec::new(), errors: vec![refusal(code)] }
+}
+
+fn lost() -> CloudError {
+    CloudError::Ambiguous { message: "timed out".to_owned() }
+}
+
+fn denied() -> CloudError {
+    CloudError::Denied { message: "no right".to_owned() }
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_under_the_same_token_with_growing_pauses() {
+    let mut attempt = Attempt::first(START);
+    let pauses: Vec<Decision> = (0..8).map(|_| after_sending(&mut attempt, Err(lost()), START)).collect();
+    let seconds = [1, 2, 4, 8, 16, 32, 60, 60];
+    assert_eq!(pauses, seconds.map(|s| Decision::Send { after: Millis::from_seconds(s) }));
+    assert_eq!(attempt.number, 1);
+}
+
+#[test]
+fn a_refusal_after_a_lost_answer_does_not_raise_the_attempt() {
+    let mut attempt = Attempt::first(START);
+    let _ = after_sending(&mut attempt, Err(lost()), START);
+    // EC2 checks rights before it remembers tokens: the first sending may well have bought.
+    for refused in [
+        denied(),
+        CloudError::NotFound { message: String::new() },
+        CloudError::InsufficientCapacity { message: String::new() },
+        CloudError::InvalidRequest { code: "X".to_owned(), message: String::new() },
+    ] {
+        assert_eq!(after_sending(&mut attempt, Err(refused), START), Decision::LookUp { after: Millis(0) });
+    }
+}
+
+#[test]
+fn a_resumed_attempt_may_have_bought() {
+    let mut attempt = Attempt::resumed(2, START);
+    assert_eq!(resume(attempt, START.plus(MAX_RESEND_AGE)), Decision::Send { after: Millis(0) });
+    assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::LookUp { after: Millis(0) });
+}
+
+#[test]
+fn an_old_attempt_is_never_sent() {
+    let late = START.plus(MAX_RESEND_AGE).plus(Millis(1));
+    assert_eq!(resume(Attempt::resumed(1, START), late), Decision::LookUp { after: Millis(0) });
+    for error in [lost(), CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
+        let mut attempt = Attempt::first(START);
+        // The pause would end beyond the age, although it is not reached yet.
+        let decision = after_sending(&mut attempt, Err(error), START.plus(MAX_RESEND_AGE));
+        assert_eq!(decision, Decision::LookUp { after: Millis(0) });
+    }
+}
+
+#[test]
+fn a_mismatch_is_looked_up() {
+    let mut attempt = Attempt::first(START);
+    let decision = after_sending(&mut attempt, Err(CloudError::IdempotentParameterMismatch), START);
+    assert_eq!(decision, Decision::LookUp { after: Millis(0) });
+    assert!(attempt.maybe_bought);
+}
+
+#[test]
+fn a_definite_refusal_raises_the_attempt_a_few_times_only() {
+    let mut attempt = Attempt::first(START);
+    for pause in [1, 2] {
+        let decision = after_sending(&mut attempt, Err(denied()), START);
+        assert_eq!(decision, Decision::RaiseAttempt { after: Millis::from_seconds(pause) });
+        attempt = attempt.raised(START);
+    }
+    assert_eq!(attempt.number, MAX_ATTEMPTS);
+    let expected = Failure::Refused { code: "Denied".to_owned(), message: "no right".to_owned() };
+    assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::Fail(expected));
+}
+
+#[test]
+fn no_capacity_fails_at_once_and_other_refusals_are_tried_again() {
+    let mut attempt = Attempt::first(START);
+    let decision = after_sending(&mut attempt, Ok(empty("InsufficientInstanceCapacity")), START);
+    assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
+    let decision = after_sending(&mut attempt, Ok(FleetAnswer::default()), START);
+    assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
+    let decision = after_sending(&mut attempt, Ok(empty("UnauthorizedOperation")), START);
+    assert_eq!(decision, Decision::RaiseAttempt { after: Millis::from_seconds(1) });
+}
+
+#[test]
+fn an_answer_settles_even_after_a_lost_one() {
+    let mut attempt = Attempt::first(START);
+    let _ = after_sending(&mut attempt, Err(lost()), START);
+    let decision = after_sending(&mut attempt, Ok(empty("UnfulfillableCapacity")), START);
+    assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
+}
+
+#[test]
+fn instances_are_adopted_and_the_rest_fails() {
+    let mut attempt = Attempt::first(START);
+    let answer = FleetAnswer { instances: vec![instance("i-1")], errors: vec![refusal("UnfulfillableCapacity")] };
+    let expected = Decision::Adopt { instances: vec![instance("i-1")], rest: Some(Failure::InsufficientCapacity) };
+    assert_eq!(after_sending(&mut attempt, Ok(answer), START), expected);
+}
+
+#[test]
+fn nothing_found_takes_two_reads_and_two_minutes() {
+    let mut look_ups = LookUps::default();
+    let again = Decision::LookUp { after: Millis::from_seconds(10) };
+    assert_eq!(after_look_up(&mut look_ups, Vec::new(), 1, START), again);
+    assert_eq!(after_look_up(&mut look_ups, Vec::new(), 1, START.plus(Millis(SETTLING.0 - 1))), again);
+    let late = after_look_up(&mut look_ups, Vec::new(), 1, START.plus(SETTLING));
+    assert_eq!(late, Decision::Fail(Failure::NothingFound));
+
+    let mut one_late_read = LookUps { short_since: Some(START), reads: 0 };
+    assert_eq!(after_look_up(&mut one_late_read, Vec::new(), 1, START.plus(SETTLING)), again, "one read is not enough");
+}
+
+#[test]
+fn a_part_that_is_found_is_adopted_and_the_rest_waited_for() {
+    let mut look_ups = LookUps::default();
+    let found = || vec![instance("i-1")];
+    let waiting = Decision::Adopt { instances: found(), rest: None };
+    assert_eq!(after_look_up(&mut look_ups, found(), 2, START), waiting);
+    let settled = Decision::Adopt { instances: found(), rest: Some(Failure::NothingFound) };
+    assert_eq!(after_look_up(&mut look_ups, found(), 2, START.plus(SETTLING)), settled);
+}

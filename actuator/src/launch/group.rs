@@ -1,0 +1,112 @@
+//! Names of launch groups, client tokens and claims. All derive from the plan's actions, so that whoever repeats a step
+//! names the same things.
+
+use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
+use serde::{Deserialize, Serialize};
+
+/// Hexadecimal digits of a group's id: 96 bits; with the attempt it stays far below EC2's 64 characters of a client token.
+const GROUP_DIGITS: usize = 24;
+/// Hexadecimal digits of a claim's name: 64 bits.
+const CLAIM_DIGITS: usize = 16;
+/// A claim's name is used as a label's value too, which holds 63 characters.
+const MAX_CLAIM_NAME: usize = 63;
+
+/// A fixed set of claims that are bought by one request. Never changes once written on its claims.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchGroup {
+    /// Id.
+    pub id: String,
+    /// Number of claims, at least 1.
+    pub size: u32,
+}
+
+impl LaunchGroup {
+    /// The group of these actions, in whatever order and however often they are named; `None` for no action.
+    #[must_use]
+    pub fn of(actions: &[ActionId]) -> Option<Self> {
+        let mut actions: Vec<&str> = actions.iter().map(ActionId::as_str).collect();
+        actions.sort_unstable();
+        actions.dedup();
+        let size = u32::try_from(actions.len()).ok().filter(|size| *size > 0)?;
+        let mut hasher = ContentHasher::new("launch group");
+        for action in actions {
+            hasher.text(action);
+        }
+        Some(Self { id: hasher.hex(GROUP_DIGITS), size })
+    }
+
+    /// The client token of an attempt: names exactly one request (rule 3).
+    #[must_use]
+    pub fn client_token(&self, attempt: u32) -> String {
+        format!("{}-{attempt}", self.id)
+    }
+}
+
+/// The name of the claim that carries out `action`: the pool's name, shortened if need be, and a hash of the action.
+#[must_use]
+pub fn claim_name(pool: &NodePoolName, action: &ActionId) -> String {
+    let mut hasher = ContentHasher::new("node claim");
+    hasher.text(action.as_str());
+    let hash = hasher.hex(CLAIM_DIGITS);
+    let room = MAX_CLAIM_NAME - CLAIM_DIGITS - 1;
+    // Pool names are DNS names, hence ASCII; anything else would not have passed the API server.
+    let prefix: String = pool.as_str().chars().filter(char::is_ascii).take(room).collect();
+    let prefix = prefix.trim_end_matches(['-', '.']);
+    if prefix.is_empty() { format!("claim-{hash}") } else { format!("{prefix}-{hash}") }
+}
+
+/// The action that replaces a claim like for like when no plan comes in time (rule 13): named after the old claim, so that
+/// it is launched once, whoever asks.
+#[must_use]
+pub fn replacement_action(claim_uid: &str) -> ActionId {
+    ActionId(format!("replace-{claim_uid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actions(names: &[&str]) -> Vec<ActionId> {
+        names.iter().map(|name| ActionId::from(*name)).collect()
+    }
+
+    #[test]
+    fn a_group_is_its_set_of_actions() {
+        let group = LaunchGroup::of(&actions(&["b", "a"])).unwrap();
+        assert_eq!(group.size, 2);
+        assert_eq!(Some(&group), LaunchGroup::of(&actions(&["a", "b", "a"])).as_ref());
+        assert_ne!(group.id, LaunchGroup::of(&actions(&["a", "b", "c"])).unwrap().id);
+        assert_ne!(group.id, LaunchGroup::of(&actions(&["ab"])).unwrap().id);
+        assert_eq!(LaunchGroup::of(&[]), None);
+    }
+
+    #[test]
+    fn a_token_names_one_attempt_and_fits_into_ec2s_64_characters() {
+        let group = LaunchGroup::of(&actions(&["a"])).unwrap();
+        assert_eq!(group.client_token(3), format!("{}-3", group.id));
+        assert_ne!(group.client_token(1), group.client_token(2));
+        assert!(group.client_token(u32::MAX).len() <= 64);
+    }
+
+    #[test]
+    fn a_claims_name_depends_on_its_action_alone_and_is_valid() {
+        let pool = NodePoolName::from("general");
+        let name = claim_name(&pool, &ActionId::from("one"));
+        assert!(name.starts_with("general-"));
+        assert_eq!(name, claim_name(&pool, &ActionId::from("one")));
+        assert_ne!(name, claim_name(&pool, &ActionId::from("two")));
+
+        let long =
+            claim_name(&NodePoolName::from(format!("{}.{}", "a".repeat(45), "b".repeat(100))), &ActionId::from("x"));
+        assert_eq!(long.len(), 45 + 1 + 16, "cut before the dot, which may not precede a hyphen");
+    }
+
+    #[test]
+    fn a_claim_is_replaced_under_one_name() {
+        let pool = NodePoolName::from("general");
+        let of = |uid| claim_name(&pool, &replacement_action(uid));
+        assert_eq!(of("u1"), of("u1"));
+        assert_ne!(of("u1"), of("u2"));
+    }
+}

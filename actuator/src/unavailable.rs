@@ -1,0 +1,143 @@
+//! Offerings that were refused for lack of capacity, remembered for three minutes. In memory only: loss costs one failed call.
+
+use crate::ports::OfferingError;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
+
+/// How long an offering is left alone (spec: AWS provider section 4.8).
+pub const MEMORY: Millis = Millis::from_seconds(180);
+/// More entries than a region has offerings (about 1000 types in 6 zones, three ways); beyond it the oldest are forgotten.
+const MAX_ENTRIES: usize = 20_000;
+
+/// What is out of capacity: `None` means every type or zone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// How it is bought.
+    pub capacity_type: CapacityType,
+    /// Instance type.
+    pub instance_type: Option<String>,
+    /// Zone.
+    pub zone: Option<String>,
+}
+
+/// The memory of refused offerings and full subnets.
+#[derive(Debug, Clone, Default)]
+pub struct Unavailable {
+    offerings: BTreeMap<Key, Timestamp>,
+    subnets: BTreeMap<String, Timestamp>,
+}
+
+impl Unavailable {
+    /// Learns from a refusal; one that is not about capacity teaches nothing. Returns whether something was learnt.
+    pub fn learn(&mut self, error: &OfferingError, now: Timestamp) -> bool {
+        if error.is_spot_role_missing() {
+            self.mark(Key { capacity_type: CapacityType::Spot, instance_type: None, zone: None }, now);
+            return true;
+        }
+        if !error.is_capacity() {
+            return false;
+        }
+        if error.is_subnet_full() && !error.subnet_id.is_empty() {
+            self.subnets.insert(error.subnet_id.clone(), now.plus(MEMORY));
+        }
+        // Without type and zone the refusal would close a whole capacity type, which it does not say.
+        if error.instance_type.is_empty() || error.zone.is_empty() {
+            return false;
+        }
+        let key = Key {
+            capacity_type: error.capacity_type,
+            instance_type: Some(error.instance_type.clone()),
+            zone: Some(error.zone.clone()),
+        };
+        self.mark(key, now);
+        true
+    }
+
+    /// Marks an offering for [`MEMORY`] from `now`; marking again extends it.
+    pub fn mark(&mut self, key: Key, now: Timestamp) {
+        self.offerings.retain(|_, until| *until > now);
+        self.subnets.retain(|_, until| *until > now);
+        if self.offerings.len() >= MAX_ENTRIES
+            && let Some(oldest) = self.offerings.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
+        {
+            self.offerings.remove(&oldest);
+        }
+        self.offerings.insert(key, now.plus(MEMORY));
+    }
+
+    /// Whether an offering is to be left alone.
+    #[must_use]
+    pub fn contains(&self, instance_type: &str, zone: &str, capacity_type: CapacityType, now: Timestamp) -> bool {
+        let is = |set: &Option<String>, value: &str| set.as_ref().is_none_or(|set| set == value);
+        self.offerings.iter().any(|(key, until)| {
+            *until > now
+                && key.capacity_type == capacity_type
+                && is(&key.instance_type, instance_type)
+                && is(&key.zone, zone)
+        })
+    }
+
+    /// Whether a subnet had no free address of late.
+    #[must_use]
+    pub fn subnet_is_full(&self, subnet_id: &str, now: Timestamp) -> bool {
+        self.subnets.get(subnet_id).is_some_and(|until| *until > now)
+    }
+
+    /// What is left alone now and how much longer, sorted. Remaining times travel, not points in time (safety rule 23).
+    pub fn remaining(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
+        self.offerings.iter().map(move |(key, until)| (key, until.since(now))).filter(|(_, left)| left.0 > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn refusal(code: &str) -> OfferingError {
+        OfferingError {
+            instance_type: "m5.large".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            subnet_id: "subnet-1".to_owned(),
+            capacity_type: CapacityType::OnDemand,
+            code: code.to_owned(),
+            message: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_refused_offering_is_left_alone_for_three_minutes() {
+        let mut memory = Unavailable::default();
+        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
+        let there = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
+        assert!(there("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(MEMORY.0 - 1))));
+        assert!(!there("us-east-1a", CapacityType::OnDemand, NOW.plus(MEMORY)));
+        assert!(!there("us-east-1b", CapacityType::OnDemand, NOW));
+        assert!(!there("us-east-1a", CapacityType::Spot, NOW));
+        let left: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, left)| left).collect();
+        assert_eq!(left, [Millis(MEMORY.0 - 1000)]);
+        assert!(!memory.subnet_is_full("subnet-1", NOW));
+    }
+
+    #[test]
+    fn other_refusals_teach_nothing() {
+        let mut memory = Unavailable::default();
+        assert!(!memory.learn(&refusal("UnauthorizedOperation"), NOW));
+        let nowhere = OfferingError { zone: String::new(), ..refusal("UnfulfillableCapacity") };
+        assert!(!memory.learn(&nowhere, NOW));
+        assert_eq!(memory.remaining(NOW).count(), 0);
+    }
+
+    #[test]
+    fn a_missing_role_closes_spot_and_a_full_subnet_is_known() {
+        let mut memory = Unavailable::default();
+        assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), NOW));
+        assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, NOW));
+        assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, NOW));
+        assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), NOW));
+        assert!(memory.subnet_is_full("subnet-1", NOW));
+        assert!(!memory.subnet_is_full("subnet-1", NOW.plus(MEMORY)));
+    }
+}
