@@ -7,6 +7,7 @@ pub mod admin;
 pub mod args;
 pub mod clock;
 pub mod connection;
+pub mod lease;
 pub mod metrics;
 pub mod serve;
 pub mod shutdown;

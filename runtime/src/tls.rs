@@ -3,7 +3,13 @@
 //! Certificates are read again every [`RELOAD_INTERVAL`] and published only once they are known to fit together;
 //! connections already open keep theirs until `max_connection_age` ends them.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, crypto::CryptoProvider, server::WebPkiClientVerifier, version::TLS13,
@@ -245,7 +251,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-fn certificates(path: &PathBuf, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| content(path, &error))?;
     if found.is_empty() {
@@ -254,8 +260,8 @@ fn certificates(path: &PathBuf, pem: &[u8]) -> Result<Vec<CertificateDer<'static
     Ok(found)
 }
 
-fn content(path: &PathBuf, cause: &dyn std::fmt::Display) -> TlsError {
-    TlsError::Content { path: path.clone(), cause: cause.to_string() }
+fn content(path: &Path, cause: &dyn std::fmt::Display) -> TlsError {
+    TlsError::Content { path: path.to_path_buf(), cause: cause.to_string() }
 }
 
 #[cfg(test)]

@@ -1,0 +1,249 @@
+use super::*;
+use kube::client::Body;
+use serde_json::json;
+use std::convert::Infallible;
+
+const START: &str = "2026-01-01T00:00:00Z";
+
+/// One Lease behind the API's rules: create once, replace only with the present resource version.
+#[derive(Clone, Default)]
+struct FakeApi {
+    state: Arc<Mutex<FakeState>>,
+}
+
+#[derive(Default)]
+struct FakeState {
+    lease: Option<Lease>,
+    version: u64,
+    /// Answers with an error instead.
+    down: bool,
+    /// Another writer gets in before the next replace.
+    overtake: bool,
+    conflicts: usize,
+}
+
+impl FakeApi {
+    fn client(&self) -> Client {
+        let fake = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let fake = fake.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect_bytes().await.unwrap();
+                let (code, value) = fake.answer(parts.method.as_str(), &bytes);
+                let body = Body::from(serde_json::to_vec(&value).unwrap());
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Client::new(service, "plimsoll-test")
+    }
+
+    fn answer(&self, method: &str, body: &[u8]) -> (u16, serde_json::Value) {
+        let mut state = self.state.lock();
+        let failure = |code: u16, reason: &str| {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason,
+                "reason": reason, "code": code});
+            (code, status)
+        };
+        if state.down {
+            return failure(500, "InternalError");
+        }
+        if method == "GET" {
+            return match &state.lease {
+                Some(lease) => (200, serde_json::to_value(lease).unwrap()),
+                None => failure(404, "NotFound"),
+            };
+        }
+        if method == "PUT" && state.overtake {
+            state.overtake = false;
+            state.version += 1;
+            let version = state.version.to_string();
+            state.lease.as_mut().unwrap().metadata.resource_version = Some(version);
+        }
+        let mut lease: Lease = serde_json::from_slice(body).unwrap();
+        let present = state.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        if lease.metadata.resource_version != present {
+            state.conflicts += 1;
+            return failure(409, "Conflict");
+        }
+        state.version += 1;
+        lease.metadata.resource_version = Some(state.version.to_string());
+        state.lease = Some(lease.clone());
+        (200, serde_json::to_value(lease).unwrap())
+    }
+
+    fn down(&self, down: bool) {
+        self.state.lock().down = down;
+    }
+
+    fn holder(&self) -> Option<String> {
+        self.state.lock().lease.as_ref()?.spec.as_ref()?.holder_identity.clone()
+    }
+}
+
+struct Contender {
+    states: watch::Receiver<LeaseState>,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<Result<(), LeaseError>>,
+}
+
+impl Contender {
+    fn start(api: &FakeApi, holder: &str) -> Self {
+        let clock = Clock::starting_at(START.parse().unwrap());
+        let config = LeaseConfig::new("plimsoll-test", "plimsoll-actuator", holder);
+        let (election, states) = Election::new(api.client(), config, clock).unwrap();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(election.run(shutdown.clone()));
+        Self { states, shutdown, task }
+    }
+
+    async fn guard(&mut self) -> LeaseGuard {
+        let state = self.states.wait_for(|state| state.guard().is_some()).await.unwrap();
+        state.guard().unwrap().clone()
+    }
+
+    async fn following(&mut self, holder: &str) -> u64 {
+        let is = |state: &LeaseState| matches!(state, LeaseState::Following { holder: Some(h), .. } if h == holder);
+        match &*self.states.wait_for(is).await.unwrap() {
+            LeaseState::Following { epoch, .. } => *epoch,
+            LeaseState::Leading(_) => panic!("leads"),
+        }
+    }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_leads_and_keeps_leading() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    assert_eq!((guard.holder(), guard.epoch()), ("a", 0));
+    assert!(!guard.in_quarantine(), "nobody led before");
+    let mut second = Contender::start(&api, "b");
+    assert_eq!(second.following("a").await, 0);
+
+    tokio::time::sleep(seconds(300)).await;
+    assert!(guard.outlives(seconds(10)), "renewed all along");
+    assert!(!guard.outlives(seconds(15)), "never promises more than its duration");
+    assert!(second.states.borrow().guard().is_none());
+    assert_eq!(api.holder().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn takeover_waits_for_the_old_lease_and_its_calls() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let old = first.guard().await;
+    let mut second = Contender::start(&api, "b");
+    second.following("a").await;
+    tokio::time::sleep(seconds(30)).await;
+    first.task.abort();
+    let died = Instant::now();
+
+    let new = second.guard().await;
+    let waited = died.elapsed();
+    assert!(
+        (seconds(13)..=seconds(19)).contains(&waited),
+        "lease duration and at most one period each way: {waited:?}"
+    );
+    assert_eq!(new.epoch(), old.epoch() + 1);
+    assert!(!old.outlives(Duration::ZERO), "the old right ended before the new one began");
+    assert!(new.in_quarantine());
+    // Its last sign of life came at most one period before its death, and was seen at most one period after.
+    tokio::time::sleep_until(new.quarantine_until()).await;
+    let quarantine = died.elapsed();
+    assert!((seconds(15 + 5 - 2)..=seconds(15 + 5 + 2)).contains(&quarantine), "{quarantine:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_cut_off_stops_before_the_other_begins() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    let lost = guard.lost();
+    let cut = Instant::now();
+    api.down(true);
+    // Short of the lease's end there is no room for a call of five seconds.
+    tokio::time::sleep_until(cut + seconds(9)).await;
+    assert!(!lost.is_cancelled());
+    assert!(guard.outlives(seconds(5)));
+    lost.cancelled().await;
+    assert!((seconds(9)..=seconds(10)).contains(&cut.elapsed()), "the renew deadline: {:?}", cut.elapsed());
+    assert!(!guard.outlives(Duration::ZERO));
+    assert!(first.states.borrow().guard().is_none());
+
+    api.down(false);
+    let again = first.guard().await;
+    assert_eq!(again.epoch(), guard.epoch() + 1, "coming back is a new epoch");
+    assert!(!guard.outlives(Duration::ZERO), "the old guard does not come back to life");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_while_renewing_is_not_a_loss() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    api.state.lock().overtake = true;
+    tokio::time::sleep(seconds(20)).await;
+    assert_eq!(api.state.lock().conflicts, 1);
+    assert!(guard.outlives(seconds(5)), "renewed at the next attempt");
+    assert_eq!(first.guard().await.epoch(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_taken_by_another_is_lost_at_once() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    {
+        let mut state = api.state.lock();
+        state.version += 1;
+        let version = state.version.to_string();
+        let lease = state.lease.as_mut().unwrap();
+        lease.metadata.resource_version = Some(version);
+        let spec = lease.spec.as_mut().unwrap();
+        spec.holder_identity = Some("intruder".to_owned());
+        spec.lease_transitions = Some(1);
+    }
+    let taken = Instant::now();
+    guard.lost().cancelled().await;
+    assert!(taken.elapsed() <= seconds(2));
+    assert_eq!(first.following("intruder").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_soon() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    let mut second = Contender::start(&api, "b");
+    second.following("a").await;
+    first.shutdown.cancel();
+    let released = Instant::now();
+    assert_eq!(first.task.await.unwrap(), Ok(()));
+    assert!(guard.lost().is_cancelled());
+    assert_eq!(api.holder().as_deref(), Some(""));
+    let new = second.guard().await;
+    assert!(released.elapsed() <= seconds(2), "{:?}", released.elapsed());
+    assert_eq!(new.epoch(), 1);
+    assert!(new.in_quarantine(), "calls of the former leader may still be under way");
+}
+
+#[tokio::test]
+async fn contradictory_durations_are_refused() {
+    let clock = Clock::starting_at(START.parse().unwrap());
+    let good = LeaseConfig::new("plimsoll-test", "lease", "a");
+    let bad = [
+        LeaseConfig { holder: String::new(), ..good.clone() },
+        LeaseConfig { renew_deadline: seconds(15), ..good.clone() },
+        LeaseConfig { retry_period: seconds(10), ..good.clone() },
+        LeaseConfig { duration: Duration::from_millis(15_500), ..good.clone() },
+    ];
+    for config in bad {
+        assert!(Election::new(FakeApi::default().client(), config.clone(), clock).is_err(), "{config:?}");
+    }
+    assert!(Election::new(FakeApi::default().client(), good, clock).is_ok());
+}
