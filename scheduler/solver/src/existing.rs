@@ -1,0 +1,81 @@
+//! Nodes that are there or on their way, and how much room they have left.
+
+use crate::daemon;
+use crate::facts::selects;
+use crate::intern::{Amounts, add, how_many};
+use crate::world::{World, tolerated};
+use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodState};
+use std::collections::BTreeMap;
+
+/// A node and its pods.
+pub(crate) struct NodeView<'a> {
+    pub(crate) node: &'a Node,
+    /// Room at the time of the snapshot.
+    pub(crate) free: Amounts,
+    pub(crate) ports: Vec<HostPort>,
+    /// All pods that are there, or reserved for it.
+    pub(crate) pods: Vec<&'a Pod>,
+    /// New pods may go there.
+    pub(crate) open: bool,
+}
+
+/// Room on a node as a plan goes on.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    pub(crate) free: Amounts,
+    pub(crate) ports: Vec<HostPort>,
+    /// The node is not to take pods any more.
+    pub(crate) closed: bool,
+}
+
+/// All nodes in the order in which they are filled: in service first, then by name.
+pub(crate) fn views<'a>(world: &World<'a>) -> Vec<NodeView<'a>> {
+    let mut there: BTreeMap<&str, Vec<&'a Pod>> = BTreeMap::new();
+    for pod in &world.snapshot.pods {
+        if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state {
+            there.entry(name.as_str()).or_default().push(pod);
+        }
+    }
+    let mut nodes: Vec<&'a Node> = world.snapshot.nodes.iter().collect();
+    nodes.sort_by(|a, b| (b.state, &a.name).cmp(&(a.state, &b.name)));
+    nodes.into_iter().map(|node| view(world, node, there.remove(node.name.as_str()).unwrap_or_default())).collect()
+}
+
+fn view<'a>(world: &World<'a>, node: &'a Node, pods: Vec<&'a Pod>) -> NodeView<'a> {
+    let mut free = world.table.vector(&node.allocatable);
+    let mut daemons = vec![0; free.len()];
+    let mut ports = Vec::new();
+    for pod in &pods {
+        let Some(shape) = world.shape_of(pod).and_then(|index| world.shapes.get(index)) else { continue };
+        add(&mut free, &shape.requests, -1);
+        if pod.stays_with_node {
+            add(&mut daemons, &shape.requests, 1);
+        }
+        ports.extend(shape.shape.host_ports.iter().cloned());
+    }
+    let missing = daemon::missing(world, node, &daemons);
+    add(&mut free, &missing, -1);
+    // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
+    let lost = node.state == NodeState::Initialized && !node.ready;
+    NodeView { node, free, ports, pods, open: !node.cordoned && !node.deleting && !lost }
+}
+
+/// How many of `count` pods of shape number `shape` node number `node` can take in its present state.
+pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, shape: usize, count: usize, relaxed: bool) -> usize {
+    let (view, pods) = (&world.nodes[node], &world.shapes[shape]);
+    if room.closed || !view.open {
+        return 0;
+    }
+    let mut most = how_many(&pods.requests, &room.free, count);
+    if !pods.shape.host_ports.is_empty() {
+        let taken = pods.shape.host_ports.iter().any(|port| room.ports.iter().any(|other| other.conflicts(port)));
+        most = if taken { 0 } else { most.min(1) };
+    }
+    if most == 0
+        || !tolerated(&view.node.taints, &pods.shape.tolerations, relaxed)
+        || !selects(pods.shape, view.node.name.as_str(), &view.node.labels)
+    {
+        return 0;
+    }
+    most
+}

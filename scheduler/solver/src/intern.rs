@@ -1,0 +1,136 @@
+//! Names of resources as numbers, amounts as short vectors, sets of offerings as bits.
+
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeSet;
+
+/// Amounts in the order of a [`ResourceTable`].
+pub(crate) type Amounts = Vec<i64>;
+
+/// Every resource that anything in the snapshot requests or limits; others cannot matter.
+#[derive(Debug, Default)]
+pub(crate) struct ResourceTable {
+    names: Vec<String>,
+}
+
+impl ResourceTable {
+    /// A table of all names in `all`.
+    pub(crate) fn new<'a>(all: impl Iterator<Item = &'a Resources>) -> Self {
+        let names: BTreeSet<&str> = all.flat_map(|resources| resources.iter().map(|(name, _)| name)).collect();
+        Self { names: names.into_iter().map(str::to_owned).collect() }
+    }
+
+    /// Amounts by number; what is not in the table is left out.
+    pub(crate) fn vector(&self, resources: &Resources) -> Amounts {
+        self.names.iter().map(|name| resources.get(name)).collect()
+    }
+
+    /// Back to names; zeros are left out.
+    pub(crate) fn resources(&self, amounts: &[i64]) -> Resources {
+        self.names
+            .iter()
+            .zip(amounts)
+            .filter(|(_, amount)| **amount != 0)
+            .map(|(name, n)| (name.as_str(), *n))
+            .collect()
+    }
+
+    /// The name of resource number `index`.
+    pub(crate) fn name(&self, index: usize) -> &str {
+        self.names.get(index).map_or("", String::as_str)
+    }
+
+    /// The number of `name`.
+    pub(crate) fn index(&self, name: &str) -> Option<usize> {
+        self.names.binary_search_by(|probe| probe.as_str().cmp(name)).ok()
+    }
+}
+
+/// Whether `request` fits in `room`; a zero request always does.
+pub(crate) fn fits(request: &[i64], room: &[i64]) -> bool {
+    request.iter().zip(room).all(|(need, have)| *need <= 0 || need <= have)
+}
+
+/// How many times `request` fits in `room`, at most `most`.
+pub(crate) fn how_many(request: &[i64], room: &[i64], most: usize) -> usize {
+    let mut count = most;
+    for (need, have) in request.iter().zip(room) {
+        if *need > 0 {
+            count = count.min(usize::try_from(have.max(&0) / need).unwrap_or(usize::MAX));
+        }
+    }
+    count
+}
+
+/// Adds `times` times `amounts` to `sum`, saturating.
+pub(crate) fn add(sum: &mut [i64], amounts: &[i64], times: i64) {
+    for (total, amount) in sum.iter_mut().zip(amounts) {
+        *total = total.saturating_add(amount.saturating_mul(times));
+    }
+}
+
+/// A set of small numbers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Bits(Vec<u64>);
+
+impl Bits {
+    /// Room for `size` numbers, none in the set.
+    pub(crate) fn none(size: usize) -> Self {
+        Self(vec![0; size.div_ceil(64)])
+    }
+
+    /// Of the numbers below `size` those for which `member` holds.
+    pub(crate) fn of(size: usize, member: impl Fn(usize) -> bool) -> Self {
+        let mut bits = Self::none(size);
+        (0..size).filter(|index| member(*index)).for_each(|index| bits.insert(index));
+        bits
+    }
+
+    pub(crate) fn insert(&mut self, index: usize) {
+        if let Some(word) = self.0.get_mut(index / 64) {
+            *word |= 1 << (index % 64);
+        }
+    }
+
+    pub(crate) fn has(&self, index: usize) -> bool {
+        self.0.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    pub(crate) fn keep(&mut self, other: &Self) {
+        for (word, theirs) in self.0.iter_mut().zip(&other.0) {
+            *word &= theirs;
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (word, theirs) in self.0.iter_mut().zip(&other.0) {
+            *word |= theirs;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(mine, theirs)| theirs & !mine == 0)
+    }
+
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(mine, theirs)| mine & theirs != 0)
+    }
+
+    /// Members, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(place, word)| {
+            let mut rest = *word;
+            std::iter::from_fn(move || {
+                if rest == 0 {
+                    return None;
+                }
+                let bit = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                Some(place * 64 + bit)
+            })
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! A pool as a list of offerings (type x zone x capacity type), cheapest first, and requirements as sets of them.
+
+use crate::custom::{CustomKeys, Narrowed};
+use crate::facts::holds;
+use crate::intern::{Amounts, Bits, ResourceTable, fits};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::snapshot::{HostPort, NodePool, PodShape, UnavailableOffering};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An instance type with its amounts as numbers.
+pub(crate) struct TypeView<'a> {
+    pub(crate) instance_type: &'a InstanceType,
+    pub(crate) allocatable: Amounts,
+    /// What it counts against limits.
+    pub(crate) capacity: Amounts,
+}
+
+/// One way to buy a type.
+pub(crate) struct OfferingView<'a> {
+    pub(crate) type_index: usize,
+    pub(crate) offering: &'a Offering,
+    /// What pods may use once the pool's DaemonSets run.
+    pub(crate) room: Amounts,
+    /// Ports that those take.
+    pub(crate) ports: Vec<HostPort>,
+}
+
+/// A pool that can launch.
+pub(crate) struct PoolView<'a> {
+    pub(crate) pool: &'a NodePool,
+    region: &'a str,
+    pub(crate) types: Vec<TypeView<'a>>,
+    /// Sorted by (price, type, zone, capacity type).
+    pub(crate) offerings: Vec<OfferingView<'a>>,
+    pub(crate) custom: CustomKeys,
+    /// Allowed by the pool's own requirements.
+    pub(crate) allowed: Bits,
+    /// Offered at all.
+    pub(crate) offered: Bits,
+    /// Allowed, offered and not known to be out of capacity.
+    pub(crate) usable: Bits,
+    type_keys: BTreeSet<&'a str>,
+}
+
+/// Offerings on which a pod can run, with what it asks of the pool's open labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Alternative {
+    pub(crate) offerings: Bits,
+    pub(crate) custom: Narrowed,
+}
+
+impl<'a> PoolView<'a> {
+    pub(crate) fn new(
+        pool: &'a NodePool,
+        catalog: &'a Catalog,
+        unavailable: &[UnavailableOffering],
+        table: &ResourceTable,
+    ) -> Self {
+        let types: Vec<TypeView<'a>> = catalog.instance_types.iter().map(|one| type_view(one, table)).collect();
+        let mut offerings: Vec<OfferingView<'a>> = Vec::new();
+        for (type_index, view) in types.iter().enumerate() {
+            offerings.extend(view.instance_type.offerings.iter().map(|offering| OfferingView {
+                type_index,
+                offering,
+                room: view.allocatable.clone(),
+                ports: Vec::new(),
+            }));
+        }
+        offerings.sort_by(|a, b| {
+            let key = |view: &OfferingView<'a>| (view.offering.price, view.type_index);
+            key(a).cmp(&key(b)).then_with(|| {
+                (&a.offering.zone, a.offering.capacity_type).cmp(&(&b.offering.zone, b.offering.capacity_type))
+            })
+        });
+        let type_keys = types.iter().flat_map(|view| view.instance_type.labels.keys().map(String::as_str)).collect();
+        let size = offerings.len();
+        let mut view = Self {
+            pool,
+            region: &catalog.region,
+            types,
+            offerings,
+            custom: CustomKeys::default(),
+            allowed: Bits::none(size),
+            offered: Bits::none(size),
+            usable: Bits::none(size),
+            type_keys,
+        };
+        let open: Vec<&NodeSelectorRequirement> = pool
+            .requirements
+            .iter()
+            .filter(|one| !view.on_offerings(&one.key) && !pool.labels.contains_key(&one.key))
+            .collect();
+        view.custom = CustomKeys::new(&open);
+        let mut allowed = Bits::of(size, |_| true);
+        for requirement in pool.requirements.iter().filter(|one| !view.custom.has(&one.key)) {
+            allowed.keep(&view.satisfying(requirement));
+        }
+        for (key, value) in pool.labels.iter().filter(|(key, _)| view.on_offerings(key)) {
+            allowed.keep(&view.satisfying(&crate::facts::equals(key, value)));
+        }
+        view.offered = Bits::of(size, |index| view.offerings[index].offering.available);
+        let mut usable = allowed.clone();
+        usable.keep(&view.offered);
+        usable.keep(&Bits::of(size, |index| !view.out_of_capacity(index, unavailable)));
+        view.allowed = allowed;
+        view.usable = usable;
+        view
+    }
+
+    fn out_of_capacity(&self, index: usize, unavailable: &[UnavailableOffering]) -> bool {
+        let (name, offering) = (self.type_name(index), self.offerings[index].offering);
+        unavailable.iter().any(|one| {
+            one.capacity_type == offering.capacity_type
+                && one.instance_type.as_deref().is_none_or(|wanted| wanted == name)
+                && one.zone.as_ref().is_none_or(|zone| *zone == offering.zone)
+        })
+    }
+
+    pub(crate) fn type_name(&self, offering: usize) -> &'a str {
+        &self.types[self.offerings[offering].type_index].instance_type.name
+    }
+
+    pub(crate) fn price(&self, offering: usize) -> i64 {
+        self.offerings[offering].offering.price.0
+    }
+
+    fn on_offerings(&self, key: &str) -> bool {
+        let key = label::normalized(key);
+        label::is_well_known(key) || self.type_keys.contains(key)
+    }
+
+    /// The value of a label of a node made of that offering, except of open ones and the operating system.
+    pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&str> {
+        let view = &self.offerings[offering];
+        let kind = self.types[view.type_index].instance_type;
+        let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        match key {
+            label::ZONE => Some(&view.offering.zone),
+            label::ZONE_ID => filled(&view.offering.zone_id),
+            label::CAPACITY_TYPE => Some(view.offering.capacity_type.as_str()),
+            label::INSTANCE_TYPE => Some(&kind.name),
+            label::ARCH => Some(&kind.architecture),
+            label::REGION => filled(self.region),
+            label::NODE_POOL => Some(self.pool.name.as_str()),
+            label::EC2_NODE_CLASS => Some(&self.pool.node_class),
+            _ => kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str),
+        }
+    }
+
+    /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
+    pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits {
+        let size = self.offerings.len();
+        if self.custom.has(&requirement.key) {
+            return Bits::of(size, |_| true);
+        }
+        let key = label::normalized(&requirement.key);
+        Bits::of(size, |index| {
+            if key == label::OS {
+                let kind = self.types[self.offerings[index].type_index].instance_type;
+                return kind.operating_systems.iter().any(|system| holds(requirement, Some(system)));
+            }
+            holds(requirement, self.label(index, key).or_else(|| self.label(index, &requirement.key)))
+        })
+    }
+
+    /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
+    pub(crate) fn alternatives(&self, shape: &PodShape) -> Vec<Alternative> {
+        let mut base = Alternative { offerings: Bits::of(self.offerings.len(), |_| true), custom: Narrowed::new() };
+        for (key, value) in &shape.node_selector {
+            if !self.apply(&mut base, &crate::facts::equals(key, value)) {
+                return Vec::new();
+            }
+        }
+        if shape.required_node_affinity.is_empty() {
+            return vec![base];
+        }
+        let mut all: Vec<Alternative> = Vec::new();
+        for term in &shape.required_node_affinity {
+            // The name of a node to come is not known: no term about names can be relied on.
+            if term.expressions.is_empty() || !term.fields.is_empty() {
+                continue;
+            }
+            let mut one = base.clone();
+            if !term.expressions.iter().all(|requirement| self.apply(&mut one, requirement)) {
+                continue;
+            }
+            match all.iter_mut().find(|known| known.custom == one.custom) {
+                Some(known) => known.offerings.join(&one.offerings),
+                None => all.push(one),
+            }
+        }
+        all
+    }
+
+    fn apply(&self, alternative: &mut Alternative, requirement: &NodeSelectorRequirement) -> bool {
+        if self.custom.has(&requirement.key) {
+            return self.custom.narrow(&mut alternative.custom, requirement);
+        }
+        alternative.offerings.keep(&self.satisfying(requirement));
+        !alternative.offerings.is_empty()
+    }
+
+    /// Where `requests` fit beside the DaemonSets.
+    pub(crate) fn roomy(&self, requests: &[i64]) -> Bits {
+        Bits::of(self.offerings.len(), |index| fits(requests, &self.offerings[index].room))
+    }
+
+    /// The price of a node of this pool with these labels, if the catalog knows it.
+    pub(crate) fn price_of(&self, labels: &BTreeMap<String, String>) -> Option<i64> {
+        let kind = labels.get(label::INSTANCE_TYPE)?;
+        let zone = labels.get(label::ZONE)?;
+        let bought = labels.get(label::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text))?;
+        let view = self.types.iter().find(|view| view.instance_type.name == *kind)?;
+        let found = |one: &&Offering| one.zone == *zone && one.capacity_type == bought;
+        view.instance_type.offerings.iter().find(found).map(|one| one.price.0)
+    }
+}
+
+fn type_view<'a>(instance_type: &'a InstanceType, table: &ResourceTable) -> TypeView<'a> {
+    let mut capacity = instance_type.capacity.clone();
+    capacity.set(plimsoll_model::names::NODES_RESOURCE, 1);
+    TypeView {
+        instance_type,
+        allocatable: table.vector(&instance_type.allocatable()),
+        capacity: table.vector(&capacity),
+    }
+}

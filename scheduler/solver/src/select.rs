@@ -1,0 +1,121 @@
+//! From a pattern to a launch: the offerings that are listed, the requirements of the claim, the text that says why.
+
+use crate::facts::one_of;
+use crate::intern::Bits;
+use crate::offerings::PoolView;
+use crate::pack::Pattern;
+use crate::world::World;
+use plimsoll_model::identity::{ActionId, ContentHasher};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
+use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::snapshot::Pod;
+use std::collections::BTreeSet;
+
+/// Types that a launch lists at most, as Karpenter does: a CreateFleet request is bounded.
+const MAX_TYPES: usize = 60;
+
+/// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met.
+pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize>> {
+    let mut types = BTreeSet::new();
+    let mut listed = Vec::new();
+    for offering in accept.iter() {
+        let kind = view.offerings[offering].type_index;
+        if types.len() < MAX_TYPES || types.contains(&kind) {
+            types.insert(kind);
+            listed.push(offering);
+        }
+    }
+    let flexible = view.pool.requirements.iter().all(|requirement| {
+        let Some(wanted) = requirement.min_values else { return true };
+        let key = label::normalized(&requirement.key);
+        let distinct: BTreeSet<&str> = listed.iter().filter_map(|offering| view.label(*offering, key)).collect();
+        distinct.len() >= usize::try_from(wanted).unwrap_or(usize::MAX)
+    });
+    (flexible && !listed.is_empty()).then_some(listed)
+}
+
+/// A pod as plans name it.
+pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
+    PodRef { name: pod.full_name(), uid: pod.uid.clone() }
+}
+
+/// Pods as plans name them, sorted by name.
+pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
+    let mut refs: Vec<PodRef> = pods.iter().map(|pod| pod_ref(pod)).collect();
+    refs.sort();
+    refs
+}
+
+/// The launch of one node of `pattern` for `pods`; `offerings` is what [`acceptable`] left, not empty.
+pub(crate) fn launch(world: &World<'_>, pool: usize, pattern: &Pattern, offerings: &[usize], pods: &[&Pod]) -> Launch {
+    let view = &world.pools[pool];
+    let choices: Vec<OfferingChoice> = offerings
+        .iter()
+        .map(|index| OfferingChoice {
+            instance_type: view.type_name(*index).to_owned(),
+            zone: view.offerings[*index].offering.zone.clone(),
+            capacity_type: view.offerings[*index].offering.capacity_type,
+            price: MicroUsdPerHour(view.price(*index)),
+        })
+        .collect();
+    let pods = pod_refs(pods);
+    let mut hasher = ContentHasher::new("launch");
+    hasher.text(&format!("{:?}", world.snapshot.ledger));
+    hasher.text(view.pool.name.as_str());
+    pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
+    for choice in &choices {
+        hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
+    }
+    let mut load = pattern.load.clone();
+    if let Some(first) = offerings.first().map(|index| &view.offerings[*index]) {
+        for (sum, (all, room)) in load.iter_mut().zip(view.types[first.type_index].allocatable.iter().zip(&first.room))
+        {
+            *sum = sum.saturating_add(all.saturating_sub(*room));
+        }
+    }
+    let why = choices.first().map_or(String::new(), |first| {
+        format!(
+            "pool {} (weight {}): {} pods, {} acceptable offerings, cheapest {} in {} ({}) at {} USD/h",
+            view.pool.name,
+            view.pool.weight,
+            pods.len(),
+            choices.len(),
+            first.instance_type,
+            first.zone,
+            first.capacity_type,
+            first.price
+        )
+    });
+    Launch {
+        action_id: ActionId(hasher.hex(16)),
+        node_pool: view.pool.name.clone(),
+        node_class: view.pool.node_class.clone(),
+        requirements: requirements(view, pattern, &choices),
+        offerings: choices,
+        requests: world.table.resources(&load),
+        taints: view.pool.taints.clone(),
+        labels: view.pool.labels.clone(),
+        pods,
+        why,
+    }
+}
+
+/// The pool's own, the open labels that pods narrowed (one value: a node has one), and the listed types, zones and capacity types.
+fn requirements(view: &PoolView<'_>, pattern: &Pattern, choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
+    let mut all = view.pool.requirements.clone();
+    for (key, values) in &pattern.custom {
+        all.extend(values.first().map(|value| one_of(key, vec![value.clone()])));
+    }
+    let distinct = |value: fn(&OfferingChoice) -> &str| {
+        let values: BTreeSet<&str> = choices.iter().map(value).collect();
+        values.into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    all.push(one_of(label::INSTANCE_TYPE, distinct(|choice| &choice.instance_type)));
+    all.push(one_of(label::ZONE, distinct(|choice| &choice.zone)));
+    all.push(one_of(label::CAPACITY_TYPE, distinct(|choice| choice.capacity_type.as_str())));
+    all.sort();
+    all.dedup();
+    all
+}
