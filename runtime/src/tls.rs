@@ -265,4 +265,4 @@ fn content(path: &Path, cause: &dyn std::fmt::Display) -> TlsError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

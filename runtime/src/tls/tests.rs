@@ -7,12 +7,12 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-struct Authority {
+pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-fn authority() -> Authority {
+pub(crate) fn authority() -> Authority {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -21,7 +21,7 @@ fn authority() -> Authority {
 }
 
 /// Writes a leaf for `name`, and `trusted` as the authority to check others against.
-fn write(directory: &Path, by: &Authority, trusted: &Authority, name: &str) -> TlsArgs {
+pub(crate) fn write(directory: &Path, by: &Authority, trusted: &Authority, name: &str) -> TlsArgs {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate().unwrap();
