@@ -1,1 +1,116 @@
-//! Placeholder.
+//! Kubernetes objects become a [`Snapshot`]: the one place that reads what a pod asks for, how far a node has come and how
+//! many nodes of a pool may go. The watcher and the command line both use it, so that they see a cluster alike.
+//!
+//! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on.
+
+mod daemon_sets;
+mod kube_time;
+mod nodes;
+mod pdbs;
+mod pods;
+mod pools;
+mod problems;
+mod requests;
+mod selectors;
+mod shapes;
+mod volumes;
+
+pub use problems::Problem;
+pub use requests::effective_requests;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
+use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+
+/// A cluster's objects, in any order. Objects that live in a namespace name it.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// Pods.
+    pub pods: Vec<Pod>,
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// Pools.
+    pub node_pools: Vec<NodePool>,
+    /// Claims.
+    pub node_claims: Vec<NodeClaim>,
+    /// Node classes.
+    pub node_classes: Vec<EC2NodeClass>,
+    /// DaemonSets.
+    pub daemon_sets: Vec<DaemonSet>,
+    /// Disruption budgets of pods.
+    pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
+    /// Priority classes.
+    pub priority_classes: Vec<PriorityClass>,
+    /// Namespaces; one that only other objects name counts as well, with no labels but its name.
+    pub namespaces: Vec<Namespace>,
+    /// Volumes.
+    pub persistent_volumes: Vec<PersistentVolume>,
+    /// Claims of volumes.
+    pub persistent_volume_claims: Vec<PersistentVolumeClaim>,
+    /// Storage classes.
+    pub storage_classes: Vec<StorageClass>,
+}
+
+/// Where the objects are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Source {
+    /// A cluster that runs: kube-scheduler says which pods it cannot place, controllers fill in every status.
+    #[default]
+    Cluster,
+    /// Files: no controller has looked at the objects. Every unbound pod is to be placed, and a missing status means nothing.
+    Files,
+}
+
+/// What the cluster does not show.
+#[derive(Debug, Clone, Default)]
+pub struct Extra {
+    /// Where the objects are from.
+    pub source: Source,
+    /// The time.
+    pub now: Timestamp,
+    /// Number of this snapshot.
+    pub sequence: u64,
+    /// Up to which ledger change this is known.
+    pub ledger: LedgerPosition,
+    /// The catalog of each node class, by the class's name.
+    pub catalogs: BTreeMap<String, CatalogId>,
+    /// Offerings known to have no capacity.
+    pub unavailable_offerings: Vec<UnavailableOffering>,
+    /// Pods for which a node is on its way or was chosen.
+    pub reserved_pods: BTreeMap<PodUid, NodeName>,
+}
+
+/// The snapshot of `objects`, and which of them were left out and why.
+#[must_use]
+pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut shapes = shapes::Shapes::new(objects);
+    let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
+    let (pods, ignored) = pods::build(objects, extra, &budgets, &mut shapes, &mut problems);
+    let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
+    let nodes = nodes::build(objects, extra, &mut problems);
+    let node_pools = pools::build(objects, extra, &nodes, &mut problems);
+    let mut snapshot = Snapshot {
+        sequence: extra.sequence,
+        ledger: extra.ledger,
+        now: extra.now,
+        shapes: shapes.into_shapes(),
+        pods,
+        nodes,
+        node_pools,
+        daemon_sets,
+        pod_disruption_budgets: budgets.into_model(),
+        unavailable_offerings: extra.unavailable_offerings.clone(),
+        ignored,
+    };
+    snapshot.sort();
+    problems.sort();
+    (snapshot, problems)
+}

@@ -1,0 +1,49 @@
+//! DaemonSets: what their pods will take from each new node.
+
+use crate::Objects;
+use crate::problems::{Problem, full_name};
+use crate::shapes::{Shapes, Template};
+use k8s_openapi::api::core::v1::Toleration;
+use plimsoll_model::snapshot::DaemonSet;
+
+/// Tolerations that the controller gives every pod of a DaemonSet: taint and effect.
+const ADDED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+/// And to pods in the host's network.
+const ADDED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut Vec<Problem>) -> Vec<DaemonSet> {
+    let mut daemon_sets = Vec::new();
+    for daemon_set in &objects.daemon_sets {
+        let metadata = &daemon_set.metadata;
+        let Some(template) = daemon_set.spec.as_ref().map(|spec| &spec.template) else { continue };
+        let Some(mut spec) = template.spec.clone() else { continue };
+        let host_network = spec.host_network == Some(true);
+        let added = ADDED.into_iter().chain(host_network.then_some(ADDED_ON_HOST_NETWORK));
+        spec.tolerations.get_or_insert_default().extend(added.map(|(key, effect)| Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some(effect.to_owned()),
+            ..Toleration::default()
+        }));
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let labels = template.metadata.as_ref().and_then(|it| it.labels.clone()).unwrap_or_default();
+        match shapes.add(&Template { namespace, name, labels, spec: &spec }, true) {
+            Ok(shape) => daemon_sets.push(DaemonSet {
+                uid: metadata.uid.clone().unwrap_or_else(|| full_name(metadata)),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                shape,
+            }),
+            Err(fault) => problems.push(Problem::of("DaemonSet", metadata, fault.below("spec.template"))),
+        }
+    }
+    daemon_sets
+}

@@ -1,0 +1,276 @@
+//! Nodes and claims: one record for each, from the request to its end.
+
+use crate::problems::{Fault, Problem};
+use crate::{Extra, Objects, Source, kube_time, requests};
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use plimsoll_api::{NodeClaim, NodePool, Operator, condition};
+use plimsoll_model::identity::{NodeName, NodePoolName};
+use plimsoll_model::names::{NODES_RESOURCE, annotation, label, taint};
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodeState};
+use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_model::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem>) -> Vec<Node> {
+    let mut by_provider = BTreeMap::new();
+    let mut by_node = BTreeMap::new();
+    for claim in &objects.node_claims {
+        let status = claim.status.as_ref();
+        if let Some(id) = status.and_then(|status| status.provider_id.as_deref()) {
+            by_provider.insert(id, claim);
+        }
+        if let Some(name) = status.and_then(|status| status.node_name.as_deref()) {
+            by_node.insert(name, claim);
+        }
+    }
+    let mut matched = BTreeSet::new();
+    let mut nodes = Vec::new();
+    for node in &objects.nodes {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let claim = provider_id.and_then(|id| by_provider.get(id)).or_else(|| by_node.get(name)).copied();
+        matched.extend(claim.and_then(|claim| claim.metadata.name.as_deref()));
+        match read(name, node, claim, objects, extra) {
+            Ok(node) => nodes.push(node),
+            Err(fault) => problems.push(Problem::of("Node", &node.metadata, fault)),
+        }
+    }
+    for claim in &objects.node_claims {
+        if claim.metadata.name.as_deref().is_some_and(|name| matched.contains(name)) {
+            continue;
+        }
+        match in_flight(claim) {
+            Ok(node) => nodes.push(node),
+            Err(fault) => problems.push(Problem::of("NodeClaim", &claim.metadata, fault)),
+        }
+    }
+    nodes
+}
+
+/// A Node, with its claim if there is one.
+fn read(
+    name: &str,
+    node: &KubeNode,
+    claim: Option<&NodeClaim>,
+    objects: &Objects,
+    extra: &Extra,
+) -> Result<Node, Fault> {
+    let mut labels = node.metadata.labels.clone().unwrap_or_default();
+    let is_set = |labels: &BTreeMap<String, String>, key: &str| labels.get(key).is_some_and(|value| value == "true");
+    let registered = is_set(&labels, label::REGISTERED);
+    let initialized = is_set(&labels, label::INITIALIZED);
+    if let Some(claim) = claim.filter(|_| !registered) {
+        labels.extend(claim_labels(claim));
+    }
+    let node_pool = labels.get(label::NODE_POOL).cloned();
+    let state = match (&node_pool, initialized) {
+        (None, _) | (_, true) => NodeState::Initialized,
+        (Some(_), false) => NodeState::Registered,
+    };
+    let mut taints = node_taints(node)?;
+    if state != NodeState::Initialized {
+        let startup = claim.map(|claim| claim.spec.startup_taints.as_slice()).unwrap_or_default();
+        taints.retain(|taint| !taint.is_ephemeral() && !startup.iter().any(|it| Taint::from(it).matches(taint)));
+        for taint in claim.filter(|_| !registered).map(claim_taints).unwrap_or_default() {
+            if !taints.iter().any(|it| it.matches(&taint)) {
+                taints.push(taint);
+            }
+        }
+    }
+    let (mut capacity, mut allocatable) = node_room(node)?;
+    if let Some(status) = claim.and_then(|claim| claim.status.as_ref()).filter(|_| state != NodeState::Initialized) {
+        fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
+        fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
+    }
+    capacity.set(NODES_RESOURCE, 1);
+    // In a cluster, such a Node is one record with a claim that is not matched yet: its room is counted there.
+    let unregistered = node_taints(node)?.iter().any(|it| it.key == taint::UNREGISTERED);
+    let half_known =
+        extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
+    let spec = node.spec.as_ref();
+    let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
+    let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
+    Ok(Node {
+        name: NodeName::from(name),
+        node_claim: claim.and_then(|claim| claim.metadata.name.clone()),
+        node_pool: node_pool.map(NodePoolName),
+        state,
+        labels,
+        taints: sorted(taints),
+        allocatable: if half_known { Resources::new() } else { allocatable },
+        limit_usage: if half_known { Resources::new() } else { capacity },
+        ready: condition_is_true(node, "Ready"),
+        cordoned: half_known || spec.and_then(|spec| spec.unschedulable) == Some(true),
+        deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_deleting),
+        do_not_disrupt: node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(annotation::DO_NOT_DISRUPT))
+            .is_some_and(|value| value == "true"),
+        created,
+        expires: expires(claim, pool, created),
+        idle_since: claim.and_then(idle_since),
+        drifted: claim.and_then(drifted),
+        termination_grace_period: grace_period(claim, pool),
+    })
+}
+
+/// A claim without Node.
+fn in_flight(claim: &NodeClaim) -> Result<Node, Fault> {
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let mut labels = claim_labels(claim);
+    labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| name.clone());
+    let requested = match &claim.spec.resources {
+        Some(resources) => amounts(&resources.requests, "spec.resources.requests")?,
+        None => Resources::new(),
+    };
+    let status = claim.status.clone().unwrap_or_default();
+    let mut allocatable = amounts(&status.allocatable, "status.allocatable")?;
+    fill_gaps(&mut allocatable, &requested);
+    let mut limit_usage = amounts(&status.capacity, "status.capacity")?;
+    if limit_usage.is_empty() {
+        limit_usage = reserved(claim)?.unwrap_or(requested);
+    }
+    limit_usage.set(NODES_RESOURCE, 1);
+    let created = kube_time::created(&claim.metadata);
+    Ok(Node {
+        node_claim: Some(name.clone()),
+        name: NodeName(name),
+        node_pool: labels.get(label::NODE_POOL).cloned().map(NodePoolName),
+        state: NodeState::InFlight,
+        labels,
+        taints: sorted(claim_taints(claim)),
+        allocatable,
+        limit_usage,
+        ready: false,
+        cordoned: false,
+        deleting: is_deleting(claim),
+        do_not_disrupt: false,
+        created,
+        expires: expires(Some(claim), None, created),
+        idle_since: idle_since(claim),
+        drifted: drifted(claim),
+        termination_grace_period: grace_period(Some(claim), None),
+    })
+}
+
+/// What a claim counts against its pool's limits before it is launched: quantities by resource, as JSON.
+fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
+    let field = format!("metadata.annotations.{}", annotation::RESERVED);
+    let Some(text) = claim.metadata.annotations.as_ref().and_then(|list| list.get(annotation::RESERVED)) else {
+        return Ok(None);
+    };
+    let list: BTreeMap<String, String> =
+        serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
+    parse_resources(&list).map(Some).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))
+}
+
+/// Labels that a claim's node is sure to get.
+fn claim_labels(claim: &NodeClaim) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for requirement in &claim.spec.requirements {
+        if let (Operator::In, [value]) = (requirement.operator, requirement.values.as_slice()) {
+            labels.insert(requirement.key.clone(), value.clone());
+        }
+    }
+    labels.extend(claim.metadata.labels.clone().unwrap_or_default());
+    labels
+}
+
+fn claim_taints(claim: &NodeClaim) -> Vec<Taint> {
+    claim.spec.taints.iter().map(Taint::from).collect()
+}
+
+fn node_taints(node: &KubeNode) -> Result<Vec<Taint>, Fault> {
+    let list = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    let read = |(index, taint): (usize, &k8s_openapi::api::core::v1::Taint)| {
+        let effect = TaintEffect::parse(&taint.effect).ok_or_else(|| {
+            let message = format!("{:?} is none of NoSchedule, PreferNoSchedule and NoExecute", taint.effect);
+            Fault::new(format!("spec.taints[{index}].effect"), message)
+        })?;
+        Ok(Taint { key: taint.key.clone(), value: taint.value.clone().unwrap_or_default(), effect })
+    };
+    list.into_iter().flatten().enumerate().map(read).collect()
+}
+
+/// Capacity and allocatable; each stands in for the other where only one is given, as in files.
+fn node_room(node: &KubeNode) -> Result<(Resources, Resources), Fault> {
+    let status = node.status.as_ref();
+    let capacity = requests::amounts(status.and_then(|status| status.capacity.as_ref()), "status.capacity")?;
+    let allocatable = requests::amounts(status.and_then(|status| status.allocatable.as_ref()), "status.allocatable")?;
+    match (capacity.is_empty(), allocatable.is_empty()) {
+        (false, true) => Ok((capacity.clone(), capacity)),
+        (true, false) => Ok((allocatable.clone(), allocatable)),
+        _ => Ok((capacity, allocatable)),
+    }
+}
+
+fn fill_gaps(amounts: &mut Resources, from: &Resources) {
+    for (name, amount) in from.iter() {
+        if amounts.get(name) == 0 {
+            amounts.set(name, amount);
+        }
+    }
+}
+
+fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<Resources, Fault> {
+    requests::amounts(Some(list), field)
+}
+
+fn condition_is_true(node: &KubeNode, name: &str) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == name && condition.status == "True")
+}
+
+/// Whether the claim is on its way out, by anybody's will.
+pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    claim.metadata.deletion_timestamp.is_some() || condition::is_true(conditions, "InstanceTerminating")
+}
+
+fn idle_since(claim: &NodeClaim) -> Option<Timestamp> {
+    let status = claim.status.as_ref()?;
+    let initialized = condition::get(&status.conditions, "Initialized").filter(|it| it.status == "True");
+    let moment = status.last_pod_event_time.as_ref().or_else(|| initialized.map(|it| &it.last_transition_time));
+    moment.map(kube_time::timestamp)
+}
+
+fn drifted(claim: &NodeClaim) -> Option<String> {
+    let condition = condition::get(&claim.status.as_ref()?.conditions, "Drifted")?;
+    (condition.status == "True").then(|| condition.reason.clone())
+}
+
+fn pool_named<'objects>(objects: &'objects Objects, name: &str) -> Option<&'objects NodePool> {
+    objects.node_pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))
+}
+
+/// A node without claim and without age, as files may have it, does not expire.
+fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestamp) -> Option<Timestamp> {
+    let after = match (claim, pool) {
+        (Some(claim), _) => claim.spec.expire_after(),
+        (None, Some(pool)) => pool.spec.template.spec.expire_after(),
+        (None, None) => return None,
+    };
+    let age_is_known = created != Timestamp::default();
+    after.value().filter(|_| age_is_known).map(|after| created.plus(kube_time::millis(after)))
+}
+
+fn grace_period(claim: Option<&NodeClaim>, pool: Option<&NodePool>) -> Option<plimsoll_model::time::Millis> {
+    let period = match (claim, pool) {
+        (Some(claim), _) => claim.spec.termination_grace_period.as_ref(),
+        (None, Some(pool)) => pool.spec.template.spec.termination_grace_period.as_ref(),
+        (None, None) => None,
+    };
+    period.map(|period| kube_time::millis(period.value()))
+}
+
+fn sorted(mut taints: Vec<Taint>) -> Vec<Taint> {
+    taints.sort();
+    taints
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::*;
+use plimsoll_model::time::Millis;
+use serde_json::{Value, json};
+
+fn nodes(source: Source, nodes: &[Value], claims: &[Value]) -> Vec<Node> {
+    let objects = Objects {
+        nodes: nodes.iter().map(|node| serde_json::from_value(node.clone()).unwrap()).collect(),
+        node_claims: claims.iter().map(|claim| serde_json::from_value(claim.clone()).unwrap()).collect(),
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, &Extra { source, ..Extra::default() });
+    assert_eq!(problems, []);
+    snapshot.nodes
+}
+
+fn claim() -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": "c1", "labels": {"karpenter.sh/nodepool": "default"}, "creationTimestamp": "1970-01-01T00:00:10Z"},
+        "spec": {
+            "requirements": [
+                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]},
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["x", "y"]},
+            ],
+            "taints": [{"key": "team", "value": "blue", "effect": "NoSchedule"}],
+            "startupTaints": [{"key": "boot", "effect": "NoSchedule"}],
+            "resources": {"requests": {"cpu": "2", "memory": "1Gi"}},
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "expireAfter": "1h",
+        },
+    })
+}
+
+fn node(labels: Value, taints: Value) -> Value {
+    json!({
+        "metadata": {"name": "n1", "labels": labels},
+        "spec": {"providerID": "aws:///a/i-1", "taints": taints},
+        "status": {"allocatable": {"cpu": "4", "memory": "0"}, "capacity": {"cpu": "4"},
+                   "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn launched() -> Value {
+    let mut claim = claim();
+    claim["status"] = json!({"providerID": "aws:///a/i-1", "capacity": {"cpu": "4", "memory": "8Gi"},
+        "allocatable": {"cpu": "3", "memory": "7Gi"}});
+    claim
+}
+
+#[test]
+fn a_claim_without_node_is_in_flight_with_what_it_asked_for() {
+    let [node] = &nodes(Source::Cluster, &[], &[claim()])[..] else { panic!("one record") };
+    assert_eq!((node.state, node.name.as_str()), (NodeState::InFlight, "c1"));
+    assert_eq!(node.allocatable, Resources::from([("cpu", 2000), ("memory", 1 << 30)]));
+    assert_eq!(node.limit_usage, Resources::from([("cpu", 2000), ("memory", 1 << 30), ("nodes", 1)]));
+    assert_eq!(node.labels.get(label::ZONE).map(String::as_str), Some("a"));
+    assert_eq!(node.labels.get(label::INSTANCE_TYPE), None);
+    assert_eq!(node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["team"]);
+    assert_eq!(node.expires, Some(Timestamp(10_000).plus(Millis::from_seconds(3600))));
+}
+
+#[test]
+fn what_a_claim_reserved_counts_against_limits_until_it_is_launched() {
+    let mut claim = claim();
+    claim["metadata"]["annotations"] = json!({"plimsoll.dev/reserved": "{\"cpu\":\"16\"}"});
+    let nodes = nodes(Source::Cluster, &[], &[claim]);
+    assert_eq!(nodes[0].limit_usage, Resources::from([("cpu", 16_000), ("nodes", 1)]));
+}
+
+#[test]
+fn a_node_and_its_claim_are_one_record() {
+    let taints = json!([
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        {"key": "boot", "effect": "NoSchedule"},
+        {"key": "other", "effect": "NoSchedule"},
+    ]);
+    let [node] = &nodes(Source::Cluster, &[node(json!({}), taints)], &[launched()])[..] else { panic!("one record") };
+    assert_eq!((node.state, node.name.as_str(), node.node_claim.as_deref()), (NodeState::Registered, "n1", Some("c1")));
+    assert_eq!(node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["other", "team"]);
+    // Its own figures, the claim's where it has none yet.
+    assert_eq!(node.allocatable, Resources::from([("cpu", 4000), ("memory", 7 << 30)]));
+}
+
+#[test]
+fn once_initialized_the_node_alone_counts() {
+    let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    let taints = json!([{"key": "boot", "effect": "NoSchedule"}]);
+    let [node] = &nodes(Source::Cluster, &[node(labels, taints)], &[launched()])[..] else { panic!("one record") };
+    assert_eq!(node.state, NodeState::Initialized);
+    assert_eq!(node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["boot"]);
+    assert_eq!(node.allocatable.get("memory"), 0);
+}
+
+#[test]
+fn a_node_that_no_pool_made_is_in_service() {
+    let nodes = nodes(Source::Cluster, &[node(json!({}), json!([]))], &[]);
+    assert_eq!((nodes[0].state, &nodes[0].node_pool, nodes[0].cordoned), (NodeState::Initialized, &None, false));
+    assert_eq!(nodes[0].allocatable.get("cpu"), 4000);
+}
+
+#[test]
+fn an_unmatched_node_of_ours_offers_no_room_in_a_cluster() {
+    let unregistered = node(
+        json!({"karpenter.sh/nodepool": "default"}),
+        json!([{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]),
+    );
+    let known = nodes(Source::Cluster, &[unregistered.clone()], &[]);
+    assert_eq!((known[0].cordoned, known[0].allocatable.is_empty()), (true, true));
+    let from_files = nodes(Source::Files, &[unregistered], &[]);
+    assert_eq!((from_files[0].cordoned, from_files[0].allocatable.get("cpu")), (false, 4000));
+}
+
+#[test]
+fn idle_time_drift_and_deletion_are_read_from_the_claim() {
+    let mut claim = launched();
+    let condition = |name: &str, reason: &str, time: &str| json!({"type": name, "status": "True", "reason": reason, "message": "", "lastTransitionTime": time});
+    claim["status"]["conditions"] = json!([
+        condition("Initialized", "Initialized", "1970-01-01T00:01:00Z"),
+        condition("Drifted", "NodePoolDrifted", "1970-01-01T00:02:00Z"),
+        condition("InstanceTerminating", "InstanceTerminating", "1970-01-01T00:02:00Z"),
+    ]);
+    let found = &nodes(Source::Cluster, &[], &[claim.clone()])[0];
+    assert_eq!(
+        (found.idle_since, found.drifted.as_deref(), found.deleting),
+        (Some(Timestamp(60_000)), Some("NodePoolDrifted"), true)
+    );
+    claim["status"]["lastPodEventTime"] = json!("1970-01-01T00:05:00Z");
+    assert_eq!(nodes(Source::Cluster, &[], &[claim])[0].idle_since, Some(Timestamp(300_000)));
+}

@@ -1,0 +1,133 @@
+//! PodDisruptionBudgets: which pods each covers and how many evictions it allows now.
+
+use crate::problems::{Fault, Problem, full_name};
+use crate::{Objects, Source, pods, selectors};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget as KubeBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use plimsoll_model::snapshot::PodDisruptionBudget;
+use std::collections::BTreeMap;
+
+/// Budgets by namespace.
+pub(crate) struct Budgets<'objects> {
+    by_namespace: BTreeMap<&'objects str, Vec<Budget<'objects>>>,
+}
+
+struct Budget<'objects> {
+    model: PodDisruptionBudget,
+    selector: &'objects LabelSelector,
+    /// Pods that are not ready may go at any time.
+    unhealthy_always: bool,
+}
+
+impl<'objects> Budgets<'objects> {
+    pub(crate) fn new(objects: &'objects Objects, source: Source, problems: &mut Vec<Problem>) -> Self {
+        let mut by_namespace: BTreeMap<&str, Vec<Budget<'_>>> = BTreeMap::new();
+        for budget in &objects.pod_disruption_budgets {
+            match read(budget, objects, source) {
+                Ok(Some(read)) => {
+                    by_namespace
+                        .entry(budget.metadata.namespace.as_deref().unwrap_or_default())
+                        .or_default()
+                        .push(read);
+                }
+                Ok(None) => {}
+                Err(fault) => problems.push(Problem::of("PodDisruptionBudget", &budget.metadata, fault)),
+            }
+        }
+        Self { by_namespace }
+    }
+
+    /// Names of the budgets that stand between `pod` and its eviction.
+    pub(crate) fn covering(&self, pod: &Pod) -> Vec<String> {
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let not_ready = pods::ready(pod) == Some(false);
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let mut names: Vec<String> = self
+            .by_namespace
+            .get(namespace)
+            .into_iter()
+            .flatten()
+            .filter(|budget| !(budget.unhealthy_always && not_ready))
+            .filter(|budget| selectors::matches(budget.selector, &labels).unwrap_or(false))
+            .map(|budget| budget.model.name.clone())
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn into_model(self) -> Vec<PodDisruptionBudget> {
+        self.by_namespace.into_values().flatten().map(|budget| budget.model).collect()
+    }
+}
+
+/// `None` for a budget that covers no pod.
+fn read<'objects>(
+    budget: &'objects KubeBudget,
+    objects: &Objects,
+    source: Source,
+) -> Result<Option<Budget<'objects>>, Fault> {
+    let Some(spec) = &budget.spec else { return Ok(None) };
+    let Some(selector) = &spec.selector else { return Ok(None) };
+    selectors::matches(selector, &BTreeMap::new()).map_err(|fault| fault.below("spec.selector"))?;
+    let disruptions_allowed = match &budget.status {
+        Some(status) => {
+            let current = status.observed_generation.unwrap_or(0) >= budget.metadata.generation.unwrap_or(0);
+            if current { status.disruptions_allowed.unwrap_or(0) } else { 0 }
+        }
+        None if source == Source::Files => allowed_by_spec(budget, selector, objects)?,
+        None => 0,
+    };
+    let is = |value: &Option<IntOrString>, texts: &[&str]| match value {
+        Some(IntOrString::Int(number)) => texts.contains(&number.to_string().as_str()),
+        Some(IntOrString::String(text)) => texts.contains(&text.as_str()),
+        None => false,
+    };
+    Ok(Some(Budget {
+        model: PodDisruptionBudget {
+            name: full_name(&budget.metadata),
+            disruptions_allowed: disruptions_allowed.max(0),
+            fully_blocking: is(&spec.max_unavailable, &["0", "0%"]) || is(&spec.min_available, &["100%"]),
+        },
+        selector,
+        unhealthy_always: spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
+    }))
+}
+
+/// What the disruption controller would write: running pods that are beyond what must stay.
+fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Objects) -> Result<i32, Fault> {
+    let Some(spec) = &budget.spec else { return Ok(0) };
+    let (mut expected, mut healthy) = (0_i64, 0_i64);
+    for pod in &objects.pods {
+        if pod.metadata.namespace != budget.metadata.namespace || pods::is_terminal(pod) {
+            continue;
+        }
+        if !selectors::matches(selector, &pod.metadata.labels.clone().unwrap_or_default())? {
+            continue;
+        }
+        expected += 1;
+        let runs = pods::node_name(pod).is_some() && pod.metadata.deletion_timestamp.is_none();
+        if runs && pods::ready(pod) != Some(false) {
+            healthy += 1;
+        }
+    }
+    let desired = match (&spec.min_available, &spec.max_unavailable) {
+        (Some(least), _) => scaled(least, expected, "spec.minAvailable")?,
+        (None, Some(most)) => (expected - scaled(most, expected, "spec.maxUnavailable")?).max(0),
+        (None, None) => 0,
+    };
+    Ok(i32::try_from(healthy - desired).unwrap_or(0))
+}
+
+/// A number, or a percentage of `total` rounded up.
+fn scaled(value: &IntOrString, total: i64, field: &str) -> Result<i64, Fault> {
+    match value {
+        IntOrString::Int(number) => Ok(i64::from(*number)),
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<u32>().ok());
+            let percent = percent.ok_or_else(|| Fault::new(field, format!("{text:?} is not a percentage")))?;
+            Ok((i64::from(percent).saturating_mul(total).saturating_add(99)) / 100)
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Pods: which are to be placed, which run where, and which are nobody's business.
+
+use crate::pdbs::Budgets;
+use crate::problems::{Fault, Problem, full_name};
+use crate::shapes::{Shapes, Template};
+use crate::{Extra, Objects, Source, kube_time};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
+use plimsoll_api::duration::parse_go;
+use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::names::{annotation, label};
+use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
+use plimsoll_model::time::Timestamp;
+
+/// What an ordinary pod's eviction costs, in thousandths.
+const EVICTION_COST: i64 = 1000;
+const MAX_EVICTION_COST: i64 = 10_000;
+/// The pod-deletion-cost that counts as much as an ordinary pod.
+const DELETION_COST_UNIT: i64 = 1 << 27;
+/// The priority that counts as much as an ordinary pod.
+const PRIORITY_UNIT: i64 = 1 << 25;
+/// The annotation of a pod that a kubelet runs from its own files.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+pub(crate) fn build(
+    objects: &Objects,
+    extra: &Extra,
+    budgets: &Budgets<'_>,
+    shapes: &mut Shapes<'_>,
+    problems: &mut Vec<Problem>,
+) -> (Vec<Pod>, Vec<IgnoredPod>) {
+    let (mut pods, mut ignored) = (Vec::new(), Vec::new());
+    for pod in &objects.pods {
+        let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
+        let state = match place(pod, spec, extra) {
+            Ok(state) => state,
+            Err(reason) => {
+                ignored.push(IgnoredPod { uid: uid(pod), pod: full_name(&pod.metadata), reason: reason.to_owned() });
+                continue;
+            }
+        };
+        match read(pod, spec, state, budgets, shapes) {
+            Ok(pod) => pods.push(pod),
+            Err(fault) => problems.push(Problem::of("Pod", &pod.metadata, fault)),
+        }
+    }
+    (pods, ignored)
+}
+
+/// Where a pod is, or why nobody is to place it.
+fn place(pod: &KubePod, spec: &PodSpec, extra: &Extra) -> Result<PodState, &'static str> {
+    if let Some(node) = node_name(pod) {
+        return Ok(PodState::Bound(NodeName::from(node)));
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Err("it is being deleted");
+    }
+    if stays_with_node(pod) {
+        return Err("it belongs to one node: its owner is a DaemonSet or a Node");
+    }
+    if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        return Err("it has scheduling gates");
+    }
+    if let Some(reason) = avoids_pools(spec) {
+        return Err(reason);
+    }
+    if let Some(node) = extra.reserved_pods.get(&uid(pod)) {
+        return Ok(PodState::Reserved(node.clone()));
+    }
+    if extra.source == Source::Cluster {
+        let status = pod.status.as_ref();
+        if status.and_then(|status| status.nominated_node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
+            return Err("kube-scheduler has nominated a node for it");
+        }
+        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let mut scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled");
+        if !scheduled.any(|condition| condition.reason.as_deref() == Some("Unschedulable")) {
+            return Err("kube-scheduler has not found it unschedulable");
+        }
+    }
+    Ok(PodState::Pending)
+}
+
+/// Why no node of a pool is for this pod, whatever the pools are like.
+fn avoids_pools(spec: &PodSpec) -> Option<&'static str> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let refuses = |requirement: &NodeSelectorRequirement| {
+        requirement.key == label::NODE_POOL && requirement.operator == "DoesNotExist"
+    };
+    let refused = terms.iter().all(|term| term.match_expressions.iter().flatten().any(refuses));
+    (refused && !terms.is_empty()).then_some("its node affinity excludes every NodePool")
+}
+
+fn read(
+    pod: &KubePod,
+    spec: &PodSpec,
+    state: PodState,
+    budgets: &Budgets<'_>,
+    shapes: &mut Shapes<'_>,
+) -> Result<Pod, Fault> {
+    let metadata = &pod.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let stays_with_node = stays_with_node(pod);
+    let labels = metadata.labels.clone().unwrap_or_default();
+    let shape = shapes.add(&Template { namespace, name, labels, spec }, stays_with_node)?;
+    Ok(Pod {
+        uid: uid(pod),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        shape,
+        state,
+        created: kube_time::created(metadata),
+        stays_with_node,
+        terminating: metadata.deletion_timestamp.is_some(),
+        do_not_disrupt_until: do_not_disrupt_until(pod),
+        eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
+        pod_disruption_budgets: budgets.covering(pod),
+    })
+}
+
+fn uid(pod: &KubePod) -> PodUid {
+    PodUid(pod.metadata.uid.clone().unwrap_or_else(|| full_name(&pod.metadata)))
+}
+
+/// The node that the pod is bound to.
+pub(crate) fn node_name(pod: &KubePod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())
+}
+
+/// Whether the pod has ended and takes no room.
+pub(crate) fn is_terminal(pod: &KubePod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// What the pod's Ready condition says, if there is one.
+pub(crate) fn ready(pod: &KubePod) -> Option<bool> {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref())?;
+    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status == "True")
+}
+
+fn stays_with_node(pod: &KubePod) -> bool {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let mirror = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
+    mirror || owners.into_iter().any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
+}
+
+/// `true` protects for ever, a duration since the pod's start; anything else says nothing.
+fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
+    let value = pod.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
+    if value == "true" {
+        return Some(Timestamp(i64::MAX));
+    }
+    let duration = parse_go(value).ok().filter(|duration| !duration.is_zero())?;
+    let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    Some(started.map_or(Timestamp(i64::MAX), |time| kube_time::timestamp(time).plus(kube_time::millis(duration))))
+}
+
+fn eviction_cost(pod: &KubePod, priority: i32) -> i64 {
+    let annotations = pod.metadata.annotations.as_ref();
+    let deletion_cost = annotations
+        .and_then(|annotations| annotations.get(annotation::POD_DELETION_COST))
+        .and_then(|text| text.parse::<i32>().ok())
+        .unwrap_or(0);
+    let cost = EVICTION_COST
+        + i64::from(deletion_cost) * EVICTION_COST / DELETION_COST_UNIT
+        + i64::from(priority) * EVICTION_COST / PRIORITY_UNIT;
+    cost.clamp(-MAX_EVICTION_COST, MAX_EVICTION_COST)
+}
+
+#[cfg(test)]
+mod tests;

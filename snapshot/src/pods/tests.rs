@@ -1,0 +1,102 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn snapshot(source: Source, pod: Value) -> (plimsoll_model::snapshot::Snapshot, Vec<Problem>) {
+    let objects = Objects { pods: vec![serde_json::from_value(pod).unwrap()], ..Objects::default() };
+    crate::build(&objects, &Extra { source, ..Extra::default() })
+}
+
+fn pod(change: impl FnOnce(&mut Value)) -> Value {
+    let mut pod = json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u1"},
+        "spec": {"containers": [{"name": "app"}]},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    });
+    change(&mut pod);
+    pod
+}
+
+#[test]
+fn only_what_kube_scheduler_cannot_place_is_pending() {
+    let unbound = pod(|_| {});
+    assert_eq!(snapshot(Source::Cluster, unbound).0.pods[0].state, PodState::Pending);
+    let table: [(&str, fn(&mut Value), &str); 7] = [
+        ("not looked at", |pod| pod["status"] = json!({}), "kube-scheduler has not found it unschedulable"),
+        (
+            "nominated",
+            |pod| pod["status"]["nominatedNodeName"] = json!("n1"),
+            "kube-scheduler has nominated a node for it",
+        ),
+        ("gated", |pod| pod["spec"]["schedulingGates"] = json!([{"name": "later"}]), "it has scheduling gates"),
+        (
+            "terminating",
+            |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            "it is being deleted",
+        ),
+        (
+            "of a DaemonSet",
+            |pod| {
+                pod["metadata"]["ownerReferences"] =
+                    json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "x"}])
+            },
+            "it belongs to one node: its owner is a DaemonSet or a Node",
+        ),
+        (
+            "mirror",
+            |pod| pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"}),
+            "it belongs to one node: its owner is a DaemonSet or a Node",
+        ),
+        (
+            "avoids pools",
+            |pod| {
+                pod["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}]}}});
+            },
+            "its node affinity excludes every NodePool",
+        ),
+    ];
+    for (name, change, reason) in table {
+        let (snapshot, problems) = snapshot(Source::Cluster, pod(change));
+        assert_eq!((snapshot.pods.len(), problems.len()), (0, 0), "{name}");
+        assert_eq!(snapshot.ignored[0].reason, reason, "{name}");
+    }
+}
+
+#[test]
+fn in_files_every_unbound_pod_is_pending() {
+    let bare = pod(|pod| pod["status"] = json!({}));
+    assert_eq!(snapshot(Source::Files, bare).0.pods[0].state, PodState::Pending);
+}
+
+#[test]
+fn a_bound_pod_runs_on_its_node_and_an_ended_one_nowhere() {
+    let bound = pod(|pod| pod["spec"]["nodeName"] = json!("n1"));
+    assert_eq!(snapshot(Source::Cluster, bound).0.pods[0].state, PodState::Bound("n1".into()));
+    let ended = pod(|pod| pod["status"]["phase"] = json!("Succeeded"));
+    let (snapshot, problems) = snapshot(Source::Cluster, ended);
+    assert_eq!((snapshot.pods.len(), snapshot.ignored.len(), problems.len()), (0, 0, 0));
+}
+
+#[test]
+fn an_unreadable_pod_is_left_out_and_named() {
+    let bad = pod(|pod| pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "lots"}}));
+    let (snapshot, problems) = snapshot(Source::Cluster, bad);
+    assert_eq!(snapshot.pods, []);
+    assert_eq!(
+        (problems[0].name.as_str(), problems[0].field.as_str()),
+        ("shop/web", "spec.containers[0].resources.requests.cpu")
+    );
+}
+
+#[test]
+fn protection_and_cost_come_from_annotations_and_priority() {
+    let costly = pod(|pod| {
+        pod["metadata"]["annotations"] =
+            json!({"karpenter.sh/do-not-disrupt": "10m", "controller.kubernetes.io/pod-deletion-cost": "134217728"});
+        pod["spec"]["priority"] = json!(33_554_432);
+        pod["status"]["startTime"] = json!("1970-01-01T00:01:00Z");
+    });
+    let (snapshot, _) = snapshot(Source::Cluster, costly);
+    assert_eq!(snapshot.pods[0].eviction_cost_milli, 3000);
+    assert_eq!(snapshot.pods[0].do_not_disrupt_until, Some(Timestamp(660_000)));
+}

@@ -1,0 +1,136 @@
+//! Pools: what they can make, whether they can be used, and how many of their nodes may go.
+
+use crate::nodes::is_deleting;
+use crate::problems::{Fault, Problem};
+use crate::{Extra, Objects, Source, kube_time, requests, selectors};
+use plimsoll_api::budget::DisruptionReason as BudgetReason;
+use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
+use plimsoll_api::{EC2NodeClass, NodePool as ApiPool, Validate, condition};
+use plimsoll_model::identity::{CatalogId, NodePoolName};
+use plimsoll_model::snapshot::{
+    ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
+};
+use plimsoll_model::taints::Taint;
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+
+/// Reasons that budgets are about, in both vocabularies.
+const REASONS: [(BudgetReason, DisruptionReason); 3] = [
+    (BudgetReason::Empty, DisruptionReason::Empty),
+    (BudgetReason::Underutilized, DisruptionReason::Underutilized),
+    (BudgetReason::Drifted, DisruptionReason::Drifted),
+];
+
+pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<NodePool> {
+    let mut pools = Vec::new();
+    for pool in &objects.node_pools {
+        match read(pool, objects, extra, nodes) {
+            Ok(pool) => pools.push(pool),
+            Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),
+        }
+    }
+    pools
+}
+
+fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Result<NodePool, Fault> {
+    let name = pool.metadata.name.clone().unwrap_or_default();
+    let template = &pool.spec.template;
+    let (catalog, not_ready) = match usable(pool, objects, extra) {
+        Ok(catalog) => (Some(catalog), None),
+        Err(problem) => (None, Some(problem)),
+    };
+    Ok(NodePool {
+        weight: pool.spec.weight(),
+        labels: template.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        taints: template.spec.taints.iter().map(Taint::from).collect(),
+        startup_taints: template.spec.startup_taints.iter().map(Taint::from).collect(),
+        requirements: template.spec.requirements.iter().map(selectors::from_api).collect(),
+        limits: requests::amounts(Some(&pool.spec.limits), "spec.limits")?,
+        replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
+        node_class: template.spec.node_class_ref.name.clone(),
+        catalog,
+        not_ready,
+        deleting: pool.metadata.deletion_timestamp.is_some(),
+        disruption: disruption(pool, &name, extra.now, nodes, objects),
+        name: NodePoolName(name),
+    })
+}
+
+/// The catalog that the pool buys from, or why it buys nothing.
+fn usable(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId, PoolProblem> {
+    let problem = |code: &str, message: String| PoolProblem { code: code.to_owned(), message };
+    if let Some(error) = pool.validate().first() {
+        return Err(problem("NodePoolInvalid", error.to_string()));
+    }
+    let reference = &pool.spec.template.spec.node_class_ref;
+    let found = objects.node_classes.iter().find(|class| {
+        reference.kind == "EC2NodeClass" && class.metadata.name.as_deref() == Some(reference.name.as_str())
+    });
+    let Some(class) = found else {
+        return Err(problem("NodeClassNotFound", format!("{} {:?} not found", reference.kind, reference.name)));
+    };
+    if let Some(message) = not_ready(class, extra.source) {
+        return Err(problem("NodeClassNotReady", format!("EC2NodeClass {:?} {message}", reference.name)));
+    }
+    extra.catalogs.get(&reference.name).cloned().ok_or_else(|| {
+        problem("CatalogMissing", format!("no instance types are known for EC2NodeClass {:?}", reference.name))
+    })
+}
+
+fn not_ready(class: &EC2NodeClass, source: Source) -> Option<String> {
+    if class.metadata.deletion_timestamp.is_some() {
+        return Some("is being deleted".to_owned());
+    }
+    let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match condition::get(conditions, "Ready") {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(format!("is not ready: {}", ready.message)),
+        // No controller has looked at a class from a file.
+        None if source == Source::Files => None,
+        None => Some("has not been looked at yet".to_owned()),
+    }
+}
+
+fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &[Node], objects: &Objects) -> Disruption {
+    let (total, disrupted) = census(name, nodes, objects);
+    let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let mut allowed = BTreeMap::new();
+    for (budget_reason, reason) in REASONS {
+        let most = pool.spec.allowed_disruptions(budget_reason, time, total);
+        if most != u32::MAX {
+            allowed.insert(reason, most.saturating_sub(disrupted));
+        }
+    }
+    Disruption {
+        policy: match pool.spec.consolidation_policy() {
+            ApiPolicy::WhenEmpty => ConsolidationPolicy::WhenEmpty,
+            ApiPolicy::WhenEmptyOrUnderutilized => ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            ApiPolicy::Balanced => ConsolidationPolicy::Balanced,
+        },
+        consolidate_after: pool.spec.consolidate_after().value().map(kube_time::millis),
+        allowed,
+        next_budget_change: pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond())),
+    }
+}
+
+/// How many nodes a budget's percentage is of, and how many of them are disrupted already: not ready, on their way out or under a removal command.
+fn census(pool: &str, nodes: &[Node], objects: &Objects) -> (u32, u32) {
+    let (mut total, mut disrupted) = (0_u32, 0_u32);
+    for node in nodes {
+        if node.node_pool.as_ref().is_none_or(|name| name.as_str() != pool) || node.state != NodeState::Initialized {
+            continue;
+        }
+        let claim = node
+            .node_claim
+            .as_deref()
+            .and_then(|name| objects.node_claims.iter().find(|claim| claim.metadata.name.as_deref() == Some(name)));
+        let removing = claim.is_some_and(|claim| {
+            let annotations = claim.metadata.annotations.as_ref();
+            is_deleting(claim)
+                || annotations.is_some_and(|it| it.contains_key(plimsoll_model::names::annotation::REMOVAL))
+        });
+        total += 1;
+        disrupted += u32::from(!node.ready || node.deleting || removing);
+    }
+    (total, disrupted)
+}

@@ -1,0 +1,94 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn requests(spec: Value) -> Result<Resources, Fault> {
+    effective_requests(&serde_json::from_value(spec).unwrap())
+}
+
+fn container(requests: Value) -> Value {
+    json!({"name": "app", "resources": {"requests": requests}})
+}
+
+fn sidecar(requests: Value) -> Value {
+    json!({"name": "side", "restartPolicy": "Always", "resources": {"requests": requests}})
+}
+
+#[test]
+fn counts_as_kube_scheduler_does() {
+    let cpu = |amount| Resources::from([("cpu", amount), ("pods", 1)]);
+    let one = || container(json!({"cpu": "1"}));
+    let table = [
+        ("nothing asked for", json!({"containers": [{"name": "app"}]}), Resources::from([("pods", 1)])),
+        ("containers add up", json!({"containers": [one(), container(json!({"cpu": "250m"}))]}), cpu(1250)),
+        (
+            "a limit stands in for a missing request, of that resource alone",
+            json!({"containers": [{"name": "app", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]}),
+            Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
+        ),
+        (
+            "the largest init container counts where it exceeds the sum",
+            json!({"initContainers": [container(json!({"cpu": "3"})), container(json!({"cpu": "2"}))], "containers": [one(), one()]}),
+            cpu(3000),
+        ),
+        (
+            "smaller init containers count nothing",
+            json!({"initContainers": [container(json!({"cpu": "500m"}))], "containers": [one()]}),
+            cpu(1000),
+        ),
+        (
+            "a sidecar runs beside the containers",
+            json!({"initContainers": [sidecar(json!({"cpu": "1"}))], "containers": [one()]}),
+            cpu(2000),
+        ),
+        (
+            "an init container after a sidecar runs beside it",
+            json!({"initContainers": [sidecar(json!({"cpu": "1"})), container(json!({"cpu": "4"}))], "containers": [one()]}),
+            cpu(5000),
+        ),
+        (
+            "one before the sidecar does not",
+            json!({"initContainers": [container(json!({"cpu": "4"})), sidecar(json!({"cpu": "1"}))], "containers": [one()]}),
+            cpu(4000),
+        ),
+        ("overhead comes on top", json!({"overhead": {"cpu": "100m"}, "containers": [one()]}), cpu(1100)),
+        (
+            "a request of the whole pod stands in place of the sum, also below it",
+            json!({"resources": {"requests": {"cpu": "500m"}}, "overhead": {"cpu": "100m"}, "containers": [one()]}),
+            cpu(600),
+        ),
+        (
+            "a limit of the whole pod counts only where no container asks",
+            json!({"resources": {"limits": {"cpu": "4", "memory": "1Gi"}}, "containers": [one()]}),
+            Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
+        ),
+        (
+            "what pods cannot ask for as a whole is left to containers",
+            json!({"resources": {"requests": {"nvidia.com/gpu": "8"}}, "containers": [container(json!({"nvidia.com/gpu": "1"}))]}),
+            Resources::from([("nvidia.com/gpu", 1), ("pods", 1)]),
+        ),
+        ("fractions of a millicore round up", json!({"containers": [container(json!({"cpu": "0.0001"}))]}), cpu(1)),
+    ];
+    for (name, spec, expected) in table {
+        assert_eq!(requests(spec), Ok(expected), "{name}");
+    }
+}
+
+#[test]
+fn names_the_field_that_is_no_amount() {
+    let table = [
+        (
+            json!({"containers": [{"name": "a"}, container(json!({"cpu": "lots"}))]}),
+            "spec.containers[1].resources.requests.cpu",
+        ),
+        (
+            json!({"containers": [], "initContainers": [container(json!({"memory": "1X"}))]}),
+            "spec.initContainers[0].resources.requests.memory",
+        ),
+        (json!({"containers": [container(json!({"cpu": "-1"}))]}), "spec.containers[0].resources.requests.cpu"),
+        (json!({"containers": [], "overhead": {"cpu": ""}}), "spec.overhead.cpu"),
+        (json!({"containers": [], "resources": {"limits": {"cpu": "x"}}}), "spec.resources.limits.cpu"),
+    ];
+    for (spec, field) in table {
+        assert_eq!(requests(spec).unwrap_err().field, field);
+    }
+}

@@ -1,0 +1,150 @@
+//! Selectors: of nodes by their labels, and of objects by theirs.
+
+use crate::problems::Fault;
+use k8s_openapi::api::core::v1::{
+    NodeAffinity, NodeSelectorRequirement as KubeRequirement, NodeSelectorTerm as KubeTerm, TopologySelectorTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as KubeSelector;
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::snapshot::{LabelSelector, PreferredTerm};
+use std::collections::BTreeMap;
+
+const REQUIRED: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+const PREFERRED: &str = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
+
+/// A requirement of a pool or a claim.
+pub(crate) fn from_api(requirement: &plimsoll_api::Requirement) -> NodeSelectorRequirement {
+    NodeSelectorRequirement {
+        key: requirement.key.clone(),
+        operator: Operator::parse(requirement.operator.as_str()).unwrap_or(Operator::In),
+        values: requirement.values.clone(),
+        min_values: requirement.min_values.and_then(|least| u32::try_from(least).ok()),
+    }
+}
+
+pub(crate) fn required_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<NodeSelectorTerm>, Fault> {
+    let required = affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let terms = required.into_iter().flat_map(|required| &required.node_selector_terms).enumerate();
+    terms.map(|(index, it)| term(it).map_err(|fault| fault.below(&format!("{REQUIRED}[{index}]")))).collect()
+}
+
+pub(crate) fn preferred_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<PreferredTerm>, Fault> {
+    let list = affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let read = |(index, it): (usize, &k8s_openapi::api::core::v1::PreferredSchedulingTerm)| {
+        let term = term(&it.preference).map_err(|fault| fault.below(&format!("{PREFERRED}[{index}].preference")))?;
+        Ok(PreferredTerm { weight: it.weight, term })
+    };
+    list.into_iter().flatten().enumerate().map(read).collect()
+}
+
+/// A term of a volume's node affinity without `ignored_key`; `None` if nothing else was in it.
+pub(crate) fn volume_term(it: &KubeTerm, ignored_key: Option<&str>) -> Result<Option<NodeSelectorTerm>, Fault> {
+    let mut term = term(it)?;
+    if let Some(key) = ignored_key {
+        term.expressions.retain(|expression| expression.key != key);
+        if term.expressions.is_empty() && term.fields.is_empty() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(term))
+}
+
+/// Where a storage class makes volumes: any one of these.
+pub(crate) fn allowed_topologies<'object>(
+    terms: impl Iterator<Item = &'object TopologySelectorTerm>,
+) -> Vec<NodeSelectorTerm> {
+    let expressions = |term: &TopologySelectorTerm| {
+        let list = term.match_label_expressions.iter().flatten();
+        list.map(|it| NodeSelectorRequirement::new(it.key.as_str(), Operator::In, it.values.iter().cloned())).collect()
+    };
+    terms.map(|term| NodeSelectorTerm { expressions: expressions(term), fields: Vec::new() }).collect()
+}
+
+fn term(term: &KubeTerm) -> Result<NodeSelectorTerm, Fault> {
+    Ok(NodeSelectorTerm {
+        expressions: requirements(term.match_expressions.as_ref(), "matchExpressions")?,
+        fields: requirements(term.match_fields.as_ref(), "matchFields")?,
+    })
+}
+
+fn requirements(list: Option<&Vec<KubeRequirement>>, field: &str) -> Result<Vec<NodeSelectorRequirement>, Fault> {
+    let read = |(index, it): (usize, &KubeRequirement)| {
+        // Gte and Lte are for pools alone: the API server takes neither from a pod.
+        let operator = Operator::parse(&it.operator).filter(|it| !matches!(it, Operator::Gte | Operator::Lte));
+        let operator = operator.ok_or_else(|| {
+            let message = format!("{:?} is none of In, NotIn, Exists, DoesNotExist, Gt and Lt", it.operator);
+            Fault::new(format!("{field}[{index}].operator"), message)
+        })?;
+        let values = it.values.clone().unwrap_or_default();
+        check_values(operator, &values).map_err(|it| Fault::new(format!("{field}[{index}].values"), it))?;
+        Ok(NodeSelectorRequirement::new(it.key.as_str(), operator, values))
+    };
+    list.into_iter().flatten().enumerate().map(read).collect()
+}
+
+fn check_values(operator: Operator, values: &[String]) -> Result<(), &'static str> {
+    match operator {
+        Operator::In | Operator::NotIn if values.is_empty() => Err("must name at least one value"),
+        Operator::Exists | Operator::DoesNotExist if !values.is_empty() => Err("must be empty for this operator"),
+        Operator::Gt | Operator::Lt if !matches!(values, [value] if value.parse::<i64>().is_ok()) => {
+            Err("must be one integer")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A selector of objects by label.
+pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, Fault> {
+    let mut match_expressions = Vec::new();
+    for (index, it) in selector.match_expressions.iter().flatten().enumerate() {
+        let path = format!("matchExpressions[{index}]");
+        let operator = match it.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => {
+                let message = format!("{other:?} is none of In, NotIn, Exists and DoesNotExist");
+                return Err(Fault::new(format!("{path}.operator"), message));
+            }
+        };
+        let values = it.values.clone().unwrap_or_default();
+        check_values(operator, &values).map_err(|message| Fault::new(format!("{path}.values"), message))?;
+        match_expressions.push(NodeSelectorRequirement::new(it.key.as_str(), operator, values));
+    }
+    Ok(LabelSelector { match_labels: selector.match_labels.clone().unwrap_or_default(), match_expressions })
+}
+
+/// Narrows a selector to pods that have the same values of `keys` as `labels` (or others, if not `same`), as the API server
+/// does for matchLabelKeys and mismatchLabelKeys. What it has done already is not done again.
+pub(crate) fn add_label_keys<'key>(
+    selector: &mut LabelSelector,
+    keys: impl Iterator<Item = &'key String>,
+    labels: &BTreeMap<String, String>,
+    same: bool,
+) {
+    let operator = if same { Operator::In } else { Operator::NotIn };
+    for key in keys {
+        let Some(value) = labels.get(key) else { continue };
+        let requirement = NodeSelectorRequirement::new(key.as_str(), operator, [value.as_str()]);
+        if !selector.match_expressions.contains(&requirement) {
+            selector.match_expressions.push(requirement);
+        }
+    }
+}
+
+/// Whether the selector selects an object with these labels. One without conditions selects all.
+pub(crate) fn matches(selector: &KubeSelector, labels: &BTreeMap<String, String>) -> Result<bool, Fault> {
+    let selector = label_selector(selector)?;
+    let equal = selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
+    Ok(equal
+        && selector.match_expressions.iter().all(|it| {
+            let label = labels.get(&it.key);
+            match it.operator {
+                Operator::In => label.is_some_and(|label| it.values.contains(label)),
+                Operator::NotIn => label.is_none_or(|label| !it.values.contains(label)),
+                Operator::Exists => label.is_some(),
+                _ => label.is_none(),
+            }
+        }))
+}

@@ -1,0 +1,292 @@
+//! Pods' shapes: everything that decides where a pod can go, named by its content.
+
+use crate::problems::Fault;
+use crate::volumes::Volumes;
+use crate::{Objects, requests, selectors};
+use k8s_openapi::api::core::v1::{
+    PodAffinityTerm as KubePodAffinityTerm, PodSpec, Toleration as KubeToleration,
+    TopologySpreadConstraint as KubeSpread,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as KubeSelector;
+use plimsoll_model::identity::ShapeId;
+use plimsoll_model::snapshot::{HostPort, LabelSelector, PodAffinityTerm, PodShape, TopologySpread};
+use plimsoll_model::taints::{TaintEffect, Toleration, TolerationOperator};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The label that every namespace has.
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// What a shape is made from.
+pub(crate) struct Template<'object> {
+    pub(crate) namespace: &'object str,
+    /// The pod's name, which names the claims of its ephemeral volumes.
+    pub(crate) name: &'object str,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) spec: &'object PodSpec,
+}
+
+/// Collects shapes, each once.
+pub(crate) struct Shapes<'objects> {
+    shapes: BTreeMap<ShapeId, PodShape>,
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    priorities: BTreeMap<&'objects str, i32>,
+    default_priority: i32,
+    volumes: Volumes<'objects>,
+}
+
+impl<'objects> Shapes<'objects> {
+    pub(crate) fn new(objects: &'objects Objects) -> Self {
+        let classes = &objects.priority_classes;
+        Self {
+            shapes: BTreeMap::new(),
+            namespaces: namespaces(objects),
+            priorities: classes
+                .iter()
+                .filter_map(|class| Some((class.metadata.name.as_deref()?, class.value.unwrap_or(0))))
+                .collect(),
+            default_priority: classes
+                .iter()
+                .filter(|class| class.global_default == Some(true))
+                .filter_map(|class| class.value)
+                .min()
+                .unwrap_or(0),
+            volumes: Volumes::new(objects),
+        }
+    }
+
+    /// The priority of a pod, with Kubernetes' two classes of its own.
+    pub(crate) fn priority(&self, spec: &PodSpec) -> i32 {
+        if let Some(priority) = spec.priority {
+            return priority;
+        }
+        match spec.priority_class_name.as_deref() {
+            None | Some("") => self.default_priority,
+            Some("system-cluster-critical") => 2_000_000_000,
+            Some("system-node-critical") => 2_000_001_000,
+            Some(class) => self.priorities.get(class).copied().unwrap_or(self.default_priority),
+        }
+    }
+
+    /// Keeps the shape of `template` and names it. Pods that stay with their node need no volumes resolved.
+    pub(crate) fn add(&mut self, template: &Template<'_>, stays_with_node: bool) -> Result<ShapeId, Fault> {
+        let mut shape = self.shape(template)?;
+        if !stays_with_node {
+            shape.volumes = self.volumes.of(template)?;
+        }
+        shape.id = shape.content_id();
+        let id = shape.id.clone();
+        self.shapes.entry(id.clone()).or_insert(shape);
+        Ok(id)
+    }
+
+    pub(crate) fn into_shapes(self) -> Vec<PodShape> {
+        self.shapes.into_values().collect()
+    }
+
+    fn shape(&self, template: &Template<'_>) -> Result<PodShape, Fault> {
+        let spec = template.spec;
+        let affinity = spec.affinity.as_ref();
+        let node_affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
+        Ok(PodShape {
+            id: ShapeId::default(),
+            namespace: template.namespace.to_owned(),
+            labels: template.labels.clone(),
+            requests: requests::effective_requests(spec)?,
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
+            required_node_affinity: selectors::required_terms(node_affinity)?,
+            preferred_node_affinity: selectors::preferred_terms(node_affinity)?,
+            tolerations: tolerations(spec.tolerations.iter().flatten())?,
+            host_ports: host_ports(spec)?,
+            topology_spread: spec
+                .topology_spread_constraints
+                .iter()
+                .flatten()
+                .enumerate()
+                .map(|(index, spread)| {
+                    topology_spread(spread, &template.labels)
+                        .map_err(|fault| fault.below(&format!("spec.topologySpreadConstraints[{index}]")))
+                })
+                .collect::<Result<_, _>>()?,
+            pod_affinity: self.pod_affinity(template)?,
+            volumes: Vec::new(),
+            resource_claims: spec.resource_claims.iter().flatten().map(|claim| claim.name.clone()).collect(),
+            priority: self.priority(spec),
+        })
+    }
+
+    fn pod_affinity(&self, template: &Template<'_>) -> Result<Vec<PodAffinityTerm>, Fault> {
+        let Some(affinity) = &template.spec.affinity else { return Ok(Vec::new()) };
+        let mut terms = Vec::new();
+        let together = affinity.pod_affinity.as_ref();
+        let apart = affinity.pod_anti_affinity.as_ref();
+        let required = [
+            (false, together.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
+            (true, apart.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
+        ];
+        let preferred = [
+            (false, together.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
+            (true, apart.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
+        ];
+        for (anti, list) in required {
+            for (index, term) in list.into_iter().flatten().enumerate() {
+                let path = format!("{}.requiredDuringSchedulingIgnoredDuringExecution[{index}]", affinity_path(anti));
+                terms.push(self.affinity_term(term, anti, None, template).map_err(|fault| fault.below(&path))?);
+            }
+        }
+        for (anti, list) in preferred {
+            for (index, weighted) in list.into_iter().flatten().enumerate() {
+                let path = format!(
+                    "{}.preferredDuringSchedulingIgnoredDuringExecution[{index}].podAffinityTerm",
+                    affinity_path(anti)
+                );
+                let term = self.affinity_term(&weighted.pod_affinity_term, anti, Some(weighted.weight), template);
+                terms.push(term.map_err(|fault| fault.below(&path))?);
+            }
+        }
+        Ok(terms)
+    }
+
+    fn affinity_term(
+        &self,
+        term: &KubePodAffinityTerm,
+        anti: bool,
+        weight: Option<i32>,
+        template: &Template<'_>,
+    ) -> Result<PodAffinityTerm, Fault> {
+        if term.topology_key.is_empty() {
+            return Err(Fault::new("topologyKey", "must not be empty"));
+        }
+        let mut selector = optional_selector(term.label_selector.as_ref())?;
+        if let Some(selector) = &mut selector {
+            let keys = term.match_label_keys.iter().flatten();
+            selectors::add_label_keys(selector, keys, &template.labels, true);
+            let keys = term.mismatch_label_keys.iter().flatten();
+            selectors::add_label_keys(selector, keys, &template.labels, false);
+        }
+        let mut namespaces: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
+        if let Some(selector) = &term.namespace_selector {
+            for (name, labels) in &self.namespaces {
+                if selectors::matches(selector, labels).map_err(|fault| fault.below("namespaceSelector"))? {
+                    namespaces.insert(name.clone());
+                }
+            }
+        } else if namespaces.is_empty() {
+            namespaces.insert(template.namespace.to_owned());
+        }
+        Ok(PodAffinityTerm {
+            anti,
+            weight,
+            topology_key: term.topology_key.clone(),
+            selector,
+            namespaces: namespaces.into_iter().collect(),
+        })
+    }
+}
+
+fn affinity_path(anti: bool) -> &'static str {
+    if anti { "spec.affinity.podAntiAffinity" } else { "spec.affinity.podAffinity" }
+}
+
+fn optional_selector(selector: Option<&KubeSelector>) -> Result<Option<LabelSelector>, Fault> {
+    selector
+        .map(|selector| selectors::label_selector(selector).map_err(|fault| fault.below("labelSelector")))
+        .transpose()
+}
+
+/// Labels by namespace. A namespace that only pods name counts too, as in a cluster it exists.
+fn namespaces(objects: &Objects) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut namespaces = BTreeMap::new();
+    for namespace in &objects.namespaces {
+        if let Some(name) = &namespace.metadata.name {
+            namespaces.insert(name.clone(), namespace.metadata.labels.clone().unwrap_or_default());
+        }
+    }
+    for pod in &objects.pods {
+        if let Some(name) = &pod.metadata.namespace {
+            namespaces.entry(name.clone()).or_default();
+        }
+    }
+    for (name, labels) in &mut namespaces {
+        labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.clone());
+    }
+    namespaces
+}
+
+fn topology_spread(spread: &KubeSpread, labels: &BTreeMap<String, String>) -> Result<TopologySpread, Fault> {
+    let mut selector = optional_selector(spread.label_selector.as_ref())?;
+    if let Some(selector) = &mut selector {
+        selectors::add_label_keys(selector, spread.match_label_keys.iter().flatten(), labels, true);
+    }
+    if spread.max_skew < 1 {
+        return Err(Fault::new("maxSkew", "must be at least 1"));
+    }
+    if spread.topology_key.is_empty() {
+        return Err(Fault::new("topologyKey", "must not be empty"));
+    }
+    let required = match spread.when_unsatisfiable.as_str() {
+        "DoNotSchedule" => true,
+        "ScheduleAnyway" => false,
+        _ => return Err(Fault::new("whenUnsatisfiable", "must be DoNotSchedule or ScheduleAnyway")),
+    };
+    Ok(TopologySpread {
+        topology_key: spread.topology_key.clone(),
+        max_skew: spread.max_skew,
+        min_domains: spread.min_domains,
+        required,
+        selector,
+        honor_node_affinity: spread.node_affinity_policy.as_deref().unwrap_or("Honor") == "Honor",
+        honor_node_taints: spread.node_taints_policy.as_deref() == Some("Honor"),
+    })
+}
+
+fn tolerations<'object>(list: impl Iterator<Item = &'object KubeToleration>) -> Result<Vec<Toleration>, Fault> {
+    let mut tolerations = Vec::new();
+    for (index, toleration) in list.enumerate() {
+        let path = format!("spec.tolerations[{index}]");
+        let operator = match toleration.operator.as_deref() {
+            None | Some("" | "Equal") => TolerationOperator::Equal,
+            Some("Exists") => TolerationOperator::Exists,
+            // Numeric comparison is behind a feature gate of Kubernetes: such a toleration covers nothing here.
+            Some("Gt" | "Lt") => continue,
+            Some(other) => {
+                return Err(Fault::new(format!("{path}.operator"), format!("{other:?} is neither Equal nor Exists")));
+            }
+        };
+        let effect = match toleration.effect.as_deref() {
+            None | Some("") => None,
+            Some(text) => Some(TaintEffect::parse(text).ok_or_else(|| {
+                let message = format!("{text:?} is none of NoSchedule, PreferNoSchedule and NoExecute");
+                Fault::new(format!("{path}.effect"), message)
+            })?),
+        };
+        tolerations.push(Toleration {
+            key: toleration.key.clone().unwrap_or_default(),
+            operator,
+            value: toleration.value.clone().unwrap_or_default(),
+            effect,
+        });
+    }
+    Ok(tolerations)
+}
+
+/// Ports on the host, of containers and sidecars; with the host's network every port is one.
+fn host_ports(spec: &PodSpec) -> Result<Vec<HostPort>, Fault> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| requests::is_sidecar(container));
+    let mut ports = BTreeSet::new();
+    for container in spec.containers.iter().chain(sidecars) {
+        for port in container.ports.iter().flatten() {
+            let implied = if spec.host_network == Some(true) { port.container_port } else { 0 };
+            let number = port.host_port.filter(|number| *number != 0).unwrap_or(implied);
+            if number == 0 {
+                continue;
+            }
+            let field = format!("spec.containers.{}.ports.hostPort", container.name);
+            ports.insert(HostPort {
+                ip: port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned()),
+                port: u16::try_from(number).map_err(|_| Fault::new(field, "must be between 1 and 65535"))?,
+                protocol: port.protocol.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| "TCP".to_owned()),
+            });
+        }
+    }
+    Ok(ports.into_iter().collect())
+}
