@@ -1,0 +1,90 @@
+//! Catalogs.
+
+use super::{
+    ConvertError, Converted, Word as _, each_once, key, list, not_negative, resources_from_wire, resources_to_wire,
+    to_wire, word,
+};
+use crate::catalog::v1 as wire;
+use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::money::MicroUsdPerHour;
+
+impl From<&Offering> for wire::Offering {
+    fn from(offering: &Offering) -> Self {
+        Self {
+            zone: offering.zone.clone(),
+            zone_id: offering.zone_id.clone(),
+            capacity_type: offering.capacity_type.to_wire(),
+            price_micro_usd_per_hour: offering.price.0,
+            available: offering.available,
+        }
+    }
+}
+
+impl TryFrom<wire::Offering> for Offering {
+    type Error = ConvertError;
+    fn try_from(offering: wire::Offering) -> Converted<Self> {
+        Ok(Self {
+            zone: key("zone", offering.zone)?,
+            zone_id: offering.zone_id,
+            capacity_type: word("capacity_type", offering.capacity_type)?,
+            price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", offering.price_micro_usd_per_hour)?),
+            available: offering.available,
+        })
+    }
+}
+
+impl From<&InstanceType> for wire::InstanceType {
+    fn from(instance_type: &InstanceType) -> Self {
+        Self {
+            name: instance_type.name.clone(),
+            architecture: instance_type.architecture.clone(),
+            operating_systems: instance_type.operating_systems.clone(),
+            capacity: resources_to_wire(&instance_type.capacity),
+            overhead: resources_to_wire(&instance_type.overhead),
+            labels: instance_type.labels.clone(),
+            offerings: to_wire(&instance_type.offerings),
+        }
+    }
+}
+
+impl TryFrom<wire::InstanceType> for InstanceType {
+    type Error = ConvertError;
+    fn try_from(instance_type: wire::InstanceType) -> Converted<Self> {
+        let mut offerings: Vec<Offering> = list("offerings", instance_type.offerings)?;
+        each_once(&offerings, "offerings", "", |offering| (&offering.zone, offering.capacity_type))?;
+        offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
+        Ok(Self {
+            name: key("name", instance_type.name)?,
+            architecture: instance_type.architecture,
+            operating_systems: instance_type.operating_systems,
+            capacity: resources_from_wire("capacity", instance_type.capacity)?,
+            overhead: resources_from_wire("overhead", instance_type.overhead)?,
+            labels: instance_type.labels,
+            offerings,
+        })
+    }
+}
+
+impl From<&Catalog> for wire::Catalog {
+    fn from(catalog: &Catalog) -> Self {
+        Self { id: catalog.id().0, region: catalog.region.clone(), instance_types: to_wire(&catalog.instance_types) }
+    }
+}
+
+impl TryFrom<wire::Catalog> for Catalog {
+    type Error = ConvertError;
+    fn try_from(wire: wire::Catalog) -> Converted<Self> {
+        let convert = || {
+            let mut instance_types: Vec<InstanceType> = list("instance_types", wire.instance_types)?;
+            each_once(&instance_types, "instance_types", ".name", |instance_type| &instance_type.name)?;
+            instance_types.sort_by(|a, b| a.name.cmp(&b.name));
+            let catalog = Self { region: wire.region, instance_types };
+            let id = catalog.id();
+            if !wire.id.is_empty() && wire.id != id.0 {
+                return Err(ConvertError::new("id", format!("is {}, but the content's is {id}", wire.id)));
+            }
+            Ok(catalog)
+        };
+        convert().map_err(|error: ConvertError| error.within("catalog"))
+    }
+}

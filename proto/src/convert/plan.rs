@@ -1,0 +1,262 @@
+//! Plans.
+
+use super::{
+    ConvertError, Converted, Word as _, each_once, key, list, not_negative, required, resources_from_wire,
+    resources_to_wire, to_wire, word, words,
+};
+use crate::plan::v1 as wire;
+use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{
+    Launch, OfferingChoice, Placement, Plan, PlanOptions, PodRef, Reason, ReasonCode, Termination, Unschedulable,
+};
+use plimsoll_model::time::Timestamp;
+
+words!(
+    wire::ReasonCode,
+    ReasonCode,
+    [
+        NoNodePool,
+        NodeClassNotFound,
+        NodePoolNotReady,
+        TaintNotTolerated,
+        RequirementsIncompatible,
+        InsufficientResources,
+        NoOffering,
+        OutOfCapacity,
+        LimitReached,
+        NotSupported,
+        VolumeProblem,
+        HostPortConflict,
+        InvalidPod,
+        BudgetExhausted
+    ]
+);
+
+/// Adds a later fragment to the plan that is made of the earlier ones. Convert only once the last has come: terminations refer to launches of all fragments.
+pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
+    let wire::Plan { launches, placements, terminations, unschedulable, ignored, .. } = part;
+    plan.launches.extend(launches);
+    plan.placements.extend(placements);
+    plan.terminations.extend(terminations);
+    plan.unschedulable.extend(unschedulable);
+    plan.ignored.extend(ignored);
+    plan.snapshot_sequence = part.snapshot_sequence;
+    plan.ledger = part.ledger;
+    plan.hourly_micro_usd = part.hourly_micro_usd;
+    plan.lower_bound_micro_usd = part.lower_bound_micro_usd;
+    plan.next_time_unix_ms = part.next_time_unix_ms;
+}
+
+impl From<&PlanOptions> for wire::PlanOptions {
+    fn from(options: &PlanOptions) -> Self {
+        Self { disruption: options.disruption, work_budget: options.work_budget }
+    }
+}
+
+impl From<wire::PlanOptions> for PlanOptions {
+    fn from(options: wire::PlanOptions) -> Self {
+        let work_budget = if options.work_budget == 0 { Self::default().work_budget } else { options.work_budget };
+        Self { disruption: options.disruption, work_budget }
+    }
+}
+
+impl From<&Plan> for wire::Plan {
+    fn from(plan: &Plan) -> Self {
+        Self {
+            snapshot_sequence: plan.snapshot_sequence,
+            ledger: Some(plan.ledger.into()),
+            launches: to_wire(&plan.launches),
+            placements: to_wire(&plan.placements),
+            terminations: to_wire(&plan.terminations),
+            unschedulable: to_wire(&plan.unschedulable),
+            ignored: to_wire(&plan.ignored),
+            hourly_micro_usd: plan.hourly.0,
+            lower_bound_micro_usd: plan.lower_bound.0,
+            next_time_unix_ms: plan.next_time.map(|time| time.0),
+        }
+    }
+}
+
+impl TryFrom<wire::Plan> for Plan {
+    type Error = ConvertError;
+    fn try_from(plan: wire::Plan) -> Converted<Self> {
+        convert(plan).map_err(|error| error.within("plan"))
+    }
+}
+
+fn convert(plan: wire::Plan) -> Converted<Plan> {
+    let launches: Vec<Launch> = list("launches", plan.launches)?;
+    let terminations: Vec<Termination> = list("terminations", plan.terminations)?;
+    each_once(&launches, "launches", ".action_id", |launch| &launch.action_id)?;
+    each_once(&terminations, "terminations", ".action_id", |termination| &termination.action_id)?;
+    for (index, termination) in terminations.iter().enumerate() {
+        if let Some(place) = termination.replaced_by.iter().position(|launch| *launch >= launches.len()) {
+            let field = format!("terminations[{index}].replaced_by[{place}]");
+            return Err(ConvertError::new(field, format!("there are only {} launches", launches.len())));
+        }
+    }
+    Ok(Plan {
+        snapshot_sequence: plan.snapshot_sequence,
+        ledger: plan.ledger.unwrap_or_default().into(),
+        launches,
+        placements: list("placements", plan.placements)?,
+        terminations,
+        unschedulable: list("unschedulable", plan.unschedulable)?,
+        ignored: list("ignored", plan.ignored)?,
+        hourly: MicroUsdPerHour(not_negative("hourly_micro_usd", plan.hourly_micro_usd)?),
+        lower_bound: MicroUsdPerHour(not_negative("lower_bound_micro_usd", plan.lower_bound_micro_usd)?),
+        next_time: plan.next_time_unix_ms.map(Timestamp),
+    })
+}
+
+impl From<&PodRef> for wire::PodRef {
+    fn from(pod: &PodRef) -> Self {
+        Self { name: pod.name.clone(), uid: pod.uid.0.clone() }
+    }
+}
+
+impl TryFrom<wire::PodRef> for PodRef {
+    type Error = ConvertError;
+    fn try_from(pod: wire::PodRef) -> Converted<Self> {
+        Ok(Self { name: pod.name, uid: PodUid(key("uid", pod.uid)?) })
+    }
+}
+
+impl From<&OfferingChoice> for wire::OfferingChoice {
+    fn from(choice: &OfferingChoice) -> Self {
+        Self {
+            instance_type: choice.instance_type.clone(),
+            zone: choice.zone.clone(),
+            capacity_type: choice.capacity_type.to_wire(),
+            price_micro_usd_per_hour: choice.price.0,
+        }
+    }
+}
+
+impl TryFrom<wire::OfferingChoice> for OfferingChoice {
+    type Error = ConvertError;
+    fn try_from(choice: wire::OfferingChoice) -> Converted<Self> {
+        Ok(Self {
+            instance_type: key("instance_type", choice.instance_type)?,
+            zone: key("zone", choice.zone)?,
+            capacity_type: word("capacity_type", choice.capacity_type)?,
+            price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", choice.price_micro_usd_per_hour)?),
+        })
+    }
+}
+
+impl From<&Launch> for wire::Launch {
+    fn from(launch: &Launch) -> Self {
+        Self {
+            action_id: launch.action_id.0.clone(),
+            node_pool: launch.node_pool.0.clone(),
+            node_class: launch.node_class.clone(),
+            offerings: to_wire(&launch.offerings),
+            requirements: to_wire(&launch.requirements),
+            requests: resources_to_wire(&launch.requests),
+            taints: to_wire(&launch.taints),
+            labels: launch.labels.clone(),
+            pods: to_wire(&launch.pods),
+            why: launch.why.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::Launch> for Launch {
+    type Error = ConvertError;
+    fn try_from(launch: wire::Launch) -> Converted<Self> {
+        if launch.offerings.is_empty() {
+            return Err(ConvertError::new("offerings", "is empty"));
+        }
+        Ok(Self {
+            action_id: ActionId(key("action_id", launch.action_id)?),
+            node_pool: NodePoolName(key("node_pool", launch.node_pool)?),
+            node_class: launch.node_class,
+            offerings: list("offerings", launch.offerings)?,
+            requirements: list("requirements", launch.requirements)?,
+            requests: resources_from_wire("requests", launch.requests)?,
+            taints: list("taints", launch.taints)?,
+            labels: launch.labels,
+            pods: list("pods", launch.pods)?,
+            why: launch.why,
+        })
+    }
+}
+
+impl From<&Placement> for wire::Placement {
+    fn from(placement: &Placement) -> Self {
+        Self { node: placement.node.0.clone(), pods: to_wire(&placement.pods) }
+    }
+}
+
+impl TryFrom<wire::Placement> for Placement {
+    type Error = ConvertError;
+    fn try_from(placement: wire::Placement) -> Converted<Self> {
+        Ok(Self { node: NodeName(key("node", placement.node)?), pods: list("pods", placement.pods)? })
+    }
+}
+
+impl From<&Termination> for wire::Termination {
+    fn from(termination: &Termination) -> Self {
+        Self {
+            action_id: termination.action_id.0.clone(),
+            node: termination.node.0.clone(),
+            reason: termination.reason.to_wire(),
+            pods: to_wire(&termination.pods),
+            // An index that no message could hold points nowhere and is refused by the reader.
+            replaced_by: termination
+                .replaced_by
+                .iter()
+                .map(|launch| u32::try_from(*launch).unwrap_or(u32::MAX))
+                .collect(),
+            moved_to: to_wire(&termination.moved_to),
+            saving_micro_usd_per_hour: termination.saving.0,
+        }
+    }
+}
+
+impl TryFrom<wire::Termination> for Termination {
+    type Error = ConvertError;
+    fn try_from(termination: wire::Termination) -> Converted<Self> {
+        Ok(Self {
+            action_id: ActionId(key("action_id", termination.action_id)?),
+            node: NodeName(key("node", termination.node)?),
+            reason: word("reason", termination.reason)?,
+            pods: list("pods", termination.pods)?,
+            replaced_by: termination
+                .replaced_by
+                .into_iter()
+                .map(|launch| usize::try_from(launch).unwrap_or(usize::MAX))
+                .collect(),
+            moved_to: list("moved_to", termination.moved_to)?,
+            saving: MicroUsdPerHour(termination.saving_micro_usd_per_hour),
+        })
+    }
+}
+
+impl From<&Unschedulable> for wire::Unschedulable {
+    fn from(unschedulable: &Unschedulable) -> Self {
+        Self { pod: Some((&unschedulable.pod).into()), reasons: to_wire(&unschedulable.reasons) }
+    }
+}
+
+impl TryFrom<wire::Unschedulable> for Unschedulable {
+    type Error = ConvertError;
+    fn try_from(unschedulable: wire::Unschedulable) -> Converted<Self> {
+        Ok(Self { pod: required("pod", unschedulable.pod)?, reasons: list("reasons", unschedulable.reasons)? })
+    }
+}
+
+impl From<&Reason> for wire::Reason {
+    fn from(reason: &Reason) -> Self {
+        Self { node_pool: reason.node_pool.clone(), code: reason.code.to_wire(), message: reason.message.clone() }
+    }
+}
+
+impl TryFrom<wire::Reason> for Reason {
+    type Error = ConvertError;
+    fn try_from(reason: wire::Reason) -> Converted<Self> {
+        Ok(Self { node_pool: reason.node_pool, code: word("code", reason.code)?, message: reason.message })
+    }
+}

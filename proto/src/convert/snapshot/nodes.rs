@@ -1,0 +1,150 @@
+//! Nodes and pools.
+
+use crate::convert::{
+    ConvertError, Converted, Word as _, each_once, key, list, optional, optional_key, required, resources_from_wire,
+    resources_to_wire, to_wire, word, words,
+};
+use crate::snapshot::v1 as wire;
+use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
+use plimsoll_model::snapshot::{
+    ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
+};
+use plimsoll_model::time::{Millis, Timestamp};
+
+words!(wire::NodeState, NodeState, [InFlight, Registered, Initialized]);
+words!(wire::ConsolidationPolicy, ConsolidationPolicy, [WhenEmpty, WhenEmptyOrUnderutilized, Balanced]);
+words!(wire::DisruptionReason, DisruptionReason, [Empty, Underutilized, Drifted, Expired, Interrupted]);
+
+impl From<&Node> for wire::Node {
+    fn from(node: &Node) -> Self {
+        Self {
+            name: node.name.0.clone(),
+            node_claim: node.node_claim.clone(),
+            node_pool: node.node_pool.as_ref().map(|pool| pool.0.clone()),
+            state: node.state.to_wire(),
+            labels: node.labels.clone(),
+            taints: to_wire(&node.taints),
+            allocatable: resources_to_wire(&node.allocatable),
+            limit_usage: resources_to_wire(&node.limit_usage),
+            ready: node.ready,
+            cordoned: node.cordoned,
+            deleting: node.deleting,
+            do_not_disrupt: node.do_not_disrupt,
+            created_unix_ms: node.created.0,
+            expires_unix_ms: node.expires.map(|time| time.0),
+            idle_since_unix_ms: node.idle_since.map(|time| time.0),
+            drifted: node.drifted.clone(),
+            termination_grace_period_ms: node.termination_grace_period.map(|period| period.0),
+        }
+    }
+}
+
+impl TryFrom<wire::Node> for Node {
+    type Error = ConvertError;
+    fn try_from(node: wire::Node) -> Converted<Self> {
+        Ok(Self {
+            name: NodeName(key("name", node.name)?),
+            node_claim: optional_key("node_claim", node.node_claim)?,
+            node_pool: optional_key("node_pool", node.node_pool)?.map(NodePoolName),
+            state: word("state", node.state)?,
+            labels: node.labels,
+            taints: list("taints", node.taints)?,
+            allocatable: resources_from_wire("allocatable", node.allocatable)?,
+            limit_usage: resources_from_wire("limit_usage", node.limit_usage)?,
+            ready: node.ready,
+            cordoned: node.cordoned,
+            deleting: node.deleting,
+            do_not_disrupt: node.do_not_disrupt,
+            created: Timestamp(node.created_unix_ms),
+            expires: node.expires_unix_ms.map(Timestamp),
+            idle_since: node.idle_since_unix_ms.map(Timestamp),
+            drifted: node.drifted,
+            termination_grace_period: node.termination_grace_period_ms.map(Millis),
+        })
+    }
+}
+
+impl From<&NodePool> for wire::NodePool {
+    fn from(pool: &NodePool) -> Self {
+        Self {
+            name: pool.name.0.clone(),
+            weight: pool.weight,
+            labels: pool.labels.clone(),
+            taints: to_wire(&pool.taints),
+            startup_taints: to_wire(&pool.startup_taints),
+            requirements: to_wire(&pool.requirements),
+            limits: resources_to_wire(&pool.limits),
+            replicas: pool.replicas,
+            node_class: pool.node_class.clone(),
+            catalog: pool.catalog.as_ref().map(|id| id.0.clone()),
+            not_ready: pool.not_ready.as_ref().map(Into::into),
+            deleting: pool.deleting,
+            disruption: Some((&pool.disruption).into()),
+        }
+    }
+}
+
+impl TryFrom<wire::NodePool> for NodePool {
+    type Error = ConvertError;
+    fn try_from(pool: wire::NodePool) -> Converted<Self> {
+        Ok(Self {
+            name: NodePoolName(key("name", pool.name)?),
+            weight: pool.weight,
+            labels: pool.labels,
+            taints: list("taints", pool.taints)?,
+            startup_taints: list("startup_taints", pool.startup_taints)?,
+            requirements: list("requirements", pool.requirements)?,
+            limits: resources_from_wire("limits", pool.limits)?,
+            replicas: pool.replicas,
+            node_class: pool.node_class,
+            catalog: optional_key("catalog", pool.catalog)?.map(CatalogId),
+            not_ready: optional("not_ready", pool.not_ready)?,
+            deleting: pool.deleting,
+            disruption: required("disruption", pool.disruption)?,
+        })
+    }
+}
+
+impl From<&PoolProblem> for wire::PoolProblem {
+    fn from(problem: &PoolProblem) -> Self {
+        Self { code: problem.code.clone(), message: problem.message.clone() }
+    }
+}
+
+impl TryFrom<wire::PoolProblem> for PoolProblem {
+    type Error = ConvertError;
+    fn try_from(problem: wire::PoolProblem) -> Converted<Self> {
+        Ok(Self { code: key("code", problem.code)?, message: problem.message })
+    }
+}
+
+impl From<&Disruption> for wire::Disruption {
+    fn from(disruption: &Disruption) -> Self {
+        let allowed = |(reason, nodes): (&DisruptionReason, &u32)| wire::AllowedDisruptions {
+            reason: reason.to_wire(),
+            nodes: *nodes,
+        };
+        Self {
+            policy: disruption.policy.to_wire(),
+            consolidate_after_ms: disruption.consolidate_after.map(|time| time.0),
+            allowed: disruption.allowed.iter().map(allowed).collect(),
+            next_budget_change_unix_ms: disruption.next_budget_change.map(|time| time.0),
+        }
+    }
+}
+
+impl TryFrom<wire::Disruption> for Disruption {
+    type Error = ConvertError;
+    fn try_from(disruption: wire::Disruption) -> Converted<Self> {
+        each_once(&disruption.allowed, "allowed", ".reason", |allowed| allowed.reason)?;
+        let allowed = disruption.allowed.into_iter().enumerate();
+        let allowed = allowed
+            .map(|(index, allowed)| Ok((word(&format!("allowed[{index}].reason"), allowed.reason)?, allowed.nodes)));
+        Ok(Self {
+            policy: word("policy", disruption.policy)?,
+            consolidate_after: disruption.consolidate_after_ms.map(Millis),
+            allowed: allowed.collect::<Converted<_>>()?,
+            next_budget_change: disruption.next_budget_change_unix_ms.map(Timestamp),
+        })
+    }
+}

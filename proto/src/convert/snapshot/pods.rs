@@ -1,0 +1,133 @@
+//! Pods, DaemonSets and disruption budgets.
+
+use crate::convert::{ConvertError, Converted, Word as _, key, not_negative, optional_key, word};
+use crate::snapshot::v1 as wire;
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::snapshot::{DaemonSet, IgnoredPod, Pod, PodDisruptionBudget, PodState, UnavailableOffering};
+use plimsoll_model::time::{Millis, Timestamp};
+
+impl From<&Pod> for wire::Pod {
+    fn from(pod: &Pod) -> Self {
+        Self {
+            uid: pod.uid.0.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            shape: pod.shape.0.clone(),
+            state: Some(match &pod.state {
+                PodState::Pending => wire::pod::State::Pending(wire::PodPending {}),
+                PodState::Reserved(node) => wire::pod::State::ReservedOn(node.0.clone()),
+                PodState::Bound(node) => wire::pod::State::BoundTo(node.0.clone()),
+            }),
+            created_unix_ms: pod.created.0,
+            stays_with_node: pod.stays_with_node,
+            terminating: pod.terminating,
+            do_not_disrupt_until_unix_ms: pod.do_not_disrupt_until.map(|time| time.0),
+            eviction_cost_milli: pod.eviction_cost_milli,
+            pod_disruption_budgets: pod.pod_disruption_budgets.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::Pod> for Pod {
+    type Error = ConvertError;
+    fn try_from(pod: wire::Pod) -> Converted<Self> {
+        Ok(Self {
+            uid: PodUid(key("uid", pod.uid)?),
+            namespace: pod.namespace,
+            name: pod.name,
+            shape: ShapeId(key("shape", pod.shape)?),
+            state: match pod.state {
+                Some(wire::pod::State::Pending(wire::PodPending {})) => PodState::Pending,
+                Some(wire::pod::State::ReservedOn(node)) => PodState::Reserved(NodeName(key("reserved_on", node)?)),
+                Some(wire::pod::State::BoundTo(node)) => PodState::Bound(NodeName(key("bound_to", node)?)),
+                None => return Err(ConvertError::new("state", "is not set")),
+            },
+            created: Timestamp(pod.created_unix_ms),
+            stays_with_node: pod.stays_with_node,
+            terminating: pod.terminating,
+            do_not_disrupt_until: pod.do_not_disrupt_until_unix_ms.map(Timestamp),
+            eviction_cost_milli: pod.eviction_cost_milli,
+            pod_disruption_budgets: pod.pod_disruption_budgets,
+        })
+    }
+}
+
+impl From<&DaemonSet> for wire::DaemonSet {
+    fn from(daemon_set: &DaemonSet) -> Self {
+        Self {
+            uid: daemon_set.uid.clone(),
+            namespace: daemon_set.namespace.clone(),
+            name: daemon_set.name.clone(),
+            shape: daemon_set.shape.0.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::DaemonSet> for DaemonSet {
+    type Error = ConvertError;
+    fn try_from(daemon_set: wire::DaemonSet) -> Converted<Self> {
+        Ok(Self {
+            uid: key("uid", daemon_set.uid)?,
+            namespace: daemon_set.namespace,
+            name: daemon_set.name,
+            shape: ShapeId(key("shape", daemon_set.shape)?),
+        })
+    }
+}
+
+impl From<&PodDisruptionBudget> for wire::PodDisruptionBudget {
+    fn from(budget: &PodDisruptionBudget) -> Self {
+        Self {
+            name: budget.name.clone(),
+            disruptions_allowed: budget.disruptions_allowed,
+            fully_blocking: budget.fully_blocking,
+        }
+    }
+}
+
+impl TryFrom<wire::PodDisruptionBudget> for PodDisruptionBudget {
+    type Error = ConvertError;
+    fn try_from(budget: wire::PodDisruptionBudget) -> Converted<Self> {
+        Ok(Self {
+            name: key("name", budget.name)?,
+            disruptions_allowed: not_negative("disruptions_allowed", budget.disruptions_allowed)?,
+            fully_blocking: budget.fully_blocking,
+        })
+    }
+}
+
+impl From<&UnavailableOffering> for wire::UnavailableOffering {
+    fn from(offering: &UnavailableOffering) -> Self {
+        Self {
+            instance_type: offering.instance_type.clone(),
+            zone: offering.zone.clone(),
+            capacity_type: offering.capacity_type.to_wire(),
+            remaining_ms: offering.remaining.0,
+        }
+    }
+}
+
+impl TryFrom<wire::UnavailableOffering> for UnavailableOffering {
+    type Error = ConvertError;
+    fn try_from(offering: wire::UnavailableOffering) -> Converted<Self> {
+        Ok(Self {
+            instance_type: optional_key("instance_type", offering.instance_type)?,
+            zone: optional_key("zone", offering.zone)?,
+            capacity_type: word("capacity_type", offering.capacity_type)?,
+            remaining: Millis(offering.remaining_ms),
+        })
+    }
+}
+
+impl From<&IgnoredPod> for wire::IgnoredPod {
+    fn from(pod: &IgnoredPod) -> Self {
+        Self { uid: pod.uid.0.clone(), pod: pod.pod.clone(), reason: pod.reason.clone() }
+    }
+}
+
+impl TryFrom<wire::IgnoredPod> for IgnoredPod {
+    type Error = ConvertError;
+    fn try_from(pod: wire::IgnoredPod) -> Converted<Self> {
+        Ok(Self { uid: PodUid(key("uid", pod.uid)?), pod: pod.pod, reason: pod.reason })
+    }
+}
