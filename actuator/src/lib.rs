@@ -5,5 +5,6 @@
 pub mod collection;
 pub mod interruption;
 pub mod launch;
+pub mod ledger;
 pub mod ports;
 pub mod unavailable;

@@ -2,6 +2,7 @@
 //! names the same things.
 
 use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
+use plimsoll_model::snapshot::LedgerPosition;
 use serde::{Deserialize, Serialize};
 
 /// Hexadecimal digits of a group's id: 96 bits; with the attempt it stays far below EC2's 64 characters of a client token.
@@ -22,14 +23,18 @@ pub struct LaunchGroup {
 }
 
 impl LaunchGroup {
-    /// The group of these actions, in whatever order and however often they are named; `None` for no action.
+    /// The group of these actions, in whatever order and however often they are named; `None` for no action. `admitted` is the
+    /// ledger's position at their admission: the same actions, planned again after a failure, must not come to a token
+    /// that EC2 still answers with that failure.
     #[must_use]
-    pub fn of(actions: &[ActionId]) -> Option<Self> {
+    pub fn of(actions: &[ActionId], admitted: LedgerPosition) -> Option<Self> {
         let mut actions: Vec<&str> = actions.iter().map(ActionId::as_str).collect();
         actions.sort_unstable();
         actions.dedup();
         let size = u32::try_from(actions.len()).ok().filter(|size| *size > 0)?;
         let mut hasher = ContentHasher::new("launch group");
+        hasher.part(&admitted.epoch.to_le_bytes());
+        hasher.part(&admitted.sequence.to_le_bytes());
         for action in actions {
             hasher.text(action);
         }
@@ -71,19 +76,31 @@ mod tests {
         names.iter().map(|name| ActionId::from(*name)).collect()
     }
 
+    const AT: LedgerPosition = LedgerPosition { epoch: 1, sequence: 5 };
+
     #[test]
     fn a_group_is_its_set_of_actions() {
-        let group = LaunchGroup::of(&actions(&["b", "a"])).unwrap();
+        let of = |names: &[&str]| LaunchGroup::of(&actions(names), AT);
+        let group = of(&["b", "a"]).unwrap();
         assert_eq!(group.size, 2);
-        assert_eq!(Some(&group), LaunchGroup::of(&actions(&["a", "b", "a"])).as_ref());
-        assert_ne!(group.id, LaunchGroup::of(&actions(&["a", "b", "c"])).unwrap().id);
-        assert_ne!(group.id, LaunchGroup::of(&actions(&["ab"])).unwrap().id);
-        assert_eq!(LaunchGroup::of(&[]), None);
+        assert_eq!(Some(&group), of(&["a", "b", "a"]).as_ref());
+        assert_ne!(group.id, of(&["a", "b", "c"]).unwrap().id);
+        assert_ne!(group.id, of(&["ab"]).unwrap().id);
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn the_same_actions_admitted_again_get_another_token() {
+        let first = LaunchGroup::of(&actions(&["a"]), AT).unwrap();
+        for later in [LedgerPosition { sequence: 6, ..AT }, LedgerPosition { epoch: 2, ..AT }] {
+            let again = LaunchGroup::of(&actions(&["a"]), later).unwrap();
+            assert_ne!(first.client_token(1), again.client_token(1));
+        }
     }
 
     #[test]
     fn a_token_names_one_attempt_and_fits_into_ec2s_64_characters() {
-        let group = LaunchGroup::of(&actions(&["a"])).unwrap();
+        let group = LaunchGroup::of(&actions(&["a"]), AT).unwrap();
         assert_eq!(group.client_token(3), format!("{}-3", group.id));
         assert_ne!(group.client_token(1), group.client_token(2));
         assert!(group.client_token(u32::MAX).len() <= 64);

@@ -1,0 +1,366 @@
+//! The ledger: what is under way, and whether an action of a plan may join it (safety rules 7 to 11, 16 to 18).
+//!
+//! Every admission is one synchronous step against all that was admitted before, so two plans can never buy twice, pass a
+//! limit, or count one hole twice. Its durable form are the claims' annotations; [`Ledger::from_claims`] reads them back.
+
+mod admission;
+mod changes;
+pub mod failures;
+pub mod fence;
+mod outcomes;
+mod record;
+mod rejection;
+mod removals;
+
+pub use admission::{Admission, Driver, PlanContext, PoolFacts};
+pub use changes::Subject;
+pub use outcomes::Outcome;
+pub use record::{ClaimSeed, LedgerProblem, Removal};
+pub use rejection::Rejection;
+pub use removals::RemovalFacts;
+
+use crate::launch::group::claim_name;
+use changes::Changes;
+use failures::Failures;
+use outcomes::Outcomes;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{ActionId, NodePoolName, PodUid};
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::plan::Launch;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::LedgerPosition;
+use plimsoll_model::time::{Millis, Timestamp};
+use record::ClaimRecord;
+use std::collections::BTreeMap;
+
+/// How long pods stay reserved after their node is initialized (rule 7): kube-scheduler binds within it, or marks them again.
+const RESERVED_AFTER_INITIALIZED: Millis = Millis::from_seconds(30);
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    position: LedgerPosition,
+    driver: Driver,
+    pools: BTreeMap<NodePoolName, PoolFacts>,
+    unreadable: BTreeMap<String, LedgerProblem>,
+    claims: BTreeMap<String, ClaimRecord>,
+    reserved: BTreeMap<PodUid, String>,
+    removals: BTreeMap<String, Removal>,
+    outcomes: Outcomes,
+    changes: Changes,
+    failures: Failures,
+}
+
+impl Ledger {
+    /// The ledger of a new leader, from all claims of the cluster. Claims with annotations that cannot be read close their
+    /// pool to launches until they are gone, since what they reserve is not known.
+    #[must_use]
+    pub fn from_claims(epoch: u64, seeds: &[ClaimSeed]) -> (Self, Vec<LedgerProblem>) {
+        let position = LedgerPosition { epoch, sequence: 0 };
+        let mut ledger = Self { position, changes: Changes::starting_at(position), ..Self::default() };
+        let mut problems = Vec::new();
+        for seed in seeds {
+            match (record::claim_record(seed), record::removal(seed)) {
+                (Ok(claim), Ok(removal)) => ledger.restore(&seed.name, claim, removal),
+                (Err(problem), _) | (_, Err(problem)) => {
+                    ledger.unreadable.insert(seed.name.clone(), problem.clone());
+                    problems.push(problem);
+                }
+            }
+        }
+        (ledger, problems)
+    }
+
+    fn restore(&mut self, name: &str, claim: ClaimRecord, removal: Option<Removal>) {
+        for pod in &claim.pods {
+            self.reserved.insert(pod.clone(), name.to_owned());
+        }
+        if let Some(action) = &claim.action {
+            self.outcomes.set(action, Outcome::Admitted);
+        }
+        if let Some(removal) = removal {
+            self.outcomes.set(&removal.action, Outcome::Admitted);
+            self.removals.insert(name.to_owned(), removal);
+        }
+        self.claims.insert(name.to_owned(), claim);
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn position(&self) -> LedgerPosition {
+        self.position
+    }
+
+    /// What became of an action, if it is still known.
+    #[must_use]
+    pub fn outcome(&self, action: &ActionId) -> Option<&Outcome> {
+        self.outcomes.get(action)
+    }
+
+    /// What a pool uses and has reserved, claims being deleted included until their instance is gone.
+    #[must_use]
+    pub fn used(&self, pool: &NodePoolName) -> Resources {
+        let mut used = Resources::new();
+        for claim in self.claims.values().filter(|claim| claim.pool == *pool) {
+            used.add(&claim.counted);
+        }
+        used
+    }
+
+    /// Takes in a pool as it is now; a change counts as one that plans may rest on.
+    pub fn set_pool(&mut self, pool: &NodePoolName, facts: PoolFacts) {
+        if self.pools.get(pool) != Some(&facts) {
+            let known_limits = self.pools.get(pool).map(|known| &known.limits);
+            let limits_changed = known_limits.is_some_and(|known| *known != facts.limits);
+            self.pools.insert(pool.clone(), facts);
+            // Budgets open and close with time: they are checked at admission and outdate no plan.
+            if limits_changed {
+                self.note([Subject::Pool(pool.clone())], None);
+            }
+        }
+    }
+
+    /// A pool is gone: nothing is launched for it.
+    pub fn remove_pool(&mut self, pool: &NodePoolName) {
+        self.pools.remove(pool);
+    }
+
+    /// Notes a change that was seen in the cluster, so that older plans do not rest on what was before.
+    pub fn changed(&mut self, subject: Subject) -> LedgerPosition {
+        self.note([subject], None);
+        self.position
+    }
+
+    /// Takes in the watcher's Lease as the cluster has it. An older one than known changes nothing.
+    pub fn observe_driver(&mut self, driver: Driver) {
+        if driver.transitions > self.driver.transitions || self.driver.holder.is_empty() {
+            self.driver = driver;
+        }
+    }
+
+    /// Admits a launch, or says why not. `catalog` is that of its node class.
+    pub fn admit_launch(
+        &mut self,
+        launch: &Launch,
+        depends_on: &[ActionId],
+        plan: &PlanContext,
+        catalog: &Catalog,
+        now: Timestamp,
+    ) -> Admission {
+        if let Some(early) = self.early(&launch.action_id, plan) {
+            return early;
+        }
+        let reserve = match self.judge_launch(launch, depends_on, plan, catalog, now) {
+            Ok(reserve) => reserve,
+            Err(rejection) => return self.reject(&launch.action_id, rejection),
+        };
+        let name = claim_name(&launch.node_pool, &launch.action_id);
+        let record = ClaimRecord {
+            pool: launch.node_pool.clone(),
+            action: Some(launch.action_id.clone()),
+            node: None,
+            counted: reserve,
+            pods: launch.pods.iter().map(|pod| pod.uid.clone()).collect(),
+            launched: false,
+            initialized: false,
+            deleting: false,
+            pods_until: None,
+        };
+        for pod in &record.pods {
+            // A reservation that ran out may still be on its former claim.
+            self.release_pod(pod);
+            self.reserved.insert(pod.clone(), name.clone());
+        }
+        self.failures.claimed(&launch.node_pool, now);
+        let subjects: Vec<Subject> = record.pods.iter().cloned().map(Subject::Pod).collect();
+        self.claims.insert(name.clone(), record);
+        self.note(subjects, Some(plan.key()));
+        self.outcomes.set(&launch.action_id, Outcome::Admitted);
+        Admission::Admitted { claim: name, position: self.position }
+    }
+
+    fn judge_launch(
+        &self,
+        launch: &Launch,
+        depends_on: &[ActionId],
+        plan: &PlanContext,
+        catalog: &Catalog,
+        now: Timestamp,
+    ) -> Result<Resources, Rejection> {
+        let pool = &launch.node_pool;
+        if let Some(problem) = self.unreadable.values().find(|problem| problem.pool == *pool) {
+            return Err(Rejection::PoolUnreadable { pool: pool.clone(), problem: problem.to_string() });
+        }
+        let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
+        self.check_dependencies(depends_on)?;
+        for pod in &launch.pods {
+            if let Some(claim) = self.reserved_by(&pod.uid, now) {
+                return Err(Rejection::PodReserved { pod: pod.uid.clone(), claim: claim.to_owned() });
+            }
+        }
+        let pods = launch.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
+        self.check_unchanged(pods.chain([Subject::Pool(pool.clone())]), plan)?;
+        let name = claim_name(pool, &launch.action_id);
+        if self.claims.contains_key(&name) {
+            return Err(Rejection::ClaimExists(name));
+        }
+        if let Some((cause, remaining)) = self.failures.pause(pool, now) {
+            return Err(Rejection::BackOff { cause: cause.to_owned(), remaining });
+        }
+        if let Some(wait) = self.failures.too_many(pool, now) {
+            return Err(Rejection::TooManyClaims(wait));
+        }
+        let reserve = most(launch, catalog)?;
+        let used = self.used(pool);
+        for (resource, limit) in facts.limits.iter() {
+            let (used, asked) = (used.get(resource), reserve.get(resource));
+            if asked > 0 && used.saturating_add(asked) > limit {
+                return Err(Rejection::LimitExceeded { resource: resource.to_owned(), limit, used, asked });
+            }
+        }
+        Ok(reserve)
+    }
+
+    /// Which claim a pod is reserved by, if any.
+    #[must_use]
+    pub fn reserved_by(&self, pod: &PodUid, now: Timestamp) -> Option<&str> {
+        let name = self.reserved.get(pod)?;
+        let over = |claim: &ClaimRecord| claim.pods_until.is_some_and(|until| until <= now);
+        self.claims.get(name).filter(|claim| !over(claim)).map(|_| name.as_str())
+    }
+
+    /// A claim is launched: it counts for what it is from now on. `capacity` includes `nodes: 1`.
+    pub fn launched(&mut self, claim: &str, capacity: Resources) {
+        if let Some(record) = self.claims.get_mut(claim) {
+            record.counted = capacity;
+            record.launched = true;
+            let pool = record.pool.clone();
+            self.failures.succeeded(&pool);
+        }
+    }
+
+    /// A claim's node is initialized: its pods stay reserved for a short while.
+    pub fn initialized(&mut self, claim: &str, now: Timestamp) {
+        if let Some(record) = self.claims.get_mut(claim).filter(|record| !record.initialized) {
+            record.initialized = true;
+            record.pods_until = Some(now.plus(RESERVED_AFTER_INITIALIZED));
+            if let Some(action) = record.action.clone() {
+                self.outcomes.set(&action, Outcome::Done);
+            }
+        }
+    }
+
+    /// A pod is bound or gone: it is no longer reserved.
+    pub fn release_pod(&mut self, pod: &PodUid) {
+        if let Some(record) = self.reserved.remove(pod).and_then(|claim| self.claims.get_mut(&claim)) {
+            record.pods.remove(pod);
+        }
+    }
+
+    /// kube-scheduler marked a pod Unschedulable (again): that ends its reservation once the node it was for is initialized.
+    pub fn marked_unschedulable(&mut self, pod: &PodUid) {
+        let claim = self.reserved.get(pod).and_then(|name| self.claims.get(name));
+        if claim.is_some_and(|claim| claim.initialized) {
+            self.release_pod(pod);
+        }
+    }
+
+    /// A claim failed: its pods can be planned again, on a snapshot that knows of it. It counts towards limits until [`Ledger::gone`].
+    pub fn failed(&mut self, claim: &str, cause: &str, now: Timestamp) {
+        let Some(record) = self.claims.get_mut(claim) else { return };
+        record.deleting = true;
+        let pods = std::mem::take(&mut record.pods);
+        let (pool, action) = (record.pool.clone(), record.action.clone());
+        for pod in &pods {
+            self.reserved.remove(pod);
+        }
+        self.failures.failed(&pool, cause, now);
+        self.note(pods.into_iter().map(Subject::Pod).chain([Subject::Pool(pool)]), None);
+        if let Some(action) = action {
+            self.outcomes.set(&action, Outcome::Failed(cause.to_owned()));
+        }
+    }
+
+    /// A claim and its instance are gone.
+    pub fn gone(&mut self, claim: &str) {
+        self.unreadable.remove(claim);
+        let Some(record) = self.claims.remove(claim) else { return };
+        for pod in &record.pods {
+            self.reserved.remove(pod);
+        }
+        if let Some(action) = record.action.filter(|action| self.outcomes.get(action) == Some(&Outcome::Admitted)) {
+            self.outcomes.set(&action, Outcome::Failed("Deleted".to_owned()));
+        }
+        if let Some(removal) = self.removals.remove(claim) {
+            self.outcomes.set(&removal.action, Outcome::Done);
+        }
+        let pods = record.pods.into_iter().map(Subject::Pod);
+        self.note(pods.chain(record.node.map(Subject::Node)), None);
+    }
+
+    fn early(&mut self, action: &ActionId, plan: &PlanContext) -> Option<Admission> {
+        if self.driver != plan.driver {
+            // Not kept by action id: it says nothing of the action, which the right watcher may send too.
+            if plan.driver.transitions > self.driver.transitions || self.driver.holder.is_empty() {
+                return Some(Admission::Rejected(Rejection::UnknownDriver(plan.driver.transitions)));
+            }
+            return Some(Admission::Rejected(Rejection::StaleDriver(self.driver.transitions)));
+        }
+        if let Some(outcome @ (Outcome::Admitted | Outcome::Done)) = self.outcomes.get(action) {
+            return Some(Admission::Repeated(outcome.clone()));
+        }
+        let (known, here) = (plan.position, self.position);
+        if known.epoch != here.epoch || known > here || known < self.changes.floor() {
+            return Some(self.reject(action, Rejection::StalePosition { known, here }));
+        }
+        None
+    }
+
+    fn reject(&mut self, action: &ActionId, rejection: Rejection) -> Admission {
+        self.outcomes.set(action, Outcome::Rejected(rejection.clone()));
+        Admission::Rejected(rejection)
+    }
+
+    fn check_dependencies(&self, depends_on: &[ActionId]) -> Result<(), Rejection> {
+        let under_way =
+            |action: &&ActionId| matches!(self.outcomes.get(action), Some(Outcome::Admitted | Outcome::Done));
+        match depends_on.iter().find(|action| !under_way(action)) {
+            Some(action) => Err(Rejection::DependencyRejected(action.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_unchanged(
+        &self,
+        subjects: impl IntoIterator<Item = Subject>,
+        plan: &PlanContext,
+    ) -> Result<(), Rejection> {
+        let changed = |subject: &Subject| self.changes.changed_after(subject, plan.position, plan.key());
+        subjects.into_iter().find(changed).map_or(Ok(()), |subject| Err(Rejection::Changed(subject)))
+    }
+
+    fn note(&mut self, subjects: impl IntoIterator<Item = Subject>, plan: Option<(u64, u64)>) {
+        self.position.sequence = self.position.sequence.saturating_add(1);
+        for subject in subjects {
+            self.changes.note(subject, self.position, plan);
+        }
+    }
+}
+
+/// The most that a launch may count, resource by resource, over all types it accepts.
+fn most(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
+    let mut most = Resources::new();
+    for offering in &launch.offerings {
+        let known = catalog.get(&offering.instance_type);
+        let known = known.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
+        most.raise_to(&known.capacity);
+    }
+    if launch.offerings.is_empty() {
+        return Err(Rejection::UnknownInstanceType(String::new()));
+    }
+    most.set(NODES_RESOURCE, 1);
+    Ok(most)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Failure slows down (safety rule 8): back-off per pool and cause, and a cap on claims per minute.
+
+use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Claims that a pool may make in a minute: room for a burst of some hundreds, but a loop that makes and fails claims
+/// is stopped before it fills the API server.
+pub const CLAIMS_PER_MINUTE: usize = 600;
+const MINUTE: Millis = Millis::from_seconds(60);
+/// Pause after a first failure: what was learnt reaches the next plan by then.
+const FIRST_PAUSE: Millis = Millis::from_seconds(1);
+/// Longest pause: as long as a refused offering is left alone.
+const LONGEST_PAUSE: Millis = Millis::from_seconds(180);
+/// Causes kept per pool; error codes come from outside, so their number must be bounded.
+const MAX_CAUSES: usize = 32;
+
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    count: u32,
+    until: Timestamp,
+}
+
+/// Failures and recent claims of all pools. In memory only: its loss costs one failed call per cause.
+#[derive(Debug, Clone, Default)]
+pub struct Failures {
+    pauses: BTreeMap<NodePoolName, BTreeMap<String, Pause>>,
+    claims: BTreeMap<NodePoolName, VecDeque<Timestamp>>,
+}
+
+impl Failures {
+    /// Notes a failure. Failures during a pause are of launches admitted before it and do not lengthen it.
+    pub fn failed(&mut self, pool: &NodePoolName, cause: &str, now: Timestamp) {
+        let causes = self.pauses.entry(pool.clone()).or_default();
+        if causes.len() >= MAX_CAUSES && !causes.contains_key(cause) {
+            let soonest = causes.iter().min_by_key(|(_, pause)| pause.until).map(|(cause, _)| cause.clone());
+            soonest.map(|cause| causes.remove(&cause));
+        }
+        let pause = causes.entry(cause.to_owned()).or_insert(Pause { count: 0, until: now });
+        if pause.until > now {
+            return;
+        }
+        let length = FIRST_PAUSE.0.saturating_mul(1 << pause.count.min(16)).min(LONGEST_PAUSE.0);
+        *pause = Pause { count: pause.count.saturating_add(1), until: now.plus(Millis(length)) };
+    }
+
+    /// A launch of the pool came through: what failed before is over.
+    pub fn succeeded(&mut self, pool: &NodePoolName) {
+        self.pauses.remove(pool);
+    }
+
+    /// The cause that holds a pool back the longest, and for how long still.
+    #[must_use]
+    pub fn pause(&self, pool: &NodePoolName, now: Timestamp) -> Option<(&str, Millis)> {
+        let (cause, pause) = self.pauses.get(pool)?.iter().max_by_key(|(_, pause)| pause.until)?;
+        (pause.until > now).then(|| (cause.as_str(), pause.until.since(now)))
+    }
+
+    /// Notes a claim.
+    pub fn claimed(&mut self, pool: &NodePoolName, now: Timestamp) {
+        let recent = self.claims.entry(pool.clone()).or_default();
+        while recent.len() >= CLAIMS_PER_MINUTE || recent.front().is_some_and(|at| now.since(*at) >= MINUTE) {
+            recent.pop_front();
+        }
+        recent.push_back(now);
+    }
+
+    /// How long the pool must wait before its next claim, if it made too many of late.
+    #[must_use]
+    pub fn too_many(&self, pool: &NodePoolName, now: Timestamp) -> Option<Millis> {
+        let recent = self.claims.get(pool)?;
+        let oldest = recent.front().filter(|_| recent.len() >= CLAIMS_PER_MINUTE)?;
+        Some(oldest.plus(MINUTE).since(now)).filter(|wait| wait.0 > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    #[test]
+    fn pauses_double_per_cause_and_end_with_a_success() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        let mut now = NOW;
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 180, 180] {
+            failures.failed(&pool, "Denied", now);
+            failures.failed(&pool, "Denied", now);
+            assert_eq!(failures.pause(&pool, now), Some(("Denied", Millis::from_seconds(seconds))));
+            now = now.plus(Millis::from_seconds(seconds));
+            assert_eq!(failures.pause(&pool, now), None);
+        }
+        failures.failed(&pool, "Other", now);
+        assert_eq!(failures.pause(&pool, now), Some(("Other", Millis::from_seconds(1))));
+        assert_eq!(failures.pause(&NodePoolName::from("b"), now), None);
+        failures.succeeded(&pool);
+        assert_eq!(failures.pause(&pool, now), None);
+    }
+
+    #[test]
+    fn claims_per_minute_are_capped_by_pool() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        for _ in 0..CLAIMS_PER_MINUTE {
+            assert_eq!(failures.too_many(&pool, NOW), None);
+            failures.claimed(&pool, NOW);
+        }
+        assert_eq!(failures.too_many(&pool, NOW.plus(Millis(1))), Some(Millis(59_999)));
+        assert_eq!(failures.too_many(&NodePoolName::from("b"), NOW), None);
+        assert_eq!(failures.too_many(&pool, NOW.plus(MINUTE)), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! What a leader may still do (safety rule 16). A lease fences nothing by itself: each side effect must end before the lease does.
+
+use plimsoll_model::time::Millis;
+
+/// A point on this process's monotonic clock, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Monotonic(pub u64);
+
+/// The leader's standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    lease_until: Monotonic,
+    admits_from: Monotonic,
+}
+
+impl Fence {
+    /// For a leader elected at `elected`, whose own lease was last renewed by a request *sent* at `renewed`. Nothing is admitted
+    /// until the former leader's lease of `lease` and a side effect of at most `longest_call` begun under it are over.
+    #[must_use]
+    pub fn new(elected: Monotonic, renewed: Monotonic, lease: Millis, longest_call: Millis) -> Self {
+        let admits_from = Monotonic(elected.0.saturating_add(lease.0).saturating_add(longest_call.0));
+        Self { lease_until: Monotonic(renewed.0.saturating_add(lease.0)), admits_from }
+    }
+
+    /// Notes a renewal whose request was sent at `sent`; one that arrives out of order changes nothing.
+    pub fn renewed(&mut self, sent: Monotonic, lease: Millis) {
+        self.lease_until = self.lease_until.max(Monotonic(sent.0.saturating_add(lease.0)));
+    }
+
+    /// Whether a side effect with that total deadline, retries included, may begin now.
+    #[must_use]
+    pub fn may_begin(&self, now: Monotonic, deadline: Millis) -> bool {
+        now.0.saturating_add(deadline.0) < self.lease_until.0
+    }
+
+    /// Whether new actions may be admitted now. Drains of interrupted nodes need not ask: doing them twice does no harm.
+    #[must_use]
+    pub fn may_admit(&self, now: Monotonic) -> bool {
+        now >= self.admits_from && now < self.lease_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Millis = Millis(15_000);
+    const CALL: Millis = Millis(10_000);
+
+    #[test]
+    fn a_call_must_end_within_the_lease() {
+        let mut fence = Fence::new(Monotonic(0), Monotonic(0), LEASE, CALL);
+        assert!(fence.may_begin(Monotonic(4_999), CALL));
+        assert!(!fence.may_begin(Monotonic(5_000), CALL));
+        fence.renewed(Monotonic(5_000), LEASE);
+        assert!(fence.may_begin(Monotonic(9_999), CALL));
+        fence.renewed(Monotonic(1_000), LEASE);
+        assert!(fence.may_begin(Monotonic(9_999), CALL), "a late answer does not shorten the lease");
+    }
+
+    #[test]
+    fn a_new_leader_waits_for_the_old_ones_last_call() {
+        let mut fence = Fence::new(Monotonic(1_000), Monotonic(1_000), LEASE, CALL);
+        fence.renewed(Monotonic(20_000), LEASE);
+        assert!(!fence.may_admit(Monotonic(25_999)));
+        assert!(fence.may_admit(Monotonic(26_000)));
+        assert!(!fence.may_admit(Monotonic(35_000)), "not without a lease");
+    }
+}

@@ -1,0 +1,111 @@
+//! What the ledger keeps of claims and removals, and how it is read back from claims (safety rules 2, 7 and 12).
+
+use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::names::annotation;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::time::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A claim as it is in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimSeed {
+    /// Name.
+    pub name: String,
+    /// Pool.
+    pub pool: NodePoolName,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its Node.
+    pub node: Option<NodeName>,
+    /// Capacity from its status, `nodes: 1` included, once it is launched.
+    pub capacity: Option<Resources>,
+    /// It is initialized.
+    pub initialized: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+}
+
+/// An annotation that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("NodeClaim {claim}: annotation {annotation}: {message}")]
+pub struct LedgerProblem {
+    /// The claim.
+    pub claim: String,
+    /// Its pool.
+    pub pool: NodePoolName,
+    /// The annotation.
+    pub annotation: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// A claim in the ledger. An in-flight claim and its Node are one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClaimRecord {
+    pub(super) pool: NodePoolName,
+    pub(super) action: Option<ActionId>,
+    pub(super) node: Option<NodeName>,
+    /// What it counts against limits: the most it may become, or what it is.
+    pub(super) counted: Resources,
+    pub(super) pods: BTreeSet<PodUid>,
+    pub(super) launched: bool,
+    pub(super) initialized: bool,
+    pub(super) deleting: bool,
+    /// When its reservations of pods end at the latest; set when its node is initialized.
+    pub(super) pods_until: Option<Timestamp>,
+}
+
+/// A removal under way: the value of [`annotation::REMOVAL`] on the candidate's claim, so that a new leader finishes or undoes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Removal {
+    /// The plan's action.
+    pub action: ActionId,
+    /// Node.
+    pub node: NodeName,
+    /// Why.
+    pub reason: DisruptionReason,
+    /// Launches that must be Initialized first.
+    pub replacements: Vec<ActionId>,
+    /// Evictions admitted and unfinished, by PodDisruptionBudget (`namespace/name`).
+    pub evictions: BTreeMap<String, u32>,
+    /// Room taken on other nodes.
+    pub rooms: BTreeMap<NodeName, Resources>,
+}
+
+fn read<T: DeserializeOwned>(seed: &ClaimSeed, annotation: &'static str) -> Result<Option<T>, LedgerProblem> {
+    let Some(text) = seed.annotations.get(annotation) else { return Ok(None) };
+    serde_json::from_str(text).map(Some).map_err(|error| LedgerProblem {
+        claim: seed.name.clone(),
+        pool: seed.pool.clone(),
+        annotation,
+        message: error.to_string(),
+    })
+}
+
+pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProblem> {
+    let counted = match &seed.capacity {
+        Some(capacity) => capacity.clone(),
+        None => read(seed, annotation::RESERVED)?.unwrap_or_default(),
+    };
+    // A node that is initialized has its pods, or they are marked again: nothing of them is reserved any more.
+    let pods = if seed.initialized { BTreeSet::new() } else { read(seed, annotation::PODS)?.unwrap_or_default() };
+    Ok(ClaimRecord {
+        pool: seed.pool.clone(),
+        action: seed.annotations.get(annotation::ACTION_ID).map(|id| ActionId::from(id.as_str())),
+        node: seed.node.clone(),
+        counted,
+        pods,
+        launched: seed.capacity.is_some(),
+        initialized: seed.initialized,
+        deleting: seed.deleting,
+        pods_until: None,
+    })
+}
+
+pub(super) fn removal(seed: &ClaimSeed) -> Result<Option<Removal>, LedgerProblem> {
+    read(seed, annotation::REMOVAL)
+}

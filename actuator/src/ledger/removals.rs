@@ -1,0 +1,157 @@
+//! Admission of removals (safety rules 9 and 11): budgets, disruption budgets of pods, room where the pods are to go.
+
+use super::changes::Subject;
+use super::outcomes::Outcome;
+use super::rejection::Rejection;
+use super::{Admission, Ledger, PlanContext, Removal};
+use plimsoll_model::identity::{ActionId, NodeName, NodePoolName};
+use plimsoll_model::plan::Termination;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::DisruptionReason;
+use std::collections::BTreeMap;
+
+/// What the actuator's own watch says about a removal, at this moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RemovalFacts {
+    /// The candidate's claim.
+    pub claim: String,
+    /// Evictions by PodDisruptionBudget that covers pods of the node.
+    pub evictions: BTreeMap<String, u32>,
+    /// disruptionsAllowed of each such budget; one whose observedGeneration lags is not in here, and has no room.
+    pub disruptions_allowed: BTreeMap<String, u32>,
+    /// What the pods that move to other nodes ask for there.
+    pub moves: BTreeMap<NodeName, Resources>,
+    /// What those nodes have free, by what is bound to them; one that takes no pods is not in here.
+    pub free: BTreeMap<NodeName, Resources>,
+}
+
+impl Ledger {
+    /// Admits a removal, or says why not. `replacements` are the launches that it waits for.
+    pub fn admit_removal(
+        &mut self,
+        removal: &Termination,
+        replacements: &[ActionId],
+        plan: &PlanContext,
+        facts: &RemovalFacts,
+    ) -> Admission {
+        if let Some(early) = self.early(&removal.action_id, plan) {
+            return early;
+        }
+        if let Err(rejection) = self.judge_removal(removal, replacements, plan, facts) {
+            return self.reject(&removal.action_id, rejection);
+        }
+        let admitted = Removal {
+            action: removal.action_id.clone(),
+            node: removal.node.clone(),
+            reason: removal.reason,
+            replacements: replacements.to_vec(),
+            evictions: facts.evictions.clone(),
+            rooms: facts.moves.clone(),
+        };
+        self.removals.insert(facts.claim.clone(), admitted);
+        let nodes = facts.moves.keys().chain([&removal.node]).cloned().map(Subject::Node);
+        let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
+        self.note(nodes.chain(pods).collect::<Vec<_>>(), Some(plan.key()));
+        self.outcomes.set(&removal.action_id, Outcome::Admitted);
+        Admission::Admitted { claim: facts.claim.clone(), position: self.position }
+    }
+
+    fn judge_removal(
+        &self,
+        removal: &Termination,
+        replacements: &[ActionId],
+        plan: &PlanContext,
+        facts: &RemovalFacts,
+    ) -> Result<(), Rejection> {
+        let node = &removal.node;
+        let claim = self.claims.get(&facts.claim).ok_or_else(|| Rejection::UnknownNode(node.clone()))?;
+        if claim.deleting || self.removals.contains_key(&facts.claim) {
+            return Err(Rejection::AlreadyRemoving(node.clone()));
+        }
+        if self.removals.values().any(|other| other.rooms.contains_key(node)) {
+            return Err(Rejection::NodeWanted(node.clone()));
+        }
+        self.check_dependencies(replacements)?;
+        let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
+        let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
+        self.check_unchanged(nodes.chain(pods), plan)?;
+        // Expiry and interruption come whether a budget likes it or not.
+        if !matches!(removal.reason, DisruptionReason::Expired | DisruptionReason::Interrupted) {
+            self.check_budget(&claim.pool, removal.reason)?;
+            self.check_disruption_budgets(facts)?;
+        }
+        self.check_room(facts)
+    }
+
+    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
+        let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
+        let Some(allowed) = facts.allowed.get(&reason).copied() else { return Ok(()) };
+        let on_way_out = self
+            .claims
+            .iter()
+            .filter(|(name, claim)| claim.pool == *pool && (claim.deleting || self.removals.contains_key(*name)));
+        let removing = u32::try_from(on_way_out.count()).unwrap_or(u32::MAX);
+        if removing >= allowed { Err(Rejection::BudgetExhausted { allowed, removing }) } else { Ok(()) }
+    }
+
+    /// One free eviction is enough: a node with two pods of a budget that allows one at a time drains in two steps, or it could never go.
+    fn check_disruption_budgets(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+        for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
+            let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
+            let admitted: u32 = self.removals.values().filter_map(|other| other.evictions.get(budget)).sum();
+            if admitted >= allowed {
+                return Err(Rejection::NoDisruptionRoom(budget.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+        for (node, asked) in &facts.moves {
+            let leaving = self.removals.values().any(|other| other.node == *node);
+            let none = Resources::new();
+            let mut free = facts.free.get(node).filter(|_| !leaving).unwrap_or(&none).clone();
+            for taken in self.removals.values().filter_map(|other| other.rooms.get(node)) {
+                free.subtract(taken);
+            }
+            if let Some(resource) = asked.first_excess(&free) {
+                return Err(Rejection::NoRoom { node: node.clone(), resource: resource.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The removals under way, by claim.
+    pub fn removals(&self) -> impl Iterator<Item = (&str, &Removal)> {
+        self.removals.iter().map(|(claim, removal)| (claim.as_str(), removal))
+    }
+
+    /// An admitted eviction is finished: the budget's own count shows it from now on.
+    pub fn evicted(&mut self, claim: &str, budget: &str) {
+        if let Some(count) = self.removals.get_mut(claim).and_then(|removal| removal.evictions.get_mut(budget)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// A removal is undone: its node is untainted and stays.
+    pub fn removal_undone(&mut self, claim: &str, cause: &str) {
+        if let Some(removal) = self.removals.remove(claim) {
+            self.outcomes.set(&removal.action, Outcome::Failed(cause.to_owned()));
+            self.note(removal.rooms.into_keys().chain([removal.node]).map(Subject::Node).collect::<Vec<_>>(), None);
+        }
+    }
+
+    /// A claim is being deleted, by whomever: it counts towards budgets and limits until it is gone.
+    pub fn deleting(&mut self, claim: &str) {
+        if let Some(record) = self.claims.get_mut(claim) {
+            record.deleting = true;
+        }
+    }
+
+    /// A claim has its Node.
+    pub fn node_of(&mut self, claim: &str, node: NodeName) {
+        if let Some(record) = self.claims.get_mut(claim) {
+            record.node = Some(node);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+use super::*;
+use plimsoll_model::catalog::{CapacityType, InstanceType};
+use plimsoll_model::identity::NodeName;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::annotation;
+use plimsoll_model::plan::{OfferingChoice, PodRef, Termination};
+use plimsoll_model::snapshot::DisruptionReason;
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn driver(transitions: u64) -> Driver {
+    Driver { holder: format!("watcher-{transitions}"), transitions }
+}
+
+fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
+    PlanContext { driver: driver(1), position: ledger.position(), snapshot_sequence }
+}
+
+fn catalog() -> Catalog {
+    let of = |name: &str, cpu: i64| InstanceType {
+        name: name.to_owned(),
+        architecture: "amd64".to_owned(),
+        operating_systems: vec!["linux".to_owned()],
+        capacity: Resources::from([("cpu", cpu)]),
+        overhead: Resources::new(),
+        labels: BTreeMap::new(),
+        offerings: Vec::new(),
+    };
+    Catalog { region: "r".to_owned(), instance_types: vec![of("large", 4000), of("small", 1000)] }
+}
+
+fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
+    let offering = |name: &&str| OfferingChoice {
+        instance_type: (*name).to_owned(),
+        zone: "a".to_owned(),
+        capacity_type: CapacityType::Spot,
+        price: MicroUsdPerHour(1),
+    };
+    Launch {
+        action_id: id.into(),
+        node_pool: "pool".into(),
+        node_class: "class".to_owned(),
+        offerings: types.iter().map(offering).collect(),
+        requirements: Vec::new(),
+        requests: Resources::new(),
+        taints: Vec::new(),
+        labels: BTreeMap::new(),
+        pods: pods.iter().map(|uid| PodRef { name: format!("ns/{uid}"), uid: (*uid).into() }).collect(),
+        why: String::new(),
+    }
+}
+
+fn pool(cpu: i64) -> PoolFacts {
+    let allowed = [(DisruptionReason::Empty, 1)].into();
+    PoolFacts { limits: Resources::from([("cpu", cpu), ("nodes", 10)]), allowed }
+}
+
+fn ledger_of(seeds: &[ClaimSeed]) -> Ledger {
+    let (mut ledger, problems) = Ledger::from_claims(7, seeds);
+    assert_eq!(problems, []);
+    ledger.observe_driver(driver(1));
+    ledger.set_pool(&"pool".into(), pool(8000));
+    ledger
+}
+
+fn admit(ledger: &mut Ledger, launch: &Launch, plan: &PlanContext) -> Admission {
+    ledger.admit_launch(launch, &[], plan, &catalog(), NOW)
+}
+
+fn claim_of(admission: &Admission) -> String {
+    match admission {
+        Admission::Admitted { claim, .. } => claim.clone(),
+        other => panic!("not admitted: {other:?}"),
+    }
+}
+
+fn rejection(admission: Admission) -> Rejection {
+    match admission {
+        Admission::Rejected(rejection) => rejection,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+#[test]
+fn a_plan_sent_twice_buys_once() {
+    let mut ledger = ledger_of(&[]);
+    let plan = plan(&ledger, 1);
+    let first = launch("one", &["small"], &["p"]);
+    claim_of(&admit(&mut ledger, &first, &plan));
+    let (before, used) = (ledger.position(), ledger.used(&"pool".into()));
+    assert_eq!(admit(&mut ledger, &first, &plan), Admission::Repeated(Outcome::Admitted));
+    assert_eq!((before, used), (ledger.position(), ledger.used(&"pool".into())));
+}
+
+#[test]
+fn a_reserved_pod_is_not_bought_for_again() {
+    let mut ledger = ledger_of(&[]);
+    let first = plan(&ledger, 1);
+    let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "q"]), &first));
+    let again = launch("two", &["small"], &["q"]);
+    let later = plan(&ledger, 2);
+    let expected = Rejection::PodReserved { pod: "q".into(), claim: claim.clone() };
+    assert_eq!(rejection(admit(&mut ledger, &again, &later)), expected);
+
+    // Marked Unschedulable before its node is initialized says nothing; after it, it ends the reservation.
+    ledger.marked_unschedulable(&"q".into());
+    assert_eq!(ledger.reserved_by(&"q".into(), NOW), Some(claim.as_str()));
+    ledger.initialized(&claim, NOW);
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW.plus(Millis(29_999))), Some(claim.as_str()));
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW.plus(Millis(30_000))), None);
+    ledger.marked_unschedulable(&"q".into());
+    claim_of(&admit(&mut ledger, &again, &later));
+}
+
+#[test]
+fn a_reservation_that_ran_out_passes_on_and_is_not_ended_by_its_former_claim() {
+    let mut ledger = ledger_of(&[]);
+    let known = plan(&ledger, 1);
+    let first = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &known));
+    ledger.initialized(&first, NOW);
+    let (later, known) = (NOW.plus(Millis(30_000)), plan(&ledger, 2));
+    let second = claim_of(&ledger.admit_launch(&launch("two", &["small"], &["p"]), &[], &known, &catalog(), later));
+    ledger.gone(&first);
+    assert_eq!(ledger.reserved_by(&"p".into(), later), Some(second.as_str()));
+}
+
+#[test]
+fn limits_count_the_most_until_launched_and_what_is_deleted_until_it_is_gone() {
+    let mut ledger = ledger_of(&[]);
+    let known = plan(&ledger, 1);
+    let claim = claim_of(&admit(&mut ledger, &launch("a", &["small", "large"], &[]), &known));
+    claim_of(&admit(&mut ledger, &launch("b", &["large"], &[]), &known));
+    let third = launch("c", &["small"], &[]);
+    let over = Rejection::LimitExceeded { resource: "cpu".to_owned(), limit: 8000, used: 8000, asked: 1000 };
+    assert_eq!(rejection(admit(&mut ledger, &third, &known)), over);
+    // It became a small one: 3 of 4 cores come free.
+    ledger.launched(&claim, Resources::from([("cpu", 1000), ("nodes", 1)]));
+    claim_of(&admit(&mut ledger, &third, &known));
+    assert_eq!(ledger.used(&"pool".into()), Resources::from([("cpu", 6000), ("nodes", 3)]));
+
+    ledger.deleting(&claim);
+    assert_eq!(ledger.used(&"pool".into()).get("cpu"), 6000);
+    ledger.gone(&claim);
+    assert_eq!(ledger.used(&"pool".into()).get("cpu"), 5000);
+}
+
+#[test]
+fn failure_pauses_the_pool_and_outdates_plans() {
+    let mut ledger = ledger_of(&[]);
+    let old = plan(&ledger, 1);
+    let one = launch("one", &["small"], &["p"]);
+    let claim = claim_of(&admit(&mut ledger, &one, &old));
+    ledger.failed(&claim, "InsufficientCapacity", NOW);
+    assert_eq!(
+        rejection(admit(&mut ledger, &launch("two", &["small"], &["q"]), &old)),
+        Rejection::Changed(Subject::Pool("pool".into()))
+    );
+    let new = plan(&ledger, 2);
+    assert_eq!(rejection(admit(&mut ledger, &one, &new)), Rejection::ClaimExists(claim.clone()));
+    ledger.gone(&claim);
+    let new = plan(&ledger, 3);
+    let pause = Rejection::BackOff { cause: "InsufficientCapacity".to_owned(), remaining: Millis(1000) };
+    assert_eq!(rejection(admit(&mut ledger, &one, &new)), pause);
+    let later = ledger.admit_launch(&one, &[], &new, &catalog(), NOW.plus(Millis(1000)));
+    assert_eq!(claim_of(&later), claim);
+}
+
+#[test]
+fn older_watchers_and_positions_of_others_are_refused() {
+    let mut ledger = ledger_of(&[]);
+    let one = launch("one", &["small"], &[]);
+    let good = plan(&ledger, 1);
+    let newer = PlanContext { driver: driver(2), ..good.clone() };
+    assert_eq!(rejection(admit(&mut ledger, &one, &newer)), Rejection::UnknownDriver(2));
+    ledger.observe_driver(driver(2));
+    assert_eq!(rejection(admit(&mut ledger, &one, &good)), Rejection::StaleDriver(2));
+    ledger.observe_driver(driver(1));
+    assert_eq!(rejection(admit(&mut ledger, &one, &good)), Rejection::StaleDriver(2));
+    for (epoch, sequence) in [(6, 99), (7, 99), (8, 0)] {
+        let position = LedgerPosition { epoch, sequence };
+        let odd = PlanContext { position, ..newer.clone() };
+        assert!(matches!(rejection(admit(&mut ledger, &one, &odd)), Rejection::StalePosition { .. }), "{position:?}");
+    }
+    claim_of(&admit(&mut ledger, &one, &newer));
+}
+
+#[test]
+fn changes_after_the_snapshot_and_refused_dependencies_reject() {
+    let mut ledger = ledger_of(&[]);
+    let old = plan(&ledger, 1);
+    ledger.changed(Subject::Pod("p".into()));
+    let changed = Rejection::Changed(Subject::Pod("p".into()));
+    assert_eq!(rejection(admit(&mut ledger, &launch("one", &["small"], &["p"]), &old)), changed);
+    let dependent = launch("two", &["small"], &[]);
+    let refused = ledger.admit_launch(&dependent, &["one".into()], &old, &catalog(), NOW);
+    assert_eq!(rejection(refused), Rejection::DependencyRejected("one".into()));
+    let unknown = launch("three", &["huge"], &[]);
+    assert_eq!(rejection(admit(&mut ledger, &unknown, &old)), Rejection::UnknownInstanceType("huge".to_owned()));
+}
+
+fn seed(name: &str) -> ClaimSeed {
+    let capacity = Some(Resources::from([("cpu", 1000), ("nodes", 1)]));
+    ClaimSeed {
+        name: name.to_owned(),
+        pool: "pool".into(),
+        node: Some(name.into()),
+        capacity,
+        initialized: true,
+        ..ClaimSeed::default()
+    }
+}
+
+fn removal(node: &str, reason: DisruptionReason) -> Termination {
+    Termination {
+        action_id: format!("remove-{node}").into(),
+        node: node.into(),
+        reason,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    }
+}
+
+fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {
+    RemovalFacts {
+        claim: claim.to_owned(),
+        evictions: [("ns/pdb".to_owned(), 2)].into(),
+        disruptions_allowed: [("ns/pdb".to_owned(), 3)].into(),
+        moves: [(NodeName::from(to), Resources::from([("cpu", cpu)]))].into(),
+        free: [(NodeName::from(to), Resources::from([("cpu", 1000)]))].into(),
+    }
+}
+
+#[test]
+fn two_removals_cannot_count_one_hole_twice() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let known = plan(&ledger, 1);
+    let reason = DisruptionReason::Underutilized;
+    let first = ledger.admit_removal(&removal("a", reason), &[], &known, &facts("a", "c", 600));
+    assert_eq!(claim_of(&first), "a");
+    let second = removal("b", reason);
+    let full = Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() };
+    assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "c", 401))), full);
+    // Neither to a node that is leaving, nor away from one that is to take pods.
+    let leaving = Rejection::NoRoom { node: "a".into(), resource: "cpu".to_owned() };
+    assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "a", 1))), leaving);
+    let wanted = ledger.admit_removal(&removal("c", reason), &[], &known, &facts("c", "b", 1));
+    assert_eq!(rejection(wanted), Rejection::NodeWanted("c".into()));
+    assert_eq!(claim_of(&ledger.admit_removal(&second, &[], &known, &facts("b", "c", 400))), "b");
+}
+
+#[test]
+fn budgets_and_disruption_room_are_what_is_left_by_admitted_removals() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let known = plan(&ledger, 1);
+    let none = |claim: &str| RemovalFacts { claim: claim.to_owned(), ..RemovalFacts::default() };
+    claim_of(&ledger.admit_removal(&removal("a", DisruptionReason::Empty), &[], &known, &facts("a", "c", 0)));
+    let exhausted = Rejection::BudgetExhausted { allowed: 1, removing: 1 };
+    let second = ledger.admit_removal(&removal("b", DisruptionReason::Empty), &[], &known, &none("b"));
+    assert_eq!(rejection(second), exhausted);
+
+    let drifted = removal("b", DisruptionReason::Drifted);
+    let mut tight = RemovalFacts { disruptions_allowed: [("ns/pdb".to_owned(), 2)].into(), ..facts("b", "c", 0) };
+    let no_room = Rejection::NoDisruptionRoom("ns/pdb".to_owned());
+    assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &known, &tight)), no_room);
+    tight.disruptions_allowed.clear();
+    assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &known, &tight)), no_room, "a lagging budget has no room");
+    let forced = removal("b", DisruptionReason::Interrupted);
+    claim_of(&ledger.admit_removal(&forced, &[], &known, &tight));
+}
+
+#[test]
+fn a_new_leader_knows_what_claims_say() {
+    let mut launching = ClaimSeed { capacity: None, initialized: false, node: None, ..seed("x") };
+    launching.annotations = [
+        (annotation::ACTION_ID, "one"),
+        (annotation::PODS, r#"["p"]"#),
+        (annotation::RESERVED, r#"{"cpu":4000,"nodes":1}"#),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let mut before = ledger_of(&[seed("a"), seed("c")]);
+    let known = plan(&before, 1);
+    claim_of(&before.admit_removal(&removal("a", DisruptionReason::Empty), &[], &known, &facts("a", "c", 600)));
+    let (_, written) = before.removals().next().unwrap();
+    let mut removing = seed("a");
+    removing.annotations.insert(annotation::REMOVAL.to_owned(), serde_json::to_string(written).unwrap());
+
+    let mut ledger = ledger_of(&[launching.clone(), removing, seed("b"), seed("c")]);
+    assert_eq!(ledger.used(&"pool".into()).get("cpu"), 7000);
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some("x"));
+    let known = plan(&ledger, 1);
+    assert_eq!(admit(&mut ledger, &launch("one", &["small"], &["p"]), &known), Admission::Repeated(Outcome::Admitted));
+    let second = ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &known, &facts("b", "c", 401));
+    assert_eq!(rejection(second), Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() });
+
+    launching.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
+    let (mut ledger, problems) = Ledger::from_claims(8, &[launching]);
+    assert!(problems[0].to_string().starts_with("NodeClaim x: annotation plimsoll.dev/reserved: "), "{}", problems[0]);
+    ledger.observe_driver(driver(1));
+    ledger.set_pool(&"pool".into(), pool(8000));
+    let known = plan(&ledger, 1);
+    let closed = rejection(admit(&mut ledger, &launch("two", &["small"], &[]), &known));
+    assert!(matches!(closed, Rejection::PoolUnreadable { .. }));
+    ledger.gone("x");
+    let known = plan(&ledger, 2);
+    claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &known));
+}
+
+proptest! {
+    /// Whatever is asked, in whatever order: limits hold, and no pod is in two claims.
+    #[test]
+    fn limits_hold_and_pods_are_bought_for_once(asked in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..6, 0_u8..4), 1..60)) {
+        let mut ledger = ledger_of(&[]);
+        let mut claims: Vec<String> = Vec::new();
+        for (id, large, pod, event) in asked {
+            let types: &[&str] = if large { &["small", "large"] } else { &["small"] };
+            let now_known = plan(&ledger, u64::from(id));
+            let wanted = launch(&format!("{id}"), types, &[&format!("p{pod}")]);
+            if let Admission::Admitted { claim, .. } = admit(&mut ledger, &wanted, &now_known) {
+                claims.push(claim);
+            }
+            match (event, claims.last().cloned()) {
+                (1, Some(claim)) => ledger.launched(&claim, Resources::from([("cpu", 1000), ("nodes", 1)])),
+                (2, Some(claim)) => ledger.deleting(&claim),
+                (3, Some(claim)) => { ledger.gone(&claim); claims.pop(); }
+                _ => {}
+            }
+            prop_assert!(ledger.used(&"pool".into()).get("cpu") <= 8000);
+            let pods: Vec<&PodUid> = ledger.claims.values().flat_map(|claim| &claim.pods).collect();
+            let distinct: std::collections::BTreeSet<&PodUid> = pods.iter().copied().collect();
+            prop_assert_eq!(pods.len(), distinct.len());
+        }
+    }
+}
