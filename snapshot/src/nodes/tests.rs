@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "json! makes values, and helpers read better with them")]
+
 use super::*;
 use plimsoll_model::time::Millis;
 use serde_json::{Value, json};
@@ -104,7 +106,7 @@ fn an_unmatched_node_of_ours_offers_no_room_in_a_cluster() {
         json!({"karpenter.sh/nodepool": "default"}),
         json!([{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]),
     );
-    let known = nodes(Source::Cluster, &[unregistered.clone()], &[]);
+    let known = nodes(Source::Cluster, std::slice::from_ref(&unregistered), &[]);
     assert_eq!((known[0].cordoned, known[0].allocatable.is_empty()), (true, true));
     let from_files = nodes(Source::Files, &[unregistered], &[]);
     assert_eq!((from_files[0].cordoned, from_files[0].allocatable.get("cpu")), (false, 4000));

@@ -20,7 +20,8 @@ fn pod(change: impl FnOnce(&mut Value)) -> Value {
 fn only_what_kube_scheduler_cannot_place_is_pending() {
     let unbound = pod(|_| {});
     assert_eq!(snapshot(Source::Cluster, unbound).0.pods[0].state, PodState::Pending);
-    let table: [(&str, fn(&mut Value), &str); 7] = [
+    type Case = (&'static str, fn(&mut Value), &'static str);
+    let table: [Case; 7] = [
         ("not looked at", |pod| pod["status"] = json!({}), "kube-scheduler has not found it unschedulable"),
         (
             "nominated",
@@ -37,7 +38,7 @@ fn only_what_kube_scheduler_cannot_place_is_pending() {
             "of a DaemonSet",
             |pod| {
                 pod["metadata"]["ownerReferences"] =
-                    json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "x"}])
+                    json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "x"}]);
             },
             "it belongs to one node: its owner is a DaemonSet or a Node",
         ),

@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "json! makes values, and helpers read better with them")]
+
 use super::*;
 use serde_json::{Value, json};
 
