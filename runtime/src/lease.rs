@@ -72,6 +72,9 @@ impl LeaseConfig {
         if self.retry_period.is_zero() {
             return wrong("the retry period must not be zero");
         }
+        if self.max_call_deadline >= self.duration {
+            return wrong("max call deadline < duration must hold");
+        }
         Ok(())
     }
 }

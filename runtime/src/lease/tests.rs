@@ -20,6 +20,8 @@ struct FakeState {
     /// Another writer gets in before the next replace.
     overtake: bool,
     conflicts: usize,
+    /// How long the answer to a replace takes on its way back.
+    delay: Duration,
 }
 
 impl FakeApi {
@@ -31,6 +33,10 @@ impl FakeApi {
                 let (parts, body) = request.into_parts();
                 let bytes = body.collect_bytes().await.unwrap();
                 let (code, value) = fake.answer(parts.method.as_str(), &bytes);
+                let delay = fake.state.lock().delay;
+                if parts.method == http::Method::PUT {
+                    tokio::time::sleep(delay).await;
+                }
                 let body = Body::from(serde_json::to_vec(&value).unwrap());
                 Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
             }
@@ -182,6 +188,21 @@ async fn a_leader_cut_off_stops_before_the_other_begins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_lease_counts_from_before_the_renewal_was_sent() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    api.state.lock().delay = seconds(3);
+    tokio::time::sleep(seconds(60)).await;
+    // Others may have seen the renewal 3 s before its answer came: at most 12 of the 15 s are left at any time.
+    for _ in 0..100 {
+        assert!(!guard.outlives(Duration::from_millis(12_100)));
+        assert!(guard.outlives(seconds(5)), "renewed every 5 s, 7 s are left at least");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_conflict_while_renewing_is_not_a_loss() {
     let api = FakeApi::default();
     let mut first = Contender::start(&api, "a");
@@ -240,6 +261,7 @@ async fn contradictory_durations_are_refused() {
         LeaseConfig { holder: String::new(), ..good.clone() },
         LeaseConfig { renew_deadline: seconds(15), ..good.clone() },
         LeaseConfig { retry_period: seconds(10), ..good.clone() },
+        LeaseConfig { max_call_deadline: seconds(15), ..good.clone() },
         LeaseConfig { duration: Duration::from_millis(15_500), ..good.clone() },
     ];
     for config in bad {
