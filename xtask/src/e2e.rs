@@ -1,0 +1,172 @@
+//! End to end: the three services as processes of their own, against a real control plane (tests/controlplane), moto's EC2
+//! (tests/ec2) and the kubelet stand-in (tests/kubelet). Each scenario has a world of its own on free loopback ports;
+//! nothing of it is left, whatever happens.
+
+mod audit;
+mod checks;
+mod cloud;
+mod cluster;
+mod http;
+mod kubectl;
+mod objects;
+mod parts;
+mod process;
+mod scenarios;
+mod services;
+mod wait;
+mod world;
+
+use anyhow::{Context as _, Result, bail};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parts::Parts;
+use process::Guard;
+use scenarios::{SCENARIOS, Scenario};
+use world::World;
+
+/// What `cargo xtask e2e` takes.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Only these scenarios, by name.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    only: Vec<String>,
+    /// Name the scenarios and do nothing.
+    #[arg(long)]
+    list: bool,
+    /// Keep the work folder with the logs of all processes, also after success.
+    #[arg(long)]
+    keep: bool,
+    /// Work folder (default: a new one below the system's temporary folder). The path must be short: a socket is in it.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// How many single pods the latency is measured on.
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    latency_pods: usize,
+    /// Take the programs from the target folder as they are.
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// What scenarios share: where the parts are, and the wishes of the caller.
+#[derive(Debug)]
+struct Context {
+    parts: Parts,
+    guard: Arc<Guard>,
+    latency_pods: usize,
+}
+
+/// A figure that a scenario found: what it is, and how much.
+type Figure = (&'static str, String);
+
+struct Outcome {
+    scenario: &'static Scenario,
+    took: Duration,
+    result: Result<Vec<Figure>>,
+}
+
+/// Runs the scenarios.
+///
+/// # Errors
+/// If a part cannot be built or found, or if any scenario failed; each failure was told when it happened.
+pub fn run(args: Args) -> Result<()> {
+    let Args { only, list, keep, dir, latency_pods, no_build } = args;
+    let chosen = choose(&only)?;
+    if list {
+        return print_list();
+    }
+    let with_services = chosen.iter().any(|s| s.with_services);
+    let guard = Arc::new(Guard::start()?);
+    let parts = Parts::find(with_services, !no_build)?;
+    let context = Context { parts, guard, latency_pods };
+    let (folder, temporary) = work_folder(dir)?;
+    say(&format!("logs are in {}", folder.display()));
+    let mut outcomes = Vec::new();
+    for scenario in chosen {
+        outcomes.push(play(&context, scenario, &folder)?);
+    }
+    let failed = outcomes.iter().filter(|o| o.result.is_err()).count();
+    summary(&outcomes)?;
+    if temporary && !keep && failed == 0 {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    }
+    if failed > 0 {
+        bail!("{failed} of {} scenarios failed; logs are in {}", outcomes.len(), folder.display());
+    }
+    Ok(())
+}
+
+fn choose(only: &[String]) -> Result<Vec<&'static Scenario>> {
+    for name in only {
+        if !SCENARIOS.iter().any(|s| s.name == name) {
+            let known: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
+            bail!("no scenario is called {name}; these are: {}", known.join(", "));
+        }
+    }
+    Ok(SCENARIOS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)).collect())
+}
+
+fn print_list() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for scenario in SCENARIOS {
+        writeln!(out, "{:<20} {}", scenario.name, scenario.shows)?;
+    }
+    Ok(())
+}
+
+/// The folder, and whether it is ours to remove.
+fn work_folder(dir: Option<PathBuf>) -> Result<(PathBuf, bool)> {
+    match dir {
+        Some(dir) => {
+            std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+            Ok((std::path::absolute(dir)?, false))
+        }
+        None => Ok((tempfile::Builder::new().prefix("plimsoll-e2e-").tempdir()?.keep(), true)),
+    }
+}
+
+fn play(context: &Context, scenario: &'static Scenario, folder: &Path) -> Result<Outcome> {
+    say(&format!("{}: {}", scenario.name, scenario.shows));
+    let begun = Instant::now();
+    let dir = folder.join(scenario.name);
+    std::fs::create_dir_all(&dir)?;
+    let result = World::start(context, scenario, &dir).and_then(|mut world| {
+        let figures = (scenario.play)(context, &mut world)?;
+        world.check_always()?;
+        Ok(figures)
+    });
+    let took = begun.elapsed();
+    match &result {
+        Ok(_) => say(&format!("{}: passed in {} s", scenario.name, took.as_secs())),
+        Err(error) => {
+            say(&format!("{}: FAILED after {} s: {error:#}\n  logs: {}", scenario.name, took.as_secs(), dir.display()));
+        }
+    }
+    Ok(Outcome { scenario, took, result })
+}
+
+fn summary(outcomes: &[Outcome]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out)?;
+    for outcome in outcomes {
+        let word = if outcome.result.is_ok() { "ok" } else { "FAILED" };
+        writeln!(out, "{word:<7} {:<20} {:>5.1} s", outcome.scenario.name, outcome.took.as_secs_f64())?;
+        match &outcome.result {
+            Ok(figures) => {
+                for (what, how_much) in figures {
+                    writeln!(out, "          {what}: {how_much}")?;
+                }
+            }
+            Err(error) => writeln!(out, "          {error:#}")?,
+        }
+    }
+    Ok(())
+}
+
+/// One line of progress.
+fn say(text: &str) {
+    // Nobody to tell if stderr is closed.
+    let _ = writeln!(std::io::stderr().lock(), "e2e: {text}");
+}

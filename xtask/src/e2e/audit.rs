@@ -1,0 +1,152 @@
+//! What was asked of the API server, by whom and when to the microsecond: its audit log.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// What is logged: writes to claims with what they say and what became of them, kube-scheduler's verdicts on pods, all that
+/// Plimsoll asks, and who changes pods and nodes.
+pub(super) const POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: RequestResponse
+  verbs: [create, update, patch, delete]
+  resources:
+  - {group: karpenter.sh, resources: [nodeclaims, nodeclaims/status]}
+- level: Request
+  users: ["system:kube-scheduler"]
+  verbs: [update, patch]
+  resources:
+  - {group: "", resources: [pods/status]}
+- level: Metadata
+  userGroups: ["system:serviceaccounts:plimsoll-system"]
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources:
+  - {group: "", resources: [pods, pods/eviction, pods/binding, nodes]}
+- level: None
+"#;
+
+/// One request that is over.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// When it was over, in seconds since 1970.
+    pub(super) time: f64,
+    pub(super) user: String,
+    pub(super) verb: String,
+    /// Such as `pods` or `pods/eviction`.
+    pub(super) resource: String,
+    pub(super) name: String,
+    pub(super) code: u64,
+    pub(super) request: Value,
+    pub(super) response: Value,
+}
+
+impl Entry {
+    /// By one of Plimsoll's services: its short name, such as `watcher`.
+    pub(super) fn service(&self) -> Option<&str> {
+        self.user.strip_prefix("system:serviceaccount:plimsoll-system:plimsoll-")
+    }
+
+    /// Whether it changes something.
+    pub(super) fn writes(&self) -> bool {
+        !matches!(self.verb.as_str(), "get" | "list" | "watch")
+    }
+}
+
+/// Reads the log as far as it goes; a line that is being written is left out.
+pub(super) fn read(path: &Path) -> Result<Vec<Entry>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(entry).filter(|e| e.as_ref().map_or(true, |e| e.code != 0)).collect()
+}
+
+fn entry(line: &str) -> Result<Entry> {
+    let mut event: Value = serde_json::from_str(line).context("a line of the audit log is not JSON")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &event["objectRef"];
+    let resource = match object["subresource"].as_str() {
+        Some(sub) => format!("{}/{sub}", text(&object["resource"])),
+        None => text(&object["resource"]),
+    };
+    let stamp = text(&event["stageTimestamp"]);
+    let time: jiff::Timestamp = stamp.parse().with_context(|| format!("audit log: {stamp:?} is not a time"))?;
+    Ok(Entry {
+        time: time.as_duration().as_secs_f64(),
+        user: text(&event["user"]["username"]),
+        verb: text(&event["verb"]),
+        resource,
+        name: text(&event["objectRef"]["name"]),
+        code: event["responseStatus"]["code"].as_u64().unwrap_or(0),
+        request: event["requestObject"].take(),
+        response: event["responseObject"].take(),
+    })
+}
+
+/// When kube-scheduler first wrote, successfully, that the pod is unschedulable.
+pub(super) fn unschedulable_since(entries: &[Entry], pod: &str) -> Option<f64> {
+    entries
+        .iter()
+        .find(|e| e.resource == "pods/status" && e.name == pod && e.code < 300 && says_unschedulable(&e.request))
+        .map(|e| e.time)
+}
+
+fn says_unschedulable(patch: &Value) -> bool {
+    let conditions = patch["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable"))
+}
+
+/// UIDs of the claims that ever had the condition `Launched`.
+pub(super) fn launched_claims(entries: &[Entry]) -> std::collections::BTreeSet<String> {
+    let launched = |claim: &Value| {
+        let conditions = claim["status"]["conditions"].as_array();
+        conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Launched" && c["status"] == "True"))
+    };
+    let of_claims = entries.iter().filter(|e| e.resource.starts_with("nodeclaims") && launched(&e.response));
+    of_claims.filter_map(|e| e.response["metadata"]["uid"].as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"stage":"ResponseComplete","stageTimestamp":"2026-11-21T06:23:05.250000Z","verb":"patch","user":{"username":"system:serviceaccount:plimsoll-system:plimsoll-actuator"},
+        "objectRef":{"resource":"nodeclaims","name":"default-abc","subresource":"status"},"responseStatus":{"code":200},
+        "responseObject":{"metadata":{"uid":"u-1"},"status":{"conditions":[{"type":"Launched","status":"True"}]}}}"#;
+
+    fn log(text: &str) -> Result<Vec<Entry>> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), text)?;
+        read(file.path())
+    }
+
+    #[test]
+    fn an_entry_says_who_did_what_and_when() -> Result<()> {
+        let entries = log(&format!("{}\n{{\"half", LINE.replace('\n', "")))?;
+        assert_eq!(entries.len(), 1);
+        let entry = &entries[0];
+        assert_eq!(
+            (entry.service(), entry.resource.as_str(), entry.writes()),
+            (Some("actuator"), "nodeclaims/status", true)
+        );
+        assert_eq!(entry.time.fract(), 0.25);
+        assert_eq!(launched_claims(&entries).into_iter().collect::<Vec<_>>(), ["u-1"]);
+        Ok(())
+    }
+
+    #[test]
+    fn only_the_scheduler_s_verdict_counts_as_unschedulable() -> Result<()> {
+        let verdict = |reason: &str| {
+            format!(
+                r#"{{"stageTimestamp":"1970-01-01T00:00:07Z","verb":"patch","user":{{"username":"system:kube-scheduler"}},"objectRef":{{"resource":"pods","name":"p","subresource":"status"}},"responseStatus":{{"code":200}},"requestObject":{{"status":{{"conditions":[{{"type":"PodScheduled","reason":"{reason}"}}]}}}}}}"#
+            )
+        };
+        let entries = log(&format!("{}\n{}\n", verdict("SchedulingGated"), verdict("Unschedulable")))?;
+        assert_eq!(unschedulable_since(&entries[..1], "p"), None);
+        assert_eq!(unschedulable_since(&entries, "p"), Some(7.0));
+        assert_eq!(unschedulable_since(&entries, "q"), None);
+        Ok(())
+    }
+}

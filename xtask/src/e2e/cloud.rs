@@ -1,0 +1,177 @@
+//! The EC2 of tests/ec2: its process, its control paths, and what they tell.
+
+use super::http;
+use super::parts::Parts;
+use super::process::{Guard, Process};
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// moto reads a megabyte of facts while it starts.
+const START: Duration = Duration::from_secs(60);
+
+/// An instance that was ever launched.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) id: String,
+    pub(super) instance_type: String,
+    pub(super) state: String,
+    pub(super) capacity_type: String,
+}
+
+/// A call that arrived at the endpoint.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// When it arrived, in seconds since 1970.
+    pub(super) time: f64,
+    /// arrived, held-request, executed, held-answer, answered, lost-request, lost-answer.
+    pub(super) state: String,
+    pub(super) instances: Vec<String>,
+    /// (instance type, zone, capacity type) of a CreateFleet's overrides.
+    pub(super) pools: Vec<(String, String, String)>,
+}
+
+/// A running EC2 with a network, a queue and a node role for one cluster.
+#[derive(Debug)]
+pub(super) struct Cloud {
+    pub(super) endpoint: String,
+    pub(super) region: &'static str,
+    pub(super) cluster: &'static str,
+    /// What the bootstrap made.
+    pub(super) made: Value,
+    address: SocketAddr,
+    _process: Process,
+}
+
+impl Cloud {
+    pub(super) fn start(
+        parts: &Parts,
+        guard: &Arc<Guard>,
+        dir: &Path,
+        region: &'static str,
+        cluster: &'static str,
+        prices: Option<&Path>,
+    ) -> Result<Cloud> {
+        let folder = parts.root.join("tests/ec2");
+        let mut command = Command::new(&parts.python);
+        command.current_dir(&folder).args(["-m", "plimsoll_ec2", "serve"]);
+        if let Some(prices) = prices {
+            command.arg("--prices").arg(prices);
+        }
+        let mut process = Process::start("ec2", &mut command, dir, guard)?;
+        let line: Value = serde_json::from_str(&process.first_line(START)?)?;
+        let endpoint = line["endpoint"].as_str().context("the EC2 server told no endpoint")?.to_owned();
+        let address =
+            endpoint.trim_start_matches("http://").parse().with_context(|| format!("{endpoint} is not an address"))?;
+        let output = Command::new(&parts.python)
+            .current_dir(&folder)
+            .args([
+                "-m",
+                "plimsoll_ec2",
+                "bootstrap",
+                "--endpoint",
+                &endpoint,
+                "--region",
+                region,
+                "--cluster",
+                cluster,
+            ])
+            .output()
+            .context("starting the bootstrap")?;
+        if !output.status.success() {
+            bail!("bootstrap: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let made = serde_json::from_slice(&output.stdout).context("the bootstrap did not write JSON")?;
+        Ok(Cloud { endpoint, region, cluster, made, address, _process: process })
+    }
+
+    /// Every instance that was ever launched.
+    pub(super) fn instances(&self) -> Result<Vec<Instance>> {
+        let answer = http::json(self.address, "GET", "/_instances", None)?;
+        let items = answer["instances"].as_array().context("no instances in the answer")?;
+        let text = |item: &Value, key: &str| item[key].as_str().unwrap_or_default().to_owned();
+        let instance = |item: &Value| Instance {
+            id: text(item, "instanceId"),
+            instance_type: text(item, "instanceType"),
+            state: text(item, "state"),
+            capacity_type: text(item, "capacityType"),
+        };
+        Ok(items.iter().map(instance).collect())
+    }
+
+    /// Those that run or are about to.
+    pub(super) fn living(&self) -> Result<Vec<Instance>> {
+        Ok(self.instances()?.into_iter().filter(|i| i.state == "running" || i.state == "pending").collect())
+    }
+
+    /// The calls of one action after the one with this number.
+    pub(super) fn calls(&self, action: &str, since: u64) -> Result<Vec<Call>> {
+        let answer = http::json(self.address, "GET", &format!("/_calls?action={action}&since={since}"), None)?;
+        Ok(answer["calls"].as_array().context("no calls in the answer")?.iter().map(call).collect())
+    }
+
+    /// The number of the last call of any action.
+    pub(super) fn last_call(&self) -> Result<u64> {
+        let answer = http::json(self.address, "GET", "/_calls", None)?;
+        Ok(answer["calls"].as_array().and_then(|all| all.last()).and_then(|c| c["seq"].as_u64()).unwrap_or(0))
+    }
+
+    /// Sets faults, in the form of tests/ec2/README.md.
+    pub(super) fn faults(&self, faults: &Value) -> Result<()> {
+        http::json(self.address, "POST", "/_faults", Some(faults)).map(drop)
+    }
+
+    /// Lets held calls go on; those held before they executed never do so if dropped.
+    pub(super) fn release(&self, drop_them: bool) -> Result<()> {
+        http::json(self.address, "POST", "/_release", Some(&json!({ "drop": drop_them }))).map(drop)
+    }
+
+    /// Puts the notice of a Spot interruption into the queue. EC2 takes the instance when its time is over.
+    pub(super) fn interrupt(&self, instance: &str) -> Result<()> {
+        let event =
+            json!({"queue": self.cluster, "region": self.region, "instanceId": instance, "kind": "spot-interruption"});
+        http::json(self.address, "POST", "/_events", Some(&event)).map(drop)
+    }
+
+    /// An EC2 call in the query protocol, for the test of the harness itself. The text of the answer.
+    pub(super) fn query(&self, parameters: &[(&str, &str)]) -> Result<String> {
+        let scope = format!(
+            "AWS4-HMAC-SHA256 Credential=test/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=0",
+            self.region
+        );
+        let mut body = String::from("Version=2016-11-15");
+        for (name, value) in parameters {
+            body.push_str(&format!("&{name}={}", percent(value)));
+        }
+        let headers = [("Authorization", scope.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];
+        let answer = http::send(self.address, "POST", "/", &headers, &body)?;
+        if answer.status >= 400 {
+            bail!("{:?}: {}: {}", parameters.first(), answer.status, answer.body.trim());
+        }
+        Ok(answer.body)
+    }
+}
+
+fn percent(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn call(item: &Value) -> Call {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let fleet = &item["fleet"];
+    let pools = fleet["pools"].as_array().map(|all| {
+        let capacity_type = text(&fleet["capacityType"]);
+        all.iter().map(|p| (text(&p["instanceType"]), text(&p["zone"]), capacity_type.clone())).collect()
+    });
+    Call {
+        time: item["time"].as_f64().unwrap_or(0.0),
+        state: text(&item["state"]),
+        instances: item["instances"].as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default(),
+        pools: pools.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,114 @@
+//! The real control plane, with Plimsoll's custom resources and rights in it.
+
+use super::audit;
+use super::kubectl::Kubectl;
+use super::parts::Parts;
+use super::process::{Guard, Process};
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// 3 s on an idle machine, 8 s on a busy one; a cold disk takes longer.
+const START: Duration = Duration::from_secs(120);
+/// The namespace of deploy/kubernetes.
+pub(super) const NAMESPACE: &str = "plimsoll-system";
+/// Of deploy/kubernetes, only what says who may do what: the services run as processes, not as pods.
+const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+/// Every EKS cluster has it: its address goes into the user data of nodes.
+const KUBE_DNS: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec:
+  clusterIP: 10.96.0.10
+  selector: {k8s-app: kube-dns}
+  ports: [{name: dns, port: 53, protocol: UDP}]
+"#;
+
+/// A running control plane.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) server: String,
+    pub(super) kubeconfig: PathBuf,
+    pub(super) authority: PathBuf,
+    pub(super) kubectl: Kubectl,
+    audit: PathBuf,
+    _process: Process,
+}
+
+impl Cluster {
+    pub(super) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path) -> Result<Cluster> {
+        let policy = dir.join("audit-policy.yaml");
+        std::fs::write(&policy, audit::POLICY)?;
+        let log = dir.join("audit.jsonl");
+        let kubeconfig = dir.join("admin.kubeconfig");
+        let data = dir.join("cp");
+        let mut command = Command::new(&parts.controlplane);
+        command
+            .arg("start")
+            .arg("-dir")
+            .arg(&data)
+            .arg("-kubeconfig")
+            .arg(&kubeconfig)
+            .arg("-kwok-stages")
+            .arg(parts.root.join("tests/controlplane/stages.yaml"))
+            .arg(format!("-apiserver-arg=--audit-policy-file={}", policy.display()))
+            .arg(format!("-apiserver-arg=--audit-log-path={}", log.display()));
+        let mut process = Process::start("controlplane", &mut command, dir, guard)?;
+        let line: Value = serde_json::from_str(&process.first_line(START)?)?;
+        let cluster = Cluster {
+            server: line["server"].as_str().context("the control plane told no server")?.to_owned(),
+            kubectl: Kubectl::new(&kubeconfig),
+            kubeconfig,
+            authority: data.join("pki/ca.crt"),
+            audit: log,
+            _process: process,
+        };
+        cluster.install(&parts.root)?;
+        Ok(cluster)
+    }
+
+    fn install(&self, root: &Path) -> Result<()> {
+        let crds = root.join("deploy/crds");
+        let crds = crds.to_str().context("the path of the repository is not UTF-8")?;
+        self.kubectl.run(&["apply", "--server-side", "-f", crds])?;
+        self.kubectl.run(&["wait", "--for=condition=Established", "--timeout=30s", "-f", crds])?;
+        let deploy = root.join("deploy/kubernetes");
+        let rendered =
+            self.kubectl.run(&["kustomize", deploy.to_str().context("the path of the repository is not UTF-8")?])?;
+        let rights: Vec<_> = rendered.split("\n---\n").filter(|d| KINDS.contains(&kind(d))).collect();
+        if rights.is_empty() {
+            bail!("{} renders no rights", deploy.display());
+        }
+        self.kubectl.apply(&rights.join("\n---\n"))?;
+        self.kubectl.apply(KUBE_DNS)
+    }
+
+    /// A kubeconfig with a token of one service's own account.
+    pub(super) fn kubeconfig_of(&self, service: &str, dir: &Path) -> Result<PathBuf> {
+        let account = format!("plimsoll-{service}");
+        let token = self.kubectl.run(&["create", "token", &account, "-n", NAMESPACE, "--duration=24h"])?;
+        let path = dir.join(format!("{service}.kubeconfig"));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\nclusters:\n- name: test\n  cluster: {{server: {:?}, certificate-authority: {:?}}}\n\
+             contexts:\n- name: test\n  context: {{cluster: test, user: {account}}}\nusers:\n- name: {account}\n  user: {{token: {}}}\n",
+            self.server,
+            self.authority,
+            token.trim(),
+        );
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// The audit log so far.
+    pub(super) fn audit(&self) -> Result<Vec<audit::Entry>> {
+        audit::read(&self.audit)
+    }
+}
+
+fn kind(document: &str) -> &str {
+    document.lines().find_map(|l| l.strip_prefix("kind: ")).unwrap_or_default()
+}

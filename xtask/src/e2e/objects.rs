@@ -1,0 +1,112 @@
+//! What users of the cluster make, and what they see.
+
+use super::wait::until_true;
+use super::world::World;
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Instances and nodes are made within seconds here; the rest is for a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(90);
+
+fn pod_spec(millis: u32) -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": format!("{millis}m"), "memory": "64Mi"}}}],
+    })
+}
+
+/// A Deployment of pods that ask for so much CPU.
+pub(super) fn deployment(name: &str, replicas: usize, millis: u32) -> String {
+    let labels = json!({ "app": name });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod_spec(millis)}},
+    })
+    .to_string()
+}
+
+/// A pod that nobody owns.
+pub(super) fn pod(name: &str, millis: u32) -> String {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": name}}, "spec": pod_spec(millis)}).to_string()
+}
+
+impl World {
+    /// The pods of a Deployment that are not being deleted.
+    pub(super) fn pods(&self, app: &str) -> Result<Vec<Value>> {
+        let all = self.cluster.kubectl.list(&["pods", "-n", "default", "-l", &format!("app={app}")])?;
+        Ok(all.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
+    }
+
+    /// Waits until so many pods are ready. The names of the nodes that they run on.
+    pub(super) fn wait_ready(&self, app: &str, count: usize, limit: Duration) -> Result<BTreeSet<String>> {
+        let mut nodes = BTreeSet::new();
+        until_true(&format!("{count} pods of {app} are ready"), limit, || {
+            let ready: Vec<_> = self.pods(app)?.into_iter().filter(is_ready).collect();
+            nodes = ready.iter().filter_map(|p| p["spec"]["nodeName"].as_str().map(str::to_owned)).collect();
+            Ok((ready.len() == count, format!("{} are", ready.len())))
+        })?;
+        Ok(nodes)
+    }
+
+    /// The nodes of NodePools.
+    pub(super) fn nodes(&self) -> Result<Vec<Value>> {
+        self.cluster.kubectl.list(&["nodes", "-l", "karpenter.sh/nodepool"])
+    }
+
+    /// `kubectl scale`.
+    pub(super) fn scale(&self, app: &str, replicas: usize) -> Result<()> {
+        self.cluster
+            .kubectl
+            .run(&["scale", "deployment", app, "-n", "default", &format!("--replicas={replicas}")])
+            .map(drop)
+    }
+
+    /// The manifests of the repository, as a user applies them.
+    pub(super) fn apply_file(&self, path: &str) -> Result<()> {
+        let path = self.root.join(path);
+        self.cluster
+            .kubectl
+            .run(&["apply", "-f", path.to_str().context("the path of the repository is not UTF-8")?])
+            .map(drop)
+    }
+
+    /// Waits until nothing is left: no claim, no node of a pool, no living instance.
+    pub(super) fn wait_all_gone(&self, limit: Duration) -> Result<()> {
+        until_true("claims, nodes and instances are gone", limit, || {
+            let claims = self.cluster.kubectl.list(&["nodeclaims"])?.len();
+            let (nodes, instances) = (self.nodes()?.len(), self.cloud.living()?.len());
+            Ok((claims + nodes + instances == 0, format!("{claims} claims, {nodes} nodes, {instances} instances")))
+        })
+    }
+}
+
+/// Whether a condition of an object is true.
+pub(super) fn condition(object: &Value, kind: &str) -> bool {
+    object["status"]["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready")
+}
+
+/// The instance behind a node: the last part of its provider id.
+pub(super) fn instance_of(node: &Value) -> Option<&str> {
+    node["spec"]["providerID"].as_str().and_then(|id| id.rsplit('/').next())
+}
+
+/// A quantity of whole or thousandth CPUs, in thousandths.
+pub(super) fn millis(quantity: &str) -> Option<u64> {
+    match quantity.strip_suffix('m') {
+        Some(millis) => millis.parse().ok(),
+        None => quantity.parse::<u64>().ok().map(|whole| whole * 1000),
+    }
+}
+
+/// Milliseconds, for a figure.
+pub(super) fn in_millis(seconds: f64) -> String {
+    format!("{:.0} ms", seconds * 1000.0)
+}

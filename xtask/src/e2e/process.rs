@@ -1,0 +1,203 @@
+//! Processes that end with the run, whatever happens to it.
+
+use super::wait::until_true;
+use anyhow::{Context as _, Result, bail};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a process may take to end after SIGTERM: the control plane ends five others one by one.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Reads the process groups that it watches over from a pipe. When the pipe closes, because the run ended or was killed,
+/// it kills those that are left. It has a group of its own, so that Ctrl-C does not reach it.
+const WATCHMAN: &str = r#"
+trap '' INT TERM HUP
+groups=' '
+while read -r deed group; do
+  case $deed in
+    +) groups="$groups$group " ;;
+    -) groups=$(printf '%s' "$groups" | sed "s/ $group / /") ;;
+  esac
+done
+for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
+"#;
+
+/// Kills every process group that is still registered once this run is over, also if it dies by SIGKILL.
+#[derive(Debug)]
+pub(super) struct Guard {
+    // Dropped first: the closed pipe is what the watchman waits for.
+    pipe: Mutex<ChildStdin>,
+}
+
+impl Guard {
+    pub(super) fn start() -> Result<Guard> {
+        let mut child = Command::new("sh")
+            .args(["-c", WATCHMAN])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("starting sh, which watches over the processes")?;
+        let Some(pipe) = child.stdin.take() else { bail!("sh has no stdin") };
+        Ok(Guard { pipe: Mutex::new(pipe) })
+    }
+
+    fn tell(&self, deed: char, group: u32) {
+        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the watchman is gone, Drop still ends the processes of a run that ends by itself.
+        let _ = writeln!(pipe, "{deed} {group}");
+    }
+}
+
+/// A running program. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    child: Child,
+    guard: Arc<Guard>,
+    out: PathBuf,
+    ended: bool,
+}
+
+impl Process {
+    /// Starts the command in a group of its own; its output goes to `NAME.out` and `NAME.log` in the folder, both appended to.
+    pub(super) fn start(name: &str, command: &mut Command, logs: &Path, guard: &Arc<Guard>) -> Result<Process> {
+        let out = logs.join(format!("{name}.out"));
+        let open = |path: &Path| {
+            File::options().create(true).append(true).open(path).with_context(|| format!("opening {}", path.display()))
+        };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(open(&out)?)
+            .stderr(open(&logs.join(format!("{name}.log")))?)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {name}: {}", command.get_program().display()))?;
+        guard.tell('+', child.id());
+        Ok(Process { name: name.to_owned(), child, guard: Arc::clone(guard), out, ended: false })
+    }
+
+    /// The first line that it writes to stdout, by which it says that it is ready.
+    pub(super) fn first_line(&mut self, limit: Duration) -> Result<String> {
+        let name = self.name.clone();
+        let mut line = None;
+        until_true(&format!("{name} tells that it is ready"), limit, || {
+            let text = std::fs::read_to_string(&self.out)?;
+            line = text.split_once('\n').map(|(first, _)| first.to_owned());
+            if line.is_none()
+                && let Some(status) = self.status()?
+            {
+                bail!("{name} ended while starting: {status}; see {}", self.out.with_extension("log").display());
+            }
+            Ok((line.is_some(), "nothing on stdout".to_owned()))
+        })?;
+        line.with_context(|| format!("{name} told nothing"))
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn status(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// As `kill -9`: it has no chance to do anything.
+    pub(super) fn kill_hard(&mut self) -> Result<()> {
+        self.child.kill().with_context(|| format!("killing {}", self.name))?;
+        self.child.wait()?;
+        self.forget();
+        Ok(())
+    }
+
+    /// SIGTERM, and what became of it. One that does not end in time is killed.
+    pub(super) fn stop(&mut self) -> Result<ExitStatus> {
+        if self.child.try_wait()?.is_none() {
+            let group = format!("-{}", self.child.id());
+            Command::new("kill").args(["-TERM", "--", &group]).status().context("running kill")?;
+        }
+        let ended = until_true(&format!("{} ends", self.name), GRACE, || {
+            Ok((self.child.try_wait()?.is_some(), "it runs".to_owned()))
+        });
+        if ended.is_err() {
+            self.child.kill()?;
+        }
+        let status = self.child.wait()?;
+        self.forget();
+        ended.map(|()| status)
+    }
+
+    fn forget(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            self.guard.tell('-', self.child.id());
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The run goes on or has failed already: there is nothing better to do with an error here.
+            let _ = self.stop();
+        }
+    }
+}
+
+/// A port that nobody listens on now. Another process could take it before it is used: on loopback nobody else asks.
+pub(super) fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    const SIGKILL: i32 = 9;
+
+    fn sleeper() -> Result<Child> {
+        Ok(Command::new("sleep").arg("600").process_group(0).spawn()?)
+    }
+
+    #[test]
+    fn what_is_left_dies_with_the_run_and_what_was_taken_off_does_not() -> Result<()> {
+        let (mut left, mut taken_off) = (sleeper()?, sleeper()?);
+        let guard = Guard::start()?;
+        guard.tell('+', taken_off.id());
+        guard.tell('+', left.id());
+        guard.tell('-', taken_off.id());
+        drop(guard);
+        assert_eq!(left.wait()?.signal(), Some(SIGKILL));
+        assert!(taken_off.try_wait()?.is_none());
+        taken_off.kill()?;
+        taken_off.wait()?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_process_tells_its_first_line_and_ends_with_its_owner() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let guard = Arc::new(Guard::start()?);
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo ready; exec sleep 600"]);
+        let mut process = Process::start("it", &mut command, folder.path(), &guard)?;
+        assert_eq!(process.first_line(GRACE)?, "ready");
+        let id = process.child.id();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        Ok(())
+    }
+
+    #[test]
+    fn one_that_ends_while_starting_is_an_error_at_once() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let guard = Arc::new(Guard::start()?);
+        let mut process = Process::start("it", Command::new("sh").args(["-c", "exit 3"]), folder.path(), &guard)?;
+        let told = process.first_line(GRACE).map_err(|error| error.to_string());
+        assert!(told.as_ref().is_err_and(|t| t.contains("ended while starting: exit status: 3")), "{told:?}");
+        Ok(())
+    }
+}

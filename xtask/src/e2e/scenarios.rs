@@ -1,0 +1,126 @@
+//! What is shown. A scenario plays in a world of its own and gives figures, or an error that says what was not so.
+
+mod capacity;
+mod client;
+mod crash;
+mod growth;
+mod harness;
+mod interruption;
+mod latency;
+mod rights;
+mod views;
+
+use super::world::World;
+use super::{Context, Figure};
+use anyhow::Result;
+
+/// The region of the built-in catalog whose prices are facts.
+const REGION: &str = "us-east-1";
+/// The cluster that the fixture of seed 001 names.
+const SEED_001: &str = "eks-workshop";
+/// The cluster that the fixture of seed 000 names, and its region.
+const SEED_000: (&str, &str) = ("backend", "ap-northeast-2");
+
+/// One scenario.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// In a line.
+    pub(super) shows: &'static str,
+    pub(super) region: &'static str,
+    pub(super) cluster: &'static str,
+    pub(super) with_services: bool,
+    pub(super) play: fn(&Context, &mut World) -> Result<Vec<Figure>>,
+}
+
+/// In the order in which they run.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "harness",
+        shows: "without Plimsoll: an instance becomes a node that runs pods, and leaves it NotReady",
+        region: REGION,
+        cluster: "harness",
+        with_services: false,
+        play: harness::play,
+    },
+    Scenario {
+        name: "rights",
+        shows: "the accounts of deploy/ may do what they must and nothing else",
+        region: REGION,
+        cluster: "rights",
+        with_services: false,
+        play: rights::play,
+    },
+    Scenario {
+        name: "growth",
+        shows: "seed 001: 5 pods run, 15 stop at the limit with a reason, 0 leave nothing",
+        region: REGION,
+        cluster: SEED_001,
+        with_services: true,
+        play: growth::play,
+    },
+    Scenario {
+        name: "interruption",
+        shows: "seed 000 on Spot: a replacement before the drain, all within two minutes",
+        region: SEED_000.1,
+        cluster: SEED_000.0,
+        with_services: true,
+        play: interruption::play,
+    },
+    Scenario {
+        name: "capacity",
+        shows: "the first choice has no capacity: the next one within a second, and the first is left alone",
+        region: REGION,
+        cluster: "capacity",
+        with_services: true,
+        play: capacity::play,
+    },
+    Scenario {
+        name: "crash-watcher",
+        shows: "kill -9 of the leading watcher in a scale-up",
+        region: REGION,
+        cluster: "crash",
+        with_services: true,
+        play: crash::watcher,
+    },
+    Scenario {
+        name: "crash-scheduler",
+        shows: "kill -9 of a scheduler in a scale-up",
+        region: REGION,
+        cluster: "crash",
+        with_services: true,
+        play: crash::scheduler,
+    },
+    Scenario {
+        name: "crash-actuator",
+        shows: "kill -9 of the leading actuator: claim written, Fleet called, answer lost",
+        region: REGION,
+        cluster: "crash",
+        with_services: true,
+        play: crash::actuator,
+    },
+    Scenario {
+        name: "client",
+        shows: "a Python program gets a plan",
+        region: REGION,
+        cluster: "client",
+        with_services: true,
+        play: client::play,
+    },
+    Scenario {
+        name: "views",
+        shows: "kubectl get and describe look as Karpenter's users know them",
+        region: REGION,
+        cluster: SEED_001,
+        with_services: true,
+        play: views::play,
+    },
+    Scenario {
+        name: "latency",
+        shows: "from Unschedulable to CreateFleet, for single pods",
+        region: REGION,
+        cluster: "latency",
+        with_services: true,
+        play: latency::play,
+    },
+];

@@ -1,0 +1,51 @@
+//! The first choice has no capacity.
+
+use super::super::objects::{self, SOON, in_millis};
+use super::super::world::World;
+use super::super::{Context, Figure};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// From the call that met it to the instance of another type.
+const NEXT_SECONDS_MAX: f64 = 1.0;
+
+pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_pool()?;
+    // The choice is learnt from a first launch: what is cheapest is the catalog's affair.
+    world.cluster.kubectl.apply(&objects::pod("first", 1500))?;
+    world.wait_ready("first", 1, SOON)?;
+    let choice = world.cloud.living()?.into_iter().next().context("nothing was launched")?.instance_type;
+    world.cloud.faults(&json!({"capacity": [{"instanceType": choice, "left": 0}]}))?;
+
+    let seen = world.cloud.last_call()?;
+    world.cluster.kubectl.apply(&objects::pod("second", 1500))?;
+    world.wait_ready("second", 1, SOON)?;
+    let calls = world.cloud.calls("CreateFleet", seen)?;
+    let met = calls.first().context("no CreateFleet for the second pod")?;
+    ensure!(
+        met.pools.iter().any(|p| p.0 == choice),
+        "the second pod's first call did not ask for {choice} any more: nothing was met"
+    );
+    let took = calls.iter().find(|c| !c.instances.is_empty()).context("no CreateFleet gave an instance")?;
+    let next = world
+        .cloud
+        .instances()?
+        .into_iter()
+        .find(|i| took.instances.contains(&i.id))
+        .context("the instance is unknown")?;
+    ensure!(next.instance_type != choice, "{choice} was launched, which has no capacity");
+    let delay = took.time - met.time;
+    ensure!(delay < NEXT_SECONDS_MAX, "the next offering was taken after {delay:.3} s");
+
+    // Only what was tried counts as known: EC2 names those, and the rest of the zones may still be asked for.
+    let known: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
+    let seen = world.cloud.last_call()?;
+    world.cluster.kubectl.apply(&objects::pod("third", 1500))?;
+    world.wait_ready("third", 1, SOON)?;
+    for call in world.cloud.calls("CreateFleet", seen)? {
+        let again: Vec<_> = call.pools.iter().filter(|p| known.contains(*p)).collect();
+        ensure!(again.is_empty(), "{again:?} were tried again though they are known to have no capacity");
+    }
+    Ok(vec![("without capacity", choice), ("taken instead", next.instance_type), ("after", in_millis(delay))])
+}

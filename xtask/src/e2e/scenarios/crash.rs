@@ -1,0 +1,132 @@
+//! kill -9 in the middle of a scale-up of more than 20 nodes: everything runs in the end and nothing was bought twice.
+
+use super::super::audit;
+use super::super::objects::{self, instance_of};
+use super::super::services::Kind;
+use super::super::wait::{Seen, until};
+use super::super::world::World;
+use super::super::{Context, Figure, say};
+use anyhow::{Result, ensure};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// One pod per node.
+const MILLIS: u32 = 1500;
+/// Asked for before the crash, and after it.
+const FIRST: usize = 20;
+const ALL: usize = 24;
+/// A lease has to run out, and what the dead one began has to settle.
+const RECOVERED: Duration = Duration::from_secs(240);
+const CALLED: Duration = Duration::from_secs(60);
+
+/// Where the call is when the victim dies.
+#[derive(Clone, Copy, Debug)]
+enum Point {
+    /// The claim is written; EC2 never gets the call.
+    ClaimWritten,
+    /// The call is on its way; EC2 carries it out after the caller's death.
+    FleetCalled,
+    /// EC2 has carried it out; nobody hears the answer.
+    AnswerLost,
+}
+
+impl Point {
+    fn fault(self) -> &'static str {
+        match self {
+            Point::ClaimWritten | Point::FleetCalled => "hold-request",
+            Point::AnswerLost => "hold-answer",
+        }
+    }
+
+    fn held(self) -> &'static str {
+        match self {
+            Point::ClaimWritten | Point::FleetCalled => "held-request",
+            Point::AnswerLost => "held-answer",
+        }
+    }
+}
+
+pub(super) fn watcher(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_pool()?;
+    let index = world.leader(Kind::Watcher)?;
+    round(world, "watched", index, Point::FleetCalled).map(|figure| vec![figure])
+}
+
+pub(super) fn scheduler(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_pool()?;
+    let mut figures = Vec::new();
+    // One of the two has the session: each in its turn, so that it is hit.
+    let first = world.services()?.first(Kind::Scheduler)?;
+    for (app, index) in [("planned-a", first), ("planned-b", first + 1)] {
+        figures.push(round(world, app, index, Point::FleetCalled)?);
+    }
+    Ok(figures)
+}
+
+pub(super) fn actuator(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_pool()?;
+    let mut figures = Vec::new();
+    for (app, point) in [
+        ("claim-written", Point::ClaimWritten),
+        ("fleet-called", Point::FleetCalled),
+        ("answer-lost", Point::AnswerLost),
+    ] {
+        let index = world.leader(Kind::Actuator)?;
+        figures.push(round(world, app, index, point)?);
+    }
+    Ok(figures)
+}
+
+/// Scales up, kills the victim while the first call is held, scales further, starts the victim anew, and counts.
+fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> Result<Figure> {
+    let launched_before = world.cloud.instances()?.len();
+    let seen = world.cloud.last_call()?;
+    world.cloud.faults(&json!({"calls": [{"action": "CreateFleet", "do": point.fault(), "times": 1}]}))?;
+    world.cluster.kubectl.apply(&objects::deployment(app, FIRST, MILLIS))?;
+    until("a CreateFleet is held", CALLED, || {
+        let calls = world.cloud.calls("CreateFleet", seen)?;
+        let held = calls.iter().any(|c| c.state == point.held());
+        Ok(if held { Seen::Yes(()) } else { Seen::NotYet(format!("{} calls", calls.len())) })
+    })?;
+    let begun = Instant::now();
+    let name = world.services()?.kill(victim)?;
+    say(&format!("  {name} killed at {point:?}"));
+    world.cloud.release(matches!(point, Point::ClaimWritten))?;
+    world.scale(app, ALL)?;
+    world.services()?.up(victim)?;
+    let nodes = world.wait_ready(app, ALL, RECOVERED)?;
+    let took = begun.elapsed();
+    ensure!(nodes.len() == ALL, "{ALL} pods run on {} nodes, but a node has room for one", nodes.len());
+    settled(world)?;
+    let launched = world.cloud.instances()?.len() - launched_before;
+    ensure!(launched == ALL, "{launched} instances were launched for {ALL} pods");
+    Ok((
+        app,
+        format!("{name} killed at {point:?}; {ALL} pods ready {:.1} s later, {launched} instances", took.as_secs_f64()),
+    ))
+}
+
+/// Instances, claims and nodes agree: those that ever lived, and those that do.
+fn settled(world: &World) -> Result<()> {
+    let ever = world.cloud.instances()?.len();
+    let claims = audit::launched_claims(&world.cluster.audit()?).len();
+    ensure!(ever == claims, "{ever} instances were ever launched, {claims} claims were ever Launched");
+    let living: BTreeSet<_> = world.cloud.living()?.into_iter().map(|i| i.id).collect();
+    let nodes: BTreeSet<_> = world.nodes()?.iter().filter_map(|n| instance_of(n).map(str::to_owned)).collect();
+    let left: Vec<_> = living.symmetric_difference(&nodes).collect();
+    ensure!(left.is_empty(), "instances without node, or nodes without instance: {left:?}");
+    Ok(())
+}
+
+impl World {
+    fn leader(&mut self, kind: Kind) -> Result<usize> {
+        let kubectl = self.cluster.kubectl.clone();
+        self.services()?.leader(kind, &kubectl)
+    }
+
+    /// The pool of manifests/pool.yaml, for this world's cluster.
+    pub(in crate::e2e) fn apply_pool(&self) -> Result<()> {
+        self.cluster.kubectl.apply(&include_str!("../manifests/pool.yaml").replace("CLUSTER", self.cloud.cluster))
+    }
+}

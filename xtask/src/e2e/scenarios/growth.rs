@@ -1,0 +1,119 @@
+//! Seed 001: up, up to the limit, and down to nothing.
+
+use super::super::objects::{self, SOON, condition, millis};
+use super::super::wait::until_true;
+use super::super::world::World;
+use super::super::{Context, Figure};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The pool's own.
+const LIMIT_MILLIS: u64 = 10_000;
+const CONSOLIDATE_AFTER: Duration = Duration::from_secs(30);
+/// From the last pod's end: the pool's wait, the drain, the end of the instance.
+const EMPTIED: Duration = Duration::from_secs(120);
+/// How long the limit is watched once every pod that fits runs.
+const WATCHED: Duration = Duration::from_secs(15);
+
+pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_file("api/tests/fixtures/seed-001.yaml")?;
+    let begun = Instant::now();
+    world.cluster.kubectl.apply(&objects::deployment("web", 5, 1000))?;
+    let nodes = world.wait_ready("web", 5, SOON)?;
+    let up = begun.elapsed();
+    let types: Vec<_> = world.cloud.living()?.into_iter().map(|i| i.instance_type).collect();
+    ensure!(types.iter().all(|t| allowed(t)), "seed 001 does not allow {types:?}");
+
+    world.scale("web", 15)?;
+    let (running, told) = at_the_limit(world)?;
+    world.scale("web", 0)?;
+    let begun = Instant::now();
+    world.wait_all_gone(EMPTIED)?;
+    let down = begun.elapsed();
+    ensure!(down >= CONSOLIDATE_AFTER, "the nodes went after {} s, before consolidateAfter", down.as_secs());
+    Ok(vec![
+        ("5 pods ready", format!("{:.1} s on {} nodes ({})", up.as_secs_f64(), nodes.len(), types.join(", "))),
+        ("of 15 pods", format!("{running} run, {told} pend with a reason in their Events")),
+        ("0 pods, all gone", format!("{:.1} s", down.as_secs_f64())),
+    ])
+}
+
+/// Generation above 5, category c, m or r.
+fn allowed(instance_type: &str) -> bool {
+    let generation = instance_type
+        .chars()
+        .skip_while(|c| c.is_ascii_alphabetic())
+        .take_while(char::is_ascii_digit)
+        .collect::<String>();
+    instance_type.starts_with(['c', 'm', 'r']) && generation.parse::<u32>().is_ok_and(|g| g > 5)
+}
+
+/// Waits until every pod either runs or was told why not, and watches that the limit holds.
+fn at_the_limit(world: &World) -> Result<(usize, usize)> {
+    let mut seen = (0, 0);
+    until_true("every pod runs or has a reason in its Events", SOON, || {
+        ensure_limit(world)?;
+        let pods = world.pods("web")?;
+        let (running, pending): (Vec<_>, Vec<_>) = pods.iter().partition(|p| condition(p, "Ready"));
+        let mut told = 0;
+        for pod in &pending {
+            told += usize::from(reason(world, pod)?.is_some_and(|r| r.contains("limit")));
+        }
+        seen = (running.len(), told);
+        let all = pods.len() == 15 && !pending.is_empty() && told == pending.len();
+        Ok((all, format!("{} run, {told} of {} others were told", running.len(), pending.len())))
+    })?;
+    let begun = Instant::now();
+    until_true("the limit holds", WATCHED * 2, || {
+        ensure_limit(world)?;
+        Ok((begun.elapsed() > WATCHED, String::new()))
+    })?;
+    Ok(seen)
+}
+
+/// Counted on the nodes, and on instances that are not nodes yet by their number.
+fn ensure_limit(world: &World) -> Result<()> {
+    let cpu: u64 = world.nodes()?.iter().filter_map(|n| n["status"]["capacity"]["cpu"].as_str().and_then(millis)).sum();
+    ensure!(cpu <= LIMIT_MILLIS, "nodes of {cpu}m, the limit is {LIMIT_MILLIS}m");
+    // No type of these categories has less than one CPU.
+    let living = world.cloud.living()?.len();
+    ensure!(living <= 10, "{living} instances of at least one CPU each, the limit is 10");
+    Ok(())
+}
+
+/// The message of Plimsoll's Event on a pod.
+pub(super) fn reason(world: &World, pod: &Value) -> Result<Option<String>> {
+    let name = pod["metadata"]["name"].as_str().context("a pod without name")?;
+    let events = world.cluster.kubectl.list(&[
+        "events",
+        "-n",
+        "default",
+        "--field-selector",
+        &format!("involvedObject.name={name}"),
+    ])?;
+    let ours = events.into_iter().find(|e| {
+        let source = [&e["source"]["component"], &e["reportingComponent"], &e["reportingController"]];
+        source.iter().any(|s| s.as_str().is_some_and(|s| s.contains("plimsoll")))
+    });
+    Ok(ours.and_then(|e| e["message"].as_str().map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::allowed;
+
+    #[test]
+    fn only_late_generations_of_c_m_and_r() {
+        for (name, good) in [
+            ("c6i.large", true),
+            ("m7i-flex.large", true),
+            ("r8g.xlarge", true),
+            ("m5.large", false),
+            ("t3.large", false),
+            ("c5.large", false),
+        ] {
+            assert_eq!(allowed(name), good, "{name}");
+        }
+    }
+}

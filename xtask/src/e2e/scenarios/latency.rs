@@ -1,0 +1,64 @@
+//! From kube-scheduler's verdict to CreateFleet at the endpoint, for single pods that come to an idle system.
+
+use super::super::audit;
+use super::super::objects::{self, SOON, in_millis};
+use super::super::world::World;
+use super::super::{Context, Figure};
+use anyhow::{Context as _, Result, ensure};
+
+/// What is aimed at, in seconds.
+const MEDIAN_AIM: f64 = 0.150;
+/// Karpenter 1.14.1 takes so long from the pod to its NodeClaim: slower than that is a failure, whatever the machine.
+const MEDIAN_MAX: f64 = 1.03;
+
+pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_pool()?;
+    let mut delays = Vec::new();
+    for number in 0..context.latency_pods {
+        let name = format!("single-{number}");
+        let seen = world.cloud.last_call()?;
+        world.cluster.kubectl.apply(&objects::pod(&name, 1500))?;
+        // The next one comes when all is quiet again.
+        world.wait_ready(&name, 1, SOON)?;
+        let call = world
+            .cloud
+            .calls("CreateFleet", seen)?
+            .into_iter()
+            .next()
+            .with_context(|| format!("no CreateFleet for {name}"))?;
+        let verdict = audit::unschedulable_since(&world.cluster.audit()?, &name)
+            .with_context(|| format!("{name} was never Unschedulable"))?;
+        delays.push(call.time - verdict);
+    }
+    delays.sort_by(f64::total_cmp);
+    let (median, late, most) = (at(&delays, 0.5)?, at(&delays, 0.99)?, at(&delays, 1.0)?);
+    ensure!(median <= MEDIAN_MAX, "the median is {}", in_millis(median));
+    let aim = if median <= MEDIAN_AIM { "met" } else { "missed" };
+    Ok(vec![
+        ("single pods", delays.len().to_string()),
+        ("median", format!("{} (aim of {} {aim})", in_millis(median), in_millis(MEDIAN_AIM))),
+        ("p99", in_millis(late)),
+        ("most", in_millis(most)),
+    ])
+}
+
+/// The nearest-rank quantile of a sorted list.
+fn at(sorted: &[f64], share: f64) -> Result<f64> {
+    // Truncation is meant: the list is far shorter than what f64 counts exactly.
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().context("nothing was measured")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at;
+
+    #[test]
+    fn quantiles_by_nearest_rank() -> anyhow::Result<()> {
+        let sorted: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!((at(&sorted, 0.5)?, at(&sorted, 0.99)?, at(&sorted, 1.0)?), (50.0, 99.0, 100.0));
+        assert_eq!((at(&[7.0], 0.5)?, at(&[7.0], 0.99)?), (7.0, 7.0));
+        assert!(at(&[], 0.5).is_err());
+        Ok(())
+    }
+}

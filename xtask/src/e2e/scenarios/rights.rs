@@ -1,0 +1,88 @@
+//! The rights of deploy/kubernetes, asked of the API server under each account.
+
+use super::super::cluster::NAMESPACE;
+use super::super::world::World;
+use super::super::{Context, Figure};
+use anyhow::{Result, ensure};
+use std::process::Command;
+
+/// Who, what, on what, in which namespace ("" = cluster), and whether it is granted.
+type Case = (&'static str, &'static str, &'static str, &'static str, bool);
+
+const CASES: &[Case] = &[
+    ("watcher", "watch", "pods", "", true),
+    ("watcher", "list", "nodeclaims.karpenter.sh", "", true),
+    ("watcher", "watch", "ec2nodeclasses.karpenter.k8s.aws", "", true),
+    ("watcher", "watch", "capacitybuffers.autoscaling.x-k8s.io", "", true),
+    ("watcher", "list", "jobs.batch", "", true),
+    ("watcher", "update", "leases.coordination.k8s.io/plimsoll-watcher", NAMESPACE, true),
+    ("watcher", "update", "leases.coordination.k8s.io/plimsoll-actuator", NAMESPACE, false),
+    ("watcher", "create", "leases.coordination.k8s.io", NAMESPACE, true),
+    ("watcher", "create", "leases.coordination.k8s.io", "kube-system", false),
+    ("watcher", "patch", "nodes", "", false),
+    ("watcher", "create", "nodeclaims.karpenter.sh", "", false),
+    ("watcher", "patch", "nodepools.karpenter.sh", "", false),
+    ("watcher", "create", "events", "default", false),
+    ("watcher", "get", "secrets", NAMESPACE, false),
+    ("watcher", "get", "configmaps", NAMESPACE, false),
+    ("scheduler", "get", "pods", "default", false),
+    ("scheduler", "list", "nodes", "", false),
+    ("scheduler", "list", "nodepools.karpenter.sh", "", false),
+    ("scheduler", "get", "leases.coordination.k8s.io", NAMESPACE, false),
+    ("actuator", "create", "nodeclaims.karpenter.sh", "", true),
+    ("actuator", "patch", "nodeclaims.karpenter.sh/x --subresource=status", "", true),
+    ("actuator", "patch", "nodepools.karpenter.sh/x --subresource=status", "", true),
+    ("actuator", "create", "nodepools.karpenter.sh", "", false),
+    ("actuator", "delete", "nodepools.karpenter.sh", "", false),
+    ("actuator", "delete", "ec2nodeclasses.karpenter.k8s.aws", "", false),
+    ("actuator", "create", "pods --subresource=eviction", "default", true),
+    ("actuator", "delete", "pods", "default", true),
+    ("actuator", "create", "pods", "default", false),
+    ("actuator", "delete", "nodes", "", true),
+    ("actuator", "create", "nodes", "", false),
+    ("actuator", "create", "events", "default", true),
+    ("actuator", "get", "servicecidrs.networking.k8s.io/kubernetes", "", true),
+    ("actuator", "get", "services/kube-dns", "kube-system", true),
+    ("actuator", "get", "services", "kube-system", false),
+    ("actuator", "get", "leases.coordination.k8s.io/karpenter-leader-election", "kube-system", true),
+    ("actuator", "update", "leases.coordination.k8s.io/karpenter-leader-election", "kube-system", false),
+    ("actuator", "get", "leases.coordination.k8s.io/plimsoll-watcher", NAMESPACE, true),
+    ("actuator", "update", "leases.coordination.k8s.io/plimsoll-watcher", NAMESPACE, false),
+    ("actuator", "update", "leases.coordination.k8s.io/plimsoll-actuator", NAMESPACE, true),
+    ("actuator", "get", "secrets", "kube-system", false),
+    ("actuator", "delete", "deployments.apps", "default", false),
+];
+
+pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        if granted(world, case)? != case.4 {
+            wrong.push(format!(
+                "{} {} {} {} is {}granted",
+                case.0,
+                case.1,
+                case.2,
+                case.3,
+                if case.4 { "not " } else { "" }
+            ));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+    Ok(vec![("questions answered as they must", CASES.len().to_string())])
+}
+
+/// `kubectl auth can-i` ends with 1 for no, and for errors: those say something else than "no".
+fn granted(world: &World, (service, verb, what, namespace, _): &Case) -> Result<bool> {
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(&world.cluster.kubeconfig).args(["auth", "can-i", verb]).args(what.split(' '));
+    command.arg(format!("--as=system:serviceaccount:{NAMESPACE}:plimsoll-{service}"));
+    command.arg(if namespace.is_empty() { "--all-namespaces".to_owned() } else { format!("--namespace={namespace}") });
+    let output = command.output()?;
+    let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    ensure!(
+        answer == "yes" || answer.starts_with("no"),
+        "can-i {verb} {what}: {answer}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(answer == "yes")
+}

@@ -1,0 +1,56 @@
+//! What kubectl shows of Plimsoll's objects, and of a pod that has to wait.
+
+use super::super::objects::{self, SOON, condition};
+use super::super::wait::until_true;
+use super::super::world::World;
+use super::super::{Context, Figure};
+use super::growth::reason;
+use anyhow::{Context as _, Result, ensure};
+
+pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    world.apply_file("api/tests/fixtures/seed-001.yaml")?;
+    world.cluster.kubectl.apply(&objects::deployment("web", 15, 1000))?;
+    let mut waiting = None;
+    until_true("some pods run, another was told why it does not", SOON, || {
+        let pods = world.pods("web")?;
+        let (ready, pending): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| condition(p, "Ready"));
+        waiting = None;
+        for pod in pending {
+            if waiting.is_none() && reason(world, &pod)?.is_some() {
+                waiting = pod["metadata"]["name"].as_str().map(str::to_owned);
+            }
+        }
+        Ok((!ready.is_empty() && waiting.is_some(), format!("{} are ready", ready.len())))
+    })?;
+
+    let get = |what: &str| world.cluster.kubectl.run(&["get", what]);
+    let (pools, claims, classes) = (get("nodepools")?, get("nodeclaims")?, get("ec2nodeclasses")?);
+    let count = world.nodes()?.len().to_string();
+    columns(&pools, &["NAME", "NODECLASS", "NODES", "READY", "AGE"], &["default", "default", &count, "True"])?;
+    columns(&claims, &["NAME", "TYPE", "CAPACITY", "ZONE", "NODE", "READY", "AGE"], &[])?;
+    columns(&classes, &["NAME", "READY", "AGE"], &["default", "True"])?;
+    for line in claims.lines().skip(1) {
+        let cells: Vec<_> = line.split_whitespace().collect();
+        ensure!(cells.len() == 7, "a claim's row has an empty cell: {line}");
+        let seen = (cells[0].starts_with("default-"), cells[2], cells[3].starts_with("us-east-1"), cells[5]);
+        ensure!(seen == (true, "on-demand", true, "True"), "a claim's row is {line}");
+    }
+
+    let pod = waiting.context("no pod waits")?;
+    let told = world.cluster.kubectl.run(&["describe", "pod", &pod, "-n", "default"])?;
+    let line = told.lines().find(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
+    for word in ["Warning", "FailedScheduling", "default", "limit", "cpu"] {
+        ensure!(line.contains(word), "the Event does not say {word:?}: {line}");
+    }
+    Ok(vec![("a pod that waits is told", line.split_once("plimsoll").map_or("", |(_, rest)| rest).trim().to_owned())])
+}
+
+/// Checks the heading, and the beginning of the first row.
+fn columns(table: &str, heading: &[&str], row: &[&str]) -> Result<()> {
+    let mut lines = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+    let shown = lines.next().unwrap_or_default();
+    ensure!(shown == heading, "the columns are {shown:?}, not {heading:?}");
+    let first = lines.next().context("the table is empty")?;
+    ensure!(first.starts_with(row), "the row is {first:?}, not {row:?}");
+    Ok(())
+}
