@@ -1,2 +1,7 @@
-//! Entry point.
-fn main() {}
+//! The `plimsoll` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    plimsoll_cli::main()
+}
