@@ -29,7 +29,7 @@ use world::World;
 
 /// What `cargo xtask e2e` takes.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     /// Only these scenarios, by name.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
@@ -71,7 +71,7 @@ struct Outcome {
 ///
 /// # Errors
 /// If a part cannot be built or found, or if any scenario failed; each failure was told when it happened.
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let Args { only, list, keep, dir, latency_pods, no_build } = args;
     let chosen = choose(&only)?;
     if list {
