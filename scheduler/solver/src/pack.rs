@@ -176,8 +176,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         let mut left: Vec<usize> = self.items.iter().map(|item| item.count).collect();
         let mut limit = limit.to_vec();
         let mut packing = Packing::default();
-        loop {
-            let Some((offering, filled)) = self.best(strategy, &left, &limit, work) else { break };
+        while let Some((offering, filled)) = self.best(strategy, &left, &limit, work) {
             let mut copies = filled.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0).max(1);
             let capacity = &self.view.types[self.view.offerings[offering].type_index].capacity;
             for (room, amount) in limit.iter().zip(capacity) {
