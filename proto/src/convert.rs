@@ -6,10 +6,15 @@ mod requirements;
 mod resources;
 mod shape;
 mod snapshot;
+#[cfg(test)]
+pub(crate) mod strategies;
+#[cfg(test)]
+mod tests;
 
 pub use plan::append_fragment;
 pub use resources::{resources_from_wire, resources_to_wire};
 pub use snapshot::check_catalogs;
+pub(crate) use snapshot::{check, partial};
 
 use std::collections::BTreeSet;
 

@@ -3,6 +3,7 @@
 //! Modules follow the packages, `plimsoll.plan.v1` is [`plan::v1`]. What is in `gen/` is written by `cargo xtask proto`.
 
 pub mod convert;
+pub mod delta;
 
 /// Encoded `FileDescriptorSet` of all packages, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");

@@ -1,0 +1,148 @@
+use super::strategies::{catalog, snapshot};
+use super::{ConvertError, append_fragment, check_catalogs};
+use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::Snapshot;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn snapshots_come_back_as_they_went(model in snapshot()) {
+        prop_assert_eq!(Snapshot::try_from(wire::Snapshot::from(&model)), Ok(model));
+    }
+
+    #[test]
+    fn catalogs_come_back_as_they_went(model in catalog()) {
+        prop_assert_eq!(Catalog::try_from(catalog_wire::Catalog::from(&model)), Ok(model));
+    }
+}
+
+fn amount(name: &str, amount: i64) -> wire::ResourceAmount {
+    wire::ResourceAmount { name: name.into(), amount }
+}
+
+fn valid() -> wire::Snapshot {
+    let shape = wire::PodShape { id: "s".into(), requests: vec![amount("cpu", 1)], ..Default::default() };
+    let bound = wire::pod::State::BoundTo("n".into());
+    let pod = wire::Pod { uid: "p".into(), shape: "s".into(), state: Some(bound), ..Default::default() };
+    let node = wire::Node { name: "n".into(), state: 3, ..Default::default() };
+    let disruption = wire::Disruption { policy: 1, ..Default::default() };
+    let pool = wire::NodePool {
+        name: "a".into(),
+        catalog: Some("c".into()),
+        disruption: Some(disruption),
+        ..Default::default()
+    };
+    wire::Snapshot {
+        shapes: vec![shape],
+        pods: vec![pod],
+        nodes: vec![node],
+        node_pools: vec![pool],
+        ..Default::default()
+    }
+}
+
+type Change<T> = fn(&mut T);
+
+fn error_of(change: Change<wire::Snapshot>) -> String {
+    let mut snapshot = valid();
+    change(&mut snapshot);
+    Snapshot::try_from(snapshot).err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn bad_snapshots_are_refused_by_path() {
+    assert_eq!(error_of(|_| ()), "");
+    let cases: [(Change<wire::Snapshot>, &str); 9] = [
+        (|it| it.pods[0].shape = "x".into(), "snapshot.pods[0].shape: no shape \"x\""),
+        (|it| it.nodes.clear(), "snapshot.pods[0].bound_to: no node \"n\""),
+        (|it| it.pods[0].state = None, "snapshot.pods[0].state: is not set"),
+        (|it| it.pods[0].uid.clear(), "snapshot.pods[0].uid: is empty"),
+        (|it| it.pods.push(it.pods[0].clone()), "snapshot.pods[1].uid: is there twice"),
+        (|it| it.shapes[0].requests[0].amount = -1, "snapshot.shapes[0].requests[0].amount: is negative: -1"),
+        (|it| it.shapes[0].requests.push(amount("cpu", 2)), "snapshot.shapes[0].requests[1].name: is there twice"),
+        (|it| it.nodes[0].state = 9, "snapshot.nodes[0].state: unknown value 9"),
+        (|it| it.node_pools[0].disruption = None, "snapshot.node_pools[0].disruption: is not set"),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(error_of(change), expected);
+    }
+}
+
+#[test]
+fn pools_need_a_catalog_that_is_known() -> Result<(), ConvertError> {
+    let snapshot = Snapshot::try_from(valid())?;
+    assert_eq!(check_catalogs(&snapshot, &BTreeSet::from(["c".into()])), Ok(()));
+    let path = check_catalogs(&snapshot, &BTreeSet::new()).err().map(|error| error.path);
+    assert_eq!(path.as_deref(), Some("snapshot.node_pools[0].catalog"));
+    Ok(())
+}
+
+#[test]
+fn a_catalog_must_be_what_its_id_says() {
+    let wrong = catalog_wire::Catalog { id: "x".into(), ..Default::default() };
+    assert_eq!(Catalog::try_from(wrong).err().map(|error| error.path).as_deref(), Some("catalog.id"));
+}
+
+fn plan() -> plan_wire::Plan {
+    let offering = plan_wire::OfferingChoice {
+        instance_type: "c6g.large".into(),
+        zone: "a".into(),
+        capacity_type: 2,
+        price_micro_usd_per_hour: 5,
+    };
+    let launch = plan_wire::Launch {
+        action_id: "l".into(),
+        node_pool: "p".into(),
+        offerings: vec![offering],
+        requests: vec![amount("cpu", 1)],
+        ..Default::default()
+    };
+    let termination = plan_wire::Termination {
+        action_id: "t".into(),
+        node: "n".into(),
+        reason: 2,
+        replaced_by: vec![0],
+        saving_micro_usd_per_hour: -3,
+        ..Default::default()
+    };
+    plan_wire::Plan {
+        ledger: Some(wire::LedgerPosition::default()),
+        launches: vec![launch],
+        terminations: vec![termination],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn plans_come_back_as_they_went() -> Result<(), ConvertError> {
+    assert_eq!(plan_wire::Plan::from(&Plan::try_from(plan())?), plan());
+    Ok(())
+}
+
+#[test]
+fn bad_plans_are_refused_by_path() {
+    let cases: [(Change<plan_wire::Plan>, &str); 4] = [
+        (|it| it.launches[0].offerings.clear(), "plan.launches[0].offerings: is empty"),
+        (|it| it.terminations[0].replaced_by[0] = 1, "plan.terminations[0].replaced_by[0]: there are only 1 launches"),
+        (|it| it.terminations[0].reason = 0, "plan.terminations[0].reason: is not set"),
+        (|it| it.hourly_micro_usd = -1, "plan.hourly_micro_usd: is negative: -1"),
+    ];
+    for (change, expected) in cases {
+        let mut bad = plan();
+        change(&mut bad);
+        assert_eq!(Plan::try_from(bad).err().map(|error| error.to_string()).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn fragments_add_up_to_the_plan() {
+    let mut sum = plan_wire::Plan::default();
+    append_fragment(&mut sum, plan_wire::Plan { terminations: vec![], hourly_micro_usd: 1, ..plan() });
+    append_fragment(&mut sum, plan_wire::Plan { launches: vec![], hourly_micro_usd: 5, ..plan() });
+    assert_eq!(sum, plan_wire::Plan { hourly_micro_usd: 5, ..plan() });
+}

@@ -1,0 +1,64 @@
+//! What a session sends instead of whole snapshots: pieces of the first one, then changes, both with a checksum.
+//!
+//! Pure: [`chunks`] and [`diff`] are the sender's side, [`Mirror`] is the receiver's.
+
+mod checksum;
+mod kinds;
+mod mirror;
+#[cfg(test)]
+mod tests;
+
+pub use checksum::checksum;
+pub use mirror::{Mirror, MirrorError};
+
+use crate::snapshot::v1 as wire;
+use plimsoll_model::snapshot::Snapshot;
+
+/// A full snapshot in pieces of at most `objects_per_chunk` objects (at least one); always one piece at the least.
+#[must_use]
+pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::SnapshotChunk> {
+    let header = header(snapshot);
+    let mut rest = wire::Snapshot::from(snapshot);
+    let mut parts = Vec::new();
+    loop {
+        let mut part = header.clone();
+        let mut room = objects_per_chunk.max(1);
+        kinds::take(&mut rest, &mut part, &mut room);
+        parts.push(part);
+        if kinds::is_empty(&rest) {
+            break;
+        }
+    }
+    let (count, checksum) = (parts.len(), checksum(snapshot));
+    let chunk = |(index, part)| {
+        let last = index + 1 == count;
+        let checksum = if last { checksum } else { 0 };
+        wire::SnapshotChunk { index: u32::try_from(index).unwrap_or(u32::MAX), last, part: Some(part), checksum }
+    };
+    parts.into_iter().enumerate().map(chunk).collect()
+}
+
+/// What changed from `old` to `new`. Both must be in canonical order ([`Snapshot::sort`]).
+#[must_use]
+pub fn diff(old: &Snapshot, new: &Snapshot) -> wire::Delta {
+    diff_from(old, checksum(old), new)
+}
+
+/// As [`diff`], where the checksum of `old` is known: the cost of hashing is then that of the change alone.
+#[must_use]
+pub fn diff_from(old: &Snapshot, old_checksum: u64, new: &Snapshot) -> wire::Delta {
+    let mut upserts = header(new);
+    let mut removals = wire::Removals::default();
+    let mut sum = old_checksum;
+    kinds::diff(old, new, &mut upserts, &mut removals, &mut sum);
+    wire::Delta { base_sequence: old.sequence, upserts: Some(upserts), removals: Some(removals), checksum: sum }
+}
+
+fn header(snapshot: &Snapshot) -> wire::Snapshot {
+    wire::Snapshot {
+        sequence: snapshot.sequence,
+        ledger: Some(snapshot.ledger.into()),
+        now_unix_ms: snapshot.now.0,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,175 @@
+//! The kinds of objects in a snapshot: their lists, keys and field numbers, in one table that all operations share.
+
+use super::checksum::of_object;
+use crate::convert::{ConvertError, Converted};
+use crate::snapshot::v1 as wire;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::snapshot::{Snapshot, UnavailableOffering};
+use std::collections::BTreeMap;
+
+type OfferingKey = (Option<String>, Option<String>, CapacityType);
+
+fn offering_key(offering: &UnavailableOffering) -> OfferingKey {
+    (offering.instance_type.clone(), offering.zone.clone(), offering.capacity_type)
+}
+
+fn offering_from_wire(offering: wire::UnavailableOffering) -> Converted<OfferingKey> {
+    UnavailableOffering::try_from(offering).map(|offering| offering_key(&offering))
+}
+
+fn offering_to_wire(offering: &UnavailableOffering) -> wire::UnavailableOffering {
+    offering.into()
+}
+
+fn text(key: String) -> Converted<String> {
+    Ok(key)
+}
+
+/// Calls `$each!` for every kind: list, message, field number, key of an object, key to the wire, key from the wire.
+macro_rules! for_each_kind {
+    ($each:ident) => {
+        $each!(shapes, wire::PodShape, 4, |shape| shape.id.0.clone(), |shape| shape.id.0.clone(), text);
+        $each!(pods, wire::Pod, 5, |pod| pod.uid.0.clone(), |pod| pod.uid.0.clone(), text);
+        $each!(nodes, wire::Node, 6, |node| node.name.0.clone(), |node| node.name.0.clone(), text);
+        $each!(node_pools, wire::NodePool, 7, |pool| pool.name.0.clone(), |pool| pool.name.0.clone(), text);
+        $each!(daemon_sets, wire::DaemonSet, 8, |set| set.uid.clone(), |set| set.uid.clone(), text);
+        $each!(
+            pod_disruption_budgets,
+            wire::PodDisruptionBudget,
+            9,
+            |pdb| pdb.name.clone(),
+            |pdb| pdb.name.clone(),
+            text
+        );
+        $each!(
+            unavailable_offerings,
+            wire::UnavailableOffering,
+            10,
+            offering_key,
+            offering_to_wire,
+            offering_from_wire
+        );
+        $each!(ignored, wire::IgnoredPod, 11, |pod| pod.uid.0.clone(), |pod| pod.uid.0.clone(), text);
+    };
+}
+
+/// Moves objects from `rest` to `part` until `room` is used up.
+pub(super) fn take(rest: &mut wire::Snapshot, part: &mut wire::Snapshot, room: &mut usize) {
+    macro_rules! each {
+        ($list:ident, $($other:tt)*) => {
+            let count = rest.$list.len().min(*room);
+            let later = rest.$list.split_off(count);
+            part.$list = std::mem::replace(&mut rest.$list, later);
+            *room -= count;
+        };
+    }
+    for_each_kind!(each);
+}
+
+/// Whether there is no object.
+pub(super) fn is_empty(snapshot: &wire::Snapshot) -> bool {
+    let mut count = 0;
+    macro_rules! each {
+        ($list:ident, $($other:tt)*) => {
+            count += snapshot.$list.len();
+        };
+    }
+    for_each_kind!(each);
+    count == 0
+}
+
+/// Adds the objects of `more`.
+pub(super) fn append(snapshot: &mut Snapshot, more: Snapshot) {
+    macro_rules! each {
+        ($list:ident, $($other:tt)*) => {
+            snapshot.$list.extend(more.$list);
+        };
+    }
+    for_each_kind!(each);
+}
+
+/// Sum of all objects' hashes.
+pub(super) fn checksum(snapshot: &Snapshot) -> u64 {
+    let mut sum = 0_u64;
+    macro_rules! each {
+        ($list:ident, $message:path, $number:literal, $($other:tt)*) => {
+            for object in &snapshot.$list {
+                sum = sum.wrapping_add(of_object($number, &<$message>::from(object)));
+            }
+        };
+    }
+    for_each_kind!(each);
+    sum
+}
+
+/// Notes what is new, different or gone, and takes `sum` from the old checksum to the new one.
+pub(super) fn diff(
+    old: &Snapshot,
+    new: &Snapshot,
+    upserts: &mut wire::Snapshot,
+    removals: &mut wire::Removals,
+    sum: &mut u64,
+) {
+    macro_rules! each {
+        ($list:ident, $message:path, $number:literal, $key:expr, $key_to_wire:expr, $from_wire:expr) => {
+            let key = keyed(&old.$list, $key);
+            let mut before: BTreeMap<_, _> = old.$list.iter().map(|object| (key(object), object)).collect();
+            for object in &new.$list {
+                let previous = before.remove(&key(object));
+                if previous == Some(object) {
+                    continue;
+                }
+                if let Some(previous) = previous {
+                    *sum = sum.wrapping_sub(of_object($number, &<$message>::from(previous)));
+                }
+                let message = <$message>::from(object);
+                *sum = sum.wrapping_add(of_object($number, &message));
+                upserts.$list.push(message);
+            }
+            let to_wire = keyed(&old.$list, $key_to_wire);
+            for object in before.into_values() {
+                *sum = sum.wrapping_sub(of_object($number, &<$message>::from(object)));
+                removals.$list.push(to_wire(object));
+            }
+        };
+    }
+    for_each_kind!(each);
+}
+
+/// Takes out `removals`, puts in `upserts`, and takes `sum` along. The result is in canonical order.
+pub(super) fn apply(
+    snapshot: &mut Snapshot,
+    upserts: Snapshot,
+    removals: wire::Removals,
+    sum: &mut u64,
+) -> Converted<()> {
+    macro_rules! each {
+        ($list:ident, $message:path, $number:literal, $key:expr, $key_to_wire:expr, $from_wire:expr) => {
+            if !upserts.$list.is_empty() || !removals.$list.is_empty() {
+                let key = keyed(&snapshot.$list, $key);
+                let objects = std::mem::take(&mut snapshot.$list);
+                let mut by_key: BTreeMap<_, _> = objects.into_iter().map(|object| (key(&object), object)).collect();
+                for (index, removed) in removals.$list.into_iter().enumerate() {
+                    let place = || format!(concat!("delta.removals.", stringify!($list), "[{}]"), index);
+                    let removed = $from_wire(removed).map_err(|error| error.within(&place()))?;
+                    let object = by_key.remove(&removed).ok_or_else(|| ConvertError::new(place(), "is not there"))?;
+                    *sum = sum.wrapping_sub(of_object($number, &<$message>::from(&object)));
+                }
+                for object in upserts.$list {
+                    *sum = sum.wrapping_add(of_object($number, &<$message>::from(&object)));
+                    if let Some(previous) = by_key.insert(key(&object), object) {
+                        *sum = sum.wrapping_sub(of_object($number, &<$message>::from(&previous)));
+                    }
+                }
+                snapshot.$list = by_key.into_values().collect();
+            }
+        };
+    }
+    for_each_kind!(each);
+    Ok(())
+}
+
+/// Ties a closure's argument to a list's element type.
+fn keyed<T, K, F: Fn(&T) -> K>(_list: &[T], key: F) -> F {
+    key
+}
