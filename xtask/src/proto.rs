@@ -12,7 +12,7 @@ const DESCRIPTOR_SET: &str = "descriptors.bin";
 ///
 /// # Errors
 /// If a file cannot be read or written, a `.proto` file is wrong, or with `check` if the committed files are not those that would be written.
-pub fn generate(check: bool) -> Result<()> {
+pub(crate) fn generate(check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?.join("proto");
     let committed = root.join("src/gen");
     let fresh_dir = tempfile::tempdir()?;
