@@ -3,9 +3,7 @@
 
 mod shape;
 
-pub use shape::{
-    HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology,
-};
+pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 
 use crate::catalog::CapacityType;
 use crate::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};

@@ -39,7 +39,9 @@ fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind)
     if let Some(error) = validation::check_manifest(kind, &manifest.value).into_iter().next() {
         return Err(manifest.fault(error.path, error.message));
     }
-    let object: T = read(manifest)?;
+    // The check above has found unknown fields; the derived types skip `apiVersion` and `kind`, which `read` would take for such.
+    let object: T = serde_path_to_error::deserialize(&manifest.value)
+        .map_err(|error| manifest.fault(error.path().to_string(), error.inner()))?;
     match object.validate().into_iter().next() {
         Some(error) => Err(manifest.fault(error.path, error.message)),
         None => Ok(object),

@@ -77,7 +77,9 @@ impl HostPort {
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
-        self.port == other.port && self.protocol == other.protocol && (self.ip == other.ip || any(&self.ip) || any(&other.ip))
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.ip == other.ip || any(&self.ip) || any(&other.ip))
     }
 }
 
