@@ -1,0 +1,3 @@
+//! The `plimsoll-actuator` program.
+
+fn main() {}

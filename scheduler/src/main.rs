@@ -1,0 +1,3 @@
+//! The `plimsoll-scheduler` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What crosses services, tested on the in-memory cluster and cloud.

@@ -1,0 +1,3 @@
+//! The `plimsoll-watcher` program.
+
+fn main() {}
