@@ -7,6 +7,7 @@ mod admission;
 mod changes;
 pub mod failures;
 pub mod fence;
+pub mod handle;
 mod outcomes;
 mod record;
 mod rejection;

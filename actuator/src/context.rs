@@ -1,0 +1,76 @@
+//! What everything that acts during a term of leadership needs.
+
+use crate::authority::Authority;
+use crate::ledger::handle::LedgerHandle;
+use crate::metrics::ActuatorMetrics;
+use crate::outcomes::Outcomes;
+use crate::ports::{Compute, InstanceProfiles, InterruptionQueue, Parameters, PriceList};
+use crate::settings::Settings;
+use crate::stores::Stores;
+use crate::unavailable::Unavailable;
+use parking_lot::Mutex;
+use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::clock::Clock;
+use std::sync::Arc;
+
+/// The cloud behind its ports.
+#[derive(Debug, Clone)]
+pub struct Cloud {
+    /// EC2.
+    pub compute: Arc<dyn Compute>,
+    /// SSM.
+    pub parameters: Arc<dyn Parameters>,
+    /// IAM.
+    pub profiles: Arc<dyn InstanceProfiles>,
+    /// The price list.
+    pub prices: Arc<dyn PriceList>,
+    /// The queue of interruptions, if there is one.
+    pub queue: Option<Arc<dyn InterruptionQueue>>,
+}
+
+/// What outlives a term: the process's own. Clones share it.
+#[derive(Clone)]
+pub struct Shared {
+    /// The cluster, for writes and live reads. It must not retry by itself.
+    pub client: kube::Client,
+    /// The cloud.
+    pub cloud: Cloud,
+    /// Time.
+    pub clock: Clock,
+    /// What the installation says.
+    pub settings: Arc<Settings>,
+    /// The cluster as our watch shows it.
+    pub stores: Stores,
+    /// Offerings known to have no capacity.
+    pub unavailable: Arc<Mutex<Unavailable>>,
+    /// Counters.
+    pub metrics: ActuatorMetrics,
+}
+
+/// What a term has. Clones share it.
+#[derive(Clone)]
+pub struct Context {
+    /// What outlives the term.
+    pub shared: Shared,
+    /// What is under way.
+    pub ledger: LedgerHandle,
+    /// The gate before every side effect.
+    pub authority: Authority,
+    /// What became of actions.
+    pub outcomes: Outcomes,
+}
+
+impl std::ops::Deref for Context {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Shared {
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now_millis())
+    }
+}

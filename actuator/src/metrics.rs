@@ -1,0 +1,70 @@
+//! Metrics of the actuator: `plimsoll_actuator_*`.
+
+use plimsoll_runtime::metrics::{Metrics, MetricsError};
+use prometheus::{HistogramVec, IntCounterVec, IntGauge};
+
+/// All of them. Clones count together.
+#[derive(Debug, Clone)]
+pub struct ActuatorMetrics {
+    /// 1 while this process leads.
+    pub leading: IntGauge,
+    /// 1 while another autoscaler keeps this one from writing.
+    pub paused: IntGauge,
+    /// Actions by `kind` (launch, termination) and `outcome`.
+    pub actions: IntCounterVec,
+    /// NodeClaims made, by `nodepool` and `capacity_type`.
+    pub claims_created: IntCounterVec,
+    /// NodeClaims that failed before they had an instance, by `nodepool` and `cause`.
+    pub claims_failed: IntCounterVec,
+    /// Calls to the cloud by `action` and `result`.
+    pub cloud_calls: IntCounterVec,
+    /// Length of calls to the cloud, by `action`.
+    pub cloud_seconds: HistogramVec,
+    /// From the receipt of a plan to a step of its launch, by `step` (claim, fleet, launched).
+    pub launch_seconds: HistogramVec,
+    /// Instances ended because nobody claimed them, by `cause`.
+    pub instances_collected: IntCounterVec,
+    /// NodeClaims deleted because their instance is gone, by `cause`.
+    pub claims_collected: IntCounterVec,
+}
+
+impl ActuatorMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// They are registered already.
+    pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            leading: metrics.gauge("leading", "1 while this process leads.")?,
+            paused: metrics.gauge("paused", "1 while another autoscaler keeps this one from writing.")?,
+            actions: metrics.counters("actions_total", "Actions of plans.", &["kind", "outcome"])?,
+            claims_created: metrics.counters(
+                "nodeclaims_created_total",
+                "NodeClaims made.",
+                &["nodepool", "capacity_type"],
+            )?,
+            claims_failed: metrics.counters(
+                "nodeclaims_failed_total",
+                "NodeClaims that failed before they had an instance.",
+                &["nodepool", "cause"],
+            )?,
+            cloud_calls: metrics.counters("cloud_calls_total", "Calls to the cloud.", &["action", "result"])?,
+            cloud_seconds: metrics.latencies("cloud_call_seconds", "Length of calls to the cloud.", &["action"])?,
+            launch_seconds: metrics.latencies(
+                "launch_seconds",
+                "From the receipt of a plan to a step of its launch.",
+                &["step"],
+            )?,
+            instances_collected: metrics.counters(
+                "instances_collected_total",
+                "Instances ended because nobody claimed them.",
+                &["cause"],
+            )?,
+            claims_collected: metrics.counters(
+                "nodeclaims_collected_total",
+                "NodeClaims deleted because their instance is gone.",
+                &["cause"],
+            )?,
+        })
+    }
+}

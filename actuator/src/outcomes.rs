@@ -1,0 +1,67 @@
+//! What becomes of actions, for whoever asks: Execute streams it, and the same plan sent again reads it again (safety rule 17).
+
+use parking_lot::Mutex;
+use plimsoll_model::execution::{Outcome, OutcomeStatus};
+use plimsoll_model::identity::ActionId;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Actions kept: some plans' worth, as in the ledger.
+const MAX_ACTIONS: usize = 20_000;
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_action: BTreeMap<ActionId, Vec<Outcome>>,
+    order: VecDeque<ActionId>,
+}
+
+/// The board. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Outcomes {
+    kept: Arc<Mutex<Kept>>,
+    changed: Arc<watch::Sender<u64>>,
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        Self { kept: Arc::default(), changed: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Outcomes {
+    /// Notes how far an action has come. One that begins anew (accepted or rejected) forgets what it came to before.
+    pub fn post(&self, outcome: Outcome) {
+        let action = outcome.action_id.clone();
+        let anew = matches!(outcome.status, OutcomeStatus::Accepted | OutcomeStatus::Rejected);
+        let mut kept = self.kept.lock();
+        let Kept { by_action, order } = &mut *kept;
+        let list = by_action.entry(action.clone()).or_insert_with(|| {
+            order.push_back(action);
+            Vec::new()
+        });
+        if anew {
+            list.clear();
+        }
+        list.push(outcome);
+        while order.len() > MAX_ACTIONS {
+            if let Some(oldest) = order.pop_front() {
+                by_action.remove(&oldest);
+            }
+        }
+        drop(kept);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// What is known of an action, oldest first.
+    #[must_use]
+    pub fn of(&self, action: &ActionId) -> Vec<Outcome> {
+        self.kept.lock().by_action.get(action).cloned().unwrap_or_default()
+    }
+
+    /// Tells of every change.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
