@@ -1,6 +1,7 @@
 //! Between the wire and the model: `From<&Model>` for messages, `TryFrom<Message>` for the model, refusing what makes no sense.
 
 mod catalog;
+mod execution;
 mod plan;
 mod requirements;
 mod resources;

@@ -13,11 +13,11 @@ use proptest::option;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn resources() -> impl Strategy<Value = Resources> {
+pub(crate) fn resources() -> impl Strategy<Value = Resources> {
     btree_map("[a-z]{1,3}", 0..i64::MAX, 0..3).prop_map(|amounts| amounts.into_iter().collect())
 }
 
-fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+pub(crate) fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map("[a-z]{1,3}", "[a-z]{0,2}", 0..3)
 }
 
@@ -55,7 +55,7 @@ fn toleration() -> impl Strategy<Value = Toleration> {
     })
 }
 
-fn capacity_type() -> impl Strategy<Value = CapacityType> {
+pub(crate) fn capacity_type() -> impl Strategy<Value = CapacityType> {
     prop::sample::select(CapacityType::ALL.to_vec())
 }
 

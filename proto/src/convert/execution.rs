@@ -1,0 +1,260 @@
+//! Executions, their outcomes, the ledger and the catalogs that come with it.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    ConvertError, Converted, Word as _, each_once, key, list, not_negative, optional_key, required,
+    resources_from_wire, resources_to_wire, to_wire, word, words,
+};
+use crate::actuator::v1 as wire;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::execution::{
+    CatalogUpdate, ClaimState, Driver, Execution, InFlightClaim, LedgerUpdate, Outcome, OutcomeReason, OutcomeStatus,
+};
+use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName};
+use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::time::Timestamp;
+
+words!(wire::OutcomeStatus, OutcomeStatus, [Accepted, Rejected, Launched, Failed, Removed]);
+words!(wire::ClaimState, ClaimState, [Launching, Launched, Registered, Terminating]);
+words!(
+    wire::OutcomeReason,
+    OutcomeReason,
+    [
+        StaleSnapshot,
+        PodChanged,
+        NodeChanged,
+        PoolChanged,
+        LimitReached,
+        BudgetExhausted,
+        Blocked,
+        Dependency,
+        NoCapacity,
+        CloudRefused,
+        ClusterRefused,
+        Invalid
+    ]
+);
+
+impl From<&Driver> for wire::Driver {
+    fn from(driver: &Driver) -> Self {
+        Self { identity: driver.identity.clone(), transitions: driver.transitions }
+    }
+}
+
+impl TryFrom<wire::Driver> for Driver {
+    type Error = ConvertError;
+    fn try_from(driver: wire::Driver) -> Converted<Self> {
+        Ok(Self { identity: key("identity", driver.identity)?, transitions: driver.transitions })
+    }
+}
+
+impl From<&Execution> for wire::ExecuteRequest {
+    fn from(execution: &Execution) -> Self {
+        Self {
+            driver: Some((&execution.driver).into()),
+            plan: Some((&execution.plan).into()),
+            cycle_id: execution.cycle_id.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::ExecuteRequest> for Execution {
+    type Error = ConvertError;
+    fn try_from(request: wire::ExecuteRequest) -> Converted<Self> {
+        let plan = request.plan.ok_or_else(|| ConvertError::new("plan", "is not set"))?;
+        Ok(Self {
+            driver: required("driver", request.driver)?,
+            // Its errors name the plan already.
+            plan: plan.try_into()?,
+            cycle_id: key("cycle_id", request.cycle_id)?,
+        })
+    }
+}
+
+impl From<&Outcome> for wire::Outcome {
+    fn from(outcome: &Outcome) -> Self {
+        Self {
+            action_id: outcome.action_id.0.clone(),
+            status: outcome.status.to_wire(),
+            reason: outcome.reason.map_or(0, OutcomeReason::to_wire),
+            message: outcome.message.clone(),
+            node_claim: outcome.node_claim.clone(),
+            ledger: Some(outcome.ledger.into()),
+        }
+    }
+}
+
+impl TryFrom<wire::Outcome> for Outcome {
+    type Error = ConvertError;
+    fn try_from(outcome: wire::Outcome) -> Converted<Self> {
+        Ok(Self {
+            action_id: ActionId(key("action_id", outcome.action_id)?),
+            status: word("status", outcome.status)?,
+            reason: if outcome.reason == 0 { None } else { Some(word("reason", outcome.reason)?) },
+            message: outcome.message,
+            node_claim: optional_key("node_claim", outcome.node_claim)?,
+            ledger: outcome.ledger.ok_or_else(|| ConvertError::new("ledger", "is not set"))?.into(),
+        })
+    }
+}
+
+impl From<&Outcome> for wire::ExecuteResponse {
+    fn from(outcome: &Outcome) -> Self {
+        Self { outcome: Some(outcome.into()) }
+    }
+}
+
+impl TryFrom<wire::ExecuteResponse> for Outcome {
+    type Error = ConvertError;
+    fn try_from(response: wire::ExecuteResponse) -> Converted<Self> {
+        required("outcome", response.outcome)
+    }
+}
+
+impl From<&InFlightClaim> for wire::InFlightClaim {
+    fn from(claim: &InFlightClaim) -> Self {
+        Self {
+            name: claim.name.clone(),
+            uid: claim.uid.clone(),
+            node_pool: claim.node_pool.0.clone(),
+            action_id: claim.action_id.as_ref().map(|action| action.0.clone()).unwrap_or_default(),
+            pods: to_wire(&claim.pods),
+            limit_usage: resources_to_wire(&claim.limit_usage),
+            labels: claim.labels.clone(),
+            taints: to_wire(&claim.taints),
+            allocatable: resources_to_wire(&claim.allocatable),
+            state: claim.state.to_wire(),
+            launched_unix_ms: claim.launched.map(|at| at.0),
+        }
+    }
+}
+
+impl TryFrom<wire::InFlightClaim> for InFlightClaim {
+    type Error = ConvertError;
+    fn try_from(claim: wire::InFlightClaim) -> Converted<Self> {
+        Ok(Self {
+            name: key("name", claim.name)?,
+            uid: claim.uid,
+            node_pool: NodePoolName(key("node_pool", claim.node_pool)?),
+            action_id: Some(claim.action_id).filter(|action| !action.is_empty()).map(ActionId),
+            pods: list("pods", claim.pods)?,
+            limit_usage: resources_from_wire("limit_usage", claim.limit_usage)?,
+            labels: claim.labels,
+            taints: list("taints", claim.taints)?,
+            allocatable: resources_from_wire("allocatable", claim.allocatable)?,
+            state: word("state", claim.state)?,
+            launched: claim.launched_unix_ms.map(Timestamp),
+        })
+    }
+}
+
+fn offerings_to_wire(offerings: Option<&Vec<UnavailableOffering>>) -> Option<wire::UnavailableOfferings> {
+    offerings.map(|offerings| wire::UnavailableOfferings { offerings: to_wire(offerings) })
+}
+
+fn offerings_from_wire(wire: Option<wire::UnavailableOfferings>) -> Converted<Option<Vec<UnavailableOffering>>> {
+    let convert = |wire: wire::UnavailableOfferings| {
+        let offerings: Vec<UnavailableOffering> = list("offerings", wire.offerings)?;
+        each_once(&offerings, "offerings", "", |one| (&one.instance_type, &one.zone, one.capacity_type))?;
+        Ok(offerings)
+    };
+    wire.map(|wire| convert(wire).map_err(|error: ConvertError| error.within("unavailable_offerings"))).transpose()
+}
+
+impl From<&LedgerUpdate> for wire::LedgerUpdate {
+    fn from(update: &LedgerUpdate) -> Self {
+        Self {
+            position: Some(update.position.into()),
+            upserted: to_wire(&update.upserted),
+            removed: update.removed.clone(),
+            unavailable_offerings: offerings_to_wire(update.unavailable_offerings.as_ref()),
+            complete: update.complete,
+        }
+    }
+}
+
+impl TryFrom<wire::LedgerUpdate> for LedgerUpdate {
+    type Error = ConvertError;
+    fn try_from(update: wire::LedgerUpdate) -> Converted<Self> {
+        let upserted: Vec<InFlightClaim> = list("upserted", update.upserted)?;
+        each_once(&upserted, "upserted", ".name", |claim| &claim.name)?;
+        Ok(Self {
+            position: update.position.ok_or_else(|| ConvertError::new("position", "is not set"))?.into(),
+            upserted,
+            removed: update.removed,
+            unavailable_offerings: offerings_from_wire(update.unavailable_offerings)?,
+            complete: update.complete,
+        })
+    }
+}
+
+impl From<&LedgerUpdate> for wire::WatchLedgerResponse {
+    fn from(update: &LedgerUpdate) -> Self {
+        Self { update: Some(update.into()) }
+    }
+}
+
+impl TryFrom<wire::WatchLedgerResponse> for LedgerUpdate {
+    type Error = ConvertError;
+    fn try_from(response: wire::WatchLedgerResponse) -> Converted<Self> {
+        required("update", response.update)
+    }
+}
+
+impl From<&CatalogUpdate> for wire::CatalogUpdate {
+    fn from(update: &CatalogUpdate) -> Self {
+        Self {
+            node_class: update.node_class.clone(),
+            generation: update.generation,
+            removed: update.removed,
+            catalog_id: update.catalog_id.as_ref().map(|id| id.0.clone()),
+            catalog: update.catalog.as_ref().map(Into::into),
+            problem: update.problem.clone(),
+            unavailable_offerings: offerings_to_wire(update.unavailable_offerings.as_ref()),
+            complete: update.complete,
+        }
+    }
+}
+
+impl TryFrom<wire::CatalogUpdate> for CatalogUpdate {
+    type Error = ConvertError;
+    fn try_from(update: wire::CatalogUpdate) -> Converted<Self> {
+        let catalog_id = optional_key("catalog_id", update.catalog_id)?.map(CatalogId);
+        // Its errors name the catalog already.
+        let catalog: Option<Catalog> = update.catalog.map(TryInto::try_into).transpose()?;
+        if let Some(id) = catalog.as_ref().map(Catalog::id)
+            && catalog_id.as_ref() != Some(&id)
+        {
+            let named = catalog_id.as_ref().map_or("none", CatalogId::as_str);
+            return Err(ConvertError::new("catalog_id", format!("is {named}, but the catalog's is {id}")));
+        }
+        if update.node_class.is_empty() && (update.removed || catalog_id.is_some()) {
+            return Err(ConvertError::new("node_class", "is empty"));
+        }
+        Ok(Self {
+            node_class: update.node_class,
+            generation: not_negative("generation", update.generation)?,
+            removed: update.removed,
+            catalog_id,
+            catalog,
+            problem: update.problem,
+            unavailable_offerings: offerings_from_wire(update.unavailable_offerings)?,
+            complete: update.complete,
+        })
+    }
+}
+
+impl From<&CatalogUpdate> for wire::WatchCatalogResponse {
+    fn from(update: &CatalogUpdate) -> Self {
+        Self { update: Some(update.into()) }
+    }
+}
+
+impl TryFrom<wire::WatchCatalogResponse> for CatalogUpdate {
+    type Error = ConvertError;
+    fn try_from(response: wire::WatchCatalogResponse) -> Converted<Self> {
+        required("update", response.update)
+    }
+}

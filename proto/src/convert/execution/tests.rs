@@ -1,0 +1,180 @@
+use crate::actuator::v1 as wire;
+use crate::convert::ConvertError;
+use crate::convert::strategies::{capacity_type, catalog, labels, resources, taint};
+use plimsoll_model::execution::*;
+use plimsoll_model::identity::{ActionId, PodUid};
+use plimsoll_model::plan::{Plan, PodRef};
+use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
+use plimsoll_model::time::{Millis, Timestamp};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+fn position() -> impl Strategy<Value = LedgerPosition> {
+    any::<(u64, u64)>().prop_map(|(epoch, sequence)| LedgerPosition { epoch, sequence })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    use {OutcomeReason as R, OutcomeStatus as S};
+    let status = prop::sample::select(vec![S::Accepted, S::Rejected, S::Launched, S::Failed, S::Removed]);
+    let reason =
+        prop::sample::select(vec![R::StaleSnapshot, R::PodChanged, R::NoCapacity, R::ClusterRefused, R::Invalid]);
+    ("[a-z]{1,3}", status, option::of(reason), "[a-z ]{0,4}", option::of("[a-z]{1,3}"), position()).prop_map(
+        |(action, status, reason, message, node_claim, ledger)| Outcome {
+            action_id: ActionId(action),
+            status,
+            reason,
+            message,
+            node_claim,
+            ledger,
+        },
+    )
+}
+
+fn claim(name: String) -> impl Strategy<Value = InFlightClaim> {
+    use ClaimState as S;
+    let state = prop::sample::select(vec![S::Launching, S::Launched, S::Registered, S::Terminating]);
+    let pod = "[a-z]{1,3}".prop_map(|uid| PodRef { name: format!("default/{uid}"), uid: PodUid(uid) });
+    let identity = ("[a-z]{0,3}", "[a-z]{1,3}", option::of("[a-z]{1,3}"), option::of(any::<i64>()), state);
+    let content = (vec(pod, 0..3), resources(), resources(), labels(), vec(taint(), 0..2));
+    (identity, content).prop_map(
+        move |((uid, pool, action, launched, state), (pods, limit_usage, allocatable, labels, taints))| InFlightClaim {
+            name: name.clone(),
+            uid,
+            node_pool: pool.into(),
+            action_id: action.map(ActionId),
+            pods,
+            limit_usage,
+            labels,
+            taints,
+            allocatable,
+            state,
+            launched: launched.map(Timestamp),
+        },
+    )
+}
+
+fn offerings() -> impl Strategy<Value = Option<Vec<UnavailableOffering>>> {
+    let by_key = btree_map((option::of("[ab]"), option::of("[ab]"), capacity_type()), any::<u64>(), 0..4);
+    let offering = |((instance_type, zone, capacity_type), remaining)| UnavailableOffering {
+        instance_type,
+        zone,
+        capacity_type,
+        remaining: Millis(remaining),
+    };
+    option::of(by_key.prop_map(move |offerings| offerings.into_iter().map(offering).collect::<Vec<_>>()))
+}
+
+fn ledger_update() -> impl Strategy<Value = LedgerUpdate> {
+    let claims = (claim("a".into()), claim("b".into()), 0..3_usize)
+        .prop_map(|(a, b, count)| [a, b].into_iter().take(count).collect::<Vec<_>>());
+    (position(), claims, vec("[a-z]{1,3}", 0..3), offerings(), any::<bool>()).prop_map(
+        |(position, upserted, removed, unavailable_offerings, complete)| LedgerUpdate {
+            position,
+            upserted,
+            removed,
+            unavailable_offerings,
+            complete,
+        },
+    )
+}
+
+fn catalog_update() -> impl Strategy<Value = CatalogUpdate> {
+    let content = prop_oneof![
+        (catalog(), any::<bool>()).prop_map(|(catalog, sent)| (Some(catalog.id()), sent.then_some(catalog), None)),
+        "[a-z ]{1,5}".prop_map(|problem| (None, None, Some(problem))),
+    ];
+    ("[a-z]{1,3}", 0..i64::MAX, any::<bool>(), content, offerings(), any::<bool>()).prop_map(
+        |(node_class, generation, removed, (catalog_id, catalog, problem), unavailable_offerings, complete)| {
+            CatalogUpdate {
+                node_class,
+                generation,
+                removed,
+                catalog_id,
+                catalog,
+                problem,
+                unavailable_offerings,
+                complete,
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn outcomes_come_back_as_they_went(model in outcome()) {
+        prop_assert_eq!(Outcome::try_from(wire::ExecuteResponse::from(&model)), Ok(model));
+    }
+
+    #[test]
+    fn ledger_updates_come_back_as_they_went(model in ledger_update()) {
+        prop_assert_eq!(LedgerUpdate::try_from(wire::WatchLedgerResponse::from(&model)), Ok(model));
+    }
+
+    #[test]
+    fn catalog_updates_come_back_as_they_went(model in catalog_update()) {
+        prop_assert_eq!(CatalogUpdate::try_from(wire::WatchCatalogResponse::from(&model)), Ok(model));
+    }
+}
+
+#[test]
+fn executions_come_back_as_they_went() -> Result<(), ConvertError> {
+    let driver = Driver { identity: "watcher-0".into(), transitions: 3 };
+    let execution = Execution { driver, plan: Plan::default(), cycle_id: "c".into() };
+    assert_eq!(Execution::try_from(wire::ExecuteRequest::from(&execution))?, execution);
+    Ok(())
+}
+
+fn text<T>(result: Result<T, ConvertError>) -> String {
+    result.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn bad_executions_are_refused_by_path() {
+    let whole = wire::ExecuteRequest {
+        driver: Some(wire::Driver { identity: "w".into(), transitions: 1 }),
+        plan: Some(crate::plan::v1::Plan::default()),
+        cycle_id: "c".into(),
+    };
+    let refused = |change: fn(&mut wire::ExecuteRequest)| {
+        let mut bad = whole.clone();
+        change(&mut bad);
+        text(Execution::try_from(bad))
+    };
+    assert_eq!(refused(|_| ()), "");
+    assert_eq!(refused(|it| it.driver = None), "driver: is not set");
+    assert_eq!(refused(|it| it.driver = Some(wire::Driver::default())), "driver.identity: is empty");
+    assert_eq!(refused(|it| it.plan = None), "plan: is not set");
+    assert_eq!(
+        refused(|it| it.plan.get_or_insert_default().hourly_micro_usd = -1),
+        "plan.hourly_micro_usd: is negative: -1"
+    );
+    assert_eq!(refused(|it| it.cycle_id.clear()), "cycle_id: is empty");
+}
+
+#[test]
+fn bad_outcomes_and_updates_are_refused_by_path() {
+    let outcome = wire::Outcome { action_id: "a".into(), ledger: Some(Default::default()), ..Default::default() };
+    let response = wire::ExecuteResponse { outcome: Some(outcome) };
+    assert_eq!(text(Outcome::try_from(response)), "outcome.status: is not set");
+
+    let claim = wire::InFlightClaim { name: "c".into(), node_pool: "p".into(), state: 9, ..Default::default() };
+    let update = wire::LedgerUpdate { position: Some(Default::default()), upserted: vec![claim], ..Default::default() };
+    let response = wire::WatchLedgerResponse { update: Some(update) };
+    assert_eq!(text(LedgerUpdate::try_from(response)), "update.upserted[0].state: unknown value 9");
+
+    let catalog = crate::catalog::v1::Catalog::default();
+    let mut update = wire::CatalogUpdate {
+        node_class: "n".into(),
+        catalog_id: Some("x".into()),
+        catalog: Some(catalog),
+        ..Default::default()
+    };
+    assert!(text(CatalogUpdate::try_from(update.clone())).starts_with("catalog_id: is x, but the catalog's is "));
+    (update.catalog, update.generation) = (None, -1);
+    assert_eq!(text(CatalogUpdate::try_from(update.clone())), "generation: is negative: -1");
+    (update.node_class, update.generation) = (String::new(), 1);
+    assert_eq!(text(CatalogUpdate::try_from(update)), "node_class: is empty");
+}
