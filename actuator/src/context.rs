@@ -1,7 +1,10 @@
 //! What everything that acts during a term of leadership needs.
 
 use crate::authority::Authority;
+use crate::catalogs::Catalogs;
+use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
+use crate::launch_template::Templates;
 use crate::metrics::ActuatorMetrics;
 use crate::outcomes::Outcomes;
 use crate::ports::{Compute, InstanceProfiles, InterruptionQueue, Parameters, PriceList};
@@ -43,8 +46,14 @@ pub struct Shared {
     pub stores: Stores,
     /// Offerings known to have no capacity.
     pub unavailable: Arc<Mutex<Unavailable>>,
+    /// What each node class can buy.
+    pub catalogs: Catalogs,
+    /// Launch templates that exist.
+    pub templates: Templates,
     /// Counters.
     pub metrics: ActuatorMetrics,
+    /// Events on objects.
+    pub events: Recorder,
 }
 
 /// What a term has. Clones share it.

@@ -3,14 +3,22 @@
 //! What it decides is in synchronous cores without clock or IO; the cloud lies behind the traits of [`ports`].
 
 pub mod authority;
+pub mod catalogs;
 pub mod collection;
 pub mod context;
+mod drive;
+pub mod events;
 pub mod interruption;
 pub mod launch;
+pub mod launch_template;
 pub mod ledger;
+pub mod lifecycle;
 pub mod metrics;
+pub mod node_class;
 pub mod outcomes;
 pub mod ports;
 pub mod settings;
 pub mod stores;
 pub mod unavailable;
+pub mod user_data;
+pub mod writes;

@@ -14,7 +14,7 @@ mod queue;
 mod support;
 
 pub use compute::Compute;
-pub use facts::{GpuFacts, InstanceTypeFacts, NetworkCardFacts, SpotPrice, TypeOffering};
+pub use facts::{InstanceTypeFacts, SpotPrice, TypeOffering};
 pub use fleet::{FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override};
 pub use instances::{Instance, InstanceEvent, InstanceFilter, InstanceState, InstanceStatus, StatusCheck, Termination};
 pub use launch_templates::{

@@ -1,5 +1,6 @@
 //! What EC2 says about an instance type (DescribeInstanceTypes), as far as a catalog needs it.
 
+use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
 /// An instance type as EC2 describes it. Fields that EC2 leaves out are empty or 0.
@@ -120,6 +121,16 @@ impl InstanceTypeFacts {
             "arm64" => Some("arm64"),
             _ => None,
         })
+    }
+
+    /// Whether EC2 sells this type that way. A reservation holds On-Demand capacity.
+    #[must_use]
+    pub fn sells(&self, capacity_type: CapacityType) -> bool {
+        let word = match capacity_type {
+            CapacityType::Spot => "spot",
+            CapacityType::OnDemand | CapacityType::Reserved => "on-demand",
+        };
+        self.usage_classes.iter().any(|class| class == word)
     }
 
     /// The part of the name before the dot: `m5`.

@@ -62,7 +62,7 @@ impl Prices {
 pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Prices, compatible: bool) -> Vec<Offering> {
     let supported = [CapacityType::Spot, CapacityType::OnDemand]
         .into_iter()
-        .filter(|it| facts.usage_classes.iter().any(|class| class == it.as_str()));
+        .filter(|it| facts.sells(*it));
     let mut offerings = Vec::new();
     for capacity_type in supported {
         for zone in zones.iter().filter(|zone| zone.instance_types.contains(&facts.name)) {

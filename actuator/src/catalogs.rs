@@ -1,0 +1,130 @@
+//! What each node class can buy right now: the catalogs that go to the scheduler, kept up to date.
+//!
+//! A catalog is immutable and known by the hash of its content; a change of facts, prices or node class makes another.
+
+use parking_lot::Mutex;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What one node class can buy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogEntry {
+    /// The node class by name.
+    pub node_class: String,
+    /// `metadata.generation` of the node class that this was worked out from.
+    pub generation: i64,
+    /// The catalog with its id; `None` for the reason in `problem`.
+    pub catalog: Option<(CatalogId, Arc<Catalog>)>,
+    /// Why nothing can be bought with this node class now; `None` means it can.
+    pub problem: Option<String>,
+}
+
+/// All entries by node class.
+pub type Entries = Arc<BTreeMap<String, Arc<CatalogEntry>>>;
+
+/// The catalogs of all node classes. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Catalogs {
+    entries: watch::Sender<Entries>,
+    /// Catalogs by id as long as somebody holds them: node classes that come to the same share one.
+    interned: Arc<Mutex<BTreeMap<CatalogId, std::sync::Weak<Catalog>>>>,
+}
+
+impl Default for Catalogs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Catalogs {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { entries: watch::Sender::new(Entries::default()), interned: Arc::default() }
+    }
+
+    /// The entry of a node class.
+    #[must_use]
+    pub fn get(&self, node_class: &str) -> Option<Arc<CatalogEntry>> {
+        self.entries.borrow().get(node_class).cloned()
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Entries {
+        Arc::clone(&self.entries.borrow())
+    }
+
+    /// All of them, now and after each change.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Entries> {
+        self.entries.subscribe()
+    }
+
+    /// Puts these in place of what there is; tells subscribers only if anything differs.
+    pub fn replace(&self, entries: BTreeMap<String, CatalogEntry>) {
+        let entries: BTreeMap<_, _> = entries.into_iter().map(|(name, entry)| (name, self.intern(entry))).collect();
+        self.entries.send_if_modified(|current| {
+            let differs = **current != entries;
+            if differs {
+                *current = Arc::new(entries);
+            }
+            differs
+        });
+    }
+
+    fn intern(&self, mut entry: CatalogEntry) -> Arc<CatalogEntry> {
+        if let Some((id, catalog)) = &mut entry.catalog {
+            let mut interned = self.interned.lock();
+            interned.retain(|_, catalog| catalog.strong_count() > 0);
+            match interned.get(id).and_then(std::sync::Weak::upgrade) {
+                Some(known) => *catalog = known,
+                None => drop(interned.insert(id.clone(), Arc::downgrade(catalog))),
+            }
+        }
+        Arc::new(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(generation: i64, region: &str) -> CatalogEntry {
+        let catalog = Catalog { region: region.to_owned(), instance_types: Vec::new() };
+        CatalogEntry {
+            node_class: "default".to_owned(),
+            generation,
+            catalog: Some((catalog.id(), Arc::new(catalog))),
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn subscribers_hear_of_differences_only() {
+        let catalogs = Catalogs::new();
+        let mut heard = catalogs.subscribe();
+        catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
+        assert!(heard.has_changed().unwrap());
+        heard.mark_unchanged();
+        catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
+        assert!(!heard.has_changed().unwrap(), "the same again");
+        catalogs.replace([("default".to_owned(), entry(2, "a"))].into());
+        assert!(heard.has_changed().unwrap(), "another generation");
+        catalogs.replace(BTreeMap::new());
+        assert_eq!(catalogs.get("default"), None);
+    }
+
+    #[test]
+    fn one_content_is_kept_once() {
+        let catalogs = Catalogs::new();
+        let two = [("one", "a"), ("two", "a"), ("three", "b")];
+        catalogs.replace(two.into_iter().map(|(name, region)| (name.to_owned(), entry(1, region))).collect());
+        let of = |name: &str| catalogs.get(name).unwrap().catalog.clone().unwrap().1;
+        assert!(Arc::ptr_eq(&of("one"), &of("two")));
+        assert!(!Arc::ptr_eq(&of("one"), &of("three")));
+    }
+}

@@ -1,0 +1,10 @@
+//! Launch templates: what a launch is made from, by content. Equal content has an equal name, so that a template is made
+//! once however often it is asked for, and a name never changes its meaning.
+
+mod devices;
+mod interfaces;
+mod plan;
+mod templates;
+
+pub use plan::{PlanError, Planned, Wanted, plan, tags};
+pub use templates::{EnsureError, Templates, cleanup, ensure};

@@ -1,0 +1,112 @@
+//! Disks of an instance.
+
+use crate::ports::BlockDevice;
+use plimsoll_api::ec2_node_class::BlockDeviceMapping;
+use plimsoll_api::{AmiFamily, EC2NodeClassSpec};
+use plimsoll_model::quantity::Quantity;
+
+const GIB: i64 = 1 << 30;
+
+/// The class's own disks, else those of the family.
+pub(super) fn block_devices(spec: &EC2NodeClassSpec, family: AmiFamily) -> Vec<BlockDevice> {
+    if spec.block_device_mappings.is_empty() {
+        return defaults(family).iter().map(|(device, size)| default(device, *size)).collect();
+    }
+    spec.block_device_mappings.iter().map(device).collect()
+}
+
+fn defaults(family: AmiFamily) -> &'static [(&'static str, u64)] {
+    match family {
+        AmiFamily::AL2 | AmiFamily::AL2023 => &[("/dev/xvda", 20)],
+        AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => &[("/dev/sda1", 50)],
+        AmiFamily::Custom => &[],
+    }
+}
+
+fn default(device: &str, size_gib: u64) -> BlockDevice {
+    BlockDevice {
+        size_gib: Some(size_gib),
+        volume_type: Some("gp3".to_owned()),
+        encrypted: Some(true),
+        ..empty(device)
+    }
+}
+
+fn empty(device: &str) -> BlockDevice {
+    BlockDevice {
+        device_name: device.to_owned(),
+        size_gib: None,
+        volume_type: None,
+        iops: None,
+        throughput: None,
+        encrypted: None,
+        kms_key_id: None,
+        snapshot_id: None,
+        initialization_rate: None,
+        delete_on_termination: None,
+    }
+}
+
+/// The schema takes a mapping without volume; then the image's own stays.
+fn device(mapping: &BlockDeviceMapping) -> BlockDevice {
+    let mut device = empty(mapping.device_name.as_deref().unwrap_or_default());
+    let Some(ebs) = &mapping.ebs else { return device };
+    // EC2 takes no 0 where it means "not set".
+    let figure = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
+    device.size_gib = ebs.volume_size.as_ref().and_then(|size| whole_gib(&size.0));
+    device.volume_type = ebs.volume_type.map(|kind| kind.as_str().to_owned());
+    device.iops = figure(ebs.iops);
+    device.throughput = figure(ebs.throughput);
+    device.encrypted = ebs.encrypted;
+    device.kms_key_id.clone_from(&ebs.kms_key_id);
+    device.snapshot_id.clone_from(&ebs.snapshot_id);
+    device.initialization_rate = figure(ebs.volume_initialization_rate.map(i64::from));
+    device.delete_on_termination = ebs.delete_on_termination;
+    device
+}
+
+/// In GiB, rounded up.
+fn whole_gib(size: &str) -> Option<u64> {
+    let bytes = Quantity::parse(size).ok()?.value_ceil()?;
+    u64::try_from(bytes / GIB + i64::from(bytes % GIB != 0)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sizes_are_rounded_up_to_whole_gib() {
+        for (size, gib) in [("20Gi", 20), ("20G", 19), ("1Ti", 1024), ("1T", 932)] {
+            assert_eq!(whole_gib(size), Some(gib), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_mapping_of_the_class_replaces_the_familys() {
+        let mapping = json!([{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi", "volumeType": "io2", "iops": 0,
+            "throughput": 250, "encrypted": false, "kmsKeyID": "key", "deleteOnTermination": true}}]);
+        let spec = EC2NodeClassSpec {
+            block_device_mappings: serde_json::from_value(mapping).unwrap(),
+            ..EC2NodeClassSpec::default()
+        };
+        let expected = BlockDevice {
+            size_gib: Some(100),
+            volume_type: Some("io2".to_owned()),
+            throughput: Some(250),
+            encrypted: Some(false),
+            kms_key_id: Some("key".to_owned()),
+            delete_on_termination: Some(true),
+            ..empty("/dev/xvda")
+        };
+        assert_eq!(block_devices(&spec, AmiFamily::Bottlerocket), [expected]);
+        let sizes = |family| {
+            let devices = block_devices(&EC2NodeClassSpec::default(), family);
+            devices.into_iter().map(|it| (it.device_name, it.size_gib.unwrap_or(0))).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(AmiFamily::Bottlerocket), [("/dev/xvda".to_owned(), 4), ("/dev/xvdb".to_owned(), 20)]);
+        assert_eq!(sizes(AmiFamily::Custom), []);
+    }
+}

@@ -1,0 +1,230 @@
+//! Which launch templates a launch needs, and what is in each (spec: AWS provider sections 4.1 and 4.3). Pure.
+
+use super::{devices, interfaces};
+use crate::node_class::resolve::{Resolved, ResolvedImage};
+use crate::ports::{LaunchTemplateSpec, MetadataOptions, Tags};
+use crate::settings::Settings;
+use crate::user_data::{Bootstrap, UserDataError};
+use plimsoll_api::ec2_node_class::EnabledOrDisabled;
+use plimsoll_api::{AmiFamily, EC2NodeClass, EC2NodeClassSpec};
+use plimsoll_model::catalog::{CapacityType, InstanceType};
+use plimsoll_model::names::{annotation, label, tag};
+use plimsoll_model::resources::{PODS, Resources};
+use plimsoll_model::taints::Taint;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Resource of elastic fabric adapters.
+const EFA: &str = "vpc.amazonaws.com/efa";
+/// Resource by which a claim asks for Nitro Enclaves.
+const NITRO_SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
+
+/// What a claim wants of its instance, besides what its node class says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// The claim's NodePool.
+    pub node_pool: String,
+    /// The claim's labels; that of the capacity type is added.
+    pub labels: BTreeMap<String, String>,
+    /// The claim's taints and start-up taints.
+    pub taints: Vec<Taint>,
+    /// How it is bought.
+    pub capacity_type: CapacityType,
+    /// On hardware of its own.
+    pub dedicated: bool,
+    /// What the claim requests.
+    pub requests: Resources,
+}
+
+/// A launch template and the types that are launched from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The template.
+    pub spec: LaunchTemplateSpec,
+    /// Types by name, in the order in which they were given.
+    pub instance_types: Vec<String>,
+}
+
+/// Why a launch cannot be made from a node class.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// None of the images runs on any of the types.
+    #[error("EC2NodeClass {0}: no image in its status runs on any of the wanted instance types")]
+    NoImage(String),
+    /// There is no user data.
+    #[error("EC2NodeClass {node_class}: {error}")]
+    UserData {
+        /// The node class.
+        node_class: String,
+        /// Why.
+        error: UserDataError,
+    },
+}
+
+/// What types must have in common to share a template.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Variant {
+    image: usize,
+    efa: i64,
+    pods: i64,
+}
+
+/// The templates of a launch, each with at least one type, in the order in which their first types were given. Types that
+/// no image runs on are left out.
+///
+/// # Errors
+/// No type is left, or there is no user data.
+pub fn plan(
+    settings: &Settings,
+    class: &EC2NodeClass,
+    resolved: &Resolved,
+    wanted: &Wanted,
+    instance_types: &[&InstanceType],
+) -> Result<Vec<Planned>, PlanError> {
+    let mut variants: Vec<(Variant, Vec<String>)> = Vec::new();
+    for instance_type in instance_types {
+        let Some(image) = resolved.images.iter().position(|image| image.runs_on(instance_type)) else { continue };
+        let uses_efa = class.spec.network_interfaces.is_empty() && wanted.requests.get(EFA) > 0;
+        let efa = if uses_efa { instance_type.capacity.get(EFA) } else { 0 };
+        let variant = Variant { image, efa, pods: instance_type.capacity.get(PODS) };
+        match variants.iter_mut().find(|(known, _)| *known == variant) {
+            Some((_, names)) => names.push(instance_type.name.clone()),
+            None => variants.push((variant, vec![instance_type.name.clone()])),
+        }
+    }
+    if variants.is_empty() {
+        return Err(PlanError::NoImage(resolved.node_class.clone()));
+    }
+    let template = Template { settings, class, resolved, wanted };
+    variants
+        .into_iter()
+        .filter_map(|(variant, names)| Some((resolved.images.get(variant.image)?, variant, names)))
+        .map(|(image, variant, instance_types)| Ok(Planned { spec: template.spec(image, &variant)?, instance_types }))
+        .collect()
+}
+
+/// Tags of everything that is made in EC2 for nodes of a pool and a class. The reserved ones are a boundary of rights, not
+/// decoration: IAM policies let nobody touch what lacks them (spec: AWS provider section 9.2).
+#[must_use]
+pub fn tags(settings: &Settings, class: &EC2NodeClass, node_pool: &str) -> Tags {
+    let mut tags = class.spec.tags.clone();
+    let cluster = &settings.cluster_name;
+    let name = class.metadata.name.clone().unwrap_or_default();
+    tags.insert(format!("{}{cluster}", tag::CLUSTER_PREFIX), "owned".to_owned());
+    tags.insert(tag::EKS_CLUSTER.to_owned(), cluster.clone());
+    tags.insert(tag::NODE_POOL.to_owned(), node_pool.to_owned());
+    tags.insert(tag::EC2_NODE_CLASS.to_owned(), name);
+    tags.insert(tag::OWNER.to_owned(), annotation::OWNER_VALUE.to_owned());
+    tags
+}
+
+struct Template<'a> {
+    settings: &'a Settings,
+    class: &'a EC2NodeClass,
+    resolved: &'a Resolved,
+    wanted: &'a Wanted,
+}
+
+impl Template<'_> {
+    fn spec(&self, image: &ResolvedImage, variant: &Variant) -> Result<LaunchTemplateSpec, PlanError> {
+        let Self { settings, class, resolved, wanted } = self;
+        let spec = &class.spec;
+        let family = spec.effective_ami_family();
+        let user_data = self.bootstrap(image, variant).render(family);
+        let node_class = resolved.node_class.clone();
+        let user_data = user_data.map_err(|error| PlanError::UserData { node_class, error })?.text;
+        let ipv6 = is_ipv6(settings);
+        let mut template = LaunchTemplateSpec {
+            name: String::new(),
+            image_id: image.id.clone(),
+            user_data,
+            instance_profile: resolved.instance_profile.clone(),
+            block_devices: devices::block_devices(spec, family),
+            metadata: metadata(spec, &settings.region),
+            detailed_monitoring: spec.detailed_monitoring.unwrap_or(false),
+            nested_virtualization: spec
+                .cpu_options
+                .as_ref()
+                .and_then(|options| options.nested_virtualization)
+                .map(|nested| nested == EnabledOrDisabled::Enabled),
+            enclave: wanted.requests.get(NITRO_SANDBOX) > 0,
+            tenancy: if wanted.dedicated { "dedicated" } else { "default" }.to_owned(),
+            placement_group_id: None,
+            partition: None,
+            network_interfaces: interfaces::network_interfaces(spec, &resolved.security_group_ids, variant.efa, ipv6),
+            capacity_type: wanted.capacity_type,
+            reservation: None,
+            tags: tags(settings, class, &wanted.node_pool),
+        };
+        template.name = name(&template);
+        Ok(template)
+    }
+
+    fn bootstrap<'a>(&'a self, image: &ResolvedImage, variant: &Variant) -> Bootstrap<'a> {
+        let mut labels = self.wanted.labels.clone();
+        labels.insert(label::CAPACITY_TYPE.to_owned(), self.wanted.capacity_type.as_str().to_owned());
+        Bootstrap {
+            cluster_name: &self.settings.cluster_name,
+            cluster_endpoint: &self.settings.cluster_endpoint,
+            cluster_ca_bundle: &self.settings.cluster_ca_bundle,
+            service_cidr: self.settings.service_cidr.as_deref(),
+            cluster_dns: self.settings.cluster_dns.as_deref(),
+            labels,
+            taints: self.wanted.taints.clone(),
+            kubelet: self.class.spec.kubelet.clone().unwrap_or_default(),
+            max_pods: variant.pods,
+            user_data: self.class.spec.user_data.as_deref(),
+            raid0: self.class.spec.instance_store_policy.is_some(),
+            bottlerocket_version: bottlerocket_version(&self.class.spec, image),
+        }
+    }
+}
+
+/// A cluster's services have addresses of one kind, and its DNS is one of them.
+fn is_ipv6(settings: &Settings) -> bool {
+    settings.cluster_dns.as_deref().is_some_and(|dns| dns.contains(':'))
+}
+
+fn metadata(spec: &EC2NodeClassSpec, region: &str) -> MetadataOptions {
+    let options = spec.metadata_options();
+    let word =
+        |value: Option<EnabledOrDisabled>, otherwise: EnabledOrDisabled| value.unwrap_or(otherwise).as_str().to_owned();
+    // The isolated regions do not know the setting.
+    let knows_ipv6 = !["us-iso-", "us-isob-", "us-isof-"].iter().any(|prefix| region.starts_with(prefix));
+    MetadataOptions {
+        http_endpoint: word(options.http_endpoint, EnabledOrDisabled::Enabled),
+        http_protocol_ipv6: knows_ipv6.then(|| word(options.http_protocol_ipv6, EnabledOrDisabled::Disabled)),
+        http_put_response_hop_limit: options
+            .http_put_response_hop_limit
+            .and_then(|hops| u32::try_from(hops).ok())
+            .unwrap_or(1),
+        http_tokens: options.http_tokens.map_or("required", |tokens| tokens.as_str()).to_owned(),
+    }
+}
+
+/// From the alias, else from the selectors' names, else from the image's own name.
+fn bottlerocket_version(spec: &EC2NodeClassSpec, image: &ResolvedImage) -> Option<String> {
+    if spec.effective_ami_family() != AmiFamily::Bottlerocket {
+        return None;
+    }
+    let terms = spec.effective_ami_selector_terms();
+    let alias = terms.iter().find_map(|term| term.alias.as_deref()?.split_once('@').map(|(_, version)| version));
+    let in_name = |name: &str| {
+        let is_version = |part: &&str| part.starts_with('v') && part.contains('.');
+        name.split('-').find(is_version).map(str::to_owned)
+    };
+    let names: BTreeSet<&str> = terms.iter().filter_map(|term| term.name.as_deref()).collect();
+    alias.map(str::to_owned).or_else(|| names.into_iter().find_map(in_name)).or_else(|| in_name(&image.name))
+}
+
+/// `karpenter.k8s.aws/` and a number made of all that is in the template.
+fn name(template: &LaunchTemplateSpec) -> String {
+    // Plain structs of texts, numbers and ordered maps always can be written.
+    let content = serde_json::to_vec(template).unwrap_or_default();
+    let digest = Sha256::digest(content);
+    let number = digest.iter().take(8).fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+    format!("{}/{number}", label::AWS_DOMAIN)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Launch templates in EC2: made when a launch needs them, deleted once none has for a while.
+
+use crate::authority::{CLOUD_CALL, NotAllowed};
+use crate::context::Context;
+use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
+use parking_lot::Mutex;
+use plimsoll_model::names::{annotation, tag};
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long a template is taken to exist without asking EC2 again. Whoever deletes one behind our back costs a launch one
+/// failed attempt.
+const TRUSTED: Millis = Millis::from_seconds(60);
+/// A template that no launch has used for so long is deleted. Longer than a request can be sent again.
+const UNUSED: Millis = Millis::from_seconds(900);
+/// Time between two clean-ups. What is left over costs nothing but a place among the account's 5,000 templates.
+const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
+
+/// Which templates exist and when each was used last. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Templates {
+    known: Arc<Mutex<BTreeMap<String, Known>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    /// As EC2 told, and when; `None` for one that was only listed.
+    seen: Option<(LaunchTemplate, Timestamp)>,
+    used: Timestamp,
+}
+
+/// Why there is no launch template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnsureError {
+    /// This process may not act.
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
+    /// EC2 did not make it.
+    #[error(transparent)]
+    Cloud(#[from] CloudError),
+}
+
+impl Templates {
+    /// EC2 says that these do not exist: the next launch asks.
+    pub fn forget(&self, names: &[String]) {
+        let mut known = self.known.lock();
+        for name in names {
+            if let Some(known) = known.get_mut(name) {
+                known.seen = None;
+            }
+        }
+    }
+
+    /// Notes a use. The template, if it was seen lately.
+    fn used(&self, name: &str, now: Timestamp) -> Option<LaunchTemplate> {
+        let mut known = self.known.lock();
+        let entry = known.entry(name.to_owned()).or_insert(Known { seen: None, used: now });
+        entry.used = now;
+        let (template, seen) = entry.seen.as_ref()?;
+        (now.since(*seen) < TRUSTED).then(|| template.clone())
+    }
+
+    fn saw(&self, template: &LaunchTemplate, now: Timestamp) {
+        let seen = Some((template.clone(), now));
+        self.known.lock().insert(template.name.clone(), Known { seen, used: now });
+    }
+
+    /// Those of `listed` that can go. One that this process has not seen before counts as used now: it may be a former
+    /// leader's, in use.
+    fn unused(&self, listed: &[LaunchTemplate], needed: &BTreeSet<String>, now: Timestamp) -> Vec<String> {
+        let mut known = self.known.lock();
+        let exists: BTreeSet<&str> = listed.iter().map(|template| template.name.as_str()).collect();
+        known.retain(|name, known| exists.contains(name.as_str()) || now.since(known.used) < UNUSED);
+        let mut unused = Vec::new();
+        for template in listed {
+            let entry = known.entry(template.name.clone()).or_insert(Known { seen: None, used: now });
+            if needed.contains(&template.name) {
+                entry.used = now;
+            } else if now.since(entry.used) >= UNUSED {
+                unused.push(template.name.clone());
+                // From here on a launch must make it anew.
+                entry.seen = None;
+            }
+        }
+        unused
+    }
+}
+
+/// The template of a launch, made if it is missing.
+///
+/// # Errors
+/// This process may not act, or EC2 did not make it.
+pub async fn ensure(context: &Context, spec: &LaunchTemplateSpec) -> Result<LaunchTemplate, EnsureError> {
+    if let Some(template) = context.templates.used(&spec.name, context.now()) {
+        return Ok(template);
+    }
+    let call = context.cloud.compute.ensure_launch_template(spec);
+    let template = context.authority.act(CLOUD_CALL, call).await??;
+    context.templates.saw(&template, context.now());
+    Ok(template)
+}
+
+/// Deletes, from time to time, templates of this cluster that no launch uses any more.
+pub async fn cleanup(context: Context, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CLEANUP_PERIOD) => {}
+        }
+        if let Err(error) = clean(&context).await {
+            tracing::warn!(%error, "unused launch templates are left for now");
+        }
+    }
+}
+
+async fn clean(context: &Context) -> Result<(), EnsureError> {
+    let listed = context.cloud.compute.list_launch_templates(&ours(&context.settings.cluster_name)).await?;
+    let unused = context.templates.unused(&listed, &needed(context, &listed), context.now());
+    delete(context, &unused).await
+}
+
+/// One at a time, so that each call stays within its deadline.
+async fn delete(context: &Context, names: &[String]) -> Result<(), EnsureError> {
+    for name in names {
+        let call = context.cloud.compute.delete_launch_templates(std::slice::from_ref(name));
+        context.authority.act(CLOUD_CALL, call).await??;
+        context.templates.forget(std::slice::from_ref(name));
+        tracing::info!(%name, "deleted an unused launch template");
+    }
+    Ok(())
+}
+
+/// Templates that a stored request names: it may have to be sent again, byte for byte (safety rule 3).
+fn needed(context: &Context, listed: &[LaunchTemplate]) -> BTreeSet<String> {
+    let claims = context.stores.claims.state();
+    let requests: Vec<&String> = claims
+        .iter()
+        .filter(|claim| claim.status.as_ref().is_none_or(|status| status.provider_id.is_none()))
+        .filter_map(|claim| claim.metadata.annotations.as_ref()?.get(annotation::LAUNCH_REQUEST))
+        .collect();
+    let names = listed.iter().map(|template| &template.name);
+    names.filter(|name| requests.iter().any(|request| request.contains(name.as_str()))).cloned().collect()
+}
+
+/// Of this cluster, and made by Plimsoll.
+fn ours(cluster: &str) -> LaunchTemplateFilter {
+    let tags: Tags = [
+        (format!("{}{cluster}", tag::CLUSTER_PREFIX), "owned".to_owned()),
+        (tag::OWNER.to_owned(), annotation::OWNER_VALUE.to_owned()),
+    ]
+    .into();
+    LaunchTemplateFilter { tags }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp(1_000_000);
+
+    fn template(name: &str) -> LaunchTemplate {
+        LaunchTemplate { name: name.to_owned(), id: "lt-1".to_owned(), version: 1, tags: Tags::new() }
+    }
+
+    #[test]
+    fn a_template_is_trusted_for_a_minute_and_not_once_ec2_denies_it() {
+        let templates = Templates::default();
+        assert_eq!(templates.used("a", START), None);
+        templates.saw(&template("a"), START);
+        assert_eq!(templates.used("a", START.plus(Millis(59_999))), Some(template("a")));
+        assert_eq!(templates.used("a", START.plus(TRUSTED)), None);
+        templates.forget(&["a".to_owned()]);
+        assert_eq!(templates.used("a", START), None);
+    }
+
+    #[test]
+    fn what_no_launch_used_for_long_goes_but_not_what_a_stored_request_names() {
+        let templates = Templates::default();
+        let listed = [template("former"), template("needed"), template("used")];
+        let needed: BTreeSet<String> = ["needed".to_owned()].into();
+        assert_eq!(templates.unused(&listed, &needed, START), Vec::<String>::new(), "all are seen for the first time");
+        let later = START.plus(UNUSED);
+        templates.used("used", later);
+        assert_eq!(templates.unused(&listed, &needed, later), ["former"]);
+        let much_later = later.plus(UNUSED);
+        assert_eq!(templates.unused(&listed[1..], &BTreeSet::new(), much_later), ["needed", "used"]);
+    }
+}

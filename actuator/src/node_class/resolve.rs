@@ -1,0 +1,181 @@
+//! What a launch takes from a node class: its status alone, so that a launch asks EC2 nothing that could fail (spec: AWS
+//! provider section 8.4).
+
+use plimsoll_api::EC2NodeClass;
+use plimsoll_api::condition;
+use plimsoll_model::catalog::InstanceType;
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement, RequirementError, Requirements};
+
+/// A node class that instances can be launched with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The node class by name.
+    pub node_class: String,
+    /// Subnets, the one with most free addresses first.
+    pub subnets: Vec<ResolvedSubnet>,
+    /// Security groups by id, sorted; at least one.
+    pub security_group_ids: Vec<String>,
+    /// Images, the newest first; at least one.
+    pub images: Vec<ResolvedImage>,
+    /// Instance profile by name.
+    pub instance_profile: String,
+}
+
+/// A subnet of a node class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedSubnet {
+    /// `subnet-...`.
+    pub id: String,
+    /// Availability zone by name.
+    pub zone: String,
+    /// Availability zone by id; empty where unknown.
+    pub zone_id: String,
+}
+
+/// An image of a node class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedImage {
+    /// `ami-...`.
+    pub id: String,
+    /// Name; empty where unknown.
+    pub name: String,
+    /// What a type's labels must be to run it.
+    pub requirements: Requirements,
+}
+
+/// Why nothing can be launched with a node class.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// It is being deleted.
+    #[error("EC2NodeClass {0} is being deleted")]
+    Deleting(String),
+    /// Its condition `Ready` is not true, or is about an older generation.
+    #[error("EC2NodeClass {name} is not ready: {message}")]
+    Condition {
+        /// The node class.
+        name: String,
+        /// The condition's words.
+        message: String,
+    },
+    /// Its status lacks something, or has a requirement that cannot be read.
+    #[error("EC2NodeClass {name}: status.{field}: {message}")]
+    Status {
+        /// The node class.
+        name: String,
+        /// Field of the status.
+        field: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// What a launch takes from the class.
+///
+/// # Errors
+/// It is not ready.
+pub fn for_launch(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
+    let name = class.metadata.name.clone().unwrap_or_default();
+    if class.metadata.deletion_timestamp.is_some() {
+        return Err(NotReady::Deleting(name));
+    }
+    let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match condition::get(conditions, condition::READY) {
+        Some(ready) if ready.status != condition::Status::True.as_str() => {
+            let message = if ready.message.is_empty() { ready.reason.clone() } else { ready.message.clone() };
+            return Err(NotReady::Condition { name, message });
+        }
+        Some(ready) if ready.observed_generation != class.metadata.generation => {
+            return Err(NotReady::Condition { name, message: "its last change has not been looked at yet".to_owned() });
+        }
+        Some(_) => {}
+        None => {
+            return Err(NotReady::Condition { name, message: "it has not been looked at yet".to_owned() });
+        }
+    }
+    from_status(class)
+}
+
+/// What the status names, whether or not the class is ready.
+///
+/// # Errors
+/// Something is missing, or a requirement cannot be read.
+pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
+    let name = class.metadata.name.clone().unwrap_or_default();
+    let status = class.status.clone().unwrap_or_default();
+    let problem = |field, message: &str| NotReady::Status { name: name.clone(), field, message: message.to_owned() };
+    if status.subnets.is_empty() {
+        return Err(problem("subnets", "there are none"));
+    }
+    if status.security_groups.is_empty() {
+        return Err(problem("securityGroups", "there are none"));
+    }
+    if status.amis.is_empty() {
+        return Err(problem("amis", "there are none"));
+    }
+    let Some(instance_profile) = status.instance_profile.filter(|profile| !profile.is_empty()) else {
+        return Err(problem("instanceProfile", "there is none"));
+    };
+    let mut images = Vec::new();
+    for ami in status.amis {
+        let requirements = requirements(&ami.requirements)
+            .map_err(|error| problem("amis", &format!("requirements of {}: {error}", ami.id)))?;
+        images.push(ResolvedImage { id: ami.id, name: ami.name.unwrap_or_default(), requirements });
+    }
+    let mut security_group_ids: Vec<String> = status.security_groups.into_iter().map(|group| group.id).collect();
+    security_group_ids.sort();
+    let subnets = status
+        .subnets
+        .into_iter()
+        .map(|it| ResolvedSubnet { id: it.id, zone: it.zone, zone_id: it.zone_id.unwrap_or_default() })
+        .collect();
+    Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile })
+}
+
+fn requirements(api: &[plimsoll_api::Requirement]) -> Result<Requirements, RequirementError> {
+    let mut all = Requirements::new();
+    for entry in api {
+        // Both lists of operators are Kubernetes' own; `Exists` restricts least.
+        let operator = Operator::parse(entry.operator.as_str()).unwrap_or(Operator::Exists);
+        all.add(Requirement::new(&NodeSelectorRequirement::new(&entry.key, operator, entry.values.clone()))?);
+    }
+    Ok(all)
+}
+
+impl Resolved {
+    /// The subnet with most free addresses in a zone.
+    #[must_use]
+    pub fn subnet_in(&self, zone: &str) -> Option<&ResolvedSubnet> {
+        self.subnets.iter().find(|subnet| subnet.zone == zone)
+    }
+
+    /// The image that a type gets: the first that it can run.
+    #[must_use]
+    pub fn image_for(&self, instance_type: &InstanceType) -> Option<&ResolvedImage> {
+        self.images.iter().find(|image| image.runs_on(instance_type))
+    }
+}
+
+impl ResolvedImage {
+    /// Whether a type can run it.
+    #[must_use]
+    pub fn runs_on(&self, instance_type: &InstanceType) -> bool {
+        self.requirements.iter().all(|requirement| match value(instance_type, &requirement.key) {
+            Some(value) => requirement.has(value),
+            None => requirement.allows_absence(),
+        })
+    }
+}
+
+fn value<'a>(instance_type: &'a InstanceType, key: &str) -> Option<&'a str> {
+    match key {
+        label::INSTANCE_TYPE => Some(&instance_type.name),
+        label::ARCH => Some(&instance_type.architecture),
+        // A catalog is of one family, so there is one or none.
+        label::OS => instance_type.operating_systems.first().map(String::as_str),
+        key => instance_type.labels.get(key).map(String::as_str),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Amazon Linux 2: a shell script that runs the image's own bootstrap script, after the user's parts.
+
+use super::mime::{self, Part};
+use super::{Bootstrap, UserDataError, flags};
+
+pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let mut parts = match bootstrap.user_data {
+        None => Vec::new(),
+        Some(text) if text.trim().is_empty() => Vec::new(),
+        Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
+        Some(text) => vec![Part::new(mime::SHELL_SCRIPT, text)],
+    };
+    parts.push(Part::new(mime::SHELL_SCRIPT, script(bootstrap)));
+    Ok(mime::render(&parts))
+}
+
+fn script(bootstrap: &Bootstrap<'_>) -> String {
+    let mut arguments = vec![quoted(bootstrap.cluster_name)];
+    let mut argument = |name: &str, value: &str| arguments.push(format!("--{name} {value}"));
+    argument("apiserver-endpoint", &quoted(bootstrap.cluster_endpoint));
+    if !bootstrap.cluster_ca_bundle.is_empty() {
+        argument("b64-cluster-ca", &quoted(bootstrap.cluster_ca_bundle));
+    }
+    if let Some(dns) = bootstrap.dns().first() {
+        if dns.contains(':') {
+            argument("ip-family", "ipv6");
+        }
+        argument("dns-cluster-ip", &quoted(dns));
+    }
+    argument("use-max-pods", "false");
+    argument("kubelet-extra-args", &quoted(&flags::kubelet(bootstrap)));
+    if bootstrap.raid0 {
+        argument("local-disks", "raid0");
+    }
+    format!(
+        "#!/bin/bash -xe\n\
+         exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1\n\
+         /etc/eks/bootstrap.sh {}\n",
+        arguments.join(" \\\n  ")
+    )
+}
+
+/// As one word of the shell, whatever is in it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

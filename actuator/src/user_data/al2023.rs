@@ -1,0 +1,68 @@
+//! Amazon Linux 2023: parts of a MIME document that nodeadm merges in their order, so that ours, the last, wins.
+
+use super::mime::{self, Part};
+use super::{Bootstrap, UserDataError};
+use plimsoll_api::AmiFamily;
+use serde_json::{Map, Value, json};
+
+pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let mut parts = match bootstrap.user_data {
+        None => Vec::new(),
+        Some(text) if text.trim().is_empty() => Vec::new(),
+        Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
+        Some(text) if is_mapping(text) => vec![Part::new(mime::NODE_CONFIG, text)],
+        Some(text) => vec![Part::new(mime::SHELL_SCRIPT, text)],
+    };
+    parts.push(Part::new(mime::NODE_CONFIG, node_config(bootstrap)?));
+    Ok(mime::render(&parts))
+}
+
+fn is_mapping(text: &str) -> bool {
+    serde_saphyr::from_str::<Value>(text).is_ok_and(|value| value.is_object())
+}
+
+fn node_config(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let cidr = bootstrap.service_cidr.ok_or(UserDataError::ServiceCidrUnknown(AmiFamily::AL2023))?;
+    let mut spec = Map::new();
+    spec.insert(
+        "cluster".to_owned(),
+        json!({
+            "name": bootstrap.cluster_name,
+            "apiServerEndpoint": bootstrap.cluster_endpoint,
+            "certificateAuthority": bootstrap.cluster_ca_bundle,
+            "cidr": cidr,
+        }),
+    );
+    if bootstrap.raid0 {
+        spec.insert("instance".to_owned(), json!({"localStorage": {"strategy": "RAID0"}}));
+    }
+    let labels: Vec<String> =
+        bootstrap.kubelet_labels().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let flags = [format!("--node-labels=\"{}\"", labels.join(","))];
+    spec.insert("kubelet".to_owned(), json!({"config": kubelet(bootstrap), "flags": flags}));
+    let document = json!({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec});
+    let text = serde_saphyr::to_string(&document).map_err(|error| UserDataError::Invalid(error.to_string()))?;
+    Ok(format!("# Written by Plimsoll\n{text}"))
+}
+
+/// The user's settings as they are, but for what must be known here.
+fn kubelet(bootstrap: &Bootstrap<'_>) -> Map<String, Value> {
+    let mut config: Map<String, Value> =
+        bootstrap.kubelet.0.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    config.insert("maxPods".to_owned(), json!(bootstrap.pods()));
+    let dns = bootstrap.dns();
+    if !dns.is_empty() {
+        config.insert("clusterDNS".to_owned(), json!(dns));
+    }
+    let taints = bootstrap.kubelet_taints().into_iter().map(|taint| {
+        let mut object = Map::new();
+        object.insert("key".to_owned(), taint.key.into());
+        if !taint.value.is_empty() {
+            object.insert("value".to_owned(), taint.value.into());
+        }
+        object.insert("effect".to_owned(), taint.effect.as_str().into());
+        Value::Object(object)
+    });
+    config.insert("registerWithTaints".to_owned(), taints.collect());
+    config
+}

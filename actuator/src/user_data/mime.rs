@@ -1,0 +1,181 @@
+//! Multipart MIME as cloud-init reads it.
+
+/// Boundary that Karpenter's documents have.
+const BOUNDARY: &str = "//";
+pub(super) const SHELL_SCRIPT: &str = "text/x-shellscript; charset=\"us-ascii\"";
+pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";
+
+/// A part of a multipart document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Its header, line by line.
+    pub(super) header: Vec<String>,
+    /// Its body.
+    pub(super) body: String,
+}
+
+impl Part {
+    pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
+        Self { header: vec![format!("Content-Type: {content_type}")], body: body.into() }
+    }
+}
+
+/// Whether a text says that it is MIME.
+pub(super) fn is_mime(text: &str) -> bool {
+    let head = text.trim_start();
+    ["mime-version:", "content-type:"]
+        .iter()
+        .any(|name| head.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
+}
+
+/// The parts of a document; a document of one part is that part.
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
+    let text = text.trim_start().replace('\r', "");
+    let (header, body) = split_header(&text);
+    let content_type = field(&header, "content-type").ok_or("a MIME document without Content-Type")?;
+    if !content_type.to_ascii_lowercase().starts_with("multipart/") {
+        return Ok(vec![Part { header, body: body.to_owned() }]);
+    }
+    let boundary = boundary(&content_type).ok_or("a multipart document without boundary")?;
+    let (delimiter, end) = (format!("--{boundary}"), format!("--{boundary}--"));
+    let mut parts: Vec<Vec<&str>> = Vec::new();
+    let mut ended = false;
+    for line in body.split('\n') {
+        let mark = line.trim_end();
+        if mark == end {
+            ended = true;
+            break;
+        }
+        if mark == delimiter {
+            parts.push(Vec::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push(line);
+        }
+    }
+    if !ended {
+        return Err(format!("a multipart document that does not end with {end}"));
+    }
+    let part = |lines: Vec<&str>| {
+        let text = lines.join("\n");
+        let (header, body) = split_header(&text);
+        Part { header, body: body.to_owned() }
+    };
+    Ok(parts.into_iter().map(part).collect())
+}
+
+/// One document of these parts.
+pub(super) fn render(parts: &[Part]) -> String {
+    let boundary = free_boundary(parts);
+    let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
+    for part in parts {
+        text.push_str(&format!("--{boundary}\n{}\n\n{}", part.header.join("\n"), part.body.replace('\r', "")));
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    text.push_str(&format!("--{boundary}--\n"));
+    text
+}
+
+/// A boundary that no line of the parts looks like.
+fn free_boundary(parts: &[Part]) -> String {
+    let mut boundary = BOUNDARY.to_owned();
+    let is_used = |boundary: &str| {
+        let mark = format!("--{boundary}");
+        parts.iter().any(|part| part.body.lines().any(|line| line.starts_with(&mark)))
+    };
+    while is_used(&boundary) {
+        boundary.push('=');
+    }
+    boundary
+}
+
+/// The header's lines and what follows the empty line.
+fn split_header(text: &str) -> (Vec<String>, &str) {
+    let mut header = Vec::new();
+    let mut rest = text;
+    while let Some((line, after)) = rest.split_once('\n') {
+        rest = after;
+        if line.trim().is_empty() {
+            return (header, rest);
+        }
+        header.push(line.to_owned());
+    }
+    // All header, or a last line without end.
+    if !rest.trim().is_empty() {
+        header.push(rest.to_owned());
+    }
+    (header, "")
+}
+
+/// A field of a header; lines that begin with a blank continue the one before.
+fn field(header: &[String], name: &str) -> Option<String> {
+    let mut found: Option<String> = None;
+    for line in header {
+        if line.starts_with([' ', '\t']) {
+            if let Some(value) = &mut found {
+                value.push(' ');
+                value.push_str(line.trim());
+            }
+            continue;
+        }
+        if found.is_some() {
+            break;
+        }
+        let (key, value) = line.split_once(':')?;
+        if key.trim().eq_ignore_ascii_case(name) {
+            found = Some(value.trim().to_owned());
+        }
+    }
+    found
+}
+
+fn boundary(content_type: &str) -> Option<String> {
+    let parameter = content_type.split(';').skip(1).find_map(|parameter| {
+        let (key, value) = parameter.split_once('=')?;
+        key.trim().eq_ignore_ascii_case("boundary").then_some(value)
+    })?;
+    let boundary = parameter.trim().trim_matches('"');
+    (!boundary.is_empty()).then(|| boundary.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let parts = vec![Part::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), Part::new(NODE_CONFIG, "spec: {}\n")];
+        let text = render(&parts);
+        assert!(text.ends_with("spec: {}\n--//--\n"), "{text}");
+        let bodies: Vec<String> = parse(&text).unwrap().into_iter().map(|part| part.body).collect();
+        assert_eq!(bodies, ["#!/bin/sh\necho one", "spec: {}"]);
+    }
+
+    #[test]
+    fn other_boundaries_folded_headers_and_carriage_returns_are_understood() {
+        let text = "\r\nContent-Type: multipart/mixed;\r\n boundary=BND\r\nMIME-Version: 1.0\r\n\r\nprologue\r\n--BND\r\n\
+                    Content-Type: text/cloud-config\r\nContent-Disposition: x\r\n\r\na: 1\r\n--BND--\r\nepilogue";
+        assert!(is_mime(text));
+        let parts = parse(text).unwrap();
+        assert_eq!(parts.len(), 1);
+        assert_eq!(parts[0].header, ["Content-Type: text/cloud-config", "Content-Disposition: x"]);
+        assert_eq!(parts[0].body, "a: 1");
+    }
+
+    #[test]
+    fn a_body_that_looks_like_a_boundary_gets_another() {
+        let text = render(&[Part::new(SHELL_SCRIPT, "--//\n")]);
+        assert_eq!(parse(&text).unwrap()[0].body, "--//");
+    }
+
+    #[test]
+    fn broken_documents_are_refused() {
+        for text in ["MIME-Version: 1.0\n\nx", "Content-Type: multipart/mixed\n\n--a\n\nx\n--a--"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let endless = "Content-Type: multipart/mixed; boundary=a\n\n--a\n\nx";
+        assert_eq!(parse(endless).unwrap_err(), "a multipart document that does not end with --a--");
+        assert!(!is_mime("#!/bin/sh\n"));
+    }
+}
