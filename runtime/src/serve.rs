@@ -12,6 +12,8 @@ use tower::Service;
 
 use crate::{
     connection::Connection,
+    memory::MemoryListener,
+    rpc::{RpcLayer, RpcMetrics},
     tls::{Tls, TlsError, check_listen},
 };
 
@@ -27,6 +29,9 @@ pub const MAX_HANDSHAKES: usize = 64;
 
 /// Pause after a failed accept, which is mostly a lack of file descriptors: trying at once would only burn the CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The service that every port has.
+const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 
 /// Bounds on connections and their end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +86,17 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
+/// Where a port's callers come from.
+#[derive(Debug)]
+pub enum Listener {
+    /// The network, for known callers: under mutual TLS, or without certificates on loopback only.
+    Closed(TcpListener, Option<Tls>),
+    /// The network, for anybody, without TLS. Only for services that give nothing away and change nothing.
+    Open(TcpListener),
+    /// The same process.
+    Memory(MemoryListener),
+}
+
 /// The services of one port.
 #[derive(Debug)]
 pub struct GrpcServer {
@@ -88,6 +104,7 @@ pub struct GrpcServer {
     names: Vec<&'static str>,
     health: HealthReporter,
     limits: Limits,
+    metrics: Option<RpcMetrics>,
 }
 
 impl GrpcServer {
@@ -95,7 +112,14 @@ impl GrpcServer {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (health, service) = tonic_health::server::health_reporter();
-        Self { routes: Routes::new(service), names: Vec::new(), health, limits }
+        Self { routes: Routes::new(service), names: Vec::new(), health, limits, metrics: None }
+    }
+
+    /// Counts the port's calls.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: RpcMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
     }
 
     /// Adds a service, SERVING from the start.
@@ -150,6 +174,18 @@ impl GrpcServer {
         self.serve_incoming(incoming(listener, tls), shutdown).await
     }
 
+    /// As [`GrpcServer::serve`], for callers from wherever `listener` says.
+    ///
+    /// # Errors
+    /// As [`GrpcServer::serve`].
+    pub async fn serve_on(self, listener: Listener, shutdown: CancellationToken) -> Result<(), ServeError> {
+        match listener {
+            Listener::Closed(tcp, tls) => self.serve(tcp, tls, shutdown).await,
+            Listener::Open(tcp) => self.serve_incoming(incoming(tcp, None), shutdown).await,
+            Listener::Memory(memory) => self.serve_incoming(memory, shutdown).await,
+        }
+    }
+
     /// As [`GrpcServer::serve`], over connections from anywhere, such as in-memory ones.
     ///
     /// # Errors
@@ -159,7 +195,8 @@ impl GrpcServer {
         incoming: impl Stream<Item = io::Result<Connection>>,
         shutdown: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Self { routes, names, health, limits } = self;
+        let Self { routes, names, health, limits, metrics } = self;
+        let counted: Vec<&'static str> = names.iter().copied().chain([HEALTH_SERVICE]).collect();
         for name in &names {
             health.set_service_status(name, ServingStatus::Serving).await;
         }
@@ -182,6 +219,7 @@ impl GrpcServer {
             .http2_keepalive_timeout(Some(limits.keepalive_timeout))
             .max_connection_age(limits.max_connection_age)
             .max_connection_age_grace(limits.max_connection_age_grace)
+            .layer(RpcLayer::new(metrics, &counted))
             .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
         let patience = async {
             closed.cancelled().await;

@@ -39,7 +39,7 @@ pub struct Hello {
     pub client: ::prost::alloc::string::String,
 }
 /// Asks for a plan.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanNow {
     /// The snapshot to plan for: that which the session has reached.
     #[prost(uint64, tag = "1")]
@@ -47,6 +47,9 @@ pub struct PlanNow {
     /// Absent means disruption and the default work budget.
     #[prost(message, optional, tag = "2")]
     pub options: ::core::option::Option<super::super::plan::v1::PlanOptions>,
+    /// Names this round in logs; may be empty.
+    #[prost(string, tag = "3")]
+    pub cycle_id: ::prost::alloc::string::String,
 }
 /// What the scheduler sends in a session. Ready comes first.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -63,7 +66,7 @@ pub mod session_response {
         /// Answers Hello.
         #[prost(message, tag = "1")]
         Ready(super::Ready),
-        /// Catalogs that the snapshot refers to are missing; the plan waits for them.
+        /// Catalogs that the snapshot refers to are missing; the plan waits for them, unless the snapshot changes first.
         #[prost(message, tag = "2")]
         NeedCatalog(super::NeedCatalog),
         /// The session's snapshot is lost: a full one is to be sent. Plans asked for before are not answered.

@@ -1,0 +1,247 @@
+//! What every gRPC server counts: calls by method and code, how long they take, how many are open.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{HeaderMap, Request, Response};
+use http_body::{Frame, SizeHint};
+use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
+use tokio::time::Instant;
+use tonic::{Code, Status, body::Body};
+use tower::{Layer, Service};
+
+use crate::metrics::{Metrics, MetricsError};
+
+/// Label of what is not one of the server's services or methods: callers must not be able to make up label values.
+const OTHER: &str = "other";
+
+/// The metrics of all gRPC ports of a process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct RpcMetrics {
+    calls: IntCounterVec,
+    seconds: HistogramVec,
+    open: IntGaugeVec,
+}
+
+impl RpcMetrics {
+    /// Registers them, once for each process.
+    ///
+    /// # Errors
+    /// They are registered already.
+    pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            calls: metrics.counters("rpcs_total", "Calls that ended, by code.", &["service", "method", "code"])?,
+            seconds: metrics.latencies(
+                "rpc_seconds",
+                "Time from a call's headers to its end; a stream lasts as long as it is open.",
+                &["service", "method"],
+            )?,
+            open: metrics.gauges("rpcs_open", "Calls that have not ended.", &["service"])?,
+        })
+    }
+}
+
+/// Counts the calls of a server with the given services; without metrics it does nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct RpcLayer {
+    metrics: Option<RpcMetrics>,
+    services: Arc<[&'static str]>,
+}
+
+impl RpcLayer {
+    pub(crate) fn new(metrics: Option<RpcMetrics>, services: &[&'static str]) -> Self {
+        Self { metrics, services: services.into() }
+    }
+
+    fn begin(&self, path: &str) -> Option<Call> {
+        let metrics = self.metrics.clone()?;
+        let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
+        let known = self.services.iter().copied().find(|known| *known == service);
+        let (service, method) = known.map_or((OTHER, OTHER), |known| (known, method));
+        metrics.open.with_label_values(&[service]).inc();
+        Some(Call { metrics, service, method: method.to_owned(), started: Instant::now(), code: Code::Cancelled })
+    }
+}
+
+impl<S> Layer<S> for RpcLayer {
+    type Service = RpcService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RpcService { inner, layer: self.clone() }
+    }
+}
+
+/// See [`RpcLayer`].
+#[derive(Clone, Debug)]
+pub(crate) struct RpcService<S> {
+    inner: S,
+    layer: RpcLayer,
+}
+
+impl<S> Service<Request<Body>> for RpcService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let call = self.layer.begin(request.uri().path());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            let Some(mut call) = call else { return Ok(answer) };
+            // An error before the first message comes in the headers alone.
+            call.note(answer.headers());
+            Ok(answer.map(|inner| Body::new(Counted { inner, call })))
+        })
+    }
+}
+
+/// A call that is counted when it is dropped, by the last code seen.
+struct Call {
+    metrics: RpcMetrics,
+    service: &'static str,
+    method: String,
+    started: Instant,
+    code: Code,
+}
+
+impl Call {
+    fn note(&mut self, headers: &HeaderMap) {
+        if let Some(status) = Status::from_header_map(headers) {
+            self.code = status.code();
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let method = if self.code == Code::Unimplemented { OTHER } else { &self.method };
+        let Self { metrics, service, started, .. } = self;
+        metrics.open.with_label_values(&[*service]).dec();
+        metrics.calls.with_label_values(&[*service, method, code_name(self.code)]).inc();
+        metrics.seconds.with_label_values(&[*service, method]).observe(started.elapsed().as_secs_f64());
+    }
+}
+
+/// A response that takes its call along to its trailers.
+struct Counted {
+    inner: Body,
+    call: Call,
+}
+
+impl http_body::Body for Counted {
+    type Data = bytes::Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.call.note(trailers);
+                }
+            }
+            Poll::Ready(Some(Err(status))) => self.call.code = status.code(),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// gRPC's own word for a code.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{memory, serve::GrpcServer, serve::Limits};
+    use hyper_util::rt::TokioIo;
+    use tokio_util::sync::CancellationToken;
+    use tonic::transport::{Channel, Endpoint};
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    use tower::ServiceExt;
+
+    async fn until(metrics: &Metrics, line: &str) {
+        // The end of a call is counted by the server a moment after the client saw it.
+        for _ in 0..1000 {
+            if metrics.encode().unwrap().contains(line) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("no {line} in {}", metrics.encode().unwrap());
+    }
+
+    #[tokio::test]
+    async fn calls_are_counted_by_code_and_invented_names_are_not_labels() {
+        let metrics = Metrics::new("test");
+        let (dialer, listener) = memory::pair();
+        let server = GrpcServer::new(Limits::default()).with_metrics(RpcMetrics::new(&metrics).unwrap());
+        tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let near = dialer.dial();
+            async move { near.map(TokioIo::new) }
+        });
+        let channel: Channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+        let mut client = HealthClient::new(channel.clone());
+        let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
+        client.check(ask("")).await.unwrap();
+        assert_eq!(client.check(ask("nobody")).await.unwrap_err().code(), Code::NotFound);
+        let watch = client.watch(ask("")).await.unwrap();
+
+        let health = "service=\"grpc.health.v1.Health\"";
+        until(&metrics, &format!("{{code=\"OK\",method=\"Check\",{health}}} 1\n")).await;
+        until(&metrics, &format!("{{code=\"NOT_FOUND\",method=\"Check\",{health}}} 1\n")).await;
+        until(&metrics, &format!("plimsoll_test_rpcs_open{{{health}}} 1\n")).await;
+        drop(watch);
+        until(&metrics, &format!("{{code=\"CANCELLED\",method=\"Watch\",{health}}} 1\n")).await;
+
+        let made_up =
+            Request::post("http://memory.test/made.up.Service/Name").header("content-type", "application/grpc");
+        channel.oneshot(made_up.body(Body::empty()).unwrap()).await.unwrap();
+        until(&metrics, "{code=\"UNIMPLEMENTED\",method=\"other\",service=\"other\"} 1\n").await;
+    }
+}

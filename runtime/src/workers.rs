@@ -1,0 +1,190 @@
+//! Threads for work that takes long without waiting, in two classes: the service's own work always has room, work for
+//! outside callers takes what is left, waits in a bounded queue, and is refused beyond it.
+
+use std::{fmt, num::NonZeroUsize, sync::Arc};
+
+use tokio::sync::{AcquireError, Semaphore, TryAcquireError};
+
+/// How much runs and waits at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Jobs that run at once, of either class; at least two, so that own work never waits for outside work alone.
+    pub running: usize,
+    /// Of these, jobs for outside callers; at least one, and fewer than `running`.
+    pub outside_running: usize,
+    /// Jobs for outside callers that wait. More are refused.
+    pub outside_waiting: usize,
+}
+
+impl Bounds {
+    /// For a machine with so many cores: half of the threads for outside callers at the most, and four of their jobs in
+    /// line for each thread, which is what a caller with a deadline of some seconds can wait out.
+    #[must_use]
+    pub fn for_cores(cores: NonZeroUsize) -> Self {
+        let running = cores.get().max(2);
+        let outside_running = running / 2;
+        Self { running, outside_running, outside_waiting: outside_running * 4 }
+    }
+}
+
+/// Why a job has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// Too many jobs for outside callers are there already.
+    #[error("{0} requests are being worked on or wait already")]
+    Overloaded(usize),
+    /// The job panicked, or the process is ending.
+    #[error("the work was not finished: {0}")]
+    Lost(String),
+}
+
+/// The threads. Clones share them.
+#[derive(Clone)]
+pub struct Workers {
+    running: Arc<Semaphore>,
+    outside_running: Arc<Semaphore>,
+    outside: Arc<Semaphore>,
+    bounds: Bounds,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// Threads within `bounds`, which are corrected where they contradict each other.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        let running = bounds.running.max(2);
+        let outside_running = bounds.outside_running.clamp(1, running - 1);
+        let bounds = Bounds { running, outside_running, ..bounds };
+        let places = outside_running.saturating_add(bounds.outside_waiting).min(Semaphore::MAX_PERMITS);
+        Self {
+            running: Arc::new(Semaphore::new(running)),
+            outside_running: Arc::new(Semaphore::new(outside_running)),
+            outside: Arc::new(Semaphore::new(places)),
+            bounds,
+        }
+    }
+
+    /// What holds.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Jobs for outside callers that run or wait now.
+    #[must_use]
+    pub fn outside_jobs(&self) -> usize {
+        (self.bounds.outside_running + self.bounds.outside_waiting).saturating_sub(self.outside.available_permits())
+    }
+
+    /// Runs the service's own job. It waits for a thread, of which outside callers can take only some. If the caller goes
+    /// away, a job that runs still runs to its end.
+    ///
+    /// # Errors
+    /// The job panicked.
+    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
+        let thread = Arc::clone(&self.running).acquire_owned().await.map_err(closed)?;
+        let work = move || {
+            let done = job();
+            drop(thread);
+            done
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|error| WorkError::Lost(error.to_string()))
+    }
+
+    /// Runs a job for an outside caller, after those that came before it.
+    ///
+    /// # Errors
+    /// There are too many of them, or the job panicked.
+    pub async fn run_outside<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let place = match Arc::clone(&self.outside).try_acquire_owned() {
+            Ok(place) => place,
+            Err(TryAcquireError::NoPermits) => return Err(WorkError::Overloaded(self.outside_jobs())),
+            Err(TryAcquireError::Closed) => return Err(WorkError::Lost("the pool is closed".to_owned())),
+        };
+        let turn = Arc::clone(&self.outside_running).acquire_owned().await.map_err(closed)?;
+        self.run(move || {
+            let done = job();
+            drop((turn, place));
+            done
+        })
+        .await
+    }
+}
+
+fn closed(error: AcquireError) -> WorkError {
+    WorkError::Lost(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use std::sync::mpsc::{Sender, channel};
+
+    const BOUNDS: Bounds = Bounds { running: 2, outside_running: 1, outside_waiting: 1 };
+
+    /// A job that ends when the sender is dropped.
+    fn held() -> (Sender<()>, impl FnOnce() -> &'static str + Send + 'static) {
+        let (hold, released) = channel::<()>();
+        (hold, move || {
+            let _ended = released.recv();
+            "done"
+        })
+    }
+
+    #[tokio::test]
+    async fn outside_work_is_bounded_and_own_work_has_room() {
+        let workers = Workers::new(BOUNDS);
+        let (hold, job) = held();
+        let mut running = Box::pin(workers.run_outside(job));
+        let mut waiting = Box::pin(workers.run_outside(|| "second"));
+        assert!(running.as_mut().now_or_never().is_none() && waiting.as_mut().now_or_never().is_none());
+        assert_eq!(workers.outside_jobs(), 2);
+        let refused = workers.run_outside(|| "third").await;
+        assert!(matches!(refused, Err(WorkError::Overloaded(2))), "{refused:?}");
+
+        assert_eq!(workers.run(|| "own").await.unwrap(), "own");
+        drop(hold);
+        assert_eq!((running.await.unwrap(), waiting.await.unwrap()), ("done", "second"));
+        assert_eq!(workers.outside_jobs(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_leaves_its_place() {
+        let workers = Workers::new(BOUNDS);
+        let (hold, job) = held();
+        let mut running = Box::pin(workers.run_outside(job));
+        let mut waiting = Box::pin(workers.run_outside(|| "second"));
+        assert!(running.as_mut().now_or_never().is_none() && waiting.as_mut().now_or_never().is_none());
+        drop(waiting);
+        assert_eq!(workers.outside_jobs(), 1);
+        drop(hold);
+        assert_eq!(running.await.unwrap(), "done");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_frees_the_thread() {
+        let workers = Workers::new(BOUNDS);
+        for _ in 0..3 {
+            let lost = workers.run_outside(|| -> () { panic!("broken") }).await;
+            assert!(matches!(&lost, Err(WorkError::Lost(_))), "{lost:?}");
+        }
+        assert_eq!(workers.run_outside(|| 7).await.unwrap(), 7);
+    }
+
+    #[test]
+    fn contradictory_bounds_are_corrected() {
+        let corrected = Workers::new(Bounds { running: 0, outside_running: 9, outside_waiting: 0 }).bounds();
+        assert_eq!(corrected, Bounds { running: 2, outside_running: 1, outside_waiting: 0 });
+        let of_one = Bounds::for_cores(NonZeroUsize::MIN);
+        assert_eq!(of_one, Bounds { running: 2, outside_running: 1, outside_waiting: 4 });
+    }
+}
