@@ -10,13 +10,15 @@ mod machine;
 mod messages;
 mod ports;
 mod queue;
+mod region;
 mod store;
 mod support;
 #[cfg(test)]
 mod tests;
 
-pub use faults::{Action, Effect, Faults};
+pub use faults::{Action, Cut, Effect, Faults};
 pub use machine::Machine;
 pub use ports::Ec2;
 pub use queue::Queue;
+pub use region::{DISCOVERY, KUBERNETES};
 pub use store::{Call, Capacity, Cloud, Outcome, Pool, Settings};

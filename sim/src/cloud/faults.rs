@@ -1,6 +1,9 @@
 //! What may go wrong between a client and the cloud, under the control of a test.
 
+use crate::apiserver::faults::Gate;
+use crate::seed::Rng;
 use plimsoll_actuator::ports::CloudError;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The calls.
@@ -33,7 +36,7 @@ pub enum Action {
 }
 
 /// What happens to a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Effect {
     /// It never reaches the cloud, which the client cannot know.
     Drop,
@@ -45,6 +48,19 @@ pub enum Effect {
     Delay(Duration),
     /// The cloud refuses it.
     Refuse(CloudError),
+    /// It waits before it is carried out, until the gate opens.
+    HoldBefore(Gate),
+    /// It is carried out, and its answer waits until the gate opens.
+    HoldAfter(Gate),
+}
+
+/// How a client is cut off from the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Its calls fail once their time is over.
+    NoAnswer,
+    /// It is dead: its calls never end.
+    Dead,
 }
 
 /// What the client sees where no answer comes.
@@ -56,19 +72,55 @@ pub(super) fn no_answer() -> CloudError {
 struct Rule {
     action: Option<Action>,
     effect: Effect,
-    left: u32,
+    /// Of 1000 fitting calls, how many are hit.
+    per_mille: u32,
+    /// Hits left; none for no limit.
+    left: Option<u32>,
 }
 
 /// Faults to come; the oldest that fits a call is used first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Faults {
     rules: Vec<Rule>,
+    cuts: BTreeMap<String, Cut>,
+    rng: Rng,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { rules: Vec::new(), cuts: BTreeMap::new(), rng: Rng::new(0) }
+    }
 }
 
 impl Faults {
     /// The next `times` calls of this action, or of any, go wrong like this.
     pub fn inject(&mut self, action: impl Into<Option<Action>>, effect: Effect, times: u32) {
-        self.rules.push(Rule { action: action.into(), effect, left: times });
+        self.rules.push(Rule { action: action.into(), effect, per_mille: 1000, left: Some(times) });
+    }
+
+    /// From now on `per_mille` of 1000 calls of this action, or of any, go wrong like this. Chance is fixed by the seed.
+    pub fn sometimes(&mut self, per_mille: u32, action: impl Into<Option<Action>>, effect: Effect) {
+        self.rules.push(Rule { action: action.into(), effect, per_mille, left: None });
+    }
+
+    /// Fixes chance.
+    pub fn seed(&mut self, seed: u64) {
+        self.rng = Rng::new(seed);
+    }
+
+    /// Cuts a client off.
+    pub fn cut(&mut self, client: impl Into<String>, cut: Cut) {
+        self.cuts.insert(client.into(), cut);
+    }
+
+    /// Lets a client through again.
+    pub fn heal(&mut self, client: &str) {
+        self.cuts.remove(client);
+    }
+
+    /// How a client is cut off.
+    pub(super) fn cut_of(&self, client: &str) -> Option<Cut> {
+        self.cuts.get(client).copied()
     }
 
     /// The next `times` calls of this action, or of any, are throttled.
@@ -76,16 +128,22 @@ impl Faults {
         self.inject(action, Effect::Refuse(CloudError::Throttled), times);
     }
 
-    /// No more faults.
+    /// No more faults; who is cut off stays so.
     pub fn clear(&mut self) {
         self.rules.clear();
     }
 
     /// Takes the fault that is next for this action.
     pub fn take(&mut self, action: Action) -> Option<Effect> {
-        self.rules.retain(|rule| rule.left > 0);
-        let rule = self.rules.iter_mut().find(|rule| rule.action.is_none_or(|wanted| wanted == action))?;
-        rule.left -= 1;
+        self.rules.retain(|rule| rule.left != Some(0));
+        let Self { rules, rng, .. } = self;
+        let fits = |rule: &Rule| rule.action.is_none_or(|wanted| wanted == action);
+        // Sure rules draw no number, so that adding one does not shift the chances of others.
+        let rule = rules
+            .iter_mut()
+            .filter(|rule| fits(rule))
+            .find(|rule| rule.per_mille >= 1000 || rng.chance(rule.per_mille))?;
+        rule.left = rule.left.map(|left| left - 1);
         Some(rule.effect.clone())
     }
 }

@@ -1,6 +1,6 @@
 //! The cloud behind the actuator's ports, with faults between.
 
-use super::faults::{Action, Effect, Faults, no_answer};
+use super::faults::{Action, Cut, Effect, Faults, no_answer};
 use super::store::{Call, Cloud, Outcome};
 use crate::clock::Clock;
 use async_trait::async_trait;
@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 /// How long a receive waits for messages, as the port says.
 const LONG_POLL: Duration = Duration::from_secs(20);
+/// How long a client waits for an answer that does not come.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client's way to the cloud. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -27,6 +29,7 @@ pub struct Ec2 {
     faults: Arc<Mutex<Faults>>,
     changed: Arc<watch::Sender<u64>>,
     clock: Clock,
+    client: Arc<str>,
 }
 
 impl std::fmt::Debug for Ec2 {
@@ -40,7 +43,13 @@ impl Ec2 {
     #[must_use]
     pub fn new(cloud: Cloud, clock: Clock) -> Self {
         let (cloud, faults) = (Arc::new(Mutex::new(cloud)), Arc::default());
-        Self { cloud, faults, changed: Arc::new(watch::Sender::new(0)), clock }
+        Self { cloud, faults, changed: Arc::new(watch::Sender::new(0)), clock, client: "".into() }
+    }
+
+    /// The same cloud for a client that the faults know by `name`.
+    #[must_use]
+    pub fn as_client(&self, name: &str) -> Self {
+        Self { client: name.into(), ..self.clone() }
     }
 
     /// The time.
@@ -57,6 +66,12 @@ impl Ec2 {
         result
     }
 
+    /// Looks into the cloud and changes nothing.
+    pub fn read<T>(&self, look: impl FnOnce(&Cloud, Timestamp) -> T) -> T {
+        let now = self.now();
+        look(&self.cloud.lock(), now)
+    }
+
     /// Sets what goes wrong.
     pub fn faults<T>(&self, set: impl FnOnce(&mut Faults) -> T) -> T {
         set(&mut self.faults.lock())
@@ -69,7 +84,8 @@ impl Ec2 {
     }
 
     fn note(&self, action: Action, about: &str, outcome: Outcome) {
-        let call = Call { at: self.now(), action, about: about.to_owned(), outcome };
+        let client = self.client.to_string();
+        let call = Call { at: self.now(), client, action, about: about.to_owned(), outcome };
         self.cloud.lock().log.push(call);
     }
 
@@ -80,14 +96,37 @@ impl Ec2 {
         about: &str,
         work: impl FnOnce(&mut Cloud, Timestamp) -> Result<T, CloudError> + Send + 'static,
     ) -> Result<T, CloudError> {
+        self.connected().await?;
         let effect = self.faults(|faults| faults.take(action));
         let outcome = match &effect {
-            None | Some(Effect::Delay(_)) => Outcome::Served,
+            None | Some(Effect::Delay(_) | Effect::HoldBefore(_) | Effect::HoldAfter(_)) => Outcome::Served,
             Some(Effect::LoseAnswer | Effect::Late(_)) => Outcome::AnswerLost,
             Some(Effect::Drop) => Outcome::Dropped,
             Some(Effect::Refuse(_)) => Outcome::Refused,
         };
         self.note(action, about, outcome);
+        let answer = self.carry_out(effect, work).await;
+        self.connected().await?;
+        answer
+    }
+
+    /// Nothing, or the end of a client that is cut off.
+    async fn connected(&self) -> Result<(), CloudError> {
+        match self.faults(|faults| faults.cut_of(&self.client)) {
+            None => Ok(()),
+            Some(Cut::NoAnswer) => {
+                tokio::time::sleep(PATIENCE).await;
+                Err(no_answer())
+            }
+            Some(Cut::Dead) => std::future::pending().await,
+        }
+    }
+
+    async fn carry_out<T: Send + 'static>(
+        &self,
+        effect: Option<Effect>,
+        work: impl FnOnce(&mut Cloud, Timestamp) -> Result<T, CloudError> + Send + 'static,
+    ) -> Result<T, CloudError> {
         match effect {
             None => self.with(work),
             Some(Effect::Drop) => Err(no_answer()),
@@ -99,6 +138,16 @@ impl Ec2 {
             Some(Effect::Delay(wait)) => {
                 tokio::time::sleep(wait).await;
                 self.with(work)
+            }
+            Some(Effect::HoldBefore(gate)) => {
+                gate.pass().await;
+                self.connected().await?;
+                self.with(work)
+            }
+            Some(Effect::HoldAfter(gate)) => {
+                let answer = self.with(work);
+                gate.pass().await;
+                answer
             }
             Some(Effect::Late(wait)) => {
                 let cloud = self.clone();
@@ -217,6 +266,7 @@ impl InterruptionQueue for Ec2 {
                 _ = changed.changed() => {}
                 () = tokio::time::sleep_until(deadline.min(Instant::now() + wait)) => {}
             }
+            self.connected().await?;
             let now = self.now();
             messages = self.cloud.lock().queue.receive(now);
         }

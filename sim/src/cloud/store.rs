@@ -93,6 +93,8 @@ pub enum Outcome {
 pub struct Call {
     /// When the client called.
     pub at: Timestamp,
+    /// Name of the client.
+    pub client: String,
     /// What.
     pub action: Action,
     /// Client token, or the names that the call is about; empty where it has none.

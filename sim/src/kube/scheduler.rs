@@ -182,5 +182,19 @@ fn reject(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {
     if object::set_condition(&mut new, condition, write.now) {
         // Deleted or changed in the meantime: then it comes round again.
         let _ = store.update(ResourceId::PODS, &pod.key.namespace, &pod.key.name, Part::Status, new, write);
+        tell(store, pod, message, write);
     }
+}
+
+/// Writes the event that goes with a rejection.
+fn tell(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {
+    let now = object::time(write.now);
+    let event = json!({
+        "metadata": {"generateName": format!("{}.", pod.key.name)},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.key.namespace, "name": pod.key.name, "uid": pod.uid},
+        "reason": "FailedScheduling", "message": message, "type": "Warning", "count": 1,
+        "firstTimestamp": now, "lastTimestamp": now, "reportingComponent": NAME, "source": {"component": NAME},
+    });
+    // A namespace on its way out takes no events: nobody will miss this one.
+    let _ = store.create(ResourceId::EVENTS, &pod.key.namespace, event, write);
 }

@@ -1,0 +1,228 @@
+//! Instances of the cloud as machines: each boots, reads its user data as a node's first programs do, and becomes a Node by
+//! its kubelet; when the instance ends, so does the kubelet, and the cloud's controller takes the Node away.
+
+mod hardware;
+mod user_data;
+
+pub use hardware::Hardware;
+
+use crate::apiserver::object;
+use crate::apiserver::store::{DeleteOptions, Key, Store, Write};
+use crate::apiserver::{ApiServer, ResourceId};
+use crate::cloud::{Cloud, Ec2, Machine};
+use crate::kube::{Controller, Kubelets, NodeSpec};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use plimsoll_actuator::ports::InstanceState;
+use plimsoll_model::names::label;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use user_data::UserData;
+
+/// How often the cloud's controller looks whether a Node that is not ready still has its instance, as the real one does.
+const CLOUD_CONTROLLER_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Where the services and their Leases live.
+pub const NAMESPACE: &str = "plimsoll-system";
+
+/// How far a machine has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its kubelet runs.
+    Running,
+    /// It runs, but never becomes a Node.
+    Useless,
+    /// It has no power any more.
+    Off,
+    /// Nothing is left of it.
+    Gone,
+}
+
+/// Makes Nodes of instances.
+#[derive(Debug)]
+pub struct Machines {
+    ec2: Ec2,
+    kubelets: Kubelets,
+    hardware: Hardware,
+    stages: BTreeMap<String, Stage>,
+    problems: Problems,
+}
+
+/// Why instances did not become Nodes: one line each. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Problems(Arc<Mutex<Vec<String>>>);
+
+impl Problems {
+    /// All so far.
+    #[must_use]
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+impl Machines {
+    /// The machines behind these instances.
+    #[must_use]
+    pub fn new(ec2: Ec2, kubelets: Kubelets, hardware: Hardware) -> Self {
+        Self { ec2, kubelets, hardware, stages: BTreeMap::new(), problems: Problems::default() }
+    }
+
+    /// Where it writes why instances did not become Nodes.
+    #[must_use]
+    pub fn problems(&self) -> Problems {
+        self.problems.clone()
+    }
+
+    /// Brings one machine up to date. Returns when to look again.
+    fn follow(&mut self, store: &mut Store, machine: &Machine, cloud: &Cloud, now: Timestamp) -> Option<Timestamp> {
+        let time = plimsoll_model::time::Timestamp(now.as_millisecond());
+        let stage = self.stages.get(&machine.id).copied();
+        let at = |moment: Option<plimsoll_model::time::Timestamp>| {
+            moment.and_then(|moment| Timestamp::from_millisecond(moment.0).ok()).filter(|moment| *moment > now)
+        };
+        match machine.state(time) {
+            InstanceState::Running if stage.is_none() => {
+                let reached = match self.node(machine, cloud) {
+                    Ok(spec) => {
+                        self.kubelets.start(spec);
+                        Stage::Running
+                    }
+                    Err(problem) => {
+                        tracing::warn!(instance = machine.id, %problem, "the instance does not become a Node");
+                        self.problems.0.lock().push(format!("{}: {problem}", machine.id));
+                        Stage::Useless
+                    }
+                };
+                self.stages.insert(machine.id.clone(), reached);
+            }
+            InstanceState::ShuttingDown | InstanceState::Stopping | InstanceState::Stopped
+                if stage != Some(Stage::Off) =>
+            {
+                self.kubelets.stop(&machine.private_dns_name);
+                self.stages.insert(machine.id.clone(), Stage::Off);
+            }
+            InstanceState::Terminated => {
+                if stage == Some(Stage::Running) {
+                    self.kubelets.stop(&machine.private_dns_name);
+                }
+                if self.clear_away(store, machine, now) {
+                    self.kubelets.remove(&machine.private_dns_name);
+                    self.stages.insert(machine.id.clone(), Stage::Gone);
+                    return None;
+                }
+                self.stages.insert(machine.id.clone(), Stage::Off);
+                return now.checked_add(CLOUD_CONTROLLER_INTERVAL).ok();
+            }
+            _ => {}
+        }
+        [machine.runs_from, machine.ends_from, machine.gone_from].into_iter().filter_map(at).min()
+    }
+
+    /// What the cloud's controller does with the Node of an instance that is gone. True once there is none.
+    fn clear_away(&self, store: &mut Store, machine: &Machine, now: Timestamp) -> bool {
+        let name = &machine.private_dns_name;
+        let Some(node) = store.find(ResourceId::NODES, &Key::new("", name.clone())) else { return true };
+        if object::text(&node, &["spec", "providerID"]) != provider_id(machine) {
+            // Another machine of the same name.
+            return true;
+        }
+        let ready = object::condition(&node, "Ready").map(|ready| object::text(ready, &["status"]));
+        if ready != Some("True") && !object::is_deleting(&node) {
+            let write = Write::new(now, "cloud-node-lifecycle-controller");
+            // Changed in the meantime: it comes round again.
+            let _ = store.delete(ResourceId::NODES, "", name, &DeleteOptions::default(), &write);
+        }
+        store.find(ResourceId::NODES, &Key::new("", name.clone())).is_none()
+    }
+
+    /// The Node that a machine registers, or why it cannot.
+    fn node(&self, machine: &Machine, cloud: &Cloud) -> Result<NodeSpec, String> {
+        let data = UserData::read(&machine.user_data)?;
+        if data.cluster.is_empty() {
+            return Err("the user data names no cluster".to_owned());
+        }
+        let built = self.hardware.build(&machine.instance_type, &data)?;
+        let image = cloud.images.get(&machine.image_id).map_or("", |image| image.architecture.as_str());
+        let runs = if image == "x86_64" { "amd64" } else { image };
+        if runs != built.architecture {
+            return Err(format!("an image for {image} does not boot on a {}", machine.instance_type));
+        }
+        let zone_id = cloud.subnets.get(&machine.subnet_id).map_or("", |subnet| subnet.zone_id.as_str());
+        let mut labels = data.labels;
+        for (key, value) in [
+            (label::INSTANCE_TYPE, machine.instance_type.as_str()),
+            (label::ZONE, &machine.zone),
+            (label::ZONE_ID, zone_id),
+            (label::REGION, &cloud.settings.region),
+            (label::ARCH, &built.architecture),
+            (label::OS, "linux"),
+        ] {
+            labels.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(NodeSpec {
+            name: machine.private_dns_name.clone(),
+            provider_id: provider_id(machine),
+            labels,
+            annotations: BTreeMap::new(),
+            taints: data.taints,
+            capacity: built.capacity,
+            allocatable: built.allocatable,
+        })
+    }
+}
+
+impl Controller for Machines {
+    fn watches(&self) -> &'static [ResourceId] {
+        &[]
+    }
+
+    fn wake(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.ec2.subscribe())
+    }
+
+    fn step(&mut self, store: &mut Store, now: Timestamp) -> Option<Timestamp> {
+        let ec2 = self.ec2.clone();
+        ec2.read(|cloud, _| {
+            let machines = cloud.machines().values();
+            machines
+                .filter_map(|machine| match self.stages.get(&machine.id) {
+                    Some(Stage::Gone) => None,
+                    _ => self.follow(store, machine, cloud, now),
+                })
+                .min()
+        })
+    }
+}
+
+fn provider_id(machine: &Machine) -> String {
+    format!("aws:///{}/{}", machine.zone, machine.id)
+}
+
+/// Adds what a cluster on EKS has besides its nodes: the DNS service, and the project's custom resources with their schemas.
+///
+/// # Errors
+/// A schema cannot be used.
+pub fn furnish(server: &ApiServer) -> Result<(), crate::apiserver::SchemaError> {
+    use plimsoll_api::crd::Kind;
+    for kind in [Kind::CapacityBuffer, Kind::EC2NodeClass, Kind::NodeClaim, Kind::NodeOverlay, Kind::NodePool] {
+        if let Some(resource) = ResourceId::of_kind(&kind.api_version(), kind.kind()) {
+            server.install_schema(resource, &kind.schema())?;
+        }
+    }
+    let dns: Value =
+        json!({"metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.100.0.10", "ports": [{"port": 53}]}});
+    let namespace = json!({"metadata": {"name": NAMESPACE}});
+    let now = server.now();
+    server.write(|store| {
+        // What is there already serves as well.
+        let _ = store.create(ResourceId::NAMESPACES, "", namespace, &Write::new(now, "cluster"));
+        let _ = store.create(ResourceId::SERVICES, "kube-system", dns, &Write::new(now, "cluster"));
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! What a machine of a type has, as its kubelet reports it.
+
+use super::user_data::UserData;
+use plimsoll_catalog::builtin::UnknownRegion;
+use plimsoll_catalog::{NodeClassSettings, Prices, Zone, builtin};
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeMap;
+
+/// The machines of a region.
+#[derive(Debug, Clone)]
+pub struct Hardware {
+    region: String,
+    zones: &'static [Zone],
+    prices: Prices,
+}
+
+/// One machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Built {
+    /// `amd64` or `arm64`.
+    pub(super) architecture: String,
+    /// Capacity of the node.
+    pub(super) capacity: BTreeMap<String, String>,
+    /// What of it pods can have.
+    pub(super) allocatable: BTreeMap<String, String>,
+}
+
+impl Hardware {
+    /// The machines of a region that there is a built-in catalog of.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn of_region(region: &str) -> Result<Self, UnknownRegion> {
+        Ok(Self { region: region.to_owned(), zones: builtin::zones(region)?, prices: builtin::prices(region)? })
+    }
+
+    /// A machine of a type that was told so much.
+    pub(super) fn build(&self, instance_type: &str, data: &UserData) -> Result<Built, String> {
+        let facts = builtin::facts().iter().find(|facts| facts.name == instance_type);
+        let settings = NodeClassSettings {
+            ami_family: data.family,
+            max_pods: data.max_pods,
+            kube_reserved: data.kube_reserved.clone(),
+            system_reserved: data.system_reserved.clone(),
+            ..NodeClassSettings::default()
+        };
+        let catalog = plimsoll_catalog::build(&self.region, facts, &settings, self.zones, &self.prices);
+        let built = catalog.instance_types.into_iter().next();
+        let built = built.ok_or_else(|| format!("there are no machines of the type {instance_type:?}"))?;
+        let allocatable: Resources = built
+            .capacity
+            .iter()
+            .map(|(name, amount)| (name, amount.saturating_sub(built.overhead.get(name)).max(0)))
+            .collect();
+        Ok(Built {
+            architecture: built.architecture,
+            capacity: texts(&built.capacity),
+            allocatable: texts(&allocatable),
+        })
+    }
+}
+
+fn texts(amounts: &Resources) -> BTreeMap<String, String> {
+    let text = |name: &str, amount: i64| if name == "cpu" { format!("{amount}m") } else { amount.to_string() };
+    amounts.iter().map(|(name, amount)| (name.to_owned(), text(name, amount))).collect()
+}

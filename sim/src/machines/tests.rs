@@ -1,0 +1,174 @@
+//! Machines in virtual time: from a launch to a Node and back.
+
+use super::{Hardware, Machines, Problems, furnish};
+use crate::apiserver::store::{Key, Object, Write};
+use crate::apiserver::{ApiServer, ResourceId, object};
+use crate::clock;
+use crate::cloud::{Cloud, Ec2, Settings};
+use crate::kube::{Cluster, Delays};
+use plimsoll_actuator::ports::{
+    FleetRequest, LaunchTemplateConfig, LaunchTemplateSpec, MetadataOptions, NetworkInterface, Override, Tags,
+};
+use plimsoll_model::catalog::CapacityType;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+const USER_DATA: &str = "[settings.kubernetes]\ncluster-name = 'demo'\nmax-pods = 8\n[settings.kubernetes.node-labels]\nteam = 'b'\n\
+    [settings.kubernetes.node-taints]\n'karpenter.sh/unregistered' = [':NoExecute']\n";
+
+struct Scene {
+    cluster: Cluster,
+    ec2: Ec2,
+    problems: Problems,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let server = ApiServer::new(1, clock::usual());
+        furnish(&server).unwrap();
+        let mut cluster = Cluster::start(server, Delays::default());
+        let cloud =
+            Cloud::of_region(1, Settings::default(), &["demo".to_owned()], |name| name.starts_with("m6g.")).unwrap();
+        let ec2 = Ec2::new(cloud, clock::usual());
+        let hardware = Hardware::of_region("us-west-2").unwrap();
+        let machines = Machines::new(ec2.clone(), cluster.kubelets.clone(), hardware);
+        let problems = machines.problems();
+        cluster.add(Box::new(machines));
+        Self { cluster, ec2, problems }
+    }
+
+    /// Buys one m6g.large with an image and user data; returns its id.
+    fn launch(&self, image: &str, user_data: &str) -> String {
+        let name = format!("template-{}", user_data.len());
+        let template = LaunchTemplateSpec {
+            name: name.clone(),
+            image_id: image.to_owned(),
+            user_data: user_data.to_owned(),
+            instance_profile: "karpenter-node".to_owned(),
+            block_devices: Vec::new(),
+            metadata: MetadataOptions {
+                http_endpoint: "enabled".to_owned(),
+                http_protocol_ipv6: None,
+                http_put_response_hop_limit: 1,
+                http_tokens: "required".to_owned(),
+            },
+            detailed_monitoring: false,
+            nested_virtualization: None,
+            enclave: false,
+            tenancy: "default".to_owned(),
+            placement_group_id: None,
+            partition: None,
+            network_interfaces: vec![NetworkInterface::default()],
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+            tags: Tags::new(),
+        };
+        let way = Override {
+            instance_type: "m6g.large".to_owned(),
+            zone: "us-west-2b".to_owned(),
+            subnet_id: None,
+            image_id: image.to_owned(),
+            priority: 1,
+        };
+        let config = LaunchTemplateConfig { launch_template_name: name, version: 1, overrides: vec![way] };
+        let request = FleetRequest {
+            client_token: format!("token-{image}-{}", user_data.len()),
+            capacity_type: CapacityType::Spot,
+            total_target_capacity: 1,
+            launch_template_configs: vec![config],
+            prioritized: false,
+            context: None,
+            tags: Tags::new(),
+        };
+        self.ec2.with(|cloud, now| {
+            cloud.ensure_launch_template(&template);
+            cloud.create_fleet(&request, now).unwrap().instances.remove(0).instance_id
+        })
+    }
+
+    fn node(&self) -> Option<Object> {
+        self.cluster.server.read(|store| store.all(ResourceId::NODES).next().map(|(_, node)| node.clone()))
+    }
+
+    async fn until(&self, what: &str, test: impl Fn(&Self) -> bool) -> u64 {
+        let start = Instant::now();
+        while !test(self) {
+            assert!(start.elapsed() < Duration::from_secs(600), "not within ten minutes: {what}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        start.elapsed().as_secs()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_becomes_the_node_that_its_user_data_says() {
+    let scene = Scene::new();
+    let id = scene.launch("ami-0b077130000000001", USER_DATA);
+    let took = scene.until("there is a Node", |scene| scene.node().is_some()).await;
+    assert_eq!(took, 20, "the time to boot");
+    let node = scene.node().unwrap();
+    assert_eq!(object::text(&node, &["spec", "providerID"]), format!("aws:///us-west-2b/{id}"));
+    for (key, value) in [
+        ("team", "b"),
+        ("node.kubernetes.io/instance-type", "m6g.large"),
+        ("topology.kubernetes.io/zone", "us-west-2b"),
+        ("topology.kubernetes.io/region", "us-west-2"),
+        ("kubernetes.io/arch", "arm64"),
+        ("kubernetes.io/os", "linux"),
+    ] {
+        assert_eq!(object::label(&node, key), Some(value), "{key}");
+    }
+    assert!(object::items(&node, &["spec", "taints"]).iter().any(|taint| taint["key"] == "karpenter.sh/unregistered"));
+    // 2 vCPUs, of which 70 m are kept; the pods are those of the user data.
+    let amount = |part, name| object::text(&node, &["status", part, name]).to_owned();
+    assert_eq!([amount("capacity", "cpu"), amount("allocatable", "cpu")], ["2000m", "1930m"]);
+    assert_eq!(amount("capacity", "pods"), "8");
+    scene.until("it is Ready", |scene| object::condition_is_true(&scene.node().unwrap(), "Ready")).await;
+    assert!(scene.problems.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_wrong_never_becomes_a_node() {
+    let scene = Scene::new();
+    scene.launch("ami-0b077130000000000", USER_DATA);
+    scene.launch("ami-0b077130000000001", "echo hello");
+    sleep(Duration::from_secs(120)).await;
+    assert!(scene.node().is_none());
+    let problems = scene.problems.all().join("\n");
+    assert!(problems.contains("an image for x86_64 does not boot on a m6g.large"), "{problems}");
+    assert!(problems.contains("nothing in the user data"), "{problems}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_machine_ends_two_minutes_after_the_notice_and_its_node_with_it() {
+    let scene = Scene::new();
+    let id = scene.launch("ami-0b077130000000001", USER_DATA);
+    let ready = |scene: &Scene| scene.node().is_some_and(|node| object::condition_is_true(&node, "Ready"));
+    scene.until("it is Ready", ready).await;
+    assert!(scene.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now)));
+    let took = scene.until("the kubelet is silent", |scene| scene.cluster.kubelets.running().is_empty()).await;
+    assert_eq!(took, 120);
+    // Silence shows after 50 s, and the cloud's controller looks every 5 s.
+    let took = scene.until("the Node is gone", |scene| scene.node().is_none()).await;
+    assert!((50..=60).contains(&took), "{took}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_resources_are_held_to_their_schemas() {
+    let scene = Scene::new();
+    let server = &scene.cluster.server;
+    let write = Write::new(server.now(), "test");
+    let pool = json!({"metadata": {"name": "p"}, "spec": {"template": {"spec": {
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}, "requirements": [], "unknown": 1}}}});
+    let stored = server.write(|store| store.create(ResourceId::NODE_POOLS, "", pool, &write)).unwrap();
+    assert_eq!(object::text(&stored, &["spec", "disruption", "consolidateAfter"]), "0s");
+    assert_eq!(object::text(&stored, &["spec", "template", "spec", "expireAfter"]), "720h");
+    assert!(object::at(&stored, &["spec", "template", "spec", "unknown"]).is_none());
+    let refused = server.write(|store| {
+        store.create(ResourceId::NODE_POOLS, "", json!({"metadata": {"name": "q"}, "spec": {}}), &write)
+    });
+    assert!(refused.is_err());
+    let dns = server.read(|store| store.find(ResourceId::SERVICES, &Key::new("kube-system", "kube-dns")));
+    assert!(dns.is_some());
+}

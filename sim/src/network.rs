@@ -1,0 +1,163 @@
+//! Connections within the process, which a test can cut: gRPC between the services without sockets.
+
+use parking_lot::Mutex;
+use plimsoll_runtime::client_pool::{ClientPool, ReplicaId};
+use plimsoll_runtime::memory::{self, MemoryDialer, MemoryListener};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use tokio::io::DuplexStream;
+use tokio::sync::watch;
+
+/// Bytes in flight on a connection in each direction.
+const BUFFER: usize = 256 * 1024;
+
+/// How a process's connections fare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Open,
+    /// Bytes stay where they are.
+    Silent,
+    /// Connections break.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Listener {
+    process: String,
+    dialer: MemoryDialer,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By port.
+    listeners: BTreeMap<String, Listener>,
+    /// By process.
+    reach: BTreeMap<String, watch::Sender<Reach>>,
+}
+
+/// All connections. Cheap to clone; all clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    state: Arc<Mutex<State>>,
+}
+
+impl Network {
+    /// Opens a port for a process, in place of one of that name; what is connected to it comes out of the listener.
+    #[must_use]
+    pub fn listen(&self, port: &str, process: &str) -> MemoryListener {
+        let (dialer, listener) = memory::pair();
+        self.state.lock().listeners.insert(port.to_owned(), Listener { process: process.to_owned(), dialer });
+        listener
+    }
+
+    /// The way of a process to the ports `to`.
+    #[must_use]
+    pub fn pool(&self, process: &str, to: &[String]) -> ClientPool {
+        let (network, process) = (self.clone(), process.to_owned());
+        let names = to.iter().map(|name| ReplicaId::from(name.as_str())).collect();
+        ClientPool::in_memory(names, move |id| network.connect(&process, &id.to_string()))
+    }
+
+    fn connect(&self, process: &str, port: &str) -> io::Result<DuplexStream> {
+        let mut state = self.state.lock();
+        let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens at {port}"));
+        let listener = state.listeners.get(port).ok_or_else(refused)?;
+        let (other, dialer) = (listener.process.clone(), listener.dialer.clone());
+        let (near, far) = (state.reach_of(process), state.reach_of(&other));
+        if *near.borrow() == Reach::Gone || *far.borrow() == Reach::Gone {
+            return Err(refused());
+        }
+        let (ours, our_end) = tokio::io::duplex(BUFFER);
+        let their_end = dialer.dial()?;
+        tokio::spawn(carry(our_end, their_end, near, far));
+        Ok(ours)
+    }
+
+    /// The process is dead: its connections break, and none is made to or from it.
+    pub fn kill(&self, process: &str) {
+        let mut state = self.state.lock();
+        state.listeners.retain(|_, listener| listener.process != process);
+        state.set(process, Reach::Gone);
+    }
+
+    /// Bytes to and from the process stay where they are.
+    pub fn silence(&self, name: &str) {
+        self.state.lock().set(name, Reach::Silent);
+    }
+
+    /// Ends a silence.
+    pub fn heal(&self, name: &str) {
+        self.state.lock().set(name, Reach::Open);
+    }
+}
+
+impl State {
+    fn sender(&mut self, name: &str) -> &watch::Sender<Reach> {
+        self.reach.entry(name.to_owned()).or_insert_with(|| watch::Sender::new(Reach::Open))
+    }
+
+    fn reach_of(&mut self, name: &str) -> watch::Receiver<Reach> {
+        self.sender(name).subscribe()
+    }
+
+    fn set(&mut self, name: &str, reach: Reach) {
+        self.sender(name).send_replace(reach);
+    }
+}
+
+/// Carries bytes both ways while both ends can be reached.
+async fn carry(
+    mut one: DuplexStream,
+    mut two: DuplexStream,
+    mut near: watch::Receiver<Reach>,
+    mut far: watch::Receiver<Reach>,
+) {
+    let copy = tokio::io::copy_bidirectional_with_sizes(&mut one, &mut two, BUFFER, BUFFER);
+    tokio::pin!(copy);
+    loop {
+        let reach = [*near.borrow_and_update(), *far.borrow_and_update()];
+        if reach.contains(&Reach::Gone) {
+            return;
+        }
+        let silent = reach.contains(&Reach::Silent);
+        tokio::select! {
+            biased;
+            changed = near.changed() => if changed.is_err() { return },
+            changed = far.changed() => if changed.is_err() { return },
+            _ = &mut copy, if !silent => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Network;
+    use futures::StreamExt;
+    use plimsoll_runtime::connection::Connection;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::timeout;
+
+    async fn pair(network: &Network) -> (DuplexStream, Connection) {
+        let mut incoming = Box::pin(network.listen("port", "server"));
+        let near = network.connect("client", "port").unwrap();
+        (near, incoming.next().await.unwrap().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_holds_bytes_back_and_a_death_breaks_the_connection() {
+        let network = Network::default();
+        let (mut near, mut far) = pair(&network).await;
+        near.write_all(b"a").await.unwrap();
+        assert_eq!(far.read_u8().await.unwrap(), b'a');
+        network.silence("server");
+        near.write_all(b"b").await.unwrap();
+        assert!(timeout(Duration::from_secs(60), far.read_u8()).await.is_err());
+        network.heal("server");
+        assert_eq!(far.read_u8().await.unwrap(), b'b');
+        network.kill("server");
+        assert!(near.read_u8().await.is_err(), "the end of the stream");
+        assert!(network.connect("client", "port").is_err());
+    }
+}

@@ -1,0 +1,248 @@
+//! A cluster on a cloud, with the small means by which the demo and tests move it and look at it.
+
+mod look;
+
+pub use look::{is_pending, is_running};
+
+use crate::apiserver::store::{DeleteOptions, Key, Object, Part, Write};
+use crate::apiserver::{ApiError, ApiServer, Patch, ResourceId, object};
+use crate::clock::{self, Clock};
+use crate::cloud::{Cloud, Ec2, Settings};
+use crate::kube::{Cluster, Delays};
+use crate::machines::{self, Hardware, Machines, Problems};
+use plimsoll_model::time::Millis;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often [`World::until`] looks.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What a world is like.
+#[derive(Debug, Clone)]
+pub struct Scenery {
+    /// Fixes names, UIDs, instance ids and the chances of faults.
+    pub seed: u64,
+    /// A region that there is a built-in catalog of.
+    pub region: String,
+    /// Values of the discovery tag; each finds a network of its own.
+    pub networks: Vec<String>,
+    /// From launch to the kubelet's start.
+    pub boot: Duration,
+    /// From launch until reads of the cloud show an instance.
+    pub settling: Duration,
+    /// How long things take in the cluster.
+    pub delays: Delays,
+    /// The instance types on offer by name; all where `None`.
+    pub types: Option<Vec<String>>,
+}
+
+impl Default for Scenery {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            region: "us-west-2".to_owned(),
+            networks: vec!["demo".to_owned()],
+            boot: Duration::from_secs(20),
+            settling: Duration::from_secs(1),
+            delays: Delays::default(),
+            types: None,
+        }
+    }
+}
+
+/// Why a world cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// There is no built-in catalog.
+    #[error(transparent)]
+    Region(#[from] plimsoll_catalog::builtin::UnknownRegion),
+    /// A custom resource cannot be installed.
+    #[error(transparent)]
+    Schema(#[from] crate::apiserver::SchemaError),
+}
+
+/// What cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It is not YAML.
+    #[error("not YAML: {0}")]
+    Yaml(String),
+    /// The server has no such kind.
+    #[error("{api_version} {kind} is not served")]
+    UnknownKind {
+        /// Its `apiVersion`.
+        api_version: String,
+        /// Its `kind`.
+        kind: String,
+    },
+    /// The server refuses it.
+    #[error("{0}")]
+    Refused(#[from] ApiError),
+}
+
+/// Something was not seen in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not seen within {limit:?}: {what}")]
+pub struct NotSeen {
+    /// What was waited for.
+    pub what: String,
+    /// For how long.
+    pub limit: Duration,
+}
+
+/// A cluster and a cloud.
+#[derive(Debug)]
+pub struct World {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The cloud.
+    pub ec2: Ec2,
+    /// Why instances did not become Nodes.
+    pub problems: Problems,
+    /// What it is like.
+    pub scenery: Scenery,
+}
+
+impl World {
+    /// Makes an empty world. Must be called within a tokio runtime, on paused time for virtual time.
+    ///
+    /// # Errors
+    /// There is no built-in catalog of the region.
+    pub fn start(scenery: Scenery) -> Result<Self, WorldError> {
+        let clock = clock::usual();
+        let server = ApiServer::new(scenery.seed, clock.clone());
+        machines::furnish(&server)?;
+        let mut cluster = Cluster::start(server, scenery.delays);
+        let millis = |time: Duration| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let settings = Settings {
+            region: scenery.region.clone(),
+            settling: millis(scenery.settling),
+            boot: Some(millis(scenery.boot)),
+            ..Settings::default()
+        };
+        let types = scenery.types.clone();
+        let sells = |name: &str| types.as_ref().is_none_or(|types| types.iter().any(|one| one == name));
+        let cloud = Cloud::of_region(scenery.seed, settings, &scenery.networks, sells)?;
+        let ec2 = Ec2::new(cloud, clock);
+        ec2.faults(|faults| faults.seed(scenery.seed));
+        let machines = Machines::new(ec2.clone(), cluster.kubelets.clone(), Hardware::of_region(&scenery.region)?);
+        let problems = machines.problems();
+        cluster.add(Box::new(machines));
+        Ok(Self { cluster, ec2, problems, scenery })
+    }
+
+    /// The API server.
+    #[must_use]
+    pub fn server(&self) -> &ApiServer {
+        &self.cluster.server
+    }
+
+    /// The clock that all parts go by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.cluster.server.clock()
+    }
+
+    /// Creates every object of a YAML text, or brings one that exists to it by a merge patch.
+    ///
+    /// # Errors
+    /// The text cannot be read, or the server refuses an object; those before it stay.
+    pub fn apply(&self, text: &str) -> Result<(), ApplyError> {
+        let objects: Vec<Value> =
+            serde_saphyr::from_multiple(text).map_err(|error| ApplyError::Yaml(error.to_string()))?;
+        for object in objects.iter().filter(|object| object.is_object()) {
+            self.apply_object(object)?;
+        }
+        Ok(())
+    }
+
+    /// As [`World::apply`], for one object.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub fn apply_object(&self, object: &Value) -> Result<Object, ApplyError> {
+        let (api_version, kind) = (object::text(object, &["apiVersion"]), object::text(object, &["kind"]));
+        let resource = ResourceId::of_kind(api_version, kind)
+            .ok_or_else(|| ApplyError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() })?;
+        let namespace = match (resource.get().namespaced, object::namespace(object)) {
+            (false, _) => "",
+            (true, "") => "default",
+            (true, own) => own,
+        };
+        let (name, write) = (object::name(object), Write::new(self.server().now(), "kubectl"));
+        let applied = self.server().write(|store| {
+            if store.find(resource, &Key::new(namespace, name)).is_some() {
+                store.patch(resource, namespace, name, Part::Main, &Patch::Merge(object.clone()), &write)
+            } else {
+                store.create(resource, namespace, object.clone(), &write)
+            }
+        });
+        Ok(applied?)
+    }
+
+    /// Merges a patch into an object.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub fn patch(&self, resource: ResourceId, name: &str, patch: Value) -> Result<Object, ApiError> {
+        let write = Write::new(self.server().now(), "kubectl");
+        let namespace = if resource.get().namespaced { "default" } else { "" };
+        self.server().write(|store| store.patch(resource, namespace, name, Part::Main, &Patch::Merge(patch), &write))
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub fn delete(&self, resource: ResourceId, name: &str) -> Result<(), ApiError> {
+        let write = Write::new(self.server().now(), "kubectl");
+        let namespace = if resource.get().namespaced { "default" } else { "" };
+        self.server().write(|store| store.delete(resource, namespace, name, &DeleteOptions::default(), &write))?;
+        Ok(())
+    }
+
+    /// Makes a Deployment of pods with these requests, or changes one. `spec` is merged into the pods' spec.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub fn deploy(&self, name: &str, replicas: u32, requests: &Value, spec: &Value) -> Result<(), ApplyError> {
+        let mut pod = json!({"containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]});
+        json_patch::merge(&mut pod, spec);
+        self.apply_object(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                     "template": {"metadata": {"labels": {"app": name}}, "spec": pod}},
+        }))?;
+        Ok(())
+    }
+
+    /// Sets the replicas of a Deployment.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn scale(&self, name: &str, replicas: u32) -> Result<(), ApiError> {
+        self.patch(ResourceId::DEPLOYMENTS, name, json!({"spec": {"replicas": replicas}}))?;
+        Ok(())
+    }
+
+    /// Lets time pass until something holds; returns how long that took.
+    ///
+    /// # Errors
+    /// It does not within the limit.
+    pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&Self) -> bool) -> Result<Duration, NotSeen> {
+        let start = Instant::now();
+        loop {
+            if test(self) {
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() >= limit {
+                return Err(NotSeen { what: what.to_owned(), limit });
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
