@@ -2,6 +2,12 @@
 //!
 //! A catalog is immutable and known by the hash of its content; a change of facts, prices or node class makes another.
 
+mod build;
+mod facts;
+mod refresh;
+
+pub use refresh::run;
+
 use parking_lot::Mutex;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;

@@ -7,4 +7,5 @@ mod plan;
 mod templates;
 
 pub use plan::{PlanError, Planned, Wanted, plan, tags};
+pub(crate) use templates::delete_of_class;
 pub use templates::{EnsureError, Templates, cleanup, ensure};

@@ -3,6 +3,7 @@
 use crate::authority::{CLOUD_CALL, NotAllowed};
 use crate::context::Context;
 use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
+use crate::writes::WriteError;
 use parking_lot::Mutex;
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -117,14 +118,26 @@ pub async fn cleanup(context: Context, stop: CancellationToken) {
     }
 }
 
-async fn clean(context: &Context) -> Result<(), EnsureError> {
+async fn clean(context: &Context) -> Result<(), WriteError> {
     let listed = context.cloud.compute.list_launch_templates(&ours(&context.settings.cluster_name)).await?;
     let unused = context.templates.unused(&listed, &needed(context, &listed), context.now());
     delete(context, &unused).await
 }
 
+/// Deletes all templates that were made for a node class.
+///
+/// # Errors
+/// This process may not act, or EC2 did not do it.
+pub(crate) async fn delete_of_class(context: &Context, node_class: &str) -> Result<(), WriteError> {
+    let mut filter = ours(&context.settings.cluster_name);
+    filter.tags.insert(tag::EC2_NODE_CLASS.to_owned(), node_class.to_owned());
+    let listed = context.cloud.compute.list_launch_templates(&filter).await?;
+    let names: Vec<String> = listed.into_iter().map(|template| template.name).collect();
+    delete(context, &names).await
+}
+
 /// One at a time, so that each call stays within its deadline.
-async fn delete(context: &Context, names: &[String]) -> Result<(), EnsureError> {
+async fn delete(context: &Context, names: &[String]) -> Result<(), WriteError> {
     for name in names {
         let call = context.cloud.compute.delete_launch_templates(std::slice::from_ref(name));
         context.authority.act(CLOUD_CALL, call).await??;

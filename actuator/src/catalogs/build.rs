@@ -1,0 +1,58 @@
+//! One node class's catalog, from what it says and what EC2 tells. Pure.
+
+use super::CatalogEntry;
+use super::facts::Region;
+use crate::node_class::resolve;
+use crate::settings::Settings;
+use plimsoll_api::EC2NodeClass;
+use plimsoll_catalog::{NodeClassSettings, Prices, Zone};
+use plimsoll_model::catalog::Catalog;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the entry of this class should be.
+pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> CatalogEntry {
+    let problem = resolve::for_launch(class).err().map(|error| error.to_string());
+    let catalog = catalog(settings, class, region, prices);
+    CatalogEntry {
+        node_class: class.metadata.name.clone().unwrap_or_default(),
+        generation: class.metadata.generation.unwrap_or(0),
+        catalog: Some((catalog.id(), Arc::new(catalog))),
+        problem,
+    }
+}
+
+/// A class that is not ready has a catalog too: its nodes, if there are any, have prices.
+fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> Catalog {
+    let subnets = class.status.as_ref().map(|status| status.subnets.as_slice()).unwrap_or_default();
+    let zone_ids: BTreeMap<&str, &str> =
+        subnets.iter().map(|it| (it.zone.as_str(), it.zone_id.as_deref().unwrap_or_default())).collect();
+    let zones: Vec<Zone> = region
+        .zones
+        .iter()
+        .map(|(name, instance_types)| Zone {
+            name: name.clone(),
+            id: zone_ids.get(name.as_str()).copied().unwrap_or_default().to_owned(),
+            instance_types: instance_types.clone(),
+            usable: zone_ids.contains_key(name.as_str()),
+        })
+        .collect();
+    let node_class = NodeClassSettings {
+        vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
+        reserved_enis: i64::from(settings.reserved_enis),
+        ..NodeClassSettings::from(&class.spec)
+    };
+    let mut catalog = plimsoll_catalog::build(&settings.region, region.types.iter(), &node_class, &zones, prices);
+    close_types_without_image(class, &mut catalog);
+    catalog
+}
+
+/// What no image of the class runs on cannot be launched, whatever the zone.
+fn close_types_without_image(class: &EC2NodeClass, catalog: &mut Catalog) {
+    let Ok(resolved) = resolve::from_status(class) else { return };
+    for instance_type in &mut catalog.instance_types {
+        if resolved.image_for(instance_type).is_none() {
+            instance_type.offerings.iter_mut().for_each(|offering| offering.available = false);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What EC2 tells of the whole region, whichever the node class: types, where they are offered, prices.
+
+use crate::context::Cloud;
+use crate::ports::CloudError;
+use plimsoll_catalog::{InstanceTypeFacts, Prices, SpotPrices, builtin};
+use plimsoll_model::money::MicroUsdPerHour;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Prices of regions that the program does not know are near those of this one.
+const FALLBACK_REGION: &str = "us-east-1";
+
+/// Types and the zones in which they are offered.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Region {
+    pub(super) types: Arc<Vec<InstanceTypeFacts>>,
+    pub(super) zones: Arc<BTreeMap<String, BTreeSet<String>>>,
+}
+
+/// Asks EC2.
+pub(super) async fn region(cloud: &Cloud) -> Result<Region, CloudError> {
+    let types = cloud.compute.describe_instance_types().await?;
+    let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for offering in cloud.compute.describe_type_offerings().await? {
+        zones.entry(offering.zone).or_default().insert(offering.instance_type);
+    }
+    Ok(Region { types: Arc::new(types), zones: Arc::new(zones) })
+}
+
+/// On-Demand prices: those that were read, over those of the program, over nothing.
+pub(super) fn with_builtin(region: &str, read: BTreeMap<String, MicroUsdPerHour>) -> BTreeMap<String, MicroUsdPerHour> {
+    let known = builtin::prices(region).or_else(|_| builtin::prices(FALLBACK_REGION));
+    let mut prices = known.map(|prices| prices.on_demand).unwrap_or_default();
+    prices.extend(read);
+    prices
+}
+
+/// Reads prices over `before`, of which stays what cannot be read now. Returns what could not.
+pub(super) async fn prices(cloud: &Cloud, region: &str, before: &Prices) -> (Prices, Vec<CloudError>) {
+    let mut prices = before.clone();
+    let mut failures = Vec::new();
+    match cloud.prices.on_demand_prices().await {
+        Ok(read) => {
+            let read = read.into_iter().map(|it| (it.instance_type, it.price)).collect();
+            prices.on_demand.extend(with_builtin(region, read));
+        }
+        Err(error) => failures.push(error),
+    }
+    match cloud.compute.spot_prices().await {
+        Ok(read) => {
+            let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
+            for it in read {
+                spot.entry(it.instance_type).or_default().insert(it.zone, it.price);
+            }
+            prices.spot = SpotPrices::Known(spot);
+        }
+        Err(error) => failures.push(error),
+    }
+    (prices, failures)
+}

@@ -1,0 +1,137 @@
+//! The loop that keeps the catalogs up to date.
+
+use super::facts::{self, Region};
+use super::{CatalogEntry, build};
+use crate::context::Context;
+use crate::ports::CloudError;
+use crate::stores::Kind;
+use plimsoll_api::EC2NodeClass;
+use plimsoll_catalog::Prices;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Types and prices are read again after this time, as Karpenter does.
+const PERIOD: Duration = Duration::from_secs(12 * 3600);
+/// First pause after a failure; doubles up to [`LAST_PAUSE`]. Before the first answer nothing can be bought.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LAST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Something that is read now and then.
+struct Due {
+    at: Instant,
+    failures: u32,
+}
+
+impl Due {
+    fn now() -> Self {
+        Self { at: Instant::now(), failures: 0 }
+    }
+
+    fn is_due(&self) -> bool {
+        self.at <= Instant::now()
+    }
+
+    fn read(&mut self, failures: &[CloudError]) {
+        if failures.is_empty() {
+            *self = Self { at: Instant::now() + PERIOD, failures: 0 };
+            return;
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1_u32 << self.failures.min(10)).min(LAST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.at = Instant::now() + pause;
+        let errors: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            errors = errors.join("; "),
+            ?pause,
+            "instance types or prices could not be read, what is known stays"
+        );
+    }
+}
+
+/// What an entry was made of: the same again makes the same entry.
+type Made = (Arc<EC2NodeClass>, CatalogEntry);
+
+/// Keeps the catalogs of all node classes up to date: at once after a change of a class, and now and then from EC2.
+pub async fn run(context: Context, stop: CancellationToken) {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return,
+        () = context.stores.wait_ready() => {}
+    }
+    let mut changes = context.stores.changes(&[Kind::EC2NodeClass]);
+    let mut region: Option<Region> = None;
+    let mut prices =
+        Prices { on_demand: facts::with_builtin(&context.settings.region, BTreeMap::new()), ..Prices::default() };
+    let (mut region_due, mut prices_due) = (Due::now(), Due::now());
+    let mut made: BTreeMap<String, Made> = BTreeMap::new();
+    loop {
+        if region_due.is_due() {
+            match facts::region(&context.cloud).await {
+                Ok(read) => {
+                    region_due.read(&[]);
+                    if region.as_ref() != Some(&read) {
+                        region = Some(read);
+                        made.clear();
+                    }
+                }
+                Err(error) => region_due.read(&[error]),
+            }
+        }
+        if prices_due.is_due() {
+            let (read, failures) = facts::prices(&context.cloud, &context.settings.region, &prices).await;
+            prices_due.read(&failures);
+            if read != prices {
+                prices = read;
+                made.clear();
+            }
+        }
+        if let Some(region) = &region {
+            made = rebuild(&context, region, &prices, made).await;
+            context.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = changes.next() => {}
+            () = tokio::time::sleep_until(region_due.at.min(prices_due.at)) => {}
+        }
+    }
+}
+
+/// Entries of the classes there are; those of which nothing changed stay as they are.
+async fn rebuild(
+    context: &Context,
+    region: &Region,
+    prices: &Prices,
+    mut made: BTreeMap<String, Made>,
+) -> BTreeMap<String, Made> {
+    let classes = context.stores.classes.state();
+    let (settings, region, prices) = (Arc::clone(&context.settings), region.clone(), prices.clone());
+    // Thousands of types a class: not on the reactor.
+    let built = tokio::task::spawn_blocking(move || {
+        let entries = classes.into_iter().map(|class| {
+            let name = class.metadata.name.clone().unwrap_or_default();
+            let entry = match made.remove(&name) {
+                Some((before, entry)) if is_same(&before, &class) => entry,
+                _ => build::entry(&settings, &class, &region, &prices),
+            };
+            (name, (class, entry))
+        });
+        entries.collect()
+    });
+    built.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "catalogs could not be built, they are built again after the next change");
+        BTreeMap::new()
+    })
+}
+
+/// Whether two versions of a class come to the same entry.
+fn is_same(before: &EC2NodeClass, after: &EC2NodeClass) -> bool {
+    before.metadata.generation == after.metadata.generation
+        && before.metadata.deletion_timestamp == after.metadata.deletion_timestamp
+        && before.spec == after.spec
+        && before.status == after.status
+}

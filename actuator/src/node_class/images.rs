@@ -1,0 +1,153 @@
+//! Images of a node class: which there are, and what each runs on (spec: AWS provider section 2).
+
+use super::alias;
+use crate::context::Cloud;
+use crate::ports::{CloudError, Image, ImageQuery, SelectorTerm};
+use plimsoll_api::ec2_node_class::{Ami, AmiAlias, AmiSelectorTerm};
+use plimsoll_api::{EC2NodeClassSpec, Operator, Requirement};
+use plimsoll_model::names::label;
+use std::collections::BTreeMap;
+
+/// Whose images a name means where the term does not say.
+const DEFAULT_OWNERS: [&str; 2] = ["self", "amazon"];
+
+/// Why there are no images.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ImagesError {
+    /// This cluster's version has no such images.
+    #[error("{0}")]
+    UnsupportedAlias(String),
+    /// The cloud did not tell.
+    #[error(transparent)]
+    Cloud(#[from] CloudError),
+}
+
+/// Requirements of an image, sorted.
+type Needs = Vec<Requirement>;
+
+/// The images that a class selects, the newest first; none if its selectors find nothing.
+pub(super) async fn resolve(cloud: &Cloud, spec: &EC2NodeClassSpec, kubernetes: &str) -> Result<Vec<Ami>, ImagesError> {
+    let terms = spec.effective_ami_selector_terms();
+    let images = match terms.iter().find_map(|term| AmiAlias::parse(term.alias.as_deref()?).ok()) {
+        Some(alias) => of_alias(cloud, &alias, kubernetes).await?,
+        None => of_terms(cloud, &terms).await?,
+    };
+    Ok(status(images))
+}
+
+/// Images of EKS, by the parameters that name them. One parameter may stand for several variants.
+async fn of_alias(cloud: &Cloud, alias: &AmiAlias, kubernetes: &str) -> Result<Vec<(Image, Needs)>, ImagesError> {
+    let parameters = alias::parameters(alias, kubernetes).map_err(ImagesError::UnsupportedAlias)?;
+    let mut variants: BTreeMap<String, Vec<Needs>> = BTreeMap::new();
+    for parameter in parameters {
+        match cloud.parameters.get(&parameter.path).await {
+            Ok(id) => variants.entry(id.trim().to_owned()).or_default().extend(parameter.needs),
+            // Not every family has every variant. Any other failure would make a variant disappear, and its nodes drift.
+            Err(CloudError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if variants.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids = variants.keys().cloned().collect();
+    let images = cloud.compute.describe_images(&ImageQuery::Ids(ids)).await?;
+    let mut found = Vec::new();
+    for image in images {
+        for needs in variants.remove(&image.id).unwrap_or_default() {
+            found.push((image.clone(), needs));
+        }
+    }
+    Ok(found)
+}
+
+async fn of_terms(cloud: &Cloud, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image, Needs)>, ImagesError> {
+    let mut ids = Vec::new();
+    let mut selectors = Vec::new();
+    for term in terms {
+        if let Some(id) = &term.id {
+            ids.push(id.clone());
+        } else if let Some(path) = &term.ssm_parameter {
+            match cloud.parameters.get(path).await {
+                Ok(id) if id.starts_with("ami-") => ids.push(id),
+                Ok(value) => {
+                    tracing::warn!(%path, %value, "spec.amiSelectorTerms: the parameter does not name an image")
+                }
+                Err(CloudError::NotFound { message }) => tracing::warn!(%path, %message, "spec.amiSelectorTerms"),
+                Err(error) => return Err(error.into()),
+            }
+        } else if term.name.is_some() || !term.tags.is_empty() {
+            let owners: Vec<Option<String>> = match (&term.owner, &term.name) {
+                (Some(owner), _) => vec![Some(owner.clone())],
+                (None, Some(_)) => DEFAULT_OWNERS.map(|owner| Some(owner.to_owned())).into(),
+                (None, None) => vec![None],
+            };
+            selectors.extend(owners.into_iter().map(|owner| SelectorTerm {
+                id: None,
+                name: term.name.clone(),
+                tags: term.tags.clone(),
+                owner,
+            }));
+        }
+    }
+    let mut images = Vec::new();
+    if !ids.is_empty() {
+        images.extend(cloud.compute.describe_images(&ImageQuery::Ids(ids)).await?);
+    }
+    if !selectors.is_empty() {
+        images.extend(cloud.compute.describe_images(&ImageQuery::Terms(selectors)).await?);
+    }
+    let found = images.into_iter().filter_map(|image| {
+        let needs = vec![architecture(&image)?];
+        Some((image, needs))
+    });
+    Ok(best(found))
+}
+
+/// Of those with the same requirements one: not deprecated, then the newest, then the last by name.
+fn best(images: impl Iterator<Item = (Image, Needs)>) -> Vec<(Image, Needs)> {
+    let mut kept: Vec<(Image, Needs)> = Vec::new();
+    let rank = |image: &Image| (!image.deprecated, image.created, image.name.clone());
+    for (image, needs) in images {
+        match kept.iter_mut().find(|(_, known)| *known == needs) {
+            Some((known, _)) if rank(&image) > rank(known) => *known = image,
+            Some(_) => {}
+            None => kept.push((image, needs)),
+        }
+    }
+    kept
+}
+
+/// `None` for machines that cannot be a node.
+fn architecture(image: &Image) -> Option<Requirement> {
+    let word = match image.architecture.as_str() {
+        "x86_64" => "amd64",
+        "arm64" => "arm64",
+        _ => return None,
+    };
+    Some(Requirement::new(label::ARCH, Operator::In, [word]))
+}
+
+/// As the status has them: the newest first, each with its architecture and the rest of what it needs.
+fn status(mut images: Vec<(Image, Needs)>) -> Vec<Ami> {
+    images.sort_by(|(left, left_needs), (right, right_needs)| {
+        let order = |needs: &Needs| needs.iter().map(|it| (it.key.clone(), it.operator.as_str())).collect::<Vec<_>>();
+        (right.created, &left.id, order(left_needs)).cmp(&(left.created, &right.id, order(right_needs)))
+    });
+    let amis = images.into_iter().filter_map(|(image, mut requirements)| {
+        let architecture = architecture(&image)?;
+        requirements.retain(|it| it.key != label::ARCH);
+        requirements.push(architecture);
+        requirements.sort_by(|left, right| (left.key.len(), &left.key).cmp(&(right.key.len(), &right.key)));
+        Some(Ami {
+            id: image.id,
+            name: Some(image.name).filter(|name| !name.is_empty()),
+            deprecated: image.deprecated.then_some(true),
+            requirements,
+        })
+    });
+    amis.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Instance profiles: the user's, or one that is made for the class's role (spec: AWS provider section 6.3).
+
+use crate::authority::CLOUD_CALL;
+use crate::context::Context;
+use crate::ports::{CloudError, Tags};
+use crate::writes::WriteError;
+use plimsoll_api::EC2NodeClass;
+use plimsoll_api::hash;
+use plimsoll_model::names::{label, tag};
+use std::collections::BTreeSet;
+
+/// IAM's limit of a profile's name.
+const NAME_MAX: usize = 128;
+
+/// The profile that instances of the class get, made if it has to be.
+pub(super) async fn resolve(context: &Context, class: &EC2NodeClass) -> Result<String, WriteError> {
+    if let Some(profile) = &class.spec.instance_profile {
+        return Ok(profile.clone());
+    }
+    let role = role_name(class.spec.role.as_deref().unwrap_or_default());
+    let profiles = &context.cloud.profiles;
+    if let Some(current) = class.status.as_ref().and_then(|status| status.instance_profile.clone()) {
+        match profiles.get(&current).await {
+            Ok(profile) if profile.role.as_deref() == Some(role) => return Ok(current),
+            // Another role needs another profile: running instances keep theirs.
+            Ok(_) | Err(CloudError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let name = name(context, class, role);
+    context.authority.act(CLOUD_CALL, profiles.create(&name, &path(context, class), &tags(context, class))).await??;
+    context.authority.act(CLOUD_CALL, profiles.set_role(&name, role)).await??;
+    Ok(name)
+}
+
+/// Roles may have a path, which profiles do not name.
+fn role_name(role: &str) -> &str {
+    role.rsplit('/').next().unwrap_or(role)
+}
+
+/// Made of what the profile is for, so that whoever makes it again makes the same one.
+fn name(context: &Context, class: &EC2NodeClass, role: &str) -> String {
+    let metadata = &class.metadata;
+    let (class_name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
+    let suffix = hash::instance_profile_suffix(&[&context.settings.region, class_name, uid, role]).to_string();
+    let cluster: String = context.settings.cluster_name.chars().take(NAME_MAX - suffix.len() - 1).collect();
+    format!("{cluster}_{suffix}")
+}
+
+/// Profiles of this cluster.
+fn cluster_path(context: &Context) -> String {
+    format!("/karpenter/{}/{}/", context.settings.region, context.settings.cluster_name)
+}
+
+/// Profiles of a class.
+fn path(context: &Context, class: &EC2NodeClass) -> String {
+    format!("{}{}/", cluster_path(context), class.metadata.uid.as_deref().unwrap_or_default())
+}
+
+fn tags(context: &Context, class: &EC2NodeClass) -> Tags {
+    let (settings, mut tags) = (&context.settings, class.spec.tags.clone());
+    tags.insert(format!("{}{}", tag::CLUSTER_PREFIX, settings.cluster_name), "owned".to_owned());
+    tags.insert(tag::EKS_CLUSTER.to_owned(), settings.cluster_name.clone());
+    tags.insert(tag::EC2_NODE_CLASS.to_owned(), class.metadata.name.clone().unwrap_or_default());
+    tags.insert(label::REGION.to_owned(), settings.region.clone());
+    tags
+}
+
+/// Deletes the profiles that were made for a class.
+pub(super) async fn delete_all(context: &Context, class: &EC2NodeClass) -> Result<(), WriteError> {
+    if class.metadata.uid.as_deref().unwrap_or_default().is_empty() {
+        return Ok(());
+    }
+    let listed = context.cloud.profiles.list(&path(context, class)).await?;
+    let names: Vec<String> = listed.into_iter().map(|profile| profile.name).collect();
+    delete(context, &names).await
+}
+
+/// Profiles of this cluster that nobody uses, by name.
+pub(super) async fn unused(context: &Context, used: &BTreeSet<String>) -> Result<Vec<String>, CloudError> {
+    let listed = context.cloud.profiles.list(&cluster_path(context)).await?;
+    Ok(listed.into_iter().map(|profile| profile.name).filter(|name| !used.contains(name)).collect())
+}
+
+/// Deletes profiles by name.
+pub(super) async fn delete(context: &Context, names: &[String]) -> Result<(), WriteError> {
+    for name in names {
+        context.authority.act(CLOUD_CALL, context.cloud.profiles.delete(name)).await??;
+        tracing::info!(%name, "deleted an instance profile");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::role_name;
+
+    #[test]
+    fn a_role_is_named_without_its_path() {
+        assert_eq!(role_name("node"), "node");
+        assert_eq!(role_name("arn:aws:iam::1:role/team/node"), "node");
+    }
+}

@@ -1,0 +1,67 @@
+//! Selector terms of a node class in the words of the ports.
+//!
+//! A term that says too much counts by its id, else by its name; one that says nothing selects nothing.
+
+use crate::ports::{SelectorTerm, Tags};
+use plimsoll_api::EC2NodeClassSpec;
+
+/// What selects subnets.
+pub(super) fn subnets(spec: &EC2NodeClassSpec) -> Vec<SelectorTerm> {
+    spec.subnet_selector_terms.iter().filter_map(|it| term(it.id.as_ref(), None, &it.tags)).collect()
+}
+
+/// What selects security groups.
+pub(super) fn security_groups(spec: &EC2NodeClassSpec) -> Vec<SelectorTerm> {
+    let terms = spec.security_group_selector_terms.iter();
+    terms.filter_map(|it| term(it.id.as_ref(), it.name.as_ref(), &it.tags)).collect()
+}
+
+fn term(id: Option<&String>, name: Option<&String>, tags: &Tags) -> Option<SelectorTerm> {
+    let some = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+    if let Some(id) = some(id) {
+        return Some(SelectorTerm { id: Some(id), ..SelectorTerm::default() });
+    }
+    if let Some(name) = some(name) {
+        return Some(SelectorTerm { name: Some(name), ..SelectorTerm::default() });
+    }
+    (!tags.is_empty()).then(|| SelectorTerm { tags: tags.clone(), ..SelectorTerm::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_term_without_anything_selects_nothing_and_an_id_wins() {
+        let spec = EC2NodeClassSpec {
+            subnet_selector_terms: serde_json::from_value(json!([
+                {"tags": {}},
+                {"id": "subnet-1", "tags": {"a": "b"}},
+                {"tags": {"karpenter.sh/discovery": "*", "tier": "private"}},
+            ]))
+            .unwrap(),
+            security_group_selector_terms: serde_json::from_value(json!([
+                {"name": "nodes", "tags": {"a": "b"}},
+                {"id": "", "tags": {"a": "b"}},
+            ]))
+            .unwrap(),
+            ..EC2NodeClassSpec::default()
+        };
+        let tags = |pairs: &[(&str, &str)]| -> Tags {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let by_tags = |pairs| SelectorTerm { tags: tags(pairs), ..SelectorTerm::default() };
+        assert_eq!(
+            subnets(&spec),
+            [
+                SelectorTerm { id: Some("subnet-1".to_owned()), ..SelectorTerm::default() },
+                by_tags(&[("karpenter.sh/discovery", "*"), ("tier", "private")]),
+            ]
+        );
+        assert_eq!(
+            security_groups(&spec),
+            [SelectorTerm { name: Some("nodes".to_owned()), ..SelectorTerm::default() }, by_tags(&[("a", "b")])]
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! The status of a node class: each part is looked up when its time has come, and stays as it is when EC2 does not answer,
+//! so that launches go on (spec: AWS provider section 8.4).
+
+use super::images::{self, ImagesError};
+use super::{profile, selectors, validation};
+use crate::context::Context;
+use crate::writes::WriteError;
+use plimsoll_api::condition::ec2_node_class::{
+    AMIS_READY, CONDITIONS, INSTANCE_PROFILE_READY, PLACEMENT_GROUP_READY, SECURITY_GROUPS_READY, SUBNETS_READY,
+};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::ec2_node_class::{EC2NodeClassStatus, SecurityGroup, Subnet};
+use plimsoll_api::{Condition, EC2NodeClass};
+use std::fmt::Display;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Reason of a condition that is not known since the cloud did not answer.
+const RESOLUTION_FAILED: &str = "ResolutionFailed";
+
+/// A part of the status that is looked up by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Images,
+    Subnets,
+    SecurityGroups,
+    Profile,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile];
+
+    fn condition(self) -> &'static str {
+        match self {
+            Self::Images => AMIS_READY,
+            Self::Subnets => SUBNETS_READY,
+            Self::SecurityGroups => SECURITY_GROUPS_READY,
+            Self::Profile => INSTANCE_PROFILE_READY,
+        }
+    }
+
+    /// How long an answer holds: free addresses change with every launch, the others when somebody changes them.
+    fn period(self) -> Duration {
+        match self {
+            Self::Subnets => Duration::from_secs(60),
+            Self::Images | Self::SecurityGroups => Duration::from_secs(300),
+            Self::Profile => Duration::from_secs(900),
+        }
+    }
+}
+
+/// A part that found nothing, or could not be looked up, is looked up again after this time.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// When the parts of a class were looked up last. In memory: a new leader looks everything up.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    /// Generation that it is about.
+    generation: Option<i64>,
+    due: [Option<Instant>; Part::ALL.len()],
+    /// What was written then: the store may lag behind it.
+    status: Option<EC2NodeClassStatus>,
+}
+
+impl Memory {
+    fn due(&self, part: Part) -> Option<Instant> {
+        self.due[part as usize]
+    }
+
+    /// When the next part is due.
+    pub(super) fn next(&self) -> Duration {
+        let now = Instant::now();
+        let next = self.due.iter().flatten().min();
+        next.map_or(RETRY, |next| next.saturating_duration_since(now))
+    }
+}
+
+/// What became of one part.
+enum Found {
+    /// It is there.
+    Yes,
+    /// Definitely not: reason and words.
+    No(&'static str, String),
+}
+
+/// The status as it should be now.
+pub(super) async fn refresh(context: &Context, class: &EC2NodeClass, memory: &mut Memory) -> EC2NodeClassStatus {
+    if memory.generation != class.metadata.generation {
+        *memory = Memory { generation: class.metadata.generation, ..Memory::default() };
+    }
+    let moment = Moment::of(&class.metadata, context.clock.now());
+    let mut status = memory.status.take().or_else(|| class.status.clone()).unwrap_or_default();
+    let conditions = &mut status.conditions;
+    CONDITIONS.initialize(conditions, moment);
+    for part in Part::ALL {
+        let now = Instant::now();
+        if memory.due(part).is_some_and(|due| due > now) {
+            continue;
+        }
+        let found = look_up(context, class, part, &mut status).await;
+        if let Err(error) = &found {
+            tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "looked up in vain");
+        }
+        let holds = if matches!(found, Ok(Found::Yes)) { part.period() } else { RETRY };
+        memory.due[part as usize] = Some(Instant::now() + holds);
+        record(&mut status.conditions, moment, part.condition(), found);
+    }
+    placement_group(class, &mut status.conditions, moment);
+    validation::check(&context.settings, class, &mut status, moment);
+    memory.status = Some(status.clone());
+    status
+}
+
+/// Sets the condition of a part. Where the cloud did not answer, what was true of this generation stays so.
+fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, found: Result<Found, impl Display>) {
+    match found {
+        Ok(Found::Yes) => {
+            CONDITIONS.set_true(conditions, moment, name);
+        }
+        Ok(Found::No(reason, message)) => {
+            CONDITIONS.set(conditions, moment, name, Status::False, reason, &message);
+        }
+        Err(error) => {
+            let stands = condition::get(conditions, name).is_some_and(|condition| {
+                condition.status != Status::Unknown.as_str() && condition.observed_generation == Some(moment.generation)
+            });
+            if !stands {
+                let message = error.to_string();
+                CONDITIONS.set(conditions, moment, name, Status::Unknown, RESOLUTION_FAILED, &message);
+            }
+        }
+    }
+}
+
+async fn look_up(
+    context: &Context,
+    class: &EC2NodeClass,
+    part: Part,
+    status: &mut EC2NodeClassStatus,
+) -> Result<Found, WriteError> {
+    match part {
+        Part::Images => images(context, class, status).await,
+        Part::Subnets => subnets(context, class, status).await,
+        Part::SecurityGroups => security_groups(context, class, status).await,
+        Part::Profile => instance_profile(context, class, status).await,
+    }
+}
+
+async fn images(context: &Context, class: &EC2NodeClass, status: &mut EC2NodeClassStatus) -> Result<Found, WriteError> {
+    let version = &context.settings.kubernetes_version;
+    match images::resolve(&context.cloud, &class.spec, version).await {
+        Ok(amis) => {
+            let any = !amis.is_empty();
+            status.amis = amis;
+            let message = || match class.spec.alias() {
+                Some(_) => {
+                    format!("spec.amiSelectorTerms: AWS publishes no images of this alias for Kubernetes {version}")
+                }
+                None => "spec.amiSelectorTerms select no image that can be a node".to_owned(),
+            };
+            Ok(if any { Found::Yes } else { Found::No("AMINotFound", message()) })
+        }
+        Err(ImagesError::UnsupportedAlias(message)) => {
+            status.amis.clear();
+            Ok(Found::No("UnsupportedAlias", format!("spec.amiSelectorTerms: {message}")))
+        }
+        Err(ImagesError::Cloud(error)) => Err(error.into()),
+    }
+}
+
+async fn subnets(
+    context: &Context,
+    class: &EC2NodeClass,
+    status: &mut EC2NodeClassStatus,
+) -> Result<Found, WriteError> {
+    let terms = selectors::subnets(&class.spec);
+    let mut found = match terms.is_empty() {
+        true => Vec::new(),
+        false => context.cloud.compute.describe_subnets(&terms).await?,
+    };
+    found.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
+    let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
+    status.subnets =
+        found.into_iter().map(|it| Subnet { id: it.id, zone: it.zone, zone_id: zone_id(it.zone_id) }).collect();
+    let message = || "spec.subnetSelectorTerms select no subnet".to_owned();
+    Ok(if status.subnets.is_empty() { Found::No("SubnetsNotFound", message()) } else { Found::Yes })
+}
+
+async fn security_groups(
+    context: &Context,
+    class: &EC2NodeClass,
+    status: &mut EC2NodeClassStatus,
+) -> Result<Found, WriteError> {
+    let terms = selectors::security_groups(&class.spec);
+    let mut found = match terms.is_empty() {
+        true => Vec::new(),
+        false => context.cloud.compute.describe_security_groups(&terms).await?,
+    };
+    found.sort_by(|left, right| left.id.cmp(&right.id));
+    status.security_groups =
+        found.into_iter().map(|group| SecurityGroup { id: group.id, name: Some(group.name) }).collect();
+    let message = || "spec.securityGroupSelectorTerms select no security group".to_owned();
+    Ok(if status.security_groups.is_empty() { Found::No("SecurityGroupsNotFound", message()) } else { Found::Yes })
+}
+
+async fn instance_profile(
+    context: &Context,
+    class: &EC2NodeClass,
+    status: &mut EC2NodeClassStatus,
+) -> Result<Found, WriteError> {
+    if class.spec.role.is_none() && class.spec.instance_profile.is_none() {
+        let message = "spec.role: one of role and instanceProfile is needed".to_owned();
+        return Ok(Found::No("InstanceProfileNotFound", message));
+    }
+    status.instance_profile = Some(profile::resolve(context, class).await?);
+    Ok(Found::Yes)
+}
+
+fn placement_group(class: &EC2NodeClass, conditions: &mut Vec<Condition>, moment: Moment) {
+    if class.spec.placement_group_selector.is_none() {
+        CONDITIONS.set_true(conditions, moment, PLACEMENT_GROUP_READY);
+        return;
+    }
+    let message = "spec.placementGroupSelector: Plimsoll does not use placement groups";
+    let reason = "PlacementGroupResolutionFailed";
+    CONDITIONS.set(conditions, moment, PLACEMENT_GROUP_READY, Status::False, reason, message);
+}

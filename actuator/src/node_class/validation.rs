@@ -1,0 +1,154 @@
+//! Whether the settings of a node class are valid, as its condition `ValidationSucceeded` says (spec: AWS provider
+//! sections 1.4 and 8.3). Pure: EC2 is not asked to try them.
+
+use crate::settings::Settings;
+use crate::user_data::{Bootstrap, UserDataError};
+use plimsoll_api::condition::ec2_node_class::{
+    AMIS_READY, CONDITIONS, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY, VALIDATION_SUCCEEDED,
+};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
+use plimsoll_api::{AmiFamily, EC2NodeClass, Validate};
+use std::collections::BTreeMap;
+
+/// Pods of a large node: what user data is rendered with to see that it can be.
+const SAMPLE_PODS: i64 = 110;
+/// Conditions that must hold before anything can be launched.
+const DEPENDENCIES: [&str; 4] = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY];
+
+/// Reason and words of what is wrong.
+type Problem = (&'static str, String);
+
+/// Sets the condition.
+pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2NodeClassStatus, moment: Moment) {
+    let conditions = &mut status.conditions;
+    if let Some((reason, message)) = problem(settings, class) {
+        CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
+        return;
+    }
+    let unmet: Vec<&str> =
+        DEPENDENCIES.into_iter().filter(|dependency| !condition::is_true(conditions, dependency)).collect();
+    if unmet.is_empty() {
+        CONDITIONS.set_true(conditions, moment, VALIDATION_SUCCEEDED);
+        return;
+    }
+    let refused = unmet.iter().any(|dependency| condition::is_false(conditions, dependency));
+    let known = if refused { Status::False } else { Status::Unknown };
+    let message = format!("waits for {}", unmet.join(", "));
+    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, known, "DependenciesNotReady", &message);
+}
+
+/// The first thing that is wrong with the class, with its field.
+fn problem(settings: &Settings, class: &EC2NodeClass) -> Option<Problem> {
+    let family = class.spec.effective_ami_family();
+    if family == AmiFamily::AL2023 && settings.service_cidr.is_none() {
+        let message = "the cluster's service CIDR is not known, which AL2023 nodes need";
+        return Some(("ClusterCIDRResolutionFailed", message.to_owned()));
+    }
+    let kubelet = class.spec.kubelet.clone().unwrap_or_default();
+    if let Some(problem) = kubelet.check(family).into_iter().next() {
+        return Some((problem.reason.as_str(), problem.error.to_string()));
+    }
+    if let Some(error) = class.validate().into_iter().next() {
+        let reason = if error.path.starts_with("spec.tags") { "TagValidationFailed" } else { "SpecValidationFailed" };
+        return Some((reason, error.to_string()));
+    }
+    user_data(settings, class).err().map(|error| {
+        let reason = match error {
+            UserDataError::TooLarge { .. } => "UserDataSizeLimitExceeded",
+            UserDataError::Invalid(_) | UserDataError::ServiceCidrUnknown(_) => "UserDataInvalid",
+        };
+        (reason, error.to_string())
+    })
+}
+
+/// Renders what a node of the class would get, but for the labels and taints of its claim.
+fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<(), UserDataError> {
+    let bootstrap = Bootstrap {
+        cluster_name: &settings.cluster_name,
+        cluster_endpoint: &settings.cluster_endpoint,
+        cluster_ca_bundle: &settings.cluster_ca_bundle,
+        service_cidr: settings.service_cidr.as_deref(),
+        cluster_dns: settings.cluster_dns.as_deref(),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        kubelet: class.spec.kubelet.clone().unwrap_or_default(),
+        max_pods: SAMPLE_PODS,
+        user_data: class.spec.user_data.as_deref(),
+        raid0: class.spec.instance_store_policy.is_some(),
+        bottlerocket_version: None,
+    };
+    let rendered = bootstrap.render(class.spec.effective_ami_family())?;
+    if !rendered.ignored.is_empty() {
+        let (node_class, settings) = (class.metadata.name.as_deref(), rendered.ignored.join(", "));
+        tracing::warn!(node_class, settings, "spec.userData: settings that have no effect");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    const VALID: &str = r#"{"subnetSelectorTerms": [{"id": "subnet-1"}], "securityGroupSelectorTerms": [{"id": "sg-1"}],
+        "amiSelectorTerms": [{"alias": "al2023@latest"}], "role": "node"}"#;
+
+    fn settings() -> Settings {
+        Settings { service_cidr: Some("10.100.0.0/16".to_owned()), ..Settings::default() }
+    }
+
+    /// Reason and message of the condition that a class gets whose spec is valid but for `change`.
+    fn verdict(settings: &Settings, change: serde_json::Value) -> (String, String) {
+        let mut spec: serde_json::Value = serde_json::from_str(VALID).unwrap();
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let class = EC2NodeClass::new("default", serde_json::from_value(spec).unwrap());
+        let mut status = EC2NodeClassStatus::default();
+        let moment = Moment::of(&class.metadata, Timestamp::UNIX_EPOCH);
+        for dependency in DEPENDENCIES {
+            CONDITIONS.set_true(&mut status.conditions, moment, dependency);
+        }
+        check(settings, &class, &mut status, moment);
+        let condition = condition::get(&status.conditions, VALIDATION_SUCCEEDED).unwrap();
+        (condition.reason.clone(), condition.message.clone())
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_field() {
+        let reason = |change| verdict(&settings(), change).0;
+        assert_eq!(reason(json!({})), VALIDATION_SUCCEEDED);
+        assert_eq!(reason(json!({"kubelet": {"noSuchField": 1}})), "InvalidKubeletConfiguration");
+        assert_eq!(reason(json!({"tags": {"karpenter.sh/nodepool": "x"}})), "TagValidationFailed");
+        assert_eq!(reason(json!({"userData": "x".repeat(20_000)})), "UserDataSizeLimitExceeded");
+        let toml = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "userData": "[settings"});
+        assert_eq!(reason(toml), "UserDataInvalid");
+        let (reason, message) = verdict(&settings(), json!({"instanceProfile": "both"}));
+        assert_eq!(reason, "SpecValidationFailed");
+        assert!(message.starts_with("spec.role: "), "{message}");
+    }
+
+    #[test]
+    fn amazon_linux_2023_needs_the_service_cidr_and_others_do_not() {
+        let unknown = Settings::default();
+        assert_eq!(verdict(&unknown, json!({})).0, "ClusterCIDRResolutionFailed");
+        let bottlerocket = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]});
+        assert_eq!(verdict(&unknown, bottlerocket).0, VALIDATION_SUCCEEDED);
+    }
+
+    #[test]
+    fn a_dependency_that_is_not_there_is_named() {
+        let class = EC2NodeClass::new("default", serde_json::from_str(VALID).unwrap());
+        let moment = Moment::of(&class.metadata, Timestamp::UNIX_EPOCH);
+        let mut status = EC2NodeClassStatus::default();
+        for dependency in [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY] {
+            CONDITIONS.set_true(&mut status.conditions, moment, dependency);
+        }
+        check(&settings(), &class, &mut status, moment);
+        let condition = condition::get(&status.conditions, VALIDATION_SUCCEEDED).unwrap();
+        assert_eq!((condition.status.as_str(), condition.message.as_str()), ("Unknown", "waits for SubnetsReady"));
+        CONDITIONS.set(&mut status.conditions, moment, SUBNETS_READY, Status::False, "SubnetsNotFound", "");
+        check(&settings(), &class, &mut status, moment);
+        assert!(condition::is_false(&status.conditions, VALIDATION_SUCCEEDED));
+    }
+}
