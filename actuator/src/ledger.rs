@@ -5,9 +5,12 @@
 
 mod admission;
 mod changes;
+mod claims;
 pub mod failures;
+pub mod feed;
 pub mod fence;
 pub mod handle;
+pub mod view;
 mod outcomes;
 mod record;
 mod rejection;
@@ -15,8 +18,9 @@ mod removals;
 
 pub use admission::{Admission, Driver, PlanContext, PoolFacts};
 pub use changes::Subject;
+pub use claims::ClaimView;
 pub use outcomes::Outcome;
-pub use record::{ClaimSeed, LedgerProblem, Removal};
+pub use record::{ClaimSeed, LedgerProblem, Removal, reserved_text};
 pub use rejection::Rejection;
 pub use removals::RemovalFacts;
 
@@ -349,7 +353,7 @@ impl Ledger {
 }
 
 /// The most that a launch may count, resource by resource, over all types it accepts.
-fn most(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
+pub(crate) fn most(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
     let mut most = Resources::new();
     for offering in &launch.offerings {
         let known = catalog.get(&offering.instance_type);

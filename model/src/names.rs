@@ -130,6 +130,8 @@ pub mod annotation {
     pub const LAUNCH_GROUP: &str = "plimsoll.dev/launch-group";
     /// Attempt of the launch group, a decimal number raised only after a definite answer (rule 3).
     pub const LAUNCH_ATTEMPT: &str = "plimsoll.dev/launch-attempt";
+    /// When that attempt was written, milliseconds since the Unix epoch: an old one is not sent again (rule 3).
+    pub const LAUNCH_STARTED: &str = "plimsoll.dev/launch-started";
     /// Exact launch request of the group, JSON, or the place of the one copy (rule 2).
     pub const LAUNCH_REQUEST: &str = "plimsoll.dev/launch-request";
     /// UIDs of the pods that a claim is for, bounded (rules 2 and 7).
@@ -140,6 +142,10 @@ pub mod annotation {
     pub const EPOCH: &str = "plimsoll.dev/epoch";
     /// A removal command under way: JSON of id, reason, replacements (rule 12).
     pub const REMOVAL: &str = "plimsoll.dev/removal";
+    /// The capacity of a claim's node is about to be taken back, by the kind of notice; its pods must go elsewhere (rule 13).
+    pub const INTERRUPTED: &str = "plimsoll.dev/interrupted";
+    /// A notice that the claim's instance is about to be taken, JSON: kind and time (rule 13).
+    pub const INTERRUPTION: &str = "plimsoll.dev/interruption";
     /// Why a claim was launched, bounded text for `explain` (rule 22).
     pub const WHY: &str = "plimsoll.dev/why";
 }

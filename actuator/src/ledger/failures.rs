@@ -8,7 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 /// is stopped before it fills the API server.
 pub const CLAIMS_PER_MINUTE: usize = 600;
 const MINUTE: Millis = Millis::from_seconds(60);
-/// Pause after a first failure: what was learnt reaches the next plan by then.
+/// The cause of a launch that none of its offerings had capacity for.
+pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
+/// First pause after it. The refused offerings are left alone by themselves, so the next ones may be asked for at once.
+const FIRST_CAPACITY_PAUSE: Millis = Millis(100);
+/// Pause after any other first failure: what was learnt reaches the next plan by then.
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause: as long as a refused offering is left alone.
 const LONGEST_PAUSE: Millis = Millis::from_seconds(180);
@@ -40,7 +44,8 @@ impl Failures {
         if pause.until > now {
             return;
         }
-        let length = FIRST_PAUSE.0.saturating_mul(1 << pause.count.min(16)).min(LONGEST_PAUSE.0);
+        let first = if cause == INSUFFICIENT_CAPACITY { FIRST_CAPACITY_PAUSE } else { FIRST_PAUSE };
+        let length = first.0.saturating_mul(1 << pause.count.min(16)).min(LONGEST_PAUSE.0);
         *pause = Pause { count: pause.count.saturating_add(1), until: now.plus(Millis(length)) };
     }
 

@@ -2,6 +2,7 @@
 
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::names::annotation;
+use plimsoll_model::quantity::{format_amount, parse_resources};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::Timestamp;
@@ -74,6 +75,12 @@ pub struct Removal {
     pub evictions: BTreeMap<String, u32>,
     /// Room taken on other nodes.
     pub rooms: BTreeMap<NodeName, Resources>,
+    /// Pods that have to go elsewhere: others that come later undo the removal (rule 10).
+    #[serde(default)]
+    pub pods: BTreeSet<PodUid>,
+    /// When it was admitted: it is undone if it takes too long.
+    #[serde(default)]
+    pub admitted: Timestamp,
 }
 
 fn read<T: DeserializeOwned>(seed: &ClaimSeed, annotation: &'static str) -> Result<Option<T>, LedgerProblem> {
@@ -86,10 +93,29 @@ fn read<T: DeserializeOwned>(seed: &ClaimSeed, annotation: &'static str) -> Resu
     })
 }
 
+/// Amounts as Kubernetes writes them, by resource.
+fn reserved(seed: &ClaimSeed) -> Result<Resources, LedgerProblem> {
+    let amounts: BTreeMap<String, String> = read(seed, annotation::RESERVED)?.unwrap_or_default();
+    parse_resources(&amounts).map_err(|(resource, error)| LedgerProblem {
+        claim: seed.name.clone(),
+        pool: seed.pool.clone(),
+        annotation: annotation::RESERVED,
+        message: format!("{resource}: {error}"),
+    })
+}
+
+/// The value of [`annotation::RESERVED`].
+#[must_use]
+pub fn reserved_text(amounts: &Resources) -> String {
+    let amounts: BTreeMap<&str, String> =
+        amounts.iter().map(|(name, amount)| (name, format_amount(name, amount))).collect();
+    serde_json::to_string(&amounts).unwrap_or_default()
+}
+
 pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProblem> {
     let counted = match &seed.capacity {
         Some(capacity) => capacity.clone(),
-        None => read(seed, annotation::RESERVED)?.unwrap_or_default(),
+        None => reserved(seed)?,
     };
     // A node that is initialized has its pods, or they are marked again: nothing of them is reserved any more.
     let pods = if seed.initialized { BTreeSet::new() } else { read(seed, annotation::PODS)?.unwrap_or_default() };

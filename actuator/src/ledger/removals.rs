@@ -8,6 +8,7 @@ use plimsoll_model::identity::{ActionId, NodeName, NodePoolName};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
 /// What the actuator's own watch says about a removal, at this moment.
@@ -23,6 +24,8 @@ pub struct RemovalFacts {
     pub moves: BTreeMap<NodeName, Resources>,
     /// What those nodes have free, by what is bound to them; one that takes no pods is not in here.
     pub free: BTreeMap<NodeName, Resources>,
+    /// The time.
+    pub now: Timestamp,
 }
 
 impl Ledger {
@@ -47,6 +50,8 @@ impl Ledger {
             replacements: replacements.to_vec(),
             evictions: facts.evictions.clone(),
             rooms: facts.moves.clone(),
+            pods: removal.pods.iter().map(|pod| pod.uid.clone()).collect(),
+            admitted: facts.now,
         };
         self.removals.insert(facts.claim.clone(), admitted);
         let nodes = facts.moves.keys().chain([&removal.node]).cloned().map(Subject::Node);
@@ -75,15 +80,29 @@ impl Ledger {
         let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
         let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
         self.check_unchanged(nodes.chain(pods), plan)?;
-        // Expiry and interruption come whether a budget likes it or not.
-        if !matches!(removal.reason, DisruptionReason::Expired | DisruptionReason::Interrupted) {
-            self.check_budget(&claim.pool, removal.reason)?;
+        if !is_forced(removal.reason) {
+            self.check_budget(&claim.pool, removal.reason, 1)?;
             self.check_disruption_budgets(facts)?;
         }
         self.check_room(facts)
     }
 
-    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
+    /// Checks a removal under way again, before its node goes: what it took itself does not stand against it.
+    ///
+    /// # Errors
+    /// Why the node must not go.
+    pub fn check_removal_again(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+        let Some(removal) = self.removals.get(&facts.claim) else { return Ok(()) };
+        if !is_forced(removal.reason) {
+            if let Some(claim) = self.claims.get(&facts.claim) {
+                self.check_budget(&claim.pool, removal.reason, 0)?;
+            }
+            self.check_disruption_budgets(facts)?;
+        }
+        self.check_room(facts)
+    }
+
+    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason, more: u32) -> Result<(), Rejection> {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         let Some(allowed) = facts.allowed.get(&reason).copied() else { return Ok(()) };
         let on_way_out = self
@@ -91,14 +110,17 @@ impl Ledger {
             .iter()
             .filter(|(name, claim)| claim.pool == *pool && (claim.deleting || self.removals.contains_key(*name)));
         let removing = u32::try_from(on_way_out.count()).unwrap_or(u32::MAX);
-        if removing >= allowed { Err(Rejection::BudgetExhausted { allowed, removing }) } else { Ok(()) }
+        if removing.saturating_add(more) > allowed {
+            return Err(Rejection::BudgetExhausted { allowed, removing });
+        }
+        Ok(())
     }
 
     /// One free eviction is enough: a node with two pods of a budget that allows one at a time drains in two steps, or it could never go.
     fn check_disruption_budgets(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
         for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
-            let admitted: u32 = self.removals.values().filter_map(|other| other.evictions.get(budget)).sum();
+            let admitted: u32 = self.others(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
             if admitted >= allowed {
                 return Err(Rejection::NoDisruptionRoom(budget.clone()));
             }
@@ -108,10 +130,10 @@ impl Ledger {
 
     fn check_room(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
         for (node, asked) in &facts.moves {
-            let leaving = self.removals.values().any(|other| other.node == *node);
+            let leaving = self.others(&facts.claim).any(|other| other.node == *node);
             let none = Resources::new();
             let mut free = facts.free.get(node).filter(|_| !leaving).unwrap_or(&none).clone();
-            for taken in self.removals.values().filter_map(|other| other.rooms.get(node)) {
+            for taken in self.others(&facts.claim).filter_map(|other| other.rooms.get(node)) {
                 free.subtract(taken);
             }
             if let Some(resource) = asked.first_excess(&free) {
@@ -119,6 +141,17 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// The removals under way but for that of a claim.
+    fn others<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Removal> {
+        self.removals.iter().filter(move |(name, _)| *name != claim).map(|(_, removal)| removal)
+    }
+
+    /// Whether an action was admitted and has not come to its end.
+    #[must_use]
+    pub fn is_under_way(&self, action: &ActionId) -> bool {
+        self.outcomes.get(action) == Some(&Outcome::Admitted)
     }
 
     /// The removals under way, by claim.
@@ -130,6 +163,13 @@ impl Ledger {
     pub fn evicted(&mut self, claim: &str, budget: &str) {
         if let Some(count) = self.removals.get_mut(claim).and_then(|removal| removal.evictions.get_mut(budget)) {
             *count = count.saturating_sub(1);
+        }
+    }
+
+    /// All evictions of a removal are finished.
+    pub fn drained(&mut self, claim: &str) {
+        if let Some(removal) = self.removals.get_mut(claim) {
+            removal.evictions.clear();
         }
     }
 
@@ -154,4 +194,9 @@ impl Ledger {
             record.node = Some(node);
         }
     }
+}
+
+/// Expiry and interruption come whether a budget likes it or not.
+fn is_forced(reason: DisruptionReason) -> bool {
+    matches!(reason, DisruptionReason::Expired | DisruptionReason::Interrupted)
 }

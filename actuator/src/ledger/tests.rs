@@ -230,6 +230,7 @@ fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {
         disruptions_allowed: [("ns/pdb".to_owned(), 3)].into(),
         moves: [(NodeName::from(to), Resources::from([("cpu", cpu)]))].into(),
         free: [(NodeName::from(to), Resources::from([("cpu", 1000)]))].into(),
+        now: Timestamp::default(),
     }
 }
 
@@ -277,7 +278,7 @@ fn a_new_leader_knows_what_claims_say() {
     launching.annotations = [
         (annotation::ACTION_ID, "one"),
         (annotation::PODS, r#"["p"]"#),
-        (annotation::RESERVED, r#"{"cpu":4000,"nodes":1}"#),
+        (annotation::RESERVED, r#"{"cpu":"4","nodes":"1"}"#),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();

@@ -1,0 +1,155 @@
+//! The task that writes Events, and the memory of what was said.
+
+use super::{COMPONENT, MAX_MESSAGE, Note, Severity};
+use crate::authority::CLUSTER_CALL;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use plimsoll_model::identity::ContentHasher;
+use plimsoll_runtime::clock::Clock;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Causes remembered; beyond it the oldest are forgotten and may be said again early.
+const MAX_REMEMBERED: usize = 20_000;
+/// Names of objects have at most 253 characters; the rest is for the hash.
+const MAX_OBJECT_NAME: usize = 236;
+/// Hexadecimal digits of the hash in an Event's name.
+const DIGITS: usize = 16;
+
+/// What was said, by the Event's name.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    said: BTreeMap<String, Said>,
+}
+
+#[derive(Debug)]
+struct Said {
+    until: Instant,
+    first: Timestamp,
+    count: i32,
+}
+
+/// What to do about a note.
+#[derive(Debug, PartialEq)]
+pub(super) enum Saying {
+    /// It was said of late.
+    Nothing,
+    /// So many times, the first at this time.
+    Say { count: i32, first: Timestamp },
+}
+
+impl Memory {
+    pub(super) fn say(&mut self, name: &str, window: Duration, now: Instant, time: Timestamp) -> Saying {
+        if let Some(said) = self.said.get_mut(name) {
+            if said.until > now {
+                return Saying::Nothing;
+            }
+            said.until = now + window;
+            said.count = said.count.saturating_add(1);
+            return Saying::Say { count: said.count, first: said.first };
+        }
+        if self.said.len() >= MAX_REMEMBERED {
+            self.said.retain(|_, said| said.until > now);
+            let oldest = self.said.iter().min_by_key(|(_, said)| said.until).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest.filter(|_| self.said.len() >= MAX_REMEMBERED) {
+                self.said.remove(&oldest);
+            }
+        }
+        self.said.insert(name.to_owned(), Said { until: now + window, first: time, count: 1 });
+        Saying::Say { count: 1, first: time }
+    }
+}
+
+/// The Event's name: the object's, and what tells causes apart. A later leader comes to the same name.
+pub(super) fn event_name(note: &Note) -> String {
+    let mut hasher = ContentHasher::new("event");
+    hasher.text(note.object.uid.as_deref().unwrap_or_default());
+    hasher.text(note.object.kind.as_deref().unwrap_or_default());
+    hasher.text(note.reason);
+    hasher.text(note.cause.as_deref().unwrap_or(&note.message));
+    let object: String = note.object.name.as_deref().unwrap_or_default().chars().take(MAX_OBJECT_NAME).collect();
+    format!("{object}.{}", hasher.hex(DIGITS))
+}
+
+pub(super) fn event(note: &Note, name: &str, count: i32, first: Timestamp, now: Timestamp) -> Event {
+    let severity = match note.severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace(note).to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: note.object.clone(),
+        reason: Some(note.reason.to_owned()),
+        message: Some(bounded(&note.message)),
+        type_: Some(severity.to_owned()),
+        count: Some(count),
+        first_timestamp: Some(Time(first)),
+        last_timestamp: Some(Time(now)),
+        source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
+        reporting_component: Some(COMPONENT.to_owned()),
+        ..Event::default()
+    }
+}
+
+/// Events about objects without namespace are in `default`.
+fn namespace(note: &Note) -> &str {
+    note.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
+}
+
+fn bounded(message: &str) -> String {
+    if message.len() <= MAX_MESSAGE {
+        return message.to_owned();
+    }
+    let mut end = MAX_MESSAGE - 3;
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}...", &message[..end])
+}
+
+/// Writes notes until nobody can make any more.
+pub(super) async fn write(client: Client, clock: Clock, mut notes: mpsc::Receiver<Note>) {
+    let mut memory = Memory::default();
+    while let Some(note) = notes.recv().await {
+        let name = event_name(&note);
+        let now = clock.now();
+        if let Saying::Say { count, first } = memory.say(&name, note.window, Instant::now(), now) {
+            let event = event(&note, &name, count, first, now);
+            let api: Api<Event> = Api::namespaced(client.clone(), namespace(&note));
+            match tokio::time::timeout(CLUSTER_CALL, put(&api, &name, &event)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(reason = note.reason, %error, "an event could not be written"),
+                Err(_) => tracing::debug!(reason = note.reason, "an event could not be written in time"),
+            }
+        }
+    }
+}
+
+/// Makes the Event, or counts one that is there.
+async fn put(api: &Api<Event>, name: &str, event: &Event) -> Result<(), kube::Error> {
+    if event.count == Some(1) {
+        match api.create(&PostParams::default(), event).await {
+            // A former leader said it.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => return other.map(|_| ()),
+        }
+    }
+    let patch = json!({ "count": event.count.unwrap_or(1).max(2), "lastTimestamp": event.last_timestamp, "message": event.message });
+    match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        // The API server forgets Events after an hour.
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            api.create(&PostParams::default(), event).await.map(|_| ())
+        }
+        other => other.map(|_| ()),
+    }
+}

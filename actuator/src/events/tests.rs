@@ -1,0 +1,59 @@
+//! Tests.
+
+use super::queue::{Memory, Saying, event, event_name};
+use super::{MAX_MESSAGE, Note, unschedulable_text};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use plimsoll_model::plan::{Reason, ReasonCode};
+use std::time::Duration;
+use tokio::time::Instant;
+
+fn node() -> ObjectReference {
+    ObjectReference {
+        kind: Some("Node".to_owned()),
+        name: Some("n".to_owned()),
+        uid: Some("u".to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cause_is_said_once_per_window_and_counted() {
+    let (mut memory, window) = (Memory::default(), Duration::from_secs(120));
+    let (start, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
+    let note = Note::normal(node(), "Evicted", "two pods left").because("draining");
+    let name = event_name(&note);
+    assert_eq!(memory.say(&name, window, start, time), Saying::Say { count: 1, first: time });
+    assert_eq!(memory.say(&name, window, start + Duration::from_secs(119), time), Saying::Nothing);
+    let later = Timestamp::from_second(120).unwrap();
+    assert_eq!(memory.say(&name, window, start + window, later), Saying::Say { count: 2, first: time });
+    let other_figures = Note::normal(node(), "Evicted", "one pod left").because("draining");
+    assert_eq!(event_name(&other_figures), name, "the cause names it, not the message");
+    assert_ne!(event_name(&Note::normal(node(), "Evicted", "one pod left")), name);
+}
+
+#[test]
+fn an_event_about_a_node_is_in_the_default_namespace_and_its_text_is_bounded() {
+    let note = Note::warning(node(), "FailedDraining", "ü".repeat(MAX_MESSAGE));
+    let event = event(&note, "n.1", 3, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+    assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.count, Some(3));
+    let message = event.message.unwrap();
+    assert!(message.len() <= MAX_MESSAGE && message.ends_with("..."), "{}", message.len());
+}
+
+#[test]
+fn a_pod_without_place_is_told_pool_and_cause() {
+    let reason =
+        |pool: &str, code, message: &str| Reason { node_pool: pool.to_owned(), code, message: message.to_owned() };
+    let text = unschedulable_text(&[
+        reason("default", ReasonCode::LimitReached, "limit of cpu is 10, 10 are used"),
+        reason("", ReasonCode::InvalidPod, "no containers"),
+    ]);
+    assert_eq!(
+        text,
+        "no node can be made for this pod: NodePool \"default\": LimitReached: limit of cpu is 10, 10 are used; \
+         InvalidPod: no containers"
+    );
+}

@@ -1,0 +1,203 @@
+//! What is seen in the cluster, told to the ledger (safety rules 7, 10 and 18).
+
+mod nodes;
+mod seeds;
+
+pub use seeds::seed;
+
+use super::{PoolFacts, Subject};
+use crate::context::Context;
+use crate::stores::Kind;
+use k8s_openapi::api::core::v1::Pod;
+use nodes::NodeFacts;
+use plimsoll_api::budget::DisruptionReason as BudgetReason;
+use plimsoll_api::{NodePool, condition};
+use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::snapshot::DisruptionReason;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Changes come in bursts: they are told together, at most so often.
+const COALESCE: Duration = Duration::from_millis(20);
+/// Reservations run out and budgets open by time alone: looked at so often.
+const TICK: Duration = Duration::from_secs(10);
+
+/// What was seen before.
+#[derive(Debug, Default)]
+pub struct Feed {
+    claims: BTreeSet<String>,
+    pods: BTreeSet<PodUid>,
+    nodes: BTreeMap<NodeName, NodeFacts>,
+    pools: BTreeSet<NodePoolName>,
+}
+
+/// Tells the ledger until `stop`.
+pub async fn run(context: Context, mut feed: Feed, stop: CancellationToken) {
+    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
+    let mut changes = context.stores.changes(&kinds);
+    loop {
+        feed.look(&context);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = changes.next() => {}
+            () = tokio::time::sleep(TICK) => {}
+        }
+        tokio::time::sleep(COALESCE).await;
+    }
+}
+
+impl Feed {
+    /// Looks at everything once.
+    pub fn look(&mut self, context: &Context) {
+        refresh_pools(context, &mut self.pools);
+        self.claims(context);
+        let pods = context.stores.pods.state();
+        self.pods(context, &pods);
+        self.nodes(context, &pods);
+    }
+
+    fn claims(&mut self, context: &Context) {
+        let claims = context.stores.claims.state();
+        let now = context.now();
+        let mut present = BTreeSet::new();
+        for claim in &claims {
+            let seed = seed(claim);
+            present.insert(seed.name.clone());
+            let known = context.ledger.read(|ledger| ledger.knows(&seed.name));
+            if !known {
+                // One that was seen before and is not known is gone: our watch lags.
+                if self.claims.contains(&seed.name) {
+                    continue;
+                }
+                if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(&seed)) {
+                    tracing::error!(%problem, "its pool is closed to launches until it is gone");
+                }
+            }
+            let differs = context.ledger.read(|ledger| {
+                ledger.claim(&seed.name).is_some_and(|view| {
+                    (seed.node.is_some() && view.node != seed.node.as_ref())
+                        || (seed.initialized && !view.initialized)
+                        || (seed.deleting && !view.deleting)
+                        || (seed.capacity.is_some() && !view.launched)
+                })
+            });
+            if differs {
+                context.ledger.with(|ledger| {
+                    if let Some(node) = seed.node.clone() {
+                        ledger.node_of(&seed.name, node);
+                    }
+                    if let Some(capacity) = seed.capacity.clone() {
+                        ledger.launched(&seed.name, capacity);
+                    }
+                    if seed.initialized {
+                        ledger.initialized(&seed.name, now);
+                    }
+                    if seed.deleting {
+                        ledger.deleting(&seed.name);
+                    }
+                });
+            }
+        }
+        for gone in self.claims.difference(&present) {
+            context.ledger.not_launching(gone);
+            if context.ledger.read(|ledger| ledger.knows(gone)) {
+                context.ledger.with(|ledger| ledger.gone(gone));
+            }
+        }
+        self.claims = present;
+    }
+
+    /// Pods that are reserved: bound ones and those that are gone need no room any more.
+    fn pods(&mut self, context: &Context, pods: &[Arc<Pod>]) {
+        let reserved: BTreeSet<PodUid> = context.ledger.read(|ledger| ledger.reserved_pods().cloned().collect());
+        if reserved.is_empty() {
+            self.pods.clear();
+            return;
+        }
+        let mut present = BTreeSet::new();
+        for pod in pods {
+            let Some(uid) = pod.metadata.uid.clone().map(PodUid).filter(|uid| reserved.contains(uid)) else { continue };
+            if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) || is_over(pod) {
+                context.ledger.with(|ledger| ledger.release_pod(&uid));
+            }
+            present.insert(uid);
+        }
+        for gone in self.pods.difference(&present) {
+            context.ledger.with(|ledger| ledger.release_pod(gone));
+        }
+        self.pods = present;
+    }
+
+    /// Nodes whose named facts changed: plans made before do not rest on them any more.
+    fn nodes(&mut self, context: &Context, pods: &[Arc<Pod>]) {
+        let now = nodes::facts(&context.stores.nodes.state(), pods);
+        let changed: Vec<NodeName> = now
+            .iter()
+            .filter(|(name, facts)| self.nodes.get(*name) != Some(*facts))
+            .map(|(name, _)| name)
+            .chain(self.nodes.keys().filter(|name| !now.contains_key(*name)))
+            .cloned()
+            .collect();
+        if !changed.is_empty() {
+            context.ledger.with(|ledger| {
+                for node in changed {
+                    ledger.changed(Subject::Node(node));
+                }
+            });
+        }
+        self.nodes = now;
+    }
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Limits and budgets of all pools as they are now. To be asked again before an admission: budgets open and close with time.
+pub fn refresh_pools(context: &Context, known: &mut BTreeSet<NodePoolName>) {
+    let mut present = BTreeSet::new();
+    for pool in context.stores.pools.state() {
+        let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
+        match facts(context, &pool, &name) {
+            Ok(facts) => {
+                context.ledger.with(|ledger| ledger.set_pool(&name, facts));
+                present.insert(name);
+            }
+            Err(message) => tracing::warn!(pool = %name, message, "limits cannot be read, nothing is launched for it"),
+        }
+    }
+    for gone in known.difference(&present) {
+        context.ledger.with(|ledger| ledger.remove_pool(gone));
+    }
+    *known = present;
+}
+
+fn facts(context: &Context, pool: &NodePool, name: &NodePoolName) -> Result<PoolFacts, String> {
+    let limits = pool.spec.limits.iter().map(|(resource, limit)| (resource.as_str(), limit.0.as_str()));
+    let limits = parse_resources(limits).map_err(|(resource, error)| format!("spec.limits.{resource}: {error}"))?;
+    let of_pool = context.stores.claims.state();
+    let in_service = of_pool.iter().filter(|claim| {
+        let labels = claim.metadata.labels.as_ref();
+        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL)).is_some_and(|of| *of == name.0)
+            && condition::is_true(conditions, condition::node_claim::INITIALIZED)
+    });
+    let total = u32::try_from(in_service.count()).unwrap_or(u32::MAX);
+    let now = context.clock.now();
+    let mut allowed = BTreeMap::new();
+    for (budget, reason) in [
+        (BudgetReason::Empty, DisruptionReason::Empty),
+        (BudgetReason::Underutilized, DisruptionReason::Underutilized),
+        (BudgetReason::Drifted, DisruptionReason::Drifted),
+    ] {
+        let most = pool.spec.allowed_disruptions(budget, now, total);
+        if most != u32::MAX {
+            allowed.insert(reason, most);
+        }
+    }
+    Ok(PoolFacts { limits, allowed })
+}

@@ -1,0 +1,120 @@
+//! The ledger as its watchers are shown it: claims that are on their way in or out.
+
+use crate::context::Context;
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::execution::{ClaimState, InFlightClaim};
+use plimsoll_model::names::label;
+use plimsoll_model::plan::PodRef;
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::taints::Taint;
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Claims in flight, by name. One in service is shown as long as pods are reserved for it.
+#[must_use]
+pub fn in_flight(context: &Context) -> BTreeMap<String, InFlightClaim> {
+    let now = context.now();
+    let launching = context.ledger.all_launching();
+    let shown: BTreeMap<String, Arc<NodeClaim>> = context
+        .stores
+        .claims
+        .state()
+        .into_iter()
+        .filter_map(|claim| Some((claim.metadata.name.clone()?, claim)))
+        .collect();
+    let names = pod_names(context);
+    context.ledger.read(|ledger| {
+        let open = ledger.claims().filter(|view| !view.initialized || view.deleting || view.pods(now).next().is_some());
+        open.map(|view| {
+            let known = launching.get(view.name);
+            let object = shown.get(view.name);
+            let named = |uid: &plimsoll_model::identity::PodUid| {
+                let of_plan = known.and_then(|known| known.pods.iter().find(|pod| pod.uid == *uid));
+                let name = of_plan.map(|pod| pod.name.clone()).or_else(|| names.get(uid.as_str()).cloned());
+                PodRef { name: name.unwrap_or_default(), uid: uid.clone() }
+            };
+            let claim = InFlightClaim {
+                name: view.name.to_owned(),
+                uid: object.and_then(|claim| claim.metadata.uid.clone()).unwrap_or_default(),
+                node_pool: view.pool.clone(),
+                action_id: view.action.cloned(),
+                pods: view.pods(now).map(named).collect(),
+                limit_usage: view.counted.clone(),
+                labels: labels(object.map(AsRef::as_ref), known),
+                taints: taints(object.map(AsRef::as_ref), known),
+                allocatable: allocatable(object.map(AsRef::as_ref), known),
+                state: match (view.deleting, view.node.is_some(), view.launched) {
+                    (true, _, _) => ClaimState::Terminating,
+                    (_, true, _) => ClaimState::Registered,
+                    (_, _, true) => ClaimState::Launched,
+                    _ => ClaimState::Launching,
+                },
+                launched: object.filter(|_| view.launched).and_then(|claim| launched_at(claim)),
+            };
+            (view.name.to_owned(), claim)
+        })
+        // A claim without pool is nobody's business but its maker's.
+        .filter(|(_, claim)| !claim.node_pool.as_str().is_empty())
+        .collect()
+    })
+}
+
+/// Names of pods that claims are reserved for, where the plan that named them is not at hand.
+fn pod_names(context: &Context) -> BTreeMap<String, String> {
+    let reserved = context.ledger.read(|ledger| ledger.reserved_pods().next().is_some());
+    let pods = if reserved { context.stores.pods.state() } else { Vec::new() };
+    let name = |pod: &Pod| {
+        let (namespace, name) = (pod.metadata.namespace.as_deref()?, pod.metadata.name.as_deref()?);
+        Some((pod.metadata.uid.clone()?, format!("{namespace}/{name}")))
+    };
+    pods.iter().filter_map(|pod| name(pod)).collect()
+}
+
+fn labels(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> BTreeMap<String, String> {
+    let mut labels = known.map(|known| known.labels.clone()).unwrap_or_default();
+    labels.extend(claim.and_then(|claim| claim.metadata.labels.clone()).unwrap_or_default());
+    if let Some(claim) = claim {
+        labels.insert(label::EC2_NODE_CLASS.to_owned(), claim.spec.node_class_ref.name.clone());
+    }
+    labels
+}
+
+fn taints(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> Vec<Taint> {
+    match (claim, known) {
+        (Some(claim), _) => claim.spec.taints.iter().map(Taint::from).collect(),
+        (None, known) => known.map(|known| known.taints.clone()).unwrap_or_default(),
+    }
+}
+
+/// What its instance leaves to pods; before there is one, the least of what any of its types does.
+fn allocatable(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> Resources {
+    let status = claim.and_then(|claim| claim.status.as_ref());
+    let amounts = status.into_iter().flat_map(|status| &status.allocatable);
+    let read = parse_resources(amounts.map(|(name, amount)| (name.as_str(), amount.0.as_str()))).unwrap_or_default();
+    if read.is_empty() { known.map(|known| known.allocatable.clone()).unwrap_or_default() } else { read }
+}
+
+fn launched_at(claim: &NodeClaim) -> Option<Timestamp> {
+    let conditions = &claim.status.as_ref()?.conditions;
+    let launched = plimsoll_api::condition::get(conditions, plimsoll_api::condition::node_claim::LAUNCHED)?;
+    Some(Timestamp(launched.last_transition_time.0.as_millisecond()))
+}
+
+/// Offerings that are left alone, and how much longer.
+#[must_use]
+pub fn unavailable(context: &Context) -> Vec<UnavailableOffering> {
+    let memory = context.unavailable.lock();
+    memory
+        .remaining(context.now())
+        .map(|(key, remaining)| UnavailableOffering {
+            instance_type: key.instance_type.clone(),
+            zone: key.zone.clone(),
+            capacity_type: key.capacity_type,
+            remaining,
+        })
+        .collect()
+}

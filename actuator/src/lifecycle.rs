@@ -1,0 +1,168 @@
+//! The life of a claim from its launch until its node is in service: Registered, Initialized, and the time-outs.
+
+mod node;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
+
+use crate::context::Context;
+use crate::drive::{Again, Candidate, drive};
+use crate::events::{Note, object, reason};
+use crate::stores::Kind;
+use crate::writes::{Part, WriteError, delete, update};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt};
+use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
+use plimsoll_api::{NodeClaim, condition};
+use plimsoll_model::identity::NodeName;
+use plimsoll_model::names::TERMINATION_FINALIZER;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A claim and the Nodes with its providerID.
+#[derive(Clone)]
+struct Subject {
+    claim: Arc<NodeClaim>,
+    nodes: Vec<Arc<Node>>,
+}
+
+/// Brings claims into service until `stop`.
+pub async fn run(context: Context, stop: CancellationToken) {
+    let kinds = [Kind::NodeClaim, Kind::Node];
+    let work = |subject: Subject| reconcile(context.clone(), subject);
+    drive("lifecycle", &context, &stop, &kinds, candidates, work).await;
+}
+
+/// Nodes by their providerID.
+pub(crate) fn nodes_by_provider(context: &Context) -> BTreeMap<String, Vec<Arc<Node>>> {
+    let mut by_provider: BTreeMap<String, Vec<Arc<Node>>> = BTreeMap::new();
+    for node in context.stores.nodes.state() {
+        if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty()) {
+            by_provider.entry(id).or_default().push(node);
+        }
+    }
+    for nodes in by_provider.values_mut() {
+        nodes.sort_by_key(|node| node.metadata.name.clone());
+    }
+    by_provider
+}
+
+/// The claim's providerID.
+pub(crate) fn provider_id(claim: &NodeClaim) -> Option<&str> {
+    claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+}
+
+fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
+    let nodes = nodes_by_provider(context);
+    let claims = context.stores.claims.state();
+    let live = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+    live.map(|claim| {
+        let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
+        let mut hasher = DefaultHasher::new();
+        claim.metadata.resource_version.hash(&mut hasher);
+        // A claim in service is not looked at again for its Node's heartbeats.
+        if !is_settled(&claim) {
+            nodes.iter().for_each(|node| node.metadata.resource_version.hash(&mut hasher));
+        }
+        Candidate { key: claim.name_any(), version: Some(hasher.finish()), input: Subject { claim, nodes } }
+    })
+    .collect()
+}
+
+fn is_settled(claim: &NodeClaim) -> bool {
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| condition::is_true(conditions, name))
+}
+
+async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteError> {
+    let claim = &*subject.claim;
+    let name = claim.name_any();
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
+        let add = |claim: &mut NodeClaim| {
+            let finalizers = claim.finalizers_mut();
+            if !finalizers.iter().any(|it| it == TERMINATION_FINALIZER) {
+                finalizers.push(TERMINATION_FINALIZER.to_owned());
+            }
+        };
+        update(&context, &claims, claim, Part::Main, add).await?;
+    }
+    let nodes: Vec<&Node> = subject.nodes.iter().map(|node| &**node).collect();
+    let now = context.clock.now();
+    let step = next(&Observation { claim, nodes: &nodes, now });
+    if let Some(timed_out) = step.timed_out {
+        return give_up(&context, &claims, claim, timed_out).await;
+    }
+    if let (Some(_), Some(found)) = (&step.node, subject.nodes.first()) {
+        let api: Api<Node> = Api::all(context.client.clone());
+        // Worked out again on each newer version of the Node, which its kubelet writes too.
+        let apply = |node: &mut Node| {
+            if let Some(wanted) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
+                *node = wanted;
+            }
+        };
+        if !update(&context, &api, found, Part::Main, apply).await?.is_there() {
+            return Ok(None);
+        }
+    }
+    if step.taint_was_missing {
+        let message =
+            "the Node came without taint karpenter.sh/unregistered: pods may be on it that do not belong there";
+        context.events.publish(Note::warning(object(claim), reason::UNREGISTERED_TAINT_MISSING, message));
+    }
+    if step.status.is_some() {
+        let apply = |claim: &mut NodeClaim| {
+            if let Some(status) = next(&Observation { claim: &claim.clone(), nodes: &nodes, now }).status {
+                claim.status = Some(status);
+            }
+        };
+        update(&context, &claims, claim, Part::Status, apply).await?;
+    }
+    tell(&context, claim, &name, &nodes, &step.reached);
+    let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
+    Ok(again)
+}
+
+fn tell(context: &Context, claim: &NodeClaim, name: &str, nodes: &[&Node], reached: &[&'static str]) {
+    let node = nodes.first().and_then(|node| node.metadata.name.clone()).unwrap_or_default();
+    for condition in reached {
+        let (word, message) = match *condition {
+            REGISTERED => {
+                context.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
+                (reason::REGISTERED, format!("Node {node} is this claim's"))
+            }
+            _ => {
+                context.ledger.with(|ledger| ledger.initialized(name, context.now()));
+                (reason::INITIALIZED, format!("Node {node} is in service"))
+            }
+        };
+        tracing::info!(node_claim = name, node, condition, "the claim has come further");
+        context.events.publish(Note::normal(object(claim), word, message));
+    }
+}
+
+async fn give_up(
+    context: &Context,
+    claims: &Api<NodeClaim>,
+    claim: &NodeClaim,
+    timed_out: TimedOut,
+) -> Result<Again, WriteError> {
+    let name = claim.name_any();
+    let message = match timed_out {
+        TimedOut::Launch => "no instance was launched in time: the claim is deleted",
+        TimedOut::Registration => "the instance did not become a Node in time: the claim is deleted",
+    };
+    tracing::warn!(node_claim = name, cause = timed_out.as_str(), "the claim is given up");
+    context.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
+    delete(context, claims, claim, None).await?;
+    let pool = claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str);
+    context.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();
+    let now = context.now();
+    context.ledger.with(|ledger| ledger.failed(&name, timed_out.as_str(), now));
+    Ok(None)
+}

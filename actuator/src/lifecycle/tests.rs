@@ -1,0 +1,167 @@
+//! Tests.
+
+use super::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::condition::{self, node_claim};
+use plimsoll_api::{NodeClaim, NodeClaimStatus};
+use serde_json::{Value, json};
+
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+fn at(seconds: i64) -> Timestamp {
+    CREATED.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds)
+}
+
+fn claim(launched: bool) -> NodeClaim {
+    let mut claim: NodeClaim = serde_json::from_value(json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": "c", "uid": "claim-uid", "generation": 1, "creationTimestamp": CREATED,
+            "labels": {"team": "blue", "karpenter.sh/nodepool": "default"},
+            "annotations": {"note": "kept", "plimsoll.dev/pods": "[]"}},
+        "spec": {
+            "requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "x"},
+            "taints": [{"key": "dedicated", "value": "yes", "effect": "NoSchedule"}],
+            "startupTaints": [{"key": "cni", "effect": "NoExecute"}],
+            "resources": {"requests": {"cpu": "1", "example.com/gpu": "1", "zero": "0"}},
+        },
+    }))
+    .unwrap();
+    let mut status = NodeClaimStatus { provider_id: Some("aws:///a/i-1".to_owned()), ..NodeClaimStatus::default() };
+    if launched {
+        let moment = condition::Moment::of(&claim.metadata, at(10));
+        node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
+    }
+    claim.status = Some(status);
+    claim
+}
+
+fn node(change: &Value) -> Node {
+    let mut node = json!({
+        "metadata": {"name": "n", "labels": {"team": "red", "kubernetes.io/hostname": "n"}},
+        "spec": {"providerID": "aws:///a/i-1", "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "2", "example.com/gpu": "1"}},
+    });
+    merge(&mut node, change);
+    serde_json::from_value(node).unwrap()
+}
+
+fn merge(to: &mut Value, from: &Value) {
+    match (to, from) {
+        (Value::Object(to), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(to.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (to, from) => *to = from.clone(),
+    }
+}
+
+fn step(claim: &NodeClaim, nodes: &[&Node], seconds: i64) -> Step {
+    next(&Observation { claim, nodes, now: at(seconds) })
+}
+
+/// Type, status and reason of a condition after a step.
+fn after(step: &Step, name: &str) -> (String, String) {
+    let status = step.status.as_ref().unwrap();
+    let found = condition::get(&status.conditions, name).unwrap();
+    (found.status.clone(), found.reason.clone())
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+#[test]
+fn a_node_is_given_what_its_claim_says_and_freed_for_pods() {
+    let step = step(&claim(true), &[&node(&json!({}))], 30);
+    let wanted = step.node.clone().unwrap();
+    let labels = wanted.metadata.labels.unwrap();
+    assert_eq!(labels["team"], "blue", "the claim wins");
+    assert_eq!(labels["kubernetes.io/hostname"], "n", "its own labels stay");
+    assert_eq!(labels["karpenter.sh/registered"], "true");
+    assert!(!labels.contains_key("karpenter.sh/initialized"));
+    let annotations = wanted.metadata.annotations.unwrap();
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), ["note"], "what is ours alone stays on the claim");
+    assert_eq!(wanted.metadata.finalizers.unwrap(), ["karpenter.sh/termination"]);
+    assert_eq!(wanted.metadata.owner_references.unwrap()[0].uid, "claim-uid");
+    let taints: Vec<String> =
+        wanted.spec.unwrap().taints.unwrap().into_iter().map(|it| format!("{}:{}", it.key, it.effect)).collect();
+    assert_eq!(taints, ["dedicated:NoSchedule", "cni:NoExecute"]);
+    assert_eq!(after(&step, "Registered"), pair("True", "Registered"));
+    assert_eq!(after(&step, "Initialized"), pair("Unknown", "StartupTaintsExist"));
+    assert_eq!(after(&step, "Ready"), pair("Unknown", "ReconcilingDependents"));
+    assert_eq!(step.reached, ["Registered"]);
+    assert_eq!(step.status.unwrap().node_name.as_deref(), Some("n"));
+    assert!(!step.taint_was_missing);
+}
+
+#[test]
+fn a_node_that_brings_its_taints_itself_keeps_them_as_they_are() {
+    let own =
+        node(&json!({"metadata": {"labels": {"karpenter.sh/do-not-sync-taints": "true"}}, "spec": {"taints": []}}));
+    let step = step(&claim(true), &[&own], 30);
+    assert_eq!(step.node.clone().unwrap().spec.unwrap().taints.unwrap(), []);
+    assert!(step.taint_was_missing);
+    assert_eq!(after(&step, "Initialized"), pair("True", "Initialized"), "in one step");
+    assert_eq!(after(&step, "Ready"), pair("True", "Ready"));
+    assert_eq!(step.node.unwrap().metadata.labels.unwrap()["karpenter.sh/initialized"], "true");
+    assert_eq!(step.reached, ["Registered", "Initialized"]);
+}
+
+#[test]
+fn each_thing_that_a_node_lacks_is_named() {
+    let mut registered = claim(true);
+    registered.status = step(&registered, &[&node(&json!({}))], 30).status;
+    let clean = json!({"spec": {"taints": []}, "metadata": {"labels": {"karpenter.sh/registered": "true"}}});
+    let lacks = |change: &Value| {
+        let mut whole = clean.clone();
+        merge(&mut whole, change);
+        let step = step(&registered, &[&node(&whole)], 40);
+        // What is as it was is not written again.
+        let status = step.status.or_else(|| registered.status.clone()).unwrap();
+        condition::get(&status.conditions, "Initialized").unwrap().reason.clone()
+    };
+    assert_eq!(lacks(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})), "NodeNotReady");
+    assert_eq!(lacks(&json!({"spec": {"taints": [{"key": "cni", "effect": "NoExecute"}]}})), "StartupTaintsExist");
+    let not_ready = json!({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}});
+    assert_eq!(lacks(&not_ready), "KnownEphemeralTaintsExist");
+    assert_eq!(lacks(&json!({"status": {"allocatable": {"example.com/gpu": "0"}}})), "ResourceNotRegistered");
+    assert_eq!(lacks(&json!({})), "Initialized");
+    assert_eq!(after(&step(&registered, &[], 40), "Initialized").1, "NodeNotFound");
+}
+
+#[test]
+fn a_step_that_was_done_is_not_done_again() {
+    let clean = json!({"spec": {"taints": []}});
+    let mut claim = claim(true);
+    claim.spec.startup_taints.clear();
+    claim.spec.taints.clear();
+    let first = step(&claim, &[&node(&clean)], 30);
+    claim.status = first.status;
+    let node = first.node.unwrap();
+    assert_eq!(step(&claim, &[&node], 40), Step::default());
+}
+
+#[test]
+fn two_nodes_of_one_instance_are_an_error() {
+    let (one, two) = (node(&json!({})), node(&json!({"metadata": {"name": "m"}})));
+    let step = step(&claim(true), &[&one, &two], 30);
+    assert_eq!(after(&step, "Registered"), pair("False", "MultipleNodesFound"));
+    assert_eq!(after(&step, "Ready"), pair("False", "UnhealthyDependents"));
+    assert!(step.node.is_none());
+}
+
+#[test]
+fn claims_are_given_up_when_their_time_is_over_and_not_before() {
+    let new = claim(false);
+    let early = step(&new, &[], LAUNCH_TIMEOUT.as_secs() - 1);
+    assert_eq!(early.timed_out, None);
+    assert_eq!(early.look_again, Some(at(LAUNCH_TIMEOUT.as_secs())));
+    assert_eq!(step(&new, &[], LAUNCH_TIMEOUT.as_secs()).timed_out, Some(TimedOut::Launch));
+    let launched = claim(true);
+    let late = REGISTRATION_TIMEOUT.as_secs();
+    assert_eq!(step(&launched, &[], late - 1).timed_out, None);
+    assert_eq!(step(&launched, &[], late).timed_out, Some(TimedOut::Registration));
+    assert_eq!(step(&launched, &[&node(&json!({}))], late).timed_out, None, "the Node came in the last moment");
+}

@@ -1,0 +1,113 @@
+//! What the removal of a node has to know of its pods. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, Toleration as KubeToleration};
+use plimsoll_api::duration::parse_go;
+use plimsoll_model::names::{annotation, taint};
+use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
+
+/// The annotation of a pod that a kubelet runs from its own files.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Priority classes of pods that the cluster needs.
+const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
+/// A pod that is still there this long after its grace period ended has a kubelet that does not answer.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
+
+/// The name of the node that the pod is bound to.
+pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// `namespace/name`.
+pub(crate) fn full_name(pod: &Pod) -> String {
+    let metadata = &pod.metadata;
+    format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+pub(crate) fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+/// Whether the pod has ended.
+pub(crate) fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether the pod is being deleted.
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+fn owned_by(pod: &Pod, kind: &str) -> bool {
+    pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == kind)
+}
+
+/// Whether the pod is its kubelet's own: it goes with the node and cannot be evicted.
+pub(crate) fn is_static(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(MIRROR)) || owned_by(pod, "Node")
+}
+
+/// Whether a DaemonSet made the pod.
+pub(crate) fn is_daemon(pod: &Pod) -> bool {
+    owned_by(pod, "DaemonSet")
+}
+
+/// Whether the cluster needs the pod.
+pub(crate) fn is_critical(pod: &Pod) -> bool {
+    let class = pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref());
+    class.is_some_and(|class| CRITICAL.contains(&class))
+}
+
+/// Whether the pod's kubelet should have ended it long ago.
+pub(crate) fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
+    let Some(deleted) = &pod.metadata.deletion_timestamp else { return false };
+    now.duration_since(deleted.0) > STUCK_AFTER
+}
+
+/// Whether the pod says that it stays on a node that is being removed.
+pub(crate) fn tolerates_disruption(pod: &Pod) -> bool {
+    let disrupted = Taint { key: taint::DISRUPTED.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
+    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    tolerations.iter().any(|toleration| toleration_of(toleration).is_some_and(|it| it.tolerates(&disrupted)))
+}
+
+/// `None` for one that the API server would not have taken.
+fn toleration_of(toleration: &KubeToleration) -> Option<Toleration> {
+    let operator = match toleration.operator.as_deref() {
+        None | Some("" | "Equal") => TolerationOperator::Equal,
+        Some("Exists") => TolerationOperator::Exists,
+        Some(_) => return None,
+    };
+    let effect = match toleration.effect.as_deref() {
+        None | Some("") => None,
+        Some(effect) => Some(TaintEffect::parse(effect)?),
+    };
+    let key = toleration.key.clone().unwrap_or_default();
+    Some(Toleration { key, operator, value: toleration.value.clone().unwrap_or_default(), effect })
+}
+
+/// Until when the pod must not be disrupted: `true` protects for ever, a duration since the pod's start.
+pub(crate) fn protected_until(pod: &Pod) -> Option<Timestamp> {
+    let value = pod.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
+    if value == "true" {
+        return Some(Timestamp::MAX);
+    }
+    let duration = parse_go(value).ok().filter(|duration| !duration.is_zero())?;
+    let Some(started) = pod.status.as_ref().and_then(|status| status.start_time.as_ref()) else {
+        return Some(Timestamp::MAX);
+    };
+    let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
+    Some(started.0.saturating_add(duration).unwrap_or(Timestamp::MAX))
+}
+
+/// Whether the pod must not be disrupted now.
+pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
+    !is_terminal(pod) && !is_terminating(pod) && protected_until(pod).is_some_and(|until| until > now)
+}
+
+/// Whether the pod has to go elsewhere when its node goes.
+pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
+    !is_terminal(pod) && !is_terminating(pod) && !is_static(pod) && !is_daemon(pod)
+}

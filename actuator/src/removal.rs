@@ -1,0 +1,313 @@
+//! Voluntary removals of nodes (safety rules 9 to 12): admitted, written on the claim, tainted, checked again, and only then
+//! deleted; else undone. The command is on the claim, so a new leader goes on where the former one stopped.
+
+pub mod facts;
+pub mod step;
+
+use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
+use crate::drive::{Again, Candidate, drive};
+use crate::events::{Note, object, reason};
+use crate::ledger::{Admission, PlanContext, Rejection, Removal, Subject};
+use crate::lifecycle::provider_id;
+use crate::pods;
+use crate::stores::Kind;
+use crate::termination::{is_disrupted, taint_disrupted};
+use crate::writes::{Part, WriteError, delete, update};
+use facts::{Obstacle, Surroundings, View};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use plimsoll_api::NodeClaim;
+use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
+use plimsoll_model::identity::{ActionId, NodeName, PodUid};
+use plimsoll_model::names::{annotation, taint};
+use plimsoll_model::plan::Termination;
+use plimsoll_model::resources::Resources;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use step::{Observation, Replacements, Step};
+use tokio_util::sync::CancellationToken;
+
+/// Time-outs are noticed by then though nothing changes.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Asks the ledger for a removal, and writes the command on the claim. `replacements` are the launches that it waits for.
+/// What follows is done by [`run`].
+///
+/// # Errors
+/// The command could not be written; the removal is not under way.
+pub async fn admit(
+    context: &Context,
+    removal: &Termination,
+    replacements: &[ActionId],
+    plan: &PlanContext,
+) -> Result<Admission, WriteError> {
+    let node = &removal.node;
+    let Some((claim, _)) = claim_of(context, node) else {
+        return Ok(Admission::Rejected(Rejection::UnknownNode(node.clone())));
+    };
+    let to: BTreeMap<NodeName, BTreeSet<PodUid>> = removal
+        .moved_to
+        .iter()
+        .map(|placement| (placement.node.clone(), placement.pods.iter().map(|pod| pod.uid.clone()).collect()))
+        .collect();
+    let view = View::of(surroundings(context, node, to.keys()));
+    let known: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
+    if let Err(obstacle) = view.check(&known, removal.reason) {
+        tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
+        return Ok(Admission::Rejected(rejection(node, obstacle)));
+    }
+    let name = claim.name_any();
+    let facts = view.facts(&name, view.moves(&to));
+    let (admission, command) = context.ledger.with(|ledger| {
+        let admission = ledger.admit_removal(removal, replacements, plan, &facts);
+        let command = ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone());
+        (admission, command)
+    });
+    if let (Admission::Admitted { .. }, Some(command)) = (&admission, command)
+        && let Err(error) = write_command(context, &claim, &command).await
+    {
+        context.ledger.with(|ledger| ledger.removal_undone(&name, "the command could not be written"));
+        return Err(error);
+    }
+    Ok(admission)
+}
+
+fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
+    match obstacle {
+        Obstacle::NotInService(node) => Rejection::UnknownNode(node),
+        Obstacle::ProtectedPod(pod, _) | Obstacle::NewPod(pod, _) => Rejection::Changed(Subject::Pod(pod)),
+        Obstacle::ProtectedNode | Obstacle::Unreadable(_) => Rejection::Changed(Subject::Node(node.clone())),
+    }
+}
+
+/// Carries out the commands on claims until `stop`.
+pub async fn run(context: Context, stop: CancellationToken) {
+    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::PodDisruptionBudget];
+    let work = |claim: Arc<NodeClaim>| reconcile(context.clone(), claim);
+    drive("removal", &context, &stop, &kinds, candidates, work).await;
+}
+
+fn candidates(context: &Context) -> Vec<Candidate<Arc<NodeClaim>>> {
+    let is_under_way = |claim: &Arc<NodeClaim>| {
+        claim.metadata.deletion_timestamp.is_none() && claim.annotations().contains_key(annotation::REMOVAL)
+    };
+    let claims = context.stores.claims.state().into_iter().filter(is_under_way);
+    claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
+}
+
+/// The claim of a node, and the Node.
+fn claim_of(context: &Context, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
+    let node = context.stores.nodes.find(|node| node.metadata.name.as_deref() == Some(name.as_str()))?;
+    let id = node.spec.as_ref()?.provider_id.clone()?;
+    let claim = context.stores.claims.find(|claim| provider_id(claim) == Some(id.as_str()))?;
+    Some((claim, node))
+}
+
+/// A node and those that take its pods, as our watch shows them.
+fn surroundings<'a>(context: &Context, node: &'a NodeName, others: impl Iterator<Item = &'a NodeName>) -> Surroundings {
+    let names: BTreeSet<&str> = others.chain([node]).map(NodeName::as_str).collect();
+    let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
+    let stores = &context.stores;
+    let nodes: Vec<Node> =
+        stores.nodes.state().iter().filter(|it| has(it.metadata.name.as_deref())).map(|it| (**it).clone()).collect();
+    let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
+    let claims = stores.claims.state();
+    let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
+    Surroundings {
+        node: node.clone(),
+        claims: claims.map(|claim| (**claim).clone()).collect(),
+        pods: stores.pods.state().iter().filter(|pod| has(pods::node_name(pod))).map(|pod| (**pod).clone()).collect(),
+        budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
+        now: context.now(),
+        nodes,
+    }
+}
+
+async fn write_command(context: &Context, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {
+    let text = serde_json::to_string(command)?;
+    let api: Api<NodeClaim> = Api::all(context.client.clone());
+    let change = |claim: &mut NodeClaim| {
+        claim.annotations_mut().insert(annotation::REMOVAL.to_owned(), text.clone());
+    };
+    update(context, &api, claim, Part::Main, change).await.map(|_| ())
+}
+
+async fn reconcile(context: Context, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+    let text = claim.annotations().get(annotation::REMOVAL).cloned().unwrap_or_default();
+    let command: Removal = match serde_json::from_str(&text) {
+        Ok(command) => command,
+        Err(error) => {
+            let cause = format!("annotation {} cannot be read: {error}", annotation::REMOVAL);
+            return undo(&context, &claim, None, &cause).await;
+        }
+    };
+    let node = claim_of(&context, &command.node).filter(|(other, _)| other.name_any() == claim.name_any());
+    let node = node.map(|(_, node)| node);
+    let tainted = node.as_ref().is_some_and(|node| {
+        is_disrupted(node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default())
+    });
+    let around = surroundings(&context, &command.node, command.rooms.keys());
+    let seen = Observation {
+        command: &command,
+        node_is_there: node.is_some(),
+        tainted,
+        obstacle: obstacle(&context, &claim.name_any(), &command, around),
+        replacements: replacements(&context, &command),
+        now: context.now(),
+    };
+    let next = step::next(&seen);
+    let Some(node) = node else { return undo(&context, &claim, Some(&command), "its node is gone").await };
+    match next {
+        Step::Undo(cause) => undo(&context, &claim, Some(&command), &cause).await,
+        Step::Taint => mark(&context, &claim, &node, &command).await,
+        Step::Wait(why) => {
+            let note = Note::normal(object(&*claim), reason::DISRUPTION_WAITING, why);
+            context.events.publish(note.because("replacements"));
+            Ok(Some(LOOK_EVERY))
+        }
+        Step::Delete => finish(&context, &claim, &node, &command).await,
+    }
+}
+
+fn obstacle(context: &Context, claim: &str, command: &Removal, around: Surroundings) -> Option<String> {
+    let view = View::of(around);
+    if let Err(obstacle) = view.check(&command.pods, command.reason) {
+        return Some(obstacle.to_string());
+    }
+    let rooms: BTreeMap<NodeName, Resources> = command.rooms.clone();
+    let facts = view.facts(claim, rooms);
+    context.ledger.read(|ledger| ledger.check_removal_again(&facts)).err().map(|rejection| rejection.to_string())
+}
+
+fn replacements(context: &Context, command: &Removal) -> Replacements {
+    let claims = context.stores.claims.state();
+    let mut awaited = Vec::new();
+    for action in &command.replacements {
+        let made_by =
+            |claim: &&Arc<NodeClaim>| claim.annotations().get(annotation::ACTION_ID).is_some_and(|id| *id == action.0);
+        match claims.iter().find(made_by) {
+            None if context.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
+            None => return Replacements::Lost(action.0.clone()),
+            Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
+            Some(claim) => {
+                let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+                if !condition::is_true(conditions, INITIALIZED) {
+                    awaited.push(claim.name_any());
+                }
+            }
+        }
+    }
+    if awaited.is_empty() { Replacements::Ready } else { Replacements::Awaited(awaited) }
+}
+
+/// Taints the node, and says why on the claim.
+async fn mark(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    update(context, &nodes, node, Part::Main, taint_disrupted).await?;
+    let (why, now) = (command.reason.as_str(), context.clock.now());
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    let change = |claim: &mut NodeClaim| {
+        let moment = Moment::of(&claim.metadata, now);
+        let conditions = &mut claim.status.get_or_insert_default().conditions;
+        CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
+    };
+    update(context, &claims, claim, Part::Status, change).await?;
+    Ok(Some(LOOK_EVERY))
+}
+
+/// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go.
+async fn finish(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
+    let api: Api<Pod> = Api::all(context.client.clone());
+    let params = ListParams::default().fields(&format!("spec.nodeName={}", command.node));
+    let live = context.authority.act(CLUSTER_CALL, api.list(&params)).await??;
+    let mut around = surroundings(context, &command.node, command.rooms.keys());
+    around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
+    around.pods.extend(live);
+    if let Some(cause) = obstacle(context, &claim.name_any(), command, around) {
+        return undo(context, claim, Some(command), &cause).await;
+    }
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    delete(context, &claims, claim, None).await?;
+    let name = claim.name_any();
+    let position = context.ledger.with(|ledger| {
+        ledger.deleting(&name);
+        ledger.position()
+    });
+    let message = format!("the node is removed: {}", command.reason.as_str());
+    tracing::info!(
+        node_claim = name,
+        node = command.node.as_str(),
+        reason = command.reason.as_str(),
+        "the node is removed"
+    );
+    context.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
+    context.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
+    context.metrics.actions.with_label_values(&["termination", "removed"]).inc();
+    context.outcomes.post(Outcome {
+        action_id: command.action.clone(),
+        status: OutcomeStatus::Removed,
+        reason: None,
+        message,
+        node_claim: Some(name),
+        ledger: position,
+    });
+    Ok(Some(LOOK_EVERY))
+}
+
+/// Takes the taint off, then the command: whoever finds the command without the taint begins again, or undoes it too.
+async fn undo(
+    context: &Context,
+    claim: &NodeClaim,
+    command: Option<&Removal>,
+    cause: &str,
+) -> Result<Again, WriteError> {
+    let name = claim.name_any();
+    tracing::info!(node_claim = name, cause, "a removal is undone");
+    let node = command.and_then(|command| claim_of(context, &command.node)).map(|(_, node)| node);
+    if let Some(node) = node.filter(|node| node.metadata.deletion_timestamp.is_none()) {
+        let nodes: Api<Node> = Api::all(context.client.clone());
+        let untaint = |node: &mut Node| {
+            if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
+                taints.retain(|it| it.key != taint::DISRUPTED);
+            }
+        };
+        update(context, &nodes, &node, Part::Main, untaint).await?;
+    }
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    let now = context.clock.now();
+    let clear = |claim: &mut NodeClaim| {
+        let moment = Moment::of(&claim.metadata, now);
+        if let Some(status) = claim.status.as_mut() {
+            // It stands alone, so it can be cleared.
+            let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
+        }
+    };
+    update(context, &claims, claim, Part::Status, clear).await?;
+    let forget = |claim: &mut NodeClaim| {
+        claim.annotations_mut().remove(annotation::REMOVAL);
+    };
+    update(context, &claims, claim, Part::Main, forget).await?;
+    let position = context.ledger.with(|ledger| {
+        ledger.removal_undone(&name, cause);
+        ledger.position()
+    });
+    let message = format!("the node stays: {cause}");
+    context.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).because("undone"));
+    context.metrics.actions.with_label_values(&["termination", "failed"]).inc();
+    if let Some(command) = command {
+        context.outcomes.post(Outcome {
+            action_id: command.action.clone(),
+            status: OutcomeStatus::Failed,
+            reason: Some(OutcomeReason::NodeChanged),
+            message: cause.to_owned(),
+            node_claim: Some(name),
+            ledger: position,
+        });
+    }
+    Ok(None)
+}

@@ -1,0 +1,360 @@
+//! The end of a node: no new pods, the old ones evicted, volumes detached, the instance ended, and only then the finalizers
+//! removed from Node and claim (spec: core sections 6.6 and 8.1). A deleted claim takes its Node along, and a deleted Node its claim.
+
+pub mod drain;
+mod evict;
+mod instances;
+mod unlaunched;
+mod volumes;
+
+pub(crate) use instances::instance_id;
+
+use crate::context::Context;
+use crate::drive::{Again, Candidate, drive};
+use crate::events::{Note, object, reason};
+use crate::interruption;
+use crate::lifecycle::{nodes_by_provider, provider_id};
+use crate::pods;
+use crate::stores::Kind;
+use crate::writes::{Part, Updated, WriteError, delete, update};
+use instances::{Instances, Standing};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use kube::{Api, ResourceExt};
+use plimsoll_api::NodeClaim;
+use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// While something is waited for that does not show in our watch.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A node is drained for at least this long: kube-scheduler may not have seen the taint yet.
+const LEAST_DRAIN: SignedDuration = SignedDuration::from_secs(5);
+/// Value of the label that keeps a node out of load balancers, as Karpenter sets it.
+const EXCLUDED_BY: &str = "karpenter";
+
+/// A claim on its way out, with its Nodes and their pods.
+#[derive(Clone)]
+struct Subject {
+    claim: Arc<NodeClaim>,
+    nodes: Vec<Arc<Node>>,
+    pods: Vec<Arc<Pod>>,
+}
+
+/// What the work on all of them shares.
+#[derive(Default)]
+struct Shared {
+    instances: Instances,
+    evictions: evict::Evictions,
+    volumes: volumes::Volumes,
+    unlaunched: unlaunched::LookUps,
+}
+
+/// What a stage of the way out says.
+enum Stage {
+    Over,
+    Wait(Duration),
+}
+
+/// Ends what is deleted until `stop`.
+pub async fn run(context: Context, stop: CancellationToken) {
+    let shared = Arc::new(Shared::default());
+    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
+    let work = |subject: Subject| reconcile(context.clone(), Arc::clone(&shared), subject);
+    tokio::join!(
+        drive("termination", &context, &stop, &kinds, candidates, work),
+        shared.instances.run(&context, &stop),
+    );
+}
+
+fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
+    let nodes = nodes_by_provider(context);
+    let is_ours = |node: &Node| node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
+    let mut going: Vec<Subject> = Vec::new();
+    for claim in context.stores.claims.state() {
+        let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
+        let node_deleted = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
+        if claim.metadata.deletion_timestamp.is_some() || node_deleted {
+            going.push(Subject { claim, nodes, pods: Vec::new() });
+        }
+    }
+    if going.is_empty() {
+        return Vec::new();
+    }
+    let names: BTreeSet<String> = going.iter().flat_map(|it| &it.nodes).map(|node| node.name_any()).collect();
+    let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+    for pod in context.stores.pods.state() {
+        if let Some(name) = pods::node_name(&pod).filter(|name| names.contains(*name)) {
+            by_node.entry(name.to_owned()).or_default().push(pod);
+        }
+    }
+    for pods in by_node.values_mut() {
+        pods.sort_by_key(|pod| pods::full_name(pod));
+    }
+    let with_pods = going.into_iter().map(|mut subject| {
+        let own = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
+        subject.pods = own.flatten().cloned().collect();
+        Candidate { key: subject.claim.name_any(), version: None, input: subject }
+    });
+    with_pods.collect()
+}
+
+async fn reconcile(context: Context, shared: Arc<Shared>, subject: Subject) -> Result<Again, WriteError> {
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    let claim = &*subject.claim;
+    if claim.metadata.deletion_timestamp.is_none() {
+        tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
+        delete(&context, &claims, claim, None).await?;
+        return Ok(Some(LOOK_EVERY));
+    }
+    context.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
+    if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
+        return Ok(None);
+    }
+    let way_out = WayOut { context: &context, shared: &shared, claims: &claims, subject: &subject };
+    match way_out.go().await? {
+        Stage::Over => Ok(None),
+        Stage::Wait(after) => Ok(Some(after)),
+    }
+}
+
+struct WayOut<'a> {
+    context: &'a Context,
+    shared: &'a Shared,
+    claims: &'a Api<NodeClaim>,
+    subject: &'a Subject,
+}
+
+impl WayOut<'_> {
+    async fn go(&self) -> Result<Stage, WriteError> {
+        let deadline = match deadline(&self.subject.claim) {
+            Some(deadline) => Some(deadline),
+            None => self.set_deadline().await?,
+        };
+        for node in &self.subject.nodes {
+            if !self.close(node, deadline).await? {
+                return Ok(Stage::Wait(LOOK_EVERY));
+            }
+        }
+        if !self.is_dead() {
+            for stage in [self.drain(deadline).await?, self.detach(deadline).await?] {
+                if let Stage::Wait(after) = stage {
+                    return Ok(Stage::Wait(after));
+                }
+            }
+        }
+        if let Stage::Wait(after) = self.end_instance().await? {
+            return Ok(Stage::Wait(after));
+        }
+        self.finish().await
+    }
+
+    /// Whether there is nothing left to drain: the kubelet is silent and the instance gone.
+    fn is_dead(&self) -> bool {
+        let silent = |node: &Arc<Node>| !is_ready(node);
+        let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
+        self.shared.instances.look(id, self.created(), self.context.now()) == Standing::Gone
+    }
+
+    fn instance(&self) -> Option<&str> {
+        provider_id(&self.subject.claim).and_then(instance_id)
+    }
+
+    fn created(&self) -> plimsoll_model::time::Timestamp {
+        let created = self.subject.claim.metadata.creation_timestamp.as_ref();
+        plimsoll_model::time::Timestamp(created.map_or(0, |time| time.0.as_millisecond()))
+    }
+
+    /// Writes the time by which the node is gone, if its claim has a grace period.
+    async fn set_deadline(&self) -> Result<Option<Timestamp>, WriteError> {
+        let claim = &self.subject.claim;
+        let (Some(period), Some(deleted)) = (&claim.spec.termination_grace_period, &claim.metadata.deletion_timestamp)
+        else {
+            return Ok(None);
+        };
+        let period = SignedDuration::try_from(period.value()).unwrap_or(SignedDuration::MAX);
+        let deadline = deleted.0.saturating_add(period).unwrap_or(Timestamp::MAX);
+        let text = deadline.to_string();
+        let change = |claim: &mut NodeClaim| {
+            claim.annotations_mut().entry(annotation::TERMINATION_TIMESTAMP.to_owned()).or_insert_with(|| text.clone());
+        };
+        update(self.context, self.claims, claim, Part::Main, change).await?;
+        Ok(Some(deadline))
+    }
+
+    /// Keeps new pods from the node, and deletes it as far as its finalizer lets it go. Whether that is done.
+    async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
+        let api: Api<Node> = Api::all(self.context.client.clone());
+        if let Updated::Gone = update(self.context, &api, node, Part::Main, closed).await? {
+            return Ok(false);
+        }
+        let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
+        if is_ours && node.metadata.deletion_timestamp.is_none() {
+            delete(self.context, &api, node, None).await?;
+        }
+        if let Some(deadline) = deadline {
+            let message = format!("pods are deleted whatever protects them so that the node is gone by {deadline}");
+            self.context.events.publish(Note::warning(object(node), reason::GRACE_PERIOD_EXPIRING, message));
+        }
+        Ok(true)
+    }
+
+    async fn drain(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
+        let (context, claim) = (self.context, &self.subject.claim);
+        let registered: Vec<&Arc<Node>> =
+            self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
+        let state = condition_of(claim, DRAINED);
+        if registered.is_empty() || state.as_ref().is_some_and(|(status, _)| status == "True") {
+            return Ok(Stage::Over);
+        }
+        let now = context.clock.now();
+        let begun = match state {
+            Some((_, since)) => since,
+            None => {
+                self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await?;
+                now
+            }
+        };
+        if let Some(wait) = interruption::hold(context, claim, &self.subject.pods, deadline) {
+            return Ok(Stage::Wait(wait));
+        }
+        let plan = drain::plan(&self.subject.pods, deadline, now);
+        let left = self.shared.evictions.carry_out(context, claim, registered.first().copied(), &plan).await?;
+        let least = begun.saturating_add(LEAST_DRAIN).unwrap_or(Timestamp::MAX);
+        if plan.waiting > 0 {
+            let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+            let next = plan.look_again.map_or(LOOK_EVERY, until).min(left.unwrap_or(LOOK_EVERY));
+            return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), LOOK_EVERY)));
+        }
+        if now < least {
+            return Ok(Stage::Wait(Duration::try_from(least.duration_since(now)).unwrap_or(LOOK_EVERY)));
+        }
+        self.set(DRAINED, Status::True, DRAINED, "").await?;
+        let name = claim.name_any();
+        context.ledger.with(|ledger| ledger.drained(&name));
+        Ok(Stage::Over)
+    }
+
+    async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
+        let claim = &self.subject.claim;
+        let nodes: Vec<&Arc<Node>> = self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
+        let state = condition_of(claim, VOLUMES_DETACHED);
+        if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
+            return Ok(Stage::Over);
+        }
+        let now = self.context.clock.now();
+        let attached = self.shared.volumes.attached(self.context, &nodes, &self.subject.pods).await?;
+        if attached.is_empty() {
+            self.set(VOLUMES_DETACHED, Status::True, VOLUMES_DETACHED, "").await?;
+        } else if deadline.is_some_and(|deadline| deadline <= now) {
+            let message = format!("still attached: {}", attached.join(", "));
+            self.set(VOLUMES_DETACHED, Status::False, "TerminationGracePeriodElapsed", &message).await?;
+        } else {
+            let message = format!("still attached: {}", attached.join(", "));
+            self.set(VOLUMES_DETACHED, Status::Unknown, "AwaitingVolumeDetachment", &message).await?;
+            for node in nodes {
+                let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
+                self.context.events.publish(note);
+            }
+            return Ok(Stage::Wait(LOOK_EVERY));
+        }
+        Ok(Stage::Over)
+    }
+
+    async fn end_instance(&self) -> Result<Stage, WriteError> {
+        let Some(id) = self.instance() else {
+            if provider_id(&self.subject.claim).is_some() {
+                tracing::error!(node_claim = self.subject.claim.name_any(), "its providerID names no instance of EC2");
+                return Ok(Stage::Over);
+            }
+            let over =
+                self.shared.unlaunched.is_over(self.context, &self.subject.claim, &self.shared.instances).await?;
+            return Ok(if over { Stage::Over } else { Stage::Wait(LOOK_EVERY) });
+        };
+        match self.shared.instances.end(id, self.created(), self.context.now()) {
+            Standing::Gone => Ok(Stage::Over),
+            Standing::There => Ok(Stage::Wait(Duration::from_millis(200))),
+            Standing::Ending => {
+                self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
+                Ok(Stage::Wait(LOOK_EVERY))
+            }
+        }
+    }
+
+    /// Lets Node and claim go.
+    async fn finish(&self) -> Result<Stage, WriteError> {
+        let api: Api<Node> = Api::all(self.context.client.clone());
+        for node in &self.subject.nodes {
+            if node.metadata.deletion_timestamp.is_none() {
+                // It was never registered, so nothing held it; nobody else would take it away.
+                delete(self.context, &api, node, None).await?;
+            }
+            let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
+            update(self.context, &api, node, Part::Main, release).await?;
+        }
+        let claim = &self.subject.claim;
+        let release = |claim: &mut NodeClaim| claim.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
+        update(self.context, self.claims, claim, Part::Main, release).await?;
+        if let Some(id) = self.instance() {
+            self.shared.instances.forget(id);
+        }
+        let name = claim.name_any();
+        self.context.ledger.with(|ledger| ledger.gone(&name));
+        tracing::info!(node_claim = name, "the claim and its instance are gone");
+        Ok(Stage::Over)
+    }
+
+    async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<(), WriteError> {
+        let now = self.context.clock.now();
+        let change = |claim: &mut NodeClaim| {
+            let moment = Moment::of(&claim.metadata, now);
+            let conditions = &mut claim.status.get_or_insert_default().conditions;
+            CONDITIONS.set(conditions, moment, name, status, reason, message);
+        };
+        update(self.context, self.claims, &self.subject.claim, Part::Status, change).await.map(|_| ())
+    }
+}
+
+/// The time by which the node is to be gone.
+pub(crate) fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
+    claim.annotations().get(annotation::TERMINATION_TIMESTAMP)?.parse().ok()
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn condition_of(claim: &NodeClaim, name: &str) -> Option<(String, Timestamp)> {
+    let found = condition::get(&claim.status.as_ref()?.conditions, name)?;
+    Some((found.status.clone(), found.last_transition_time.0))
+}
+
+/// The node as no new pod comes to it, and no load balancer sends to it.
+fn closed(node: &mut Node) {
+    taint_disrupted(node);
+    node.labels_mut().insert(label::EXCLUDE_FROM_LOAD_BALANCERS.to_owned(), EXCLUDED_BY.to_owned());
+}
+
+/// The node with the taint of one that is being removed, in place of any with another effect.
+pub(crate) fn taint_disrupted(node: &mut Node) {
+    let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
+    if !is_disrupted(taints) {
+        taints.retain(|it| it.key != taint::DISRUPTED);
+        taints.push(Taint {
+            key: taint::DISRUPTED.to_owned(),
+            value: None,
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        });
+    }
+}
+
+/// Whether the taint of a node that is being removed is there.
+pub(crate) fn is_disrupted(taints: &[Taint]) -> bool {
+    taints.iter().any(|it| it.key == taint::DISRUPTED && it.effect == "NoSchedule")
+}

@@ -1,0 +1,120 @@
+//! Which pods of a node go now, and which are waited for (spec: core section 8.1). Pure.
+
+use crate::pods;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
+/// What Kubernetes gives a pod that says nothing.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// What to do with a node's pods now.
+#[derive(Debug, Clone, Default)]
+pub struct Drain {
+    /// To be evicted, if their budgets allow.
+    pub evict: Vec<Arc<Pod>>,
+    /// To be deleted whatever protects them, with this grace in seconds: the node's time is nearly over.
+    pub force: Vec<(Arc<Pod>, u32)>,
+    /// Pods that the node waits for, those above included.
+    pub waiting: usize,
+    /// Pods that must not be disrupted, `namespace/name`.
+    pub protected: Vec<String>,
+    /// When time alone changes this.
+    pub look_again: Option<Timestamp>,
+}
+
+/// Pods go in this order: each begins only when the one before is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tier {
+    Usual,
+    Daemon,
+    Critical,
+    CriticalDaemon,
+}
+
+impl Tier {
+    fn of(pod: &Pod) -> Self {
+        match (pods::is_critical(pod), pods::is_daemon(pod)) {
+            (false, false) => Self::Usual,
+            (false, true) => Self::Daemon,
+            (true, false) => Self::Critical,
+            (true, true) => Self::CriticalDaemon,
+        }
+    }
+}
+
+/// Whether the node waits for the pod to go.
+#[must_use]
+pub fn is_waited_for(pod: &Pod, now: Timestamp) -> bool {
+    !pods::is_terminal(pod) && !pods::is_static(pod) && !pods::tolerates_disruption(pod) && !pods::is_stuck(pod, now)
+}
+
+/// What to do with the pods of a node that is to be gone by `deadline`, if there is one.
+#[must_use]
+pub fn plan(all: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+    let mut drain = Drain::default();
+    let waiting: Vec<&Arc<Pod>> = all.iter().filter(|pod| is_waited_for(pod, now)).collect();
+    drain.waiting = waiting.len();
+    let first = waiting.iter().map(|pod| Tier::of(pod)).min();
+    for pod in waiting {
+        let forced_from = deadline.map(|deadline| forced_from(pod, deadline));
+        if let (Some(deadline), Some(from)) = (deadline, forced_from)
+            && from <= now
+        {
+            if let Some(grace) = forced_grace(pod, deadline, now) {
+                drain.force.push((Arc::clone(pod), grace));
+            }
+            continue;
+        }
+        drain.sooner(forced_from);
+        if pods::is_terminating(pod) {
+            let stuck = pod
+                .metadata
+                .deletion_timestamp
+                .as_ref()
+                .and_then(|at| at.0.checked_add(SignedDuration::from_secs(61)).ok());
+            drain.sooner(stuck);
+        } else if pods::is_protected(pod, now) {
+            drain.protected.push(pods::full_name(pod));
+            drain.sooner(pods::protected_until(pod).filter(|until| *until < Timestamp::MAX));
+        } else if Some(Tier::of(pod)) == first {
+            drain.evict.push(Arc::clone(pod));
+        }
+    }
+    drain
+}
+
+impl Drain {
+    fn sooner(&mut self, at: Option<Timestamp>) {
+        self.look_again = [self.look_again, at].into_iter().flatten().min();
+    }
+}
+
+fn grace(pod: &Pod) -> SignedDuration {
+    let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    SignedDuration::from_secs(seconds.unwrap_or(DEFAULT_GRACE_SECONDS).max(0))
+}
+
+/// From when on the pod is deleted so that its own grace period fits before the deadline.
+fn forced_from(pod: &Pod, deadline: Timestamp) -> Timestamp {
+    match &pod.metadata.deletion_timestamp {
+        // It goes by itself in time.
+        Some(at) if at.0 <= deadline => Timestamp::MAX,
+        Some(_) => Timestamp::MIN,
+        None => deadline.saturating_sub(grace(pod)).unwrap_or(Timestamp::MIN),
+    }
+}
+
+/// The grace that is left, at least a second. `None` if the pod is on its way out as fast as that already.
+fn forced_grace(pod: &Pod, deadline: Timestamp, now: Timestamp) -> Option<u32> {
+    let left = deadline.duration_since(now).as_secs().max(1);
+    let left = u32::try_from(left).unwrap_or(u32::MAX);
+    let ends = now.saturating_add(SignedDuration::from_secs(i64::from(left))).unwrap_or(Timestamp::MAX);
+    match &pod.metadata.deletion_timestamp {
+        Some(at) if at.0 <= ends => None,
+        _ => Some(left),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Tests.
+
+use super::{Drain, plan};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_767_571_200 + seconds).unwrap()
+}
+
+fn pod(name: &str, metadata: &Value, spec: &Value, status: &Value) -> Arc<Pod> {
+    let mut object = json!({"metadata": metadata, "spec": spec, "status": status});
+    object["metadata"]["name"] = json!(name);
+    object["metadata"]["namespace"] = json!("ns");
+    object["spec"]["containers"] = json!([]);
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn plain(name: &str) -> Arc<Pod> {
+    pod(name, &json!({}), &json!({}), &json!({}))
+}
+
+fn owned(name: &str, kind: &str, class: &str) -> Arc<Pod> {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o"}]);
+    pod(name, &json!({ "ownerReferences": owner }), &json!({ "priorityClassName": class }), &json!({}))
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+    pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect()
+}
+
+fn forced(drain: &Drain) -> Vec<(&str, u32)> {
+    drain.force.iter().filter_map(|(pod, grace)| Some((pod.metadata.name.as_deref()?, *grace))).collect()
+}
+
+#[test]
+fn pods_go_in_four_tiers() {
+    let mut all = vec![
+        owned("critical-daemon", "DaemonSet", "system-node-critical"),
+        owned("critical", "ReplicaSet", "system-cluster-critical"),
+        owned("daemon", "DaemonSet", ""),
+        plain("usual"),
+    ];
+    for expected in ["usual", "daemon", "critical", "critical-daemon"] {
+        let drain = plan(&all, None, at(0));
+        assert_eq!(names(&drain.evict), [expected]);
+        assert_eq!(drain.waiting, all.len());
+        all.pop();
+    }
+    assert_eq!(plan(&all, None, at(0)).waiting, 0);
+}
+
+#[test]
+fn the_next_tier_waits_until_the_one_before_is_gone() {
+    let leaving = pod("leaving", &json!({"deletionTimestamp": at(20)}), &json!({}), &json!({}));
+    let all = [leaving, owned("daemon", "DaemonSet", "")];
+    let drain = plan(&all, None, at(0));
+    assert!(drain.evict.is_empty());
+    assert_eq!(drain.waiting, 2);
+    let stuck = plan(&all, None, at(81));
+    assert_eq!(names(&stuck.evict), ["daemon"], "a minute after its time is over nobody waits for it");
+    assert_eq!(stuck.waiting, 1);
+    assert_eq!(drain.look_again, Some(at(81)));
+}
+
+#[test]
+fn some_pods_are_never_waited_for() {
+    let tolerates = |toleration: Value| pod("t", &json!({}), &json!({ "tolerations": [toleration] }), &json!({}));
+    let all = [
+        pod("done", &json!({}), &json!({}), &json!({"phase": "Succeeded"})),
+        pod("mirror", &json!({"annotations": {"kubernetes.io/config.mirror": "x"}}), &json!({}), &json!({})),
+        owned("static", "Node", ""),
+        tolerates(json!({"operator": "Exists"})),
+        tolerates(json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoSchedule"})),
+    ];
+    assert_eq!(plan(&all, Some(at(-1)), at(0)).waiting, 0);
+    let other = tolerates(json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoExecute"}));
+    assert_eq!(plan(&[other], None, at(0)).waiting, 1);
+}
+
+#[test]
+fn what_must_not_be_disrupted_waits_until_the_node_has_no_time_left() {
+    let protect = |value: &str, started: i64| {
+        let annotations = json!({"annotations": {"karpenter.sh/do-not-disrupt": value}});
+        pod("p", &annotations, &json!({"terminationGracePeriodSeconds": 10}), &json!({"startTime": at(started)}))
+    };
+    let drain = plan(&[protect("true", 0)], None, at(1000));
+    assert!(drain.evict.is_empty() && drain.force.is_empty());
+    assert_eq!((drain.protected.clone(), drain.waiting), (vec!["ns/p".to_owned()], 1));
+    assert_eq!(plan(&[protect("1m", 0)], None, at(59)).look_again, Some(at(60)));
+    assert_eq!(names(&plan(&[protect("1m", 0)], None, at(60)).evict), ["p"]);
+    assert_eq!(
+        names(&plan(&[protect("perhaps", 0)], None, at(0)).evict),
+        ["p"],
+        "what cannot be read protects nothing"
+    );
+    let early = plan(&[protect("true", 0)], Some(at(100)), at(89));
+    assert_eq!(early.look_again, Some(at(90)));
+    assert!(early.force.is_empty());
+    assert_eq!(forced(&plan(&[protect("true", 0)], Some(at(100)), at(90))), [("p", 10)]);
+}
+
+#[test]
+fn a_deadline_cuts_grace_periods_short_in_every_tier() {
+    let slow = |name: &str, class: &str| {
+        let spec = json!({"terminationGracePeriodSeconds": 600, "priorityClassName": class});
+        pod(name, &json!({}), &spec, &json!({}))
+    };
+    let all = [slow("usual", ""), slow("critical", "system-cluster-critical"), plain("quick")];
+    let drain = plan(&all, Some(at(100)), at(0));
+    assert_eq!(forced(&drain), [("usual", 100), ("critical", 100)]);
+    assert_eq!(names(&drain.evict), ["quick"]);
+    assert_eq!(drain.look_again, Some(at(70)), "30 seconds of grace must fit");
+    assert_eq!(forced(&plan(&[plain("quick")], Some(at(100)), at(200))), [("quick", 1)]);
+}
+
+#[test]
+fn a_pod_that_leaves_too_slowly_is_hurried_once() {
+    let leaving = |until: i64| pod("p", &json!({"deletionTimestamp": at(until)}), &json!({}), &json!({}));
+    assert_eq!(forced(&plan(&[leaving(200)], Some(at(100)), at(0))), [("p", 100)]);
+    assert!(plan(&[leaving(100)], Some(at(100)), at(0)).force.is_empty());
+    assert!(plan(&[leaving(101)], Some(at(100)), at(100)).force.is_empty(), "a second is the least");
+}

@@ -1,0 +1,153 @@
+//! Carrying out a drain: evictions that back off while budgets refuse them, and deletions where the time is over.
+
+use super::drain::Drain;
+use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
+use crate::events::{Note, object, reason};
+use crate::pods;
+use crate::writes::{WriteError, delete};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, PostParams, Preconditions};
+use parking_lot::Mutex;
+use plimsoll_api::NodeClaim;
+use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// First pause after a refusal; doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// Evictions under way for one node.
+const PER_NODE: usize = 16;
+/// Evictions under way for all nodes: the API server shares them with everybody else's calls.
+const IN_ALL: usize = 64;
+/// What is said of a claim that nobody gave a reason for.
+const NO_REASON: &str = "Forceful Termination";
+
+/// When a pod may be tried again.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Instant,
+    refusals: u32,
+}
+
+/// Evictions of all nodes.
+#[derive(Debug)]
+pub(super) struct Evictions {
+    /// By pod's UID.
+    paused: Mutex<BTreeMap<String, Pause>>,
+    room: Semaphore,
+}
+
+impl Default for Evictions {
+    fn default() -> Self {
+        Self { paused: Mutex::default(), room: Semaphore::new(IN_ALL) }
+    }
+}
+
+/// What became of a try.
+enum Tried {
+    Gone,
+    Refused(String),
+}
+
+impl Evictions {
+    /// Evicts and deletes what is due. Returns when the next try is due, if one is waiting.
+    pub(super) async fn carry_out(
+        &self,
+        context: &Context,
+        claim: &NodeClaim,
+        node: Option<&Arc<Node>>,
+        drain: &Drain,
+    ) -> Result<Option<Duration>, WriteError> {
+        for (pod, grace) in &drain.force {
+            let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
+            delete(context, &api, pod, Some(*grace)).await?;
+            let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
+            context.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
+        }
+        let now = Instant::now();
+        let due: Vec<Arc<Pod>> = {
+            let paused = self.paused.lock();
+            let is_due = |pod: &&Arc<Pod>| paused.get(&pods::uid(pod)).is_none_or(|pause| pause.until <= now);
+            drain.evict.iter().filter(is_due).cloned().collect()
+        };
+        let tries = due.into_iter().map(|pod| async move { (self.evict(context, &pod).await, pod) });
+        let results: Vec<_> = stream::iter(tries).buffer_unordered(PER_NODE).collect().await;
+        let mut refusals = Vec::new();
+        for (result, pod) in results {
+            match result? {
+                Tried::Gone => {
+                    self.paused.lock().remove(&pods::uid(&pod));
+                    let message = format!("evicted: {}", why(claim));
+                    context.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
+                }
+                Tried::Refused(message) => {
+                    self.pause(&pods::uid(&pod));
+                    refusals.push(format!("{}: {message}", pods::full_name(&pod)));
+                }
+            }
+        }
+        refusals.extend(drain.protected.iter().map(|pod| format!("{pod}: it must not be disrupted")));
+        refusals.sort();
+        if let (Some(node), false) = (node, refusals.is_empty()) {
+            let message = format!("{} pods are waited for; {}", drain.waiting, refusals.join("; "));
+            let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
+            context.events.publish(note.because("refused"));
+        }
+        Ok(self.next(drain))
+    }
+
+    async fn evict(&self, context: &Context, pod: &Pod) -> Result<Tried, WriteError> {
+        let Ok(_room) = self.room.acquire().await else { return Ok(Tried::Refused(String::new())) };
+        let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
+        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        let params = EvictParams {
+            delete_options: Some(DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }),
+            post_options: PostParams::default(),
+        };
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match context.authority.act(CLUSTER_CALL, api.evict(name, &params)).await? {
+            Ok(_) => Ok(Tried::Gone),
+            // 409: another pod has the name by now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Tried::Gone),
+            // 429: a budget has no room. 500: several budgets cover the pod, which Kubernetes does not support.
+            Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
+                Ok(Tried::Refused(status.message.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn pause(&self, uid: &str) {
+        let mut paused = self.paused.lock();
+        let now = Instant::now();
+        // Pods that went some other way would stay for ever.
+        paused.retain(|_, pause| pause.until + LAST_PAUSE * 6 > now);
+        let refusals = paused.get(uid).map_or(0, |pause| pause.refusals);
+        let wait = FIRST_PAUSE.saturating_mul(1_u32 << refusals.min(10)).min(LAST_PAUSE);
+        paused.insert(uid.to_owned(), Pause { until: now + wait, refusals: refusals.saturating_add(1) });
+    }
+
+    fn next(&self, drain: &Drain) -> Option<Duration> {
+        let paused = self.paused.lock();
+        let waits = drain.evict.iter().filter_map(|pod| paused.get(&pods::uid(pod)));
+        waits.map(|pause| pause.until.saturating_duration_since(Instant::now())).min()
+    }
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+/// Why the claim goes, for its pods' Events.
+fn why(claim: &NodeClaim) -> String {
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let found = condition::get(conditions, DISRUPTION_REASON).filter(|it| it.status == "True");
+    found.map_or_else(|| NO_REASON.to_owned(), |it| it.reason.clone())
+}

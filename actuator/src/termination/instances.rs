@@ -1,0 +1,202 @@
+//! Ending instances, many in one call, and seeing them gone. "Gone" is EC2's word for it, or two reads apart without them
+//! (safety rule 14).
+
+use crate::authority::CLOUD_CALL;
+use crate::collection::Absence;
+use crate::context::Context;
+use crate::launch::attempt::SETTLING;
+use crate::ports::{InstanceFilter, InstanceState, Termination};
+use parking_lot::Mutex;
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Instances per call: EC2 takes 1000; a smaller call fails for fewer.
+const PER_CALL: usize = 200;
+/// Claims whose nodes are drained at the same moment are ended in one call.
+const COALESCE: Duration = Duration::from_millis(50);
+/// Between reads of instances that are on their way out. One call serves all of them.
+const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// How an instance stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Not read yet, or there.
+    There,
+    /// It was told to end.
+    Ending,
+    /// It is gone.
+    Gone,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    end: bool,
+    asked: bool,
+    terminated: bool,
+    absence: Absence,
+    claim_created: Timestamp,
+}
+
+impl Watched {
+    fn standing(&self, now: Timestamp) -> Standing {
+        let settled = now.since(self.claim_created) > SETTLING;
+        if self.terminated || (self.absence.is_confirmed() && settled) {
+            Standing::Gone
+        } else if self.asked {
+            Standing::Ending
+        } else {
+            Standing::There
+        }
+    }
+}
+
+/// The instances that somebody waits for.
+#[derive(Debug, Default)]
+pub(super) struct Instances {
+    watched: Mutex<BTreeMap<String, Watched>>,
+    work: Notify,
+}
+
+/// The instance's id in `aws:///zone/id`.
+pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
+    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
+}
+
+impl Instances {
+    /// Looks at an instance without doing anything to it.
+    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
+        self.watch(id, claim_created, false, now)
+    }
+
+    /// Ends an instance. To be called again until it is gone.
+    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
+        self.watch(id, claim_created, true, now)
+    }
+
+    fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> Standing {
+        let mut all = self.watched.lock();
+        let fresh = !all.contains_key(id);
+        let watched = all.entry(id.to_owned()).or_default();
+        watched.claim_created = claim_created;
+        if fresh || (end && !watched.end) {
+            self.work.notify_one();
+        }
+        watched.end |= end;
+        watched.standing(now)
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn forget(&self, id: &str) {
+        self.watched.lock().remove(id);
+    }
+
+    /// Makes the calls until `stop`.
+    pub(super) async fn run(&self, context: &Context, stop: &CancellationToken) {
+        loop {
+            let idle = self.watched.lock().values().all(|watched| watched.terminated);
+            let pause = if idle { Duration::MAX } else { READ_EVERY };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.work.notified() => tokio::time::sleep(COALESCE).await,
+                () = tokio::time::sleep(pause) => {}
+            }
+            self.terminate(context).await;
+            self.read(context).await;
+        }
+    }
+
+    fn ids(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<String> {
+        let all = self.watched.lock();
+        all.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
+    }
+
+    async fn terminate(&self, context: &Context) {
+        for ids in self.ids(|watched| watched.end && !watched.asked && !watched.terminated).chunks(PER_CALL) {
+            let call = context.cloud.compute.terminate_instances(ids);
+            match context.authority.act(CLOUD_CALL, call).await {
+                Ok(Ok(ended)) => self.ended(&ended, context.now()),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, instances = ids.len(), "instances could not be ended, it is tried again")
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "instances are not ended now");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ended(&self, ended: &[Termination], now: Timestamp) {
+        let mut all = self.watched.lock();
+        for one in ended {
+            let Some(watched) = all.get_mut(&one.instance_id) else { continue };
+            match one.state {
+                Some(state) => {
+                    watched.asked = true;
+                    watched.terminated = state == InstanceState::Terminated;
+                    watched.absence.found();
+                }
+                // Reads settle late: one that was just launched may not be known, and is to be asked for again.
+                None => watched.absence.missed(now),
+            }
+        }
+    }
+
+    async fn read(&self, context: &Context) {
+        for ids in self.ids(|watched| !watched.terminated).chunks(PER_CALL) {
+            let filter = InstanceFilter::Ids(ids.to_vec());
+            let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
+            let instances = match call.await {
+                Ok(Ok(instances)) => instances,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "instances that are to end cannot be read");
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let now = context.now();
+            let mut all = self.watched.lock();
+            for id in ids {
+                let Some(watched) = all.get_mut(id) else { continue };
+                match instances.iter().find(|instance| instance.id == *id) {
+                    Some(instance) => {
+                        watched.absence.found();
+                        watched.terminated = instance.state == InstanceState::Terminated;
+                    }
+                    None => watched.absence.missed(now),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_is_the_last_part() {
+        assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
+        assert_eq!(instance_id("kwok://node"), None);
+    }
+
+    #[test]
+    fn one_read_without_it_is_not_its_end() {
+        let instances = Instances::default();
+        let time = |seconds: i64| Timestamp(seconds * 1000);
+        let state = |state| Termination { instance_id: "i-1".to_owned(), state };
+        assert_eq!(instances.end("i-1", time(0), time(200)), Standing::There);
+        instances.ended(&[state(None)], time(200));
+        assert_eq!(instances.end("i-1", time(0), time(201)), Standing::There);
+        instances.ended(&[state(None)], time(211));
+        assert_eq!(instances.end("i-1", time(0), time(211)), Standing::Gone, "two reads, 11 seconds apart");
+        assert_eq!(instances.end("i-1", time(150), time(211)), Standing::There, "too young to be missing");
+        instances.ended(&[state(Some(InstanceState::ShuttingDown))], time(212));
+        assert_eq!(instances.end("i-1", time(0), time(212)), Standing::Ending);
+        instances.ended(&[state(Some(InstanceState::Terminated))], time(213));
+        assert_eq!(instances.end("i-1", time(0), time(213)), Standing::Gone);
+    }
+}

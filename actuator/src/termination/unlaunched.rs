@@ -1,0 +1,104 @@
+//! Claims that go without a providerID (safety rule 14): one with a launch attempt may have an instance that nobody was told
+//! of, and is kept until look-ups by tag have found nothing for long enough.
+
+use super::instances::{Instances, Standing};
+use crate::authority::CLOUD_CALL;
+use crate::collection::Absence;
+use crate::context::Context;
+use crate::launch::attempt::SETTLING;
+use crate::launch::group::LaunchGroup;
+use crate::lifecycle::provider_id;
+use crate::ports::InstanceFilter;
+use crate::termination::instance_id;
+use crate::writes::WriteError;
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation;
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between look-ups of one claim.
+const LOOK_UP_EVERY: Millis = Millis::from_seconds(10);
+
+#[derive(Debug, Default)]
+struct LookUp {
+    absence: Absence,
+    last: Timestamp,
+}
+
+/// Look-ups by the claim's UID.
+#[derive(Debug, Default)]
+pub(super) struct LookUps {
+    all: Mutex<BTreeMap<String, LookUp>>,
+}
+
+impl LookUps {
+    /// Whether the claim has no instance for certain.
+    pub(super) async fn is_over(
+        &self,
+        context: &Context,
+        claim: &NodeClaim,
+        instances: &Instances,
+    ) -> Result<bool, WriteError> {
+        if !claim.annotations().contains_key(annotation::LAUNCH_ATTEMPT) {
+            return Ok(true);
+        }
+        let Some(group) = group(claim) else {
+            // Which instances are its own cannot be known; the collection of instances by tag finds them.
+            tracing::error!(
+                node_claim = claim.name_any(),
+                "its launch group cannot be read, it goes without a look-up"
+            );
+            return Ok(true);
+        };
+        let (uid, now) = (claim.uid().unwrap_or_default(), context.now());
+        {
+            let mut all = self.all.lock();
+            let look_up = all.entry(uid.clone()).or_default();
+            if look_up.last != Timestamp::default() && now.since(look_up.last) < LOOK_UP_EVERY {
+                return Ok(false);
+            }
+            look_up.last = now;
+        }
+        let filter =
+            InstanceFilter::LaunchGroup { cluster: context.settings.cluster_name.clone(), group: group.id.clone() };
+        let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
+        let Ok(found) = call.await else { return Ok(false) };
+        let found = found?;
+        let others = written(context);
+        let own: Vec<&str> = found
+            .iter()
+            .filter(|instance| instance.state.is_alive() && !others.contains(&instance.id))
+            .map(|instance| instance.id.as_str())
+            .collect();
+        let mut gone = own.is_empty();
+        // In a group of several, who has which instance is settled by the launch; this claim waits for it.
+        if group.size == 1 {
+            let created = Timestamp(claim.creation_timestamp().map_or(0, |time| time.0.as_millisecond()));
+            gone = own.iter().all(|id| instances.end(id, created, now) == Standing::Gone);
+        }
+        let mut all = self.all.lock();
+        let look_up = all.entry(uid.clone()).or_default();
+        if !gone {
+            look_up.absence.found();
+            return Ok(false);
+        }
+        look_up.absence.missed(now);
+        let over = look_up.absence.is_confirmed() && look_up.absence.lasted().is_some_and(|lasted| lasted >= SETTLING);
+        if over {
+            all.remove(&uid);
+        }
+        Ok(over)
+    }
+}
+
+fn group(claim: &NodeClaim) -> Option<LaunchGroup> {
+    serde_json::from_str(claim.annotations().get(annotation::LAUNCH_GROUP)?).ok()
+}
+
+/// Instances that are written on some claim.
+fn written(context: &Context) -> BTreeSet<String> {
+    let claims = context.stores.claims.state();
+    claims.iter().filter_map(|claim| provider_id(claim).and_then(instance_id).map(str::to_owned)).collect()
+}

@@ -1,0 +1,90 @@
+//! Volumes that are still attached to a node. They are read from the API server, and only while nodes wait for them.
+
+use super::drain::is_waited_for;
+use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
+use crate::pods;
+use crate::writes::WriteError;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// One list serves all nodes that wait.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Names of attached PersistentVolumes by node.
+type ByNode = BTreeMap<String, BTreeSet<String>>;
+
+/// What is attached where, and when it was read.
+#[derive(Debug, Default)]
+pub(super) struct Volumes {
+    read: Mutex<Option<(Instant, ByNode)>>,
+}
+
+impl Volumes {
+    /// PersistentVolumes attached to these nodes, without those of pods that nobody waits for.
+    pub(super) async fn attached(
+        &self,
+        context: &Context,
+        nodes: &[&Arc<Node>],
+        all_pods: &[Arc<Pod>],
+    ) -> Result<Vec<String>, WriteError> {
+        let mut attached = BTreeSet::new();
+        {
+            let mut read = self.read.lock().await;
+            let fresh = read.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
+            if !fresh {
+                *read = Some((Instant::now(), list(context).await?));
+            }
+            for node in nodes {
+                let own = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
+                attached.extend(own.into_iter().flatten().cloned());
+            }
+        }
+        if attached.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = context.clock.now();
+        for pod in all_pods.iter().filter(|pod| !is_waited_for(pod, now) && !pods::is_terminal(pod)) {
+            for volume in kept_by(context, pod).await? {
+                attached.remove(&volume);
+            }
+        }
+        Ok(attached.into_iter().collect())
+    }
+}
+
+async fn list(context: &Context) -> Result<ByNode, WriteError> {
+    let api: Api<VolumeAttachment> = Api::all(context.client.clone());
+    let list = context.authority.act(CLUSTER_CALL, api.list(&ListParams::default())).await??;
+    let mut by_node = ByNode::new();
+    for attachment in list {
+        if let Some(volume) = attachment.spec.source.persistent_volume_name {
+            by_node.entry(attachment.spec.node_name).or_default().insert(volume);
+        }
+    }
+    Ok(by_node)
+}
+
+/// Volumes of a pod that stays until the instance ends.
+async fn kept_by(context: &Context, pod: &Pod) -> Result<Vec<String>, WriteError> {
+    let mut names = Vec::new();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
+    for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+        let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => source.claim_name.clone(),
+            (None, Some(_)) => format!("{}-{}", pod.name_any(), volume.name),
+            (None, None) => continue,
+        };
+        let found = context.authority.act(CLUSTER_CALL, api.get_opt(&claim)).await??;
+        names.extend(found.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
+    }
+    Ok(names)
+}
