@@ -4,9 +4,11 @@
 //! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on.
 
 mod daemon_sets;
+mod in_flight;
 mod kube_time;
 mod nodes;
 mod pdbs;
+mod places;
 mod pods;
 mod pools;
 mod problems;
@@ -15,6 +17,7 @@ mod selectors;
 mod shapes;
 mod volumes;
 
+pub use pods::is_decided;
 pub use problems::Problem;
 pub use requests::effective_requests;
 
@@ -24,6 +27,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
 use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
@@ -83,7 +87,11 @@ pub struct Extra {
     pub catalogs: BTreeMap<String, CatalogId>,
     /// Offerings known to have no capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
-    /// Pods for which a node is on its way or was chosen.
+    /// Why a node class has no catalog, by the class's name.
+    pub catalog_problems: BTreeMap<String, String>,
+    /// Claims on their way in or out, as the actuator's ledger has them: the cluster may not show them yet. Their pods are reserved.
+    pub in_flight: Vec<InFlightClaim>,
+    /// Further pods for which a node was chosen.
     pub reserved_pods: BTreeMap<PodUid, NodeName>,
 }
 
@@ -93,9 +101,10 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut shapes = shapes::Shapes::new(objects);
     let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
-    let (pods, ignored) = pods::build(objects, extra, &budgets, &mut shapes, &mut problems);
-    let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
     let nodes = nodes::build(objects, extra, &mut problems);
+    let places = places::Places::new(&nodes, extra);
+    let (pods, ignored) = pods::build(objects, extra, &places, &budgets, &mut shapes, &mut problems);
+    let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
     let node_pools = pools::build(objects, extra, &nodes, &mut problems);
     let mut snapshot = Snapshot {
         sequence: extra.sequence,

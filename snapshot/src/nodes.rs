@@ -1,12 +1,12 @@
 //! Nodes and claims: one record for each, from the request to its end.
 
 use crate::problems::{Fault, Problem};
-use crate::{Extra, Objects, Source, kube_time, requests};
+use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::{NodeClaim, NodePool, Operator, condition};
+use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, annotation, label, taint};
-use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
 use plimsoll_model::taints::{Taint, TaintEffect};
@@ -37,16 +37,36 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
             Err(fault) => problems.push(Problem::of("Node", &node.metadata, fault)),
         }
     }
+    let ledger: BTreeMap<&str, &InFlightClaim> =
+        extra.in_flight.iter().map(|claim| (claim.name.as_str(), claim)).collect();
+    let mut shown = BTreeSet::new();
     for claim in &objects.node_claims {
-        if claim.metadata.name.as_deref().is_some_and(|name| matched.contains(name)) {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        shown.insert(name);
+        if matched.contains(name) {
             continue;
         }
-        match in_flight(claim) {
+        match in_flight::shown(claim, ledger.get(name).copied()) {
             Ok(node) => nodes.push(node),
-            Err(fault) => problems.push(Problem::of("NodeClaim", &claim.metadata, fault)),
+            Err(problem) => problems.push(problem),
         }
     }
-    nodes
+    let unseen = extra.in_flight.iter().filter(|claim| !shown.contains(claim.name.as_str()));
+    nodes.extend(unseen.map(|claim| in_flight::admitted(claim, extra.now)));
+    drop_doubles(nodes, problems)
+}
+
+/// Names are keys: of a Node and a claim of one name only the first is kept.
+fn drop_doubles(nodes: Vec<Node>, problems: &mut Vec<Problem>) -> Vec<Node> {
+    let mut names = BTreeSet::new();
+    let (kept, doubles): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| names.insert(node.name.clone()));
+    problems.extend(doubles.into_iter().map(|node| Problem {
+        kind: "NodeClaim".to_owned(),
+        name: node.name.0,
+        field: "metadata.name".to_owned(),
+        message: "a Node that is not its own has the same name".to_owned(),
+    }));
+    kept
 }
 
 /// A Node, with its claim if there is one.
@@ -103,7 +123,7 @@ fn read(
         limit_usage: if half_known { Resources::new() } else { capacity },
         ready: condition_is_true(node, "Ready"),
         cordoned: half_known || spec.and_then(|spec| spec.unschedulable) == Some(true),
-        deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_deleting),
+        deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
         do_not_disrupt: node
             .metadata
             .annotations
@@ -118,58 +138,8 @@ fn read(
     })
 }
 
-/// A claim without Node.
-fn in_flight(claim: &NodeClaim) -> Result<Node, Fault> {
-    let name = claim.metadata.name.clone().unwrap_or_default();
-    let mut labels = claim_labels(claim);
-    labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| name.clone());
-    let requested = match &claim.spec.resources {
-        Some(resources) => amounts(&resources.requests, "spec.resources.requests")?,
-        None => Resources::new(),
-    };
-    let status = claim.status.clone().unwrap_or_default();
-    let mut allocatable = amounts(&status.allocatable, "status.allocatable")?;
-    fill_gaps(&mut allocatable, &requested);
-    let mut limit_usage = amounts(&status.capacity, "status.capacity")?;
-    if limit_usage.is_empty() {
-        limit_usage = reserved(claim)?.unwrap_or(requested);
-    }
-    limit_usage.set(NODES_RESOURCE, 1);
-    let created = kube_time::created(&claim.metadata);
-    Ok(Node {
-        node_claim: Some(name.clone()),
-        name: NodeName(name),
-        node_pool: labels.get(label::NODE_POOL).cloned().map(NodePoolName),
-        state: NodeState::InFlight,
-        labels,
-        taints: sorted(claim_taints(claim)),
-        allocatable,
-        limit_usage,
-        ready: false,
-        cordoned: false,
-        deleting: is_deleting(claim),
-        do_not_disrupt: false,
-        created,
-        expires: expires(Some(claim), None, created),
-        idle_since: idle_since(claim),
-        drifted: drifted(claim),
-        termination_grace_period: grace_period(Some(claim), None),
-    })
-}
-
-/// What a claim counts against its pool's limits before it is launched: quantities by resource, as JSON.
-fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
-    let field = format!("metadata.annotations.{}", annotation::RESERVED);
-    let Some(text) = claim.metadata.annotations.as_ref().and_then(|list| list.get(annotation::RESERVED)) else {
-        return Ok(None);
-    };
-    let list: BTreeMap<String, String> =
-        serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
-    parse_resources(&list).map(Some).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))
-}
-
 /// Labels that a claim's node is sure to get.
-fn claim_labels(claim: &NodeClaim) -> BTreeMap<String, String> {
+pub(crate) fn claim_labels(claim: &NodeClaim) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for requirement in &claim.spec.requirements {
         if let (Operator::In, [value]) = (requirement.operator, requirement.values.as_slice()) {
@@ -180,7 +150,7 @@ fn claim_labels(claim: &NodeClaim) -> BTreeMap<String, String> {
     labels
 }
 
-fn claim_taints(claim: &NodeClaim) -> Vec<Taint> {
+pub(crate) fn claim_taints(claim: &NodeClaim) -> Vec<Taint> {
     claim.spec.taints.iter().map(Taint::from).collect()
 }
 
@@ -208,7 +178,7 @@ fn node_room(node: &KubeNode) -> Result<(Resources, Resources), Fault> {
     }
 }
 
-fn fill_gaps(amounts: &mut Resources, from: &Resources) {
+pub(crate) fn fill_gaps(amounts: &mut Resources, from: &Resources) {
     for (name, amount) in from.iter() {
         if amounts.get(name) == 0 {
             amounts.set(name, amount);
@@ -216,7 +186,7 @@ fn fill_gaps(amounts: &mut Resources, from: &Resources) {
     }
 }
 
-fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<Resources, Fault> {
+pub(crate) fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<Resources, Fault> {
     requests::amounts(Some(list), field)
 }
 
@@ -231,14 +201,25 @@ pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_some() || condition::is_true(conditions, "InstanceTerminating")
 }
 
-fn idle_since(claim: &NodeClaim) -> Option<Timestamp> {
+/// Whether its pods must go elsewhere: it is on its way out, or its capacity is about to be taken back.
+pub(crate) fn is_leaving(claim: &NodeClaim) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    is_deleting(claim) || annotations.is_some_and(|it| it.contains_key(annotation::INTERRUPTED))
+}
+
+/// Whether somebody has begun to remove the node.
+fn is_disrupted(node: &KubeNode) -> Result<bool, Fault> {
+    Ok(node_taints(node)?.iter().any(|it| it.key == taint::DISRUPTED))
+}
+
+pub(crate) fn idle_since(claim: &NodeClaim) -> Option<Timestamp> {
     let status = claim.status.as_ref()?;
     let initialized = condition::get(&status.conditions, "Initialized").filter(|it| it.status == "True");
     let moment = status.last_pod_event_time.as_ref().or_else(|| initialized.map(|it| &it.last_transition_time));
     moment.map(kube_time::timestamp)
 }
 
-fn drifted(claim: &NodeClaim) -> Option<String> {
+pub(crate) fn drifted(claim: &NodeClaim) -> Option<String> {
     let condition = condition::get(&claim.status.as_ref()?.conditions, "Drifted")?;
     (condition.status == "True").then(|| condition.reason.clone())
 }
@@ -248,7 +229,7 @@ fn pool_named<'objects>(objects: &'objects Objects, name: &str) -> Option<&'obje
 }
 
 /// A node without claim and without age, as files may have it, does not expire.
-fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestamp) -> Option<Timestamp> {
+pub(crate) fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestamp) -> Option<Timestamp> {
     let after = match (claim, pool) {
         (Some(claim), _) => claim.spec.expire_after(),
         (None, Some(pool)) => pool.spec.template.spec.expire_after(),
@@ -258,7 +239,7 @@ fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestam
     after.value().filter(|_| age_is_known).map(|after| created.plus(kube_time::millis(after)))
 }
 
-fn grace_period(claim: Option<&NodeClaim>, pool: Option<&NodePool>) -> Option<plimsoll_model::time::Millis> {
+pub(crate) fn grace_period(claim: Option<&NodeClaim>, pool: Option<&NodePool>) -> Option<plimsoll_model::time::Millis> {
     let period = match (claim, pool) {
         (Some(claim), _) => claim.spec.termination_grace_period.as_ref(),
         (None, Some(pool)) => pool.spec.template.spec.termination_grace_period.as_ref(),
@@ -267,7 +248,7 @@ fn grace_period(claim: Option<&NodeClaim>, pool: Option<&NodePool>) -> Option<pl
     period.map(|period| kube_time::millis(period.value()))
 }
 
-fn sorted(mut taints: Vec<Taint>) -> Vec<Taint> {
+pub(crate) fn sorted(mut taints: Vec<Taint>) -> Vec<Taint> {
     taints.sort();
     taints
 }

@@ -1,12 +1,13 @@
 //! Pods: which are to be placed, which run where, and which are nobody's business.
 
 use crate::pdbs::Budgets;
+use crate::places::Places;
 use crate::problems::{Fault, Problem, full_name};
 use crate::shapes::{Shapes, Template};
 use crate::{Extra, Objects, Source, kube_time};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
 use plimsoll_api::duration::parse_go;
-use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
 use plimsoll_model::time::Timestamp;
@@ -24,6 +25,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 pub(crate) fn build(
     objects: &Objects,
     extra: &Extra,
+    places: &Places<'_>,
     budgets: &Budgets<'_>,
     shapes: &mut Shapes<'_>,
     problems: &mut Vec<Problem>,
@@ -31,10 +33,10 @@ pub(crate) fn build(
     let (mut pods, mut ignored) = (Vec::new(), Vec::new());
     for pod in &objects.pods {
         let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
-        let state = match place(pod, spec, extra) {
+        let state = match place(pod, spec, extra, places) {
             Ok(state) => state,
             Err(reason) => {
-                ignored.push(IgnoredPod { uid: uid(pod), pod: full_name(&pod.metadata), reason: reason.to_owned() });
+                ignored.push(IgnoredPod { uid: uid(pod), pod: full_name(&pod.metadata), reason });
                 continue;
             }
         };
@@ -47,37 +49,61 @@ pub(crate) fn build(
 }
 
 /// Where a pod is, or why nobody is to place it.
-fn place(pod: &KubePod, spec: &PodSpec, extra: &Extra) -> Result<PodState, &'static str> {
+fn place(pod: &KubePod, spec: &PodSpec, extra: &Extra, places: &Places<'_>) -> Result<PodState, String> {
     if let Some(node) = node_name(pod) {
-        return Ok(PodState::Bound(NodeName::from(node)));
+        return places.bound(&uid(pod), node);
     }
+    if let Some(reason) = is_nobodys(pod, spec) {
+        return Err(reason.to_owned());
+    }
+    if let Some(reserved) = places.reserved(&uid(pod)) {
+        return reserved;
+    }
+    match extra.source {
+        Source::Cluster => undecided(pod).map_or(Ok(PodState::Pending), |reason| Err(reason.to_owned())),
+        Source::Files => Ok(PodState::Pending),
+    }
+}
+
+/// Why an unbound pod is never to be placed.
+fn is_nobodys(pod: &KubePod, spec: &PodSpec) -> Option<&'static str> {
     if pod.metadata.deletion_timestamp.is_some() {
-        return Err("it is being deleted");
+        return Some("it is being deleted");
     }
     if stays_with_node(pod) {
-        return Err("it belongs to one node: its owner is a DaemonSet or a Node");
+        return Some("it belongs to one node: its owner is a DaemonSet or a Node");
     }
     if spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
-        return Err("it has scheduling gates");
+        return Some("it has scheduling gates");
     }
-    if let Some(reason) = avoids_pools(spec) {
-        return Err(reason);
+    avoids_pools(spec)
+}
+
+/// Why kube-scheduler may yet place an unbound pod itself (rule 6).
+fn undecided(pod: &KubePod) -> Option<&'static str> {
+    let status = pod.status.as_ref();
+    if status.and_then(|status| status.nominated_node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
+        return Some("kube-scheduler has nominated a node for it");
     }
-    if let Some(node) = extra.reserved_pods.get(&uid(pod)) {
-        return Ok(PodState::Reserved(node.clone()));
+    if !is_unschedulable(pod) {
+        return Some("kube-scheduler has not found it unschedulable");
     }
-    if extra.source == Source::Cluster {
-        let status = pod.status.as_ref();
-        if status.and_then(|status| status.nominated_node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
-            return Err("kube-scheduler has nominated a node for it");
-        }
-        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-        let mut scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled");
-        if !scheduled.any(|condition| condition.reason.as_deref() == Some("Unschedulable")) {
-            return Err("kube-scheduler has not found it unschedulable");
-        }
-    }
-    Ok(PodState::Pending)
+    None
+}
+
+/// Whether the pod's scheduler has looked at it and found no place.
+fn is_unschedulable(pod: &KubePod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    conditions
+        .filter(|condition| condition.type_ == "PodScheduled")
+        .any(|condition| condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable"))
+}
+
+/// Whether nothing more is to be heard about where the pod goes: it has a node, or none was found, or it is not to have one.
+#[must_use]
+pub fn is_decided(pod: &KubePod) -> bool {
+    let held_back = pod.spec.as_ref().is_some_and(|spec| is_nobodys(pod, spec).is_some());
+    node_name(pod).is_some() || is_terminal(pod) || held_back || is_unschedulable(pod)
 }
 
 /// Why no node of a pool is for this pod, whatever the pools are like.

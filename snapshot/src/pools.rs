@@ -73,7 +73,8 @@ fn usable(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId,
         return Err(problem("NodeClassNotReady", format!("EC2NodeClass {:?} {message}", reference.name)));
     }
     extra.catalogs.get(&reference.name).cloned().ok_or_else(|| {
-        problem("CatalogMissing", format!("no instance types are known for EC2NodeClass {:?}", reference.name))
+        let why = extra.catalog_problems.get(&reference.name).map(|why| format!(": {why}")).unwrap_or_default();
+        problem("CatalogMissing", format!("no instance types are known for EC2NodeClass {:?}{why}", reference.name))
     })
 }
 

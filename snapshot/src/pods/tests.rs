@@ -2,7 +2,11 @@ use super::*;
 use serde_json::{Value, json};
 
 fn snapshot(source: Source, pod: Value) -> (plimsoll_model::snapshot::Snapshot, Vec<Problem>) {
-    let objects = Objects { pods: vec![serde_json::from_value(pod).unwrap()], ..Objects::default() };
+    let objects = Objects {
+        pods: vec![serde_json::from_value(pod).unwrap()],
+        nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
+        ..Objects::default()
+    };
     crate::build(&objects, &Extra { source, ..Extra::default() })
 }
 
@@ -73,6 +77,10 @@ fn in_files_every_unbound_pod_is_pending() {
 fn a_bound_pod_runs_on_its_node_and_an_ended_one_nowhere() {
     let bound = pod(|pod| pod["spec"]["nodeName"] = json!("n1"));
     assert_eq!(snapshot(Source::Cluster, bound).0.pods[0].state, PodState::Bound("n1".into()));
+    let lost = pod(|pod| pod["spec"]["nodeName"] = json!("n2"));
+    let (snapshot_of_lost, _) = snapshot(Source::Cluster, lost);
+    assert_eq!(snapshot_of_lost.pods, [], "a snapshot does not refer to nodes that are not in it");
+    assert_eq!(snapshot_of_lost.ignored[0].reason, "it runs on node \"n2\", which is not known");
     let ended = pod(|pod| pod["status"]["phase"] = json!("Succeeded"));
     let (snapshot, problems) = snapshot(Source::Cluster, ended);
     assert_eq!((snapshot.pods.len(), snapshot.ignored.len(), problems.len()), (0, 0, 0));

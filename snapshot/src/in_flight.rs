@@ -1,0 +1,106 @@
+//! Claims without a Node: as the cluster shows them, as the ledger knows them, or both.
+
+use crate::nodes::{
+    amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, idle_since, is_leaving, sorted,
+};
+use crate::problems::Fault;
+use crate::{kube_time, problems::Problem};
+use plimsoll_api::NodeClaim;
+use plimsoll_model::execution::{ClaimState, InFlightClaim};
+use plimsoll_model::identity::{NodeName, NodePoolName};
+use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodeState};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+
+/// A claim that the cluster shows. What the ledger knows of it comes before what it asked for, and after what it got.
+pub(crate) fn shown(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Problem> {
+    read(claim, ledger).map_err(|fault| Problem::of("NodeClaim", &claim.metadata, fault))
+}
+
+fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault> {
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let mut labels = claim_labels(claim);
+    labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| name.clone());
+    let requested = match &claim.spec.resources {
+        Some(resources) => amounts(&resources.requests, "spec.resources.requests")?,
+        None => Resources::new(),
+    };
+    let status = claim.status.clone().unwrap_or_default();
+    let mut allocatable = amounts(&status.allocatable, "status.allocatable")?;
+    if let Some(ledger) = ledger {
+        fill_gaps(&mut allocatable, &ledger.allocatable);
+    }
+    fill_gaps(&mut allocatable, &requested);
+    let mut limit_usage = amounts(&status.capacity, "status.capacity")?;
+    if limit_usage.is_empty() {
+        limit_usage = match (ledger, reserved(claim)?) {
+            (Some(ledger), _) if !ledger.limit_usage.is_empty() => ledger.limit_usage.clone(),
+            (_, Some(reserved)) => reserved,
+            _ => requested,
+        };
+    }
+    limit_usage.set(NODES_RESOURCE, 1);
+    let created = kube_time::created(&claim.metadata);
+    Ok(Node {
+        node_claim: Some(name.clone()),
+        name: NodeName(name),
+        node_pool: labels.get(label::NODE_POOL).cloned().map(NodePoolName),
+        state: NodeState::InFlight,
+        labels,
+        taints: sorted(claim_taints(claim)),
+        allocatable,
+        limit_usage,
+        ready: false,
+        cordoned: false,
+        deleting: is_leaving(claim) || ledger.is_some_and(|ledger| ledger.state == ClaimState::Terminating),
+        do_not_disrupt: false,
+        created,
+        expires: expires(Some(claim), None, created),
+        idle_since: idle_since(claim),
+        drifted: drifted(claim),
+        termination_grace_period: grace_period(Some(claim), None),
+    })
+}
+
+/// A claim that only the ledger knows of: it was admitted just now, or is gone from the cluster while its instance is not.
+pub(crate) fn admitted(claim: &InFlightClaim, now: Timestamp) -> Node {
+    let mut labels = claim.labels.clone();
+    labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| claim.name.clone());
+    labels.insert(label::NODE_POOL.to_owned(), claim.node_pool.0.clone());
+    let mut limit_usage = claim.limit_usage.clone();
+    limit_usage.set(NODES_RESOURCE, 1);
+    let deleting = claim.state == ClaimState::Terminating;
+    Node {
+        name: NodeName(claim.name.clone()),
+        node_claim: Some(claim.name.clone()),
+        node_pool: Some(claim.node_pool.clone()),
+        state: NodeState::InFlight,
+        labels,
+        taints: sorted(claim.taints.clone()),
+        allocatable: if deleting { Resources::new() } else { claim.allocatable.clone() },
+        limit_usage,
+        ready: false,
+        cordoned: false,
+        deleting,
+        do_not_disrupt: false,
+        created: claim.launched.unwrap_or(now),
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    }
+}
+
+/// What a claim counts against its pool's limits before it is launched: quantities by resource, as JSON.
+fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
+    let field = format!("metadata.annotations.{}", annotation::RESERVED);
+    let Some(text) = claim.metadata.annotations.as_ref().and_then(|list| list.get(annotation::RESERVED)) else {
+        return Ok(None);
+    };
+    let list: BTreeMap<String, String> =
+        serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
+    parse_resources(&list).map(Some).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))
+}

@@ -1,0 +1,54 @@
+//! Where pods can be: the nodes of the snapshot, and which pods wait for one of them.
+
+use crate::Extra;
+use plimsoll_model::execution::ClaimState;
+use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::snapshot::{Node, PodState};
+use std::collections::BTreeMap;
+
+/// Nodes by name, and the node of each reserved pod.
+pub(crate) struct Places<'a> {
+    nodes: BTreeMap<&'a str, &'a Node>,
+    reserved: BTreeMap<&'a PodUid, &'a NodeName>,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn new(nodes: &'a [Node], extra: &'a Extra) -> Self {
+        let by_name: BTreeMap<&str, &Node> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        let by_claim: BTreeMap<&str, &Node> =
+            nodes.iter().filter_map(|node| Some((node.node_claim.as_deref()?, node))).collect();
+        let mut reserved: BTreeMap<&PodUid, &NodeName> = BTreeMap::new();
+        for (pod, name) in &extra.reserved_pods {
+            let node = by_name.get(name.as_str()).or_else(|| by_claim.get(name.as_str()));
+            reserved.insert(pod, node.map_or(name, |node| &node.name));
+        }
+        for claim in extra.in_flight.iter().filter(|claim| claim.state != ClaimState::Terminating) {
+            let Some(node) = by_claim.get(claim.name.as_str()) else { continue };
+            reserved.extend(claim.pods.iter().map(|pod| (&pod.uid, &node.name)));
+        }
+        Self { nodes: by_name, reserved }
+    }
+
+    /// Where a pod is that runs on `node`. One that must leave it and has a place elsewhere already waits for that (rule 7).
+    pub(crate) fn bound(&self, uid: &PodUid, node: &str) -> Result<PodState, String> {
+        let Some(here) = self.nodes.get(node) else {
+            return Err(format!("it runs on node {node:?}, which is not known"));
+        };
+        match self.reserved.get(uid) {
+            Some(next) if here.deleting && next.as_str() != node && self.nodes.contains_key(next.as_str()) => {
+                Ok(PodState::Reserved(NodeName::clone(next)))
+            }
+            _ => Ok(PodState::Bound(here.name.clone())),
+        }
+    }
+
+    /// The place that an unbound pod waits for, if there is one.
+    pub(crate) fn reserved(&self, uid: &PodUid) -> Option<Result<PodState, String>> {
+        let node = self.reserved.get(uid)?;
+        Some(if self.nodes.contains_key(node.as_str()) {
+            Ok(PodState::Reserved(NodeName::clone(node)))
+        } else {
+            Err(format!("it waits for node {:?}, which is not known", node.as_str()))
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Flags of the program.
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use plimsoll_runtime::args::ServiceArgs;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Where the watcher answers unless told otherwise.
+const DEFAULT_LISTEN: &str = "127.0.0.1:9441";
+
+/// Reads a cluster, asks schedulers for plans and has an actuator carry them out.
+///
+/// Run two: one leads by a Lease, the other stays warm. It needs read access to the cluster, and may write its Lease.
+#[derive(Parser, Clone, Debug, PartialEq, Eq)]
+#[command(
+    name = "plimsoll-watcher",
+    version,
+    after_help = "Examples:\n  \
+        On this machine, with a scheduler and an actuator on loopback:\n    \
+        plimsoll-watcher --kubeconfig ~/.kube/config --scheduler 127.0.0.1:9442 --actuator 127.0.0.1:9443\n\n  \
+        In a cluster, every replica of both services behind its name:\n    \
+        plimsoll-watcher --listen 0.0.0.0:9441 \\\n      \
+        --scheduler plimsoll-scheduler.plimsoll-system.svc:9442 \\\n      \
+        --actuator plimsoll-actuator.plimsoll-system.svc:9443 \\\n      \
+        --lease-namespace plimsoll-system \\\n      \
+        --tls-cert /etc/plimsoll/tls/tls.crt --tls-key /etc/plimsoll/tls/tls.key --tls-ca /etc/plimsoll/tls/ca.crt"
+)]
+pub struct WatcherArgs {
+    /// What the three services have in common.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+    /// Whom it calls.
+    #[command(flatten)]
+    pub peers: PeerArgs,
+    /// Who it is.
+    #[command(flatten)]
+    pub identity: IdentityArgs,
+}
+
+/// Whom the watcher calls.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct PeerArgs {
+    /// A scheduler; may be given several times, and a name may stand for several replicas.
+    #[arg(long, env = "PLIMSOLL_SCHEDULERS", required = true, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub scheduler: Vec<String>,
+    /// An actuator; may be given several times, and a name may stand for several replicas.
+    #[arg(long, env = "PLIMSOLL_ACTUATORS", required = true, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub actuator: Vec<String>,
+    /// A name in the certificate of a caller that may follow snapshots; may be given several times.
+    #[arg(long = "allow-caller", env = "PLIMSOLL_ALLOW_CALLERS", value_delimiter = ',', value_name = "DNS_NAME")]
+    pub allow_callers: Vec<String>,
+    /// Cluster access; without it that of the pod's ServiceAccount, or the user's own.
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Who the watcher is.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct IdentityArgs {
+    /// Name of this replica in the Lease and in logs; made unique by the program.
+    #[arg(long, env = "POD_NAME", default_value = "plimsoll-watcher", value_name = "NAME")]
+    pub name: String,
+    /// Namespace of the Lease.
+    #[arg(long, env = "PLIMSOLL_LEASE_NAMESPACE", default_value = "plimsoll-system", value_name = "NAMESPACE")]
+    pub lease_namespace: String,
+    /// Names the cluster to schedulers, which may serve several.
+    #[arg(long, env = "PLIMSOLL_CLUSTER_NAME", default_value = "default", value_name = "NAME")]
+    pub cluster_name: String,
+}
+
+impl WatcherArgs {
+    /// Reads the process's arguments; help and mistakes are clap's errors.
+    ///
+    /// # Errors
+    /// If they do not parse, or help was asked for.
+    pub fn try_read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let command = Self::command().mut_arg("listen", |arg| arg.default_value(DEFAULT_LISTEN));
+        let matches = command.try_get_matches_from(args)?;
+        Self::from_arg_matches(&matches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(args: &[&str]) -> Result<WatcherArgs, String> {
+        let all = ["plimsoll-watcher"].iter().chain(args);
+        WatcherArgs::try_read(all).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn peers_may_be_given_several_times() {
+        let args = read(&["--scheduler=a:1", "--scheduler=b:2,c:3", "--actuator", "d:4"]).unwrap();
+        assert_eq!(args.peers.scheduler, ["a:1", "b:2", "c:3"]);
+        assert_eq!(args.service.listen.listen.port(), 9441);
+        assert!(args.peers.allow_callers.is_empty());
+    }
+
+    #[test]
+    fn a_watcher_without_peers_is_refused() {
+        let error = read(&["--scheduler=a:1"]).unwrap_err();
+        assert!(error.contains("--actuator"), "{error}");
+    }
+
+    #[test]
+    fn help_has_examples() {
+        let help = read(&["--help"]).unwrap_err();
+        assert!(help.contains("Examples:") && help.contains("--scheduler"), "{help}");
+    }
+}

@@ -1,0 +1,200 @@
+//! The loop: snapshot, plan, execute. Only the replica that holds the lease runs it.
+//!
+//! [`cycle`] decides what is next, as plain calls; this module carries it out.
+
+pub mod commit;
+pub mod cycle;
+mod execute;
+pub mod retries;
+pub mod subset;
+
+use crate::facts::Facts;
+use crate::metrics::WatcherMetrics;
+use crate::scheduler::{Question, Scheduler};
+use crate::snapshots::{Newest, Published, Refresh};
+use cycle::{Cycle, Step};
+use execute::{Event, Executor};
+use plimsoll_model::execution::{Driver as DriverId, Execution};
+use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Events that wait for the loop; those who send them wait then.
+const QUEUE: usize = 256;
+
+/// Drives while this replica leads.
+pub struct Driver {
+    /// What is known.
+    pub facts: Arc<Facts>,
+    /// Newest snapshot.
+    pub newest: Newest,
+    /// Asks for another.
+    pub refresh: Refresh,
+    /// Plans.
+    pub(crate) scheduler: Scheduler,
+    /// Executes.
+    pub actuator: ClientPool,
+    /// What plans may do.
+    pub options: PlanOptions,
+    /// Metrics.
+    pub metrics: WatcherMetrics,
+}
+
+impl Driver {
+    /// Drives whenever this replica leads, until `shutdown`.
+    pub async fn run(mut self, mut lease: watch::Receiver<LeaseState>, shutdown: CancellationToken) {
+        loop {
+            let guard = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                state = lease.wait_for(|state| state.guard().is_some()) => match state {
+                    Ok(state) => state.guard().cloned(),
+                    // The election is over: so is this.
+                    Err(_) => return,
+                },
+            };
+            let Some(guard) = guard else { continue };
+            self.metrics.leader.set(1);
+            let lost = guard.lost();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = lost.cancelled() => tracing::warn!(transitions = guard.epoch(), "no longer driving"),
+                () = self.lead(&guard) => {}
+            }
+            self.metrics.leader.set(0);
+            self.metrics.waiting_pods.set(0);
+            if shutdown.is_cancelled() {
+                return;
+            }
+        }
+    }
+
+    /// Drives for ever; dropped when the lease is lost, and with it every call under way.
+    async fn lead(&mut self, guard: &LeaseGuard) {
+        tracing::info!(transitions = guard.epoch(), "driving");
+        let (sender, mut events) = mpsc::channel(QUEUE);
+        let mut executor = Executor::new(self.actuator.clone(), guard.clone(), sender);
+        let mut cycle = Cycle::new(guard.epoch());
+        loop {
+            let newest = self.newest.borrow_and_update().clone();
+            let step = cycle.next(newest.as_deref(), Instant::now());
+            self.metrics.waiting_pods.set(i64::try_from(cycle.waiting()).unwrap_or(i64::MAX));
+            match (step, newest) {
+                (Step::Plan, Some(published)) => {
+                    let plan = self.plan(&published, cycle.id(published.snapshot.sequence)).await;
+                    cycle.planned(published.snapshot.sequence, plan, Instant::now());
+                    continue;
+                }
+                (Step::Execute(plan), Some(published)) => {
+                    let cycle_id = cycle.id(published.snapshot.sequence);
+                    self.execute(&mut executor, *plan, cycle_id, &published);
+                    continue;
+                }
+                (Step::Refresh, _) => self.refresh.ask(),
+                (Step::Wait(until), _) => {
+                    let sleep = async {
+                        match until {
+                            Some(until) => tokio::time::sleep_until(until).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        event = events.recv() => self.take(&mut cycle, event),
+                        changed = self.newest.changed() => if changed.is_err() { return },
+                        () = sleep => {}
+                    }
+                    continue;
+                }
+                (Step::Plan | Step::Execute(_), None) => {}
+            }
+            // A snapshot was asked for.
+            tokio::select! {
+                biased;
+                event = events.recv() => self.take(&mut cycle, event),
+                changed = self.newest.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// The plan for a snapshot; `None` if no scheduler made one.
+    async fn plan(&mut self, published: &Arc<Published>, cycle_id: String) -> Option<Plan> {
+        let began = Instant::now();
+        let facts = Arc::clone(&self.facts);
+        let question = Question {
+            published: Arc::clone(published),
+            options: self.options.clone(),
+            catalogs: &|id| facts.catalog(id),
+            cycle_id,
+        };
+        match self.scheduler.plan(&question).await {
+            Ok(plan) => {
+                self.metrics.plans.with_label_values(&["planned"]).inc();
+                self.metrics.plan_seconds.observe(began.elapsed().as_secs_f64());
+                tracing::debug!(
+                    sequence = plan.snapshot_sequence,
+                    launches = plan.launches.len(),
+                    terminations = plan.terminations.len(),
+                    unschedulable = plan.unschedulable.len(),
+                    took = ?began.elapsed(),
+                    "planned"
+                );
+                Some(plan)
+            }
+            Err(error) => {
+                self.metrics.plans.with_label_values(&["failed"]).inc();
+                tracing::warn!(%error, sequence = published.snapshot.sequence, "no plan");
+                None
+            }
+        }
+    }
+
+    fn execute(&self, executor: &mut Executor, plan: Plan, cycle_id: String, published: &Published) {
+        self.metrics.execute_seconds.observe(published.at.elapsed().as_secs_f64());
+        tracing::info!(
+            cycle_id,
+            sequence = plan.snapshot_sequence,
+            launches = plan.launches.len(),
+            terminations = plan.terminations.len(),
+            placements = plan.placements.len(),
+            unschedulable = plan.unschedulable.len(),
+            hourly_micro_usd = plan.hourly.0,
+            "plan sent"
+        );
+        let driver = DriverId { identity: executor.holder().to_owned(), transitions: executor.epoch() };
+        executor.send(Execution { driver, plan, cycle_id });
+    }
+
+    fn take(&self, cycle: &mut Cycle, event: Option<Event>) {
+        let Some(event) = event else { return };
+        match &event {
+            Event::Outcome { cycle_id, outcome } => {
+                let reason = outcome.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
+                self.metrics.outcomes.with_label_values(&[&format!("{:?}", outcome.status), &reason]).inc();
+                tracing::info!(
+                    cycle_id,
+                    action_id = outcome.action_id.as_str(),
+                    status = ?outcome.status,
+                    reason,
+                    message = outcome.message,
+                    node_claim = outcome.node_claim,
+                    "outcome"
+                );
+            }
+            Event::Ended { cycle_id, result: Err(status) } => {
+                self.metrics.executions.with_label_values(&["failed"]).inc();
+                tracing::warn!(cycle_id, code = ?status.code(), message = status.message(), "execution failed");
+            }
+            Event::Ended { cycle_id, result: Ok(()) } => {
+                self.metrics.executions.with_label_values(&["sent"]).inc();
+                tracing::debug!(cycle_id, "execution ended");
+            }
+        }
+        cycle.heard(event, Instant::now());
+    }
+}

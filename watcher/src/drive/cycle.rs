@@ -1,0 +1,290 @@
+//! What is next in the loop: a plain state machine over snapshots, plans, outcomes and time.
+
+use super::commit::CommitWait;
+use super::execute::Event;
+use super::retries::Retries;
+use super::subset::subset;
+use crate::snapshots::{Published, TIME_STEP_MS};
+use plimsoll_model::execution::{Outcome, OutcomeStatus};
+use plimsoll_model::identity::{ActionId, PodUid};
+use plimsoll_model::plan::{Placement, Plan, Unschedulable};
+use plimsoll_model::snapshot::{LedgerPosition, PodState};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
+
+/// How long the actuator may take to say of each action whether it is admitted. It says so before it calls anybody.
+pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause after a failed plan or Execute call, doubled by each further one in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long the ledger may stay behind what outcomes told, before the ledger itself is believed. That is so only if the
+/// actuator's Lease was deleted and its epochs began anew; the actuator rejects stale plans in any case.
+const LONGEST_BEHIND: Duration = Duration::from_secs(60);
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Ask for a plan for the newest snapshot.
+    Plan,
+    /// Send this to the actuator.
+    Execute(Box<Plan>),
+    /// Ask for a snapshot of the present time.
+    Refresh,
+    /// Wait for a snapshot or an event, at most until then.
+    Wait(Option<Instant>),
+}
+
+/// What was made of a snapshot.
+#[derive(Debug)]
+struct Planned {
+    sequence: u64,
+    plan: Option<Plan>,
+    /// Actions of it that were sent.
+    sent: BTreeSet<ActionId>,
+}
+
+/// Actions of which it is not known whether they are admitted.
+#[derive(Debug)]
+struct Awaited {
+    cycle_id: String,
+    actions: BTreeSet<ActionId>,
+    until: Instant,
+}
+
+/// What a plan says besides its actions.
+type Told = (Vec<Unschedulable>, Vec<Placement>);
+
+/// The loop's state during one leadership.
+#[derive(Debug, Default)]
+pub struct Cycle {
+    epoch: u64,
+    planned: Option<Planned>,
+    observed: Option<u64>,
+    wait: CommitWait,
+    retries: Retries,
+    /// The ledger must be at least so new for the next plan (rules 8 and 21).
+    required: LedgerPosition,
+    behind_since: Option<Instant>,
+    awaited: Option<Awaited>,
+    told: Option<Told>,
+    failures: u32,
+    pause: Option<Instant>,
+}
+
+impl Cycle {
+    /// Of the leadership with that epoch; names of cycles begin with it.
+    #[must_use]
+    pub fn new(epoch: u64) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
+    /// Names the execution of a plan for that snapshot.
+    #[must_use]
+    pub fn id(&self, sequence: u64) -> String {
+        format!("{}-{sequence}", self.epoch)
+    }
+
+    /// How many pods wait for others of their owner.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.wait.waiting()
+    }
+
+    /// What is to be done at `now`.
+    pub fn next(&mut self, newest: Option<&Published>, now: Instant) -> Step {
+        let Some(published) = newest else { return Step::Wait(None) };
+        self.observe(published, now);
+        if let Some(awaited) = self.awaited.take_if(|awaited| awaited.until <= now) {
+            tracing::warn!(cycle_id = awaited.cycle_id, actions = awaited.actions.len(), "not told what was admitted");
+            self.lost(&awaited, now);
+        }
+        let pause = self.awaited.as_ref().map(|awaited| awaited.until).or(self.pause.filter(|until| *until > now));
+        if let Some(until) = pause {
+            return Step::Wait(Some(until));
+        }
+        if let Some(until) = self.behind(published.snapshot.ledger, now) {
+            return Step::Wait(Some(until));
+        }
+        let planned = self.planned.as_ref().filter(|planned| planned.sequence == published.snapshot.sequence);
+        let Some(plan) = planned.and_then(|planned| planned.plan.as_ref()) else { return Step::Plan };
+        let part = self.sendable(plan, now);
+        let has_actions = !part.launches.is_empty() || !part.terminations.is_empty();
+        let news = self.told.as_ref() != Some(&told(&part)) && !(self.told.is_none() && told(&part) == Told::default());
+        if !has_actions && !news {
+            return self.idle(plan, published, now);
+        }
+        self.send(&part, now);
+        Step::Execute(Box::new(part))
+    }
+
+    /// Takes note of a snapshot's pods.
+    fn observe(&mut self, published: &Published, now: Instant) {
+        self.wait.expire(now);
+        if self.observed == Some(published.snapshot.sequence) {
+            return;
+        }
+        self.observed = Some(published.snapshot.sequence);
+        let (mut present, mut incomplete): (BTreeSet<&PodUid>, BTreeSet<&PodUid>) = Default::default();
+        for pod in &published.snapshot.pods {
+            match pod.state {
+                PodState::Bound(_) => continue,
+                PodState::Pending if published.incomplete.contains(&pod.uid) => drop(incomplete.insert(&pod.uid)),
+                PodState::Pending | PodState::Reserved(_) => {}
+            }
+            present.insert(&pod.uid);
+        }
+        self.wait.observe(&present, &incomplete, now);
+    }
+
+    /// Until when to wait for a newer ledger, if the present one is too old.
+    fn behind(&mut self, ledger: LedgerPosition, now: Instant) -> Option<Instant> {
+        if ledger >= self.required {
+            self.behind_since = None;
+            return None;
+        }
+        let until = *self.behind_since.get_or_insert(now) + LONGEST_BEHIND;
+        if until > now {
+            return Some(until);
+        }
+        tracing::warn!(?ledger, required = ?self.required, "the ledger has begun anew");
+        self.required = ledger;
+        self.behind_since = None;
+        None
+    }
+
+    /// What of the plan may be sent now.
+    fn sendable(&self, plan: &Plan, now: Instant) -> Plan {
+        let free = |action: &ActionId| {
+            let sent = self.planned.as_ref().is_some_and(|planned| planned.sent.contains(action));
+            !sent && self.retries.until(action, now).is_none()
+        };
+        let held = |pod: &PodUid| self.wait.holds(pod, now);
+        subset(
+            plan,
+            |launch| free(&launch.action_id) && !launch.pods.iter().any(|pod| held(&pod.uid)),
+            |termination| free(&termination.action_id),
+        )
+    }
+
+    /// Nothing is to be sent: when that changes by time alone.
+    fn idle(&self, plan: &Plan, published: &Published, now: Instant) -> Step {
+        let actions = plan.launches.iter().map(|one| &one.action_id);
+        let actions = actions.chain(plan.terminations.iter().map(|one| &one.action_id));
+        let mut until = self.wait.until();
+        for action in actions {
+            let retry = self.retries.until(action, now);
+            // What was sent for this snapshot and failed goes again with the next one.
+            if retry.is_none() && self.retries.has(action) {
+                return Step::Refresh;
+            }
+            until = earliest(until, retry);
+        }
+        if let Some(at) = plan.next_time.map(|time| wake(time, published)) {
+            if at <= now {
+                return Step::Refresh;
+            }
+            until = earliest(until, Some(at));
+        }
+        Step::Wait(until)
+    }
+
+    fn send(&mut self, part: &Plan, now: Instant) {
+        let actions: BTreeSet<ActionId> = part
+            .launches
+            .iter()
+            .map(|one| one.action_id.clone())
+            .chain(part.terminations.iter().map(|one| one.action_id.clone()))
+            .collect();
+        self.told = Some(told(part));
+        if actions.is_empty() {
+            return;
+        }
+        if let Some(planned) = &mut self.planned {
+            planned.sent.extend(actions.iter().cloned());
+        }
+        let cycle_id = self.id(part.snapshot_sequence);
+        self.awaited = Some(Awaited { cycle_id, actions, until: now + ADMISSION_TIMEOUT });
+    }
+
+    /// A plan was made for the snapshot with that sequence; `None` if none could be had.
+    pub fn planned(&mut self, sequence: u64, plan: Option<Plan>, now: Instant) {
+        if plan.is_some() {
+            (self.failures, self.pause) = (0, None);
+        } else {
+            self.rest(now);
+        }
+        self.planned = Some(Planned { sequence, plan, sent: BTreeSet::new() });
+    }
+
+    /// Something was heard from the actuator.
+    pub fn heard(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Outcome { outcome, .. } => self.outcome(&outcome, now),
+            Event::Ended { cycle_id, result } => {
+                let awaited = self.awaited.take_if(|awaited| awaited.cycle_id == cycle_id);
+                if let Some(awaited) = &awaited {
+                    self.lost(awaited, now);
+                }
+                if result.is_err() {
+                    self.told = None;
+                    self.rest(now);
+                }
+            }
+        }
+    }
+
+    fn outcome(&mut self, outcome: &Outcome, now: Instant) {
+        self.required = self.required.max(outcome.ledger);
+        match outcome.status {
+            OutcomeStatus::Rejected | OutcomeStatus::Failed => self.retries.failed(&outcome.action_id, now),
+            OutcomeStatus::Accepted | OutcomeStatus::Launched | OutcomeStatus::Removed => {
+                self.retries.succeeded(&outcome.action_id);
+            }
+        }
+        if let Some(awaited) = &mut self.awaited {
+            awaited.actions.remove(&outcome.action_id);
+        }
+        self.awaited.take_if(|awaited| awaited.actions.is_empty());
+    }
+
+    /// What became of actions will not be told: they are planned again, on the ledger as it is then.
+    fn lost(&mut self, awaited: &Awaited, now: Instant) {
+        for action in &awaited.actions {
+            self.retries.failed(action, now);
+        }
+    }
+
+    /// A failure that is not about an action: nothing is tried for a while.
+    fn rest(&mut self, now: Instant) {
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.pause = Some(now + pause);
+    }
+}
+
+fn told(plan: &Plan) -> Told {
+    (plan.unschedulable.clone(), plan.placements.clone())
+}
+
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// When a snapshot tells a time that is not before `time`; never the same step again (rule 23).
+fn wake(time: Timestamp, published: &Published) -> Instant {
+    let step = time.0.saturating_add(TIME_STEP_MS - 1).div_euclid(TIME_STEP_MS).saturating_mul(TIME_STEP_MS);
+    let step = step.max(published.snapshot.now.0.saturating_add(TIME_STEP_MS));
+    let wait = Duration::from_millis(step.saturating_sub(published.time.0).max(0).unsigned_abs());
+    // A time beyond what the clock can count never comes.
+    published.at.checked_add(wait).unwrap_or_else(|| published.at + Duration::from_secs(365 * 24 * 3600))
+}

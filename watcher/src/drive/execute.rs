@@ -1,0 +1,123 @@
+//! Plans go to the actuator, outcomes come back.
+
+use crate::follow;
+use plimsoll_model::execution::{Execution, Outcome};
+use plimsoll_proto::actuator::v1::ExecuteRequest;
+use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_runtime::lease::LeaseGuard;
+use plimsoll_runtime::telemetry::inject_cycle_id;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tonic::{Request, Status};
+
+/// How long the actuator may take to begin its answer. Within the longest call that the lease is kept for.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Replicas asked in turn when the one asked names the leader.
+const MAX_HINTS: usize = 3;
+
+/// Executions whose outcomes are listened to; of older ones the ledger tells.
+const MAX_EXECUTIONS: usize = 64;
+
+/// Something heard from the actuator.
+#[derive(Debug)]
+pub enum Event {
+    /// What became of an action.
+    Outcome {
+        /// The execution.
+        cycle_id: String,
+        /// What.
+        outcome: Outcome,
+    },
+    /// Nothing more will be heard of an execution.
+    Ended {
+        /// Which.
+        cycle_id: String,
+        /// Why, if not because all is said.
+        result: Result<(), Status>,
+    },
+}
+
+/// Sends plans. Dropped, it drops every call.
+pub(super) struct Executor {
+    actuator: ClientPool,
+    guard: LeaseGuard,
+    events: mpsc::Sender<Event>,
+    tasks: JoinSet<()>,
+    running: VecDeque<AbortHandle>,
+}
+
+impl Executor {
+    pub(super) fn new(actuator: ClientPool, guard: LeaseGuard, events: mpsc::Sender<Event>) -> Self {
+        Self { actuator, guard, events, tasks: JoinSet::new(), running: VecDeque::new() }
+    }
+
+    pub(super) fn holder(&self) -> &str {
+        self.guard.holder()
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.guard.epoch()
+    }
+
+    /// Sends a plan; what is heard of it comes as events.
+    pub(super) fn send(&mut self, execution: Execution) {
+        while self.tasks.try_join_next().is_some() {}
+        self.running.retain(|task| !task.is_finished());
+        while self.running.len() >= MAX_EXECUTIONS {
+            if let Some(oldest) = self.running.pop_front() {
+                oldest.abort();
+            }
+        }
+        let (actuator, guard, events) = (self.actuator.clone(), self.guard.clone(), self.events.clone());
+        let task = self.tasks.spawn(async move {
+            let cycle_id = execution.cycle_id.clone();
+            let result = execute(&actuator, &guard, execution, &events).await;
+            // Nobody listens once the lease is lost.
+            let _unheard = events.send(Event::Ended { cycle_id, result }).await;
+        });
+        self.running.push_back(task);
+    }
+}
+
+async fn execute(
+    actuator: &ClientPool,
+    guard: &LeaseGuard,
+    execution: Execution,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), Status> {
+    let message = ExecuteRequest::from(&execution);
+    let mut hints = 0;
+    loop {
+        let (replica, channel) =
+            actuator.channel().await.map_err(|error| Status::unavailable(format!("no actuator found: {error}")))?;
+        // Whether we still lead is asked last, directly before the call (rule 16).
+        if !guard.outlives(OPEN_TIMEOUT) {
+            return Err(Status::failed_precondition("the lease may end before the call does"));
+        }
+        let mut request = Request::new(message.clone());
+        inject_cycle_id(request.metadata_mut(), &execution.cycle_id);
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, async { follow::client(channel).execute(request).await }).await;
+        let opened = opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("the actuator did not answer in time")));
+        match opened {
+            Ok(response) => {
+                let mut stream = response.into_inner();
+                while let Some(response) = stream.message().await.inspect_err(|_| actuator.failed(&replica))? {
+                    actuator.succeeded(&replica);
+                    let outcome =
+                        Outcome::try_from(response).map_err(|error| Status::internal(format!("outcome: {error}")))?;
+                    let event = Event::Outcome { cycle_id: execution.cycle_id.clone(), outcome };
+                    if events.send(event).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                return Ok(());
+            }
+            // A standby did nothing with it: the leader gets it.
+            Err(status) if actuator.refused(&replica, &status) && hints < MAX_HINTS => hints += 1,
+            Err(status) => return Err(status),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the watcher measures.
+
+use plimsoll_runtime::metrics::{Metrics, MetricsError};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+
+/// The watcher's metrics; clones are the same metrics.
+#[derive(Debug, Clone)]
+pub struct WatcherMetrics {
+    /// Objects in the index, by kind.
+    pub objects: IntGaugeVec,
+    /// Objects that could not be read, by kind.
+    pub invalid_objects: IntCounterVec,
+    /// Objects left out of the present snapshot.
+    pub problems: IntGauge,
+    /// Failures of Kubernetes watches, by kind.
+    pub watch_errors: IntCounterVec,
+    /// Ends of streams from the actuator, by stream.
+    pub stream_breaks: IntCounterVec,
+    /// Snapshots made.
+    pub snapshots: IntCounter,
+    /// Time to make a snapshot.
+    pub snapshot_seconds: Histogram,
+    /// Clients that follow snapshots.
+    pub subscribers: IntGauge,
+    /// Whether this replica drives.
+    pub leader: IntGauge,
+    /// Plans asked for, by result: `planned` or `failed`.
+    pub plans: IntCounterVec,
+    /// Time from asking for a plan to having it.
+    pub plan_seconds: Histogram,
+    /// Sessions opened with a scheduler.
+    pub sessions: IntCounter,
+    /// Full snapshots sent to schedulers.
+    pub full_snapshots: IntCounter,
+    /// Plans sent to the actuator, by result: `sent` or `failed`.
+    pub executions: IntCounterVec,
+    /// Time from a snapshot's making to the Execute call of its plan.
+    pub execute_seconds: Histogram,
+    /// Outcomes, by status and reason.
+    pub outcomes: IntCounterVec,
+    /// Pods whose launch waits for others of their owner.
+    pub waiting_pods: IntGauge,
+}
+
+impl WatcherMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            objects: metrics.gauges("objects", "Objects in the index.", &["kind"])?,
+            invalid_objects: metrics.counters("invalid_objects_total", "Objects that could not be read.", &["kind"])?,
+            problems: metrics.gauge("snapshot_problems", "Objects left out of the present snapshot.")?,
+            watch_errors: metrics.counters("watch_errors_total", "Failures of Kubernetes watches.", &["kind"])?,
+            stream_breaks: metrics.counters(
+                "stream_breaks_total",
+                "Ends of streams from the actuator.",
+                &["stream"],
+            )?,
+            snapshots: metrics.counter("snapshots_total", "Snapshots made.")?,
+            snapshot_seconds: metrics.latency("snapshot_seconds", "Time to make a snapshot.")?,
+            subscribers: metrics.gauge("subscribers", "Clients that follow snapshots.")?,
+            leader: metrics.gauge("leader", "1 if this replica drives.")?,
+            plans: metrics.counters("plans_total", "Plans asked for.", &["result"])?,
+            plan_seconds: metrics.latency("plan_seconds", "Time from asking for a plan to having it.")?,
+            sessions: metrics.counter("sessions_total", "Sessions opened with a scheduler.")?,
+            full_snapshots: metrics.counter("full_snapshots_total", "Full snapshots sent to schedulers.")?,
+            executions: metrics.counters("executions_total", "Plans sent to the actuator.", &["result"])?,
+            execute_seconds: metrics.latency(
+                "snapshot_to_execute_seconds",
+                "Time from the making of a snapshot to the Execute call of its plan.",
+            )?,
+            outcomes: metrics.counters("outcomes_total", "Outcomes of actions.", &["status", "reason"])?,
+            waiting_pods: metrics.gauge("waiting_pods", "Pods whose launch waits for others of their owner.")?,
+        })
+    }
+}

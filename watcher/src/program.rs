@@ -1,0 +1,89 @@
+//! The program: arguments, logs, signals, ports.
+
+use crate::args::WatcherArgs;
+use crate::service::{self, Parts, Settings};
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use plimsoll_model::names::lease;
+use plimsoll_runtime::admin::{self, Readiness};
+use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::lease::LeaseConfig;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::{DEFAULT_GRACE, Shutdown};
+use plimsoll_runtime::telemetry;
+use plimsoll_runtime::tls;
+use std::path::Path;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Runs until a signal or a failure.
+///
+/// # Errors
+/// A flag, a file or an address cannot be used, or a part of the watcher failed.
+pub async fn run(args: WatcherArgs) -> Result<()> {
+    let WatcherArgs { service, peers, identity } = args;
+    let level = telemetry::init(service.log.log_format, &service.log.log_level)?;
+    let clock = Clock::system();
+    let shutdown = Shutdown::new();
+    let tls = match tls::load(&service.tls).await? {
+        Some((tls, reloader)) => {
+            shutdown.spawn(reloader.run(shutdown.token()));
+            Some(tls)
+        }
+        None => None,
+    };
+    let (readiness, metrics) = (Readiness::new(), Metrics::new("watcher"));
+    let bind = async |address| TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"));
+    let health = bind(service.admin.health_listen).await?;
+    let measured = bind(service.admin.metrics_listen).await?;
+    let listener = Listener::Closed(bind(service.listen.listen).await?, tls.clone());
+
+    // A restarted container is another holder, whatever its pod's name.
+    let holder = format!("{}_{:x}_{:x}", identity.name, std::process::id(), clock.now_millis());
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), holder, "starting");
+    let settings = Settings { cluster: identity.cluster_name, callers: peers.allow_callers, ..Settings::default() };
+    let parts = Parts {
+        client: client(peers.kubeconfig.as_deref()).await?,
+        clock,
+        settings,
+        scheduler: ClientPool::new(&peers.scheduler, tls.clone()).context("--scheduler")?,
+        actuator: ClientPool::new(&peers.actuator, tls).context("--actuator")?,
+        lease: LeaseConfig::new(identity.lease_namespace, lease::WATCHER, holder),
+        listener,
+        metrics: metrics.clone(),
+        readiness: readiness.clone(),
+    };
+    // Probes are answered until the end.
+    let stop = CancellationToken::new();
+    let probes = tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), stop.clone()));
+    let scrapes = tokio::spawn(admin::serve(measured, admin::metrics_router(metrics, level), stop.clone()));
+    shutdown.spawn_critical("watcher", service::run(parts, shutdown.clone()));
+    let token = shutdown.token();
+    shutdown.spawn(async move {
+        token.cancelled().await;
+        readiness.drain();
+    });
+    let ended = shutdown.run(DEFAULT_GRACE).await;
+    stop.cancel();
+    probes.await??;
+    scrapes.await??;
+    tracing::info!("stopped");
+    Ok(ended?)
+}
+
+/// A client that tries nothing again by itself: every caller here has its own way to do so.
+async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer().await.context("no access to a cluster")?,
+    };
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}
