@@ -1,6 +1,8 @@
 //! Claims without instance and instances without claim (safety rule 14). Reads of EC2 and of the cluster both settle late,
 //! so "absent" is never one read.
 
+pub mod run;
+
 use crate::launch::attempt::SETTLING;
 use crate::ports::{Instance, InstanceState};
 use plimsoll_model::names::{annotation, tag};

@@ -3,11 +3,14 @@
 use crate::authority::Authority;
 use crate::catalogs::Catalogs;
 use crate::events::Recorder;
+use crate::launch::Launches;
 use crate::ledger::handle::LedgerHandle;
 use crate::launch_template::Templates;
 use crate::metrics::ActuatorMetrics;
 use crate::outcomes::Outcomes;
+use crate::pace::Pace;
 use crate::ports::{Compute, InstanceProfiles, InterruptionQueue, Parameters, PriceList};
+use crate::server::terminations::Job;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::unavailable::Unavailable;
@@ -15,6 +18,7 @@ use parking_lot::Mutex;
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
+use tokio::sync::mpsc;
 
 /// The cloud behind its ports.
 #[derive(Debug, Clone)]
@@ -50,6 +54,8 @@ pub struct Shared {
     pub catalogs: Catalogs,
     /// Launch templates that exist.
     pub templates: Templates,
+    /// How fast EC2 may be called.
+    pub pace: Pace,
     /// Counters.
     pub metrics: ActuatorMetrics,
     /// Events on objects.
@@ -67,6 +73,10 @@ pub struct Context {
     pub authority: Authority,
     /// What became of actions.
     pub outcomes: Outcomes,
+    /// Where groups that were admitted go.
+    pub launches: Launches,
+    /// Where removals go before they are admitted.
+    pub terminations: mpsc::Sender<Vec<Job>>,
 }
 
 impl std::ops::Deref for Context {

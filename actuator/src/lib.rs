@@ -2,6 +2,7 @@
 //!
 //! What it decides is in synchronous cores without clock or IO; the cloud lies behind the traits of [`ports`].
 
+pub mod args;
 pub mod authority;
 pub mod catalogs;
 pub mod collection;
@@ -11,14 +12,18 @@ pub mod events;
 pub mod interruption;
 pub mod launch;
 pub mod launch_template;
+pub mod leadership;
 pub mod ledger;
 pub mod lifecycle;
 pub mod metrics;
 pub mod node_class;
 pub mod outcomes;
 mod pods;
+pub mod pace;
 pub mod ports;
 pub mod removal;
+pub mod server;
+pub mod service;
 pub mod settings;
 pub mod stores;
 pub mod termination;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A hash of them: it lives and dies with the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeFacts(u64);
+pub(super) struct NodeFacts(u64);
 
 /// Pods, allocatable, labels, taints and deletion of each node.
 pub(super) fn facts(nodes: &[Arc<Node>], pods: &[Arc<Pod>]) -> BTreeMap<NodeName, NodeFacts> {

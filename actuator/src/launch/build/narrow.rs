@@ -1,0 +1,188 @@
+//! The checks behind [`super::narrow`].
+
+use super::{Live, MAX_OVERRIDES, MAX_TYPES, Refusal};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, OfferingChoice};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement, Requirements};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::taints::Taint;
+use std::collections::BTreeSet;
+
+/// A requirement of a custom resource in the model's form.
+#[must_use]
+pub fn requirement(api: &plimsoll_api::Requirement) -> NodeSelectorRequirement {
+    NodeSelectorRequirement {
+        key: api.key.clone(),
+        // The two lists of operators are the same; `Exists` is what an unknown one would restrict least.
+        operator: Operator::parse(api.operator.as_str()).unwrap_or(Operator::Exists),
+        values: api.values.clone(),
+        min_values: api.min_values.and_then(|least| u32::try_from(least).ok()),
+    }
+}
+
+/// Pool, node class, labels and taints are what the plan took them for.
+pub(super) fn check_template(launch: &Launch, live: Live<'_>) -> Result<(), Refusal> {
+    let name = &launch.node_pool;
+    let template = &live.pool.spec.template;
+    if live.pool.metadata.deletion_timestamp.is_some() {
+        return Err(Refusal::pool(format!("NodePool {name} is being deleted")));
+    }
+    let class = &template.spec.node_class_ref.name;
+    if *class != launch.node_class || live.class.metadata.name.as_deref() != Some(class) {
+        return Err(Refusal::pool(format!("NodePool {name} has node class {class}, not {}", launch.node_class)));
+    }
+    let labels = own_labels(live);
+    if let Some((key, value)) = launch.labels.iter().find(|(key, value)| !labels.has(key, value)) {
+        return Err(Refusal::pool(format!("NodePool {name} has no label {key}={value}")));
+    }
+    let set = |taints: Vec<Taint>| taints.into_iter().collect::<BTreeSet<_>>();
+    if set(launch.taints.clone()) != set(template.spec.taints.iter().map(Taint::from).collect()) {
+        return Err(Refusal::pool(format!("NodePool {name} has other taints than the plan")));
+    }
+    Ok(())
+}
+
+struct OwnLabels<'a>(Vec<(&'a str, &'a str)>);
+
+impl OwnLabels<'_> {
+    fn has(&self, key: &str, value: &str) -> bool {
+        self.0.contains(&(key, value))
+    }
+}
+
+/// Labels that every claim of the pool has.
+fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
+    let mut labels: Vec<(&str, &str)> = live.pool.spec.template.labels().collect();
+    labels.push((label::NODE_POOL, live.pool.metadata.name.as_deref().unwrap_or_default()));
+    labels.push((label::EC2_NODE_CLASS, live.class.metadata.name.as_deref().unwrap_or_default()));
+    OwnLabels(labels)
+}
+
+/// The pool's requirements and the plan's together; none may be left without a value, and none may be new.
+pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requirements, Refusal> {
+    let name = &launch.node_pool;
+    let own: Vec<NodeSelectorRequirement> = live.pool.spec.template.spec.requirements.iter().map(requirement).collect();
+    let mut all = Requirements::from_api(&own).map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
+    all.add_all(&Requirements::from_labels(own_labels(live).0));
+    let asked = Requirements::from_api(&launch.requirements)
+        .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("the plan's {error}")))?;
+    for requirement in asked.iter() {
+        let known = all.contains(&requirement.key) || label::is_well_known(&requirement.key);
+        if !known && !requirement.allows_absence() {
+            return Err(Refusal::pool(format!("NodePool {name} has no label {}", requirement.key)));
+        }
+        if known {
+            all.add(requirement.clone());
+        }
+    }
+    // A requirement that says the label must be missing has no value either, but is the pool's own wish.
+    let emptied = all.iter().find(|it| it.is_empty() && own.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != it.key));
+    match emptied {
+        Some(empty) => Err(Refusal::pool(format!("NodePool {name} leaves no value for {}", empty.key))),
+        None => Ok(all),
+    }
+}
+
+/// Whether an offering can be asked for: `false` if the node class has no use for it just now.
+pub(super) fn is_offered(
+    choice: &OfferingChoice,
+    launch: &Launch,
+    live: Live<'_>,
+    requirements: &Requirements,
+) -> Result<bool, Refusal> {
+    let Some(instance_type) = live.catalog.get(&choice.instance_type) else {
+        let message = format!("instance type {} is not in the catalog of {}", choice.instance_type, launch.node_class);
+        return Err(Refusal::pool(message));
+    };
+    let is = |it: &&Offering| it.zone == choice.zone && it.capacity_type == choice.capacity_type;
+    let Some(offering) = instance_type.offerings.iter().find(is) else { return Ok(false) };
+    let denied = requirements.iter().find(|it| !admits(it, instance_type, offering, &live.catalog.region));
+    if let Some(denied) = denied {
+        let what = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
+        return Err(Refusal::pool(format!("NodePool {} does not allow {what}: {denied}", launch.node_pool)));
+    }
+    if let Some(resource) = launch.requests.first_excess(&instance_type.allocatable()) {
+        let message = format!("{} has too little {resource} for the plan's pods", choice.instance_type);
+        return Err(Refusal::new(OutcomeReason::Invalid, message));
+    }
+    Ok(offering.available)
+}
+
+/// Whether a requirement lets an offering pass. Labels that no type settles are the pool's own and were checked.
+fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Offering, region: &str) -> bool {
+    let value = match requirement.key.as_str() {
+        label::INSTANCE_TYPE => instance_type.name.as_str(),
+        label::ARCH => &instance_type.architecture,
+        label::ZONE => &offering.zone,
+        label::CAPACITY_TYPE => offering.capacity_type.as_str(),
+        label::REGION => region,
+        label::OS => {
+            return instance_type.operating_systems.is_empty()
+                || instance_type.operating_systems.iter().any(|os| requirement.has(os));
+        }
+        // Not every catalog knows the ids.
+        label::ZONE_ID if offering.zone_id.is_empty() => return true,
+        label::ZONE_ID => &offering.zone_id,
+        key => match instance_type.labels.get(key) {
+            Some(value) => value,
+            None if label::AWS_WELL_KNOWN.contains(&key) && key != label::EC2_NODE_CLASS => {
+                return requirement.allows_absence();
+            }
+            None => return true,
+        },
+    };
+    requirement.has(value)
+}
+
+/// Reserved before Spot before On-Demand (spec: AWS provider section 4.5).
+pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
+    CapacityType::ALL.into_iter().find(|kind| open.iter().any(|choice| choice.capacity_type == *kind))
+}
+
+/// Those that are bought this way, cheapest first and not too many; no Spot that is dearer than On-Demand.
+pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
+    let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
+    let cheapest = on_demand.map(|choice| choice.price).min();
+    let (mut chosen, _): (Vec<_>, Vec<_>) =
+        open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
+    if capacity_type == CapacityType::Spot
+        && let Some(most) = cheapest
+        && chosen.iter().any(|choice| choice.price <= most)
+    {
+        chosen.retain(|choice| choice.price <= most);
+    }
+    chosen.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+    chosen.dedup();
+    let mut types = BTreeSet::new();
+    chosen.retain(|choice| {
+        types.contains(&choice.instance_type) || (types.len() < MAX_TYPES && types.insert(choice.instance_type.clone()))
+    });
+    chosen.truncate(MAX_OVERRIDES);
+    chosen
+}
+
+/// The requirements of exactly these offerings.
+pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
+    let of = |value: fn(&OfferingChoice) -> &str| offerings.iter().map(value).map(str::to_owned).collect::<BTreeSet<_>>();
+    all.add(Requirement::one_of(label::INSTANCE_TYPE, of(|choice| &choice.instance_type)));
+    all.add(Requirement::one_of(label::ZONE, of(|choice| &choice.zone)));
+    all.add(Requirement::one_of(label::CAPACITY_TYPE, of(|choice| choice.capacity_type.as_str())));
+    all.remove(label::HOSTNAME);
+    all
+}
+
+/// What any of the types leaves to pods.
+pub(super) fn least(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
+    let mut types = offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);
+    let Some(mut least) = types.next() else { return Resources::new() };
+    for other in types {
+        for (name, amount) in least.clone().iter() {
+            if other.get(name) < amount {
+                least.set(name, other.get(name));
+            }
+        }
+    }
+    least
+}

@@ -1,0 +1,139 @@
+//! The NodeClaim object, as Karpenter writes it (spec: core section 4.14) with Plimsoll's annotations.
+
+use super::{Live, Narrowed};
+use crate::launch::group::LaunchGroup;
+use crate::ledger::reserved_text;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use plimsoll_api::node_claim::ResourceRequirements;
+use plimsoll_api::{NodeClaim, NodeClaimSpec, NodePool, Operator, Requirement, ResourceList, hash};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator as ModelOperator};
+use plimsoll_model::resources::Resources;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pods named on a claim; beyond it a claim names none of the rest, which costs at most one more launch after a crash.
+const MAX_PODS: usize = 512;
+/// Length of [`annotation::WHY`] in bytes.
+const MAX_WHY: usize = 512;
+
+/// What a claim says of the group that it is bought with.
+#[derive(Debug, Clone)]
+pub struct GroupFacts<'a> {
+    /// The group.
+    pub group: &'a LaunchGroup,
+    /// The leader's term.
+    pub epoch: u64,
+    /// The node class's hash.
+    pub class_hash: &'a str,
+    /// What it counts against limits until it is launched.
+    pub reserved: &'a Resources,
+}
+
+/// The claim of a launch, without its launch request.
+#[must_use]
+pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
+    let launch = &narrowed.launch;
+    let mut requests = ResourceList::new();
+    for (resource, amount) in launch.requests.iter().filter(|(_, amount)| *amount > 0) {
+        requests.insert(resource.to_owned(), Quantity(format_amount(resource, amount)));
+    }
+    let template = &live.pool.spec.template;
+    let spec = NodeClaimSpec {
+        requirements: narrowed.requirements.to_api().iter().map(to_api).collect(),
+        resources: Some(ResourceRequirements { requests }),
+        ..NodeClaimSpec::from(&template.spec)
+    };
+    NodeClaim {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels(narrowed, live)),
+            annotations: Some(annotations(narrowed, live, facts)),
+            finalizers: Some(vec![TERMINATION_FINALIZER.to_owned()]),
+            owner_references: owner(live.pool).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+fn to_api(requirement: &NodeSelectorRequirement) -> Requirement {
+    let operator = match requirement.operator {
+        ModelOperator::In => Operator::In,
+        ModelOperator::NotIn => Operator::NotIn,
+        ModelOperator::Exists => Operator::Exists,
+        ModelOperator::DoesNotExist => Operator::DoesNotExist,
+        ModelOperator::Gt => Operator::Gt,
+        ModelOperator::Lt => Operator::Lt,
+        ModelOperator::Gte => Operator::Gte,
+        ModelOperator::Lte => Operator::Lte,
+    };
+    Requirement {
+        min_values: requirement.min_values.map(i64::from),
+        ..Requirement::new(requirement.key.clone(), operator, requirement.values.clone())
+    }
+}
+
+/// The template's labels, and one value for each label of the pool's own that requirements leave open.
+fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap<String, String> {
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    for requirement in narrowed.requirements.iter() {
+        let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
+        if let Some(value) = requirement.values.first().filter(|_| own && !requirement.complement) {
+            labels.insert(requirement.key.clone(), value.clone());
+        }
+    }
+    labels.extend(live.pool.spec.template.labels().map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels.insert(label::NODE_POOL.to_owned(), narrowed.launch.node_pool.0.clone());
+    labels.insert(label::EC2_NODE_CLASS.to_owned(), narrowed.launch.node_class.clone());
+    labels
+}
+
+fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
+    let launch = &narrowed.launch;
+    let template = &live.pool.spec.template;
+    let mut all: BTreeMap<String, String> =
+        template.annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let pods: BTreeSet<&PodUid> = launch.pods.iter().take(MAX_PODS).map(|pod| &pod.uid).collect();
+    let mut why = launch.why.clone();
+    while why.len() > MAX_WHY {
+        why.pop();
+    }
+    for (key, value) in [
+        (annotation::NODE_POOL_HASH, hash::node_pool(template)),
+        (annotation::NODE_POOL_HASH_VERSION, hash::NODE_POOL_VERSION.to_owned()),
+        (annotation::EC2_NODE_CLASS_HASH, facts.class_hash.to_owned()),
+        (annotation::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
+        (annotation::OWNER, annotation::OWNER_VALUE.to_owned()),
+        (annotation::ACTION_ID, launch.action_id.0.clone()),
+        (annotation::LAUNCH_GROUP, json(facts.group)),
+        (annotation::PODS, json(&pods)),
+        (annotation::RESERVED, reserved_text(facts.reserved)),
+        (annotation::EPOCH, facts.epoch.to_string()),
+        (annotation::WHY, why),
+    ] {
+        all.insert(key.to_owned(), value);
+    }
+    all
+}
+
+fn json<T: serde::Serialize>(value: &T) -> String {
+    // Strings and numbers in lists and structs: nothing that could fail.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// As Karpenter's: the pool owns its claims, and waits for them when it is deleted in the foreground.
+fn owner(pool: &NodePool) -> Option<OwnerReference> {
+    Some(OwnerReference {
+        api_version: NodePool::api_version(&()).into_owned(),
+        kind: NodePool::kind(&()).into_owned(),
+        name: pool.metadata.name.clone()?,
+        uid: pool.metadata.uid.clone()?,
+        block_owner_deletion: Some(true),
+        controller: None,
+    })
+}

@@ -1,0 +1,194 @@
+//! Carries out groups side by side, and goes on with those that somebody left unfinished.
+
+use super::admit::Prepared;
+use super::record::{self, Found, Member};
+use super::{run, write};
+use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
+use kube::api::ListParams;
+use parking_lot::Mutex;
+use plimsoll_api::NodeClaim;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Groups that wait to be carried out. Beyond it no plan is admitted: the watcher asks again.
+pub const QUEUE: usize = 1024;
+/// Groups at once. EC2 is asked for them at the pace of its token bucket, so more would only wait there.
+const GROUPS_AT_ONCE: usize = 64;
+/// Unfinished groups are looked for so often. They come from errors and crashes alone.
+const SWEEP: Duration = Duration::from_secs(30);
+/// A claim of this term without a group at work is left alone for so long: its object may show before its group is noted.
+const YOUNG: Duration = Duration::from_secs(10);
+
+/// Where groups that were admitted go.
+#[derive(Debug, Clone)]
+pub struct Launches {
+    queue: mpsc::Sender<(Prepared, Instant)>,
+    active: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// Room for groups: taken before admission, since nothing may come between it and the queue.
+#[derive(Debug)]
+pub struct Room<'a> {
+    permits: mpsc::PermitIterator<'a, (Prepared, Instant)>,
+    active: &'a Mutex<BTreeSet<String>>,
+}
+
+impl Room<'_> {
+    /// Hands a group over. More groups than room was taken for are dropped, which no caller does.
+    pub fn launch(&mut self, group: Prepared, received: Instant) {
+        self.active.lock().insert(group.id().to_owned());
+        if let Some(permit) = self.permits.next() {
+            permit.send((group, received));
+        }
+    }
+}
+
+impl Launches {
+    /// A queue, and its end for [`run`].
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<(Prepared, Instant)>) {
+        let (queue, groups) = mpsc::channel(QUEUE);
+        (Self { queue, active: Arc::default() }, groups)
+    }
+
+    /// Room for so many groups; `None` if too many wait already.
+    #[must_use]
+    pub fn room(&self, groups: usize) -> Option<Room<'_>> {
+        let permits = self.queue.try_reserve_many(groups).ok()?;
+        Some(Room { permits, active: &self.active })
+    }
+
+    /// Whether a group is at work or waits for it.
+    #[must_use]
+    pub fn is_active(&self, group: &str) -> bool {
+        self.active.lock().contains(group)
+    }
+}
+
+/// Carries groups out until `stop`. To be started once a former leader's calls are over.
+pub async fn run(context: Context, mut groups: mpsc::Receiver<(Prepared, Instant)>, stop: CancellationToken) {
+    let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
+    let mut tasks = JoinSet::new();
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => finished(&context, ended),
+            group = groups.recv() => match group {
+                Some((group, received)) => start_fresh(&context, &mut tasks, &limit, group, received),
+                None => break,
+            },
+            _ = sweep.tick() => {
+                for (id, found) in unfinished(&context).await {
+                    start_found(&context, &mut tasks, &limit, id, found);
+                }
+            }
+        }
+    }
+    tasks.shutdown().await;
+}
+
+fn finished(context: &Context, ended: Result<String, tokio::task::JoinError>) {
+    match ended {
+        Ok(group) => drop(context.launches.active.lock().remove(&group)),
+        // Its claims are still there; the group stays marked and a new leader goes on with it.
+        Err(error) => tracing::error!(%error, "a launch broke"),
+    }
+}
+
+type Tasks = JoinSet<String>;
+
+fn start_fresh(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
+    let (context, limit, id) = (context.clone(), Arc::clone(limit), group.id().to_owned());
+    tasks.spawn(async move {
+        let _permit = limit.acquire_owned().await;
+        run::fresh(&context, group, received).await;
+        id
+    });
+}
+
+fn start_found(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, found: Found) {
+    context.launches.active.lock().insert(id.clone());
+    let (context, limit) = (context.clone(), Arc::clone(limit));
+    tasks.spawn(async move {
+        let _permit = limit.acquire_owned().await;
+        match found {
+            Found::Whole(group, attempt) => run::resumed(&context, *group, attempt).await,
+            Found::Unsent(members) => abandon_unsent(&context, members).await,
+            Found::Unreadable { group, members, problem } => {
+                tracing::error!(group = %group.id, problem, "a launch cannot be gone on with, its instances are looked up");
+                let cycle_id = format!("recovery-{}", context.authority.epoch());
+                run::look_up_only(&context, group, members, cycle_id).await;
+            }
+        }
+        id
+    });
+}
+
+/// Claims of a group that was never written whole: nothing was sent for them (safety rules 2 and 16).
+async fn abandon_unsent(context: &Context, members: BTreeMap<String, Member>) {
+    for member in members.into_values() {
+        tracing::warn!(claim = member.name(), "a claim of a launch that was never sent is taken away");
+        match write::abandon(context, &member.claim).await {
+            Ok(()) => context.ledger.with(|ledger| ledger.gone(member.name())),
+            Err(error) => tracing::warn!(claim = member.name(), %error, "it is still there"),
+        }
+    }
+}
+
+/// Groups with claims that wait for an instance while nobody works on them, from a live list.
+async fn unfinished(context: &Context) -> Vec<(String, Found)> {
+    if !seems_unfinished(context) {
+        return Vec::new();
+    }
+    let list = tokio::time::timeout(CLUSTER_CALL, write::api(context).list(&ListParams::default())).await;
+    let claims = match list {
+        Ok(Ok(list)) => list.items,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "claims not listed");
+            return Vec::new();
+        }
+        Err(_) => return Vec::new(),
+    };
+    let mut groups: BTreeMap<String, Vec<NodeClaim>> = BTreeMap::new();
+    for claim in claims {
+        if let Some(group) = record::group_of(&claim) {
+            groups.entry(group.id).or_default().push(claim);
+        }
+    }
+    let cycle_id = format!("recovery-{}", context.authority.epoch());
+    let open = groups.into_iter().filter(|(id, claims)| {
+        !context.launches.is_active(id) && claims.iter().any(|claim| wants_instance(context, claim))
+    });
+    open.filter_map(|(id, claims)| {
+        let group = record::group_of(claims.first()?)?;
+        let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
+        Some((id, record::read(group, members, &cycle_id)))
+    })
+    .collect()
+}
+
+/// Whether our watch shows any such claim: mostly none, and then nothing is listed.
+fn seems_unfinished(context: &Context) -> bool {
+    context.stores.claims.state().iter().any(|claim| {
+        let inactive = record::group_of(claim).is_some_and(|group| !context.launches.is_active(&group.id));
+        inactive && wants_instance(context, claim)
+    })
+}
+
+/// Those being deleted are looked up by whoever ends them.
+fn wants_instance(context: &Context, claim: &NodeClaim) -> bool {
+    let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
+    let young = u128::from(context.now().since(plimsoll_model::time::Timestamp(created)).0) < YOUNG.as_millis();
+    let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
+    let of_this_term = epoch == Some(context.authority.epoch().to_string().as_str());
+    claim.metadata.deletion_timestamp.is_none() && record::awaits_instance(claim) && !(young && of_this_term)
+}

@@ -1,0 +1,157 @@
+//! The like-for-like replacement of a node whose capacity is taken back, when no plan comes in time (safety rule 13).
+
+use super::admit::{self, Admitted};
+use super::build::{self, Live, requirement};
+use super::group::replacement_action;
+use crate::context::Context;
+use crate::ledger::{Admission, Rejection};
+use plimsoll_api::NodeClaim;
+use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, OfferingChoice};
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
+use plimsoll_model::resources::Resources;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replaced {
+    /// A claim is being launched.
+    Launching {
+        /// Its name.
+        claim: String,
+    },
+    /// It was asked for before.
+    AlreadyAsked,
+}
+
+/// Why there is no replacement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplacementError {
+    /// The gate is shut.
+    #[error(transparent)]
+    NotAllowed(#[from] crate::authority::NotAllowed),
+    /// The claim lacks its pool, its UID or something that can be read.
+    #[error("NodeClaim {0} does not say what to replace it with: {1}")]
+    Claim(String, String),
+    /// Pool, node class or catalog do not allow it now.
+    #[error("{0}")]
+    Refused(String),
+    /// The ledger does not.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// Too much waits to be launched.
+    #[error("too many launches wait")]
+    Busy,
+}
+
+/// Launches a node with the old claim's requirements, less its offering, within the pool's limits. Asking twice is asking once.
+///
+/// # Errors
+/// There is none, for that reason.
+pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
+    context.authority.may_admit()?;
+    let name = old.metadata.name.clone().unwrap_or_default();
+    let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
+    let uid = old.metadata.uid.as_deref().ok_or_else(|| lacks("no UID"))?;
+    let labels = old.metadata.labels.clone().unwrap_or_default();
+    let pool_name = NodePoolName(labels.get(label::NODE_POOL).cloned().ok_or_else(|| lacks("no pool"))?);
+    let class_name = &old.spec.node_class_ref.name;
+    let refused = |message: String| ReplacementError::Refused(message);
+    let entry = context.catalogs.get(class_name);
+    let (_, catalog) = entry
+        .as_ref()
+        .and_then(|entry| entry.catalog.as_ref())
+        .ok_or_else(|| refused(format!("node class {class_name} has no catalog")))?;
+    let pool = super::pool_named(context, pool_name.as_str()).ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
+    let class = super::class_named(context, class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
+    let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(requirement).collect();
+    let requirements = Requirements::from_api(&asked).map_err(|error| lacks(&error.to_string()))?;
+    let requests = requests(old).map_err(|error| lacks(&error))?;
+    let of = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
+    let launch = Launch {
+        action_id: replacement_action(uid),
+        node_pool: pool_name.clone(),
+        node_class: class_name.clone(),
+        offerings: offerings(catalog, &requirements, &requests, &former),
+        requirements: asked,
+        requests,
+        taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
+        labels: Default::default(),
+        pods: Vec::new(),
+        why: format!("in place of NodeClaim {name}, whose capacity is taken back"),
+    };
+    let now = context.now();
+    let live = Live { pool: &pool, class: &class, catalog };
+    let narrowed = {
+        let memory = context.unavailable.lock();
+        let closed = |it: &OfferingChoice| memory.contains(&it.instance_type, &it.zone, it.capacity_type, now);
+        build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
+    };
+    let mut room = context.launches.room(1).ok_or(ReplacementError::Busy)?;
+    let reserve = crate::ledger::most(&narrowed.launch, catalog)?;
+    let admission = context.ledger.with(|ledger| ledger.admit_replacement(&pool_name, &launch.action_id, reserve));
+    let (claim, position) = match admission {
+        Admission::Admitted { claim, position } => (claim, position),
+        Admission::Repeated(_) => return Ok(Replaced::AlreadyAsked),
+        Admission::Rejected(rejection) => return Err(rejection.into()),
+    };
+    let take_back = |message: String| {
+        context.ledger.with(|ledger| ledger.gone(&claim));
+        refused(message)
+    };
+    let admitted = Admitted::unplanned(narrowed, Arc::clone(catalog), claim.clone(), position);
+    let admitted = admitted.ok_or_else(|| take_back("an instance type is not in the catalog".to_owned()))?;
+    admit::show(context, &admitted);
+    let cycle_id = format!("replace-{uid}");
+    let (groups, errors) = admit::bundle(context, vec![admitted], &cycle_id);
+    if let Some((_, error)) = errors.first() {
+        context.ledger.not_launching(&claim);
+        return Err(take_back(error.to_string()));
+    }
+    for group in groups {
+        room.launch(group, Instant::now());
+    }
+    Ok(Replaced::Launching { claim })
+}
+
+fn requests(claim: &NodeClaim) -> Result<Resources, String> {
+    let Some(resources) = &claim.spec.resources else { return Ok(Resources::new()) };
+    let amounts = resources.requests.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
+    parse_resources(amounts).map_err(|(name, error)| format!("spec.resources.requests.{name}: {error}"))
+}
+
+/// All that the requirements allow and that holds the requests, but not the former offering.
+fn offerings(
+    catalog: &Catalog,
+    requirements: &Requirements,
+    requests: &Resources,
+    former: &(String, String, Option<CapacityType>),
+) -> Vec<OfferingChoice> {
+    let allows = |key: &str, value: &str| requirements.get(key).has(value);
+    let types = catalog
+        .instance_types
+        .iter()
+        .filter(|it| allows(label::INSTANCE_TYPE, &it.name) && requests.fits_in(&it.allocatable()));
+    let mut all: Vec<OfferingChoice> = types
+        .flat_map(|it| it.offerings.iter().map(move |offering| (it, offering)))
+        .filter(|(_, offering)| offering.available)
+        .filter(|(_, it)| allows(label::ZONE, &it.zone) && allows(label::CAPACITY_TYPE, it.capacity_type.as_str()))
+        .filter(|(it, offering)| {
+            (it.name.as_str(), offering.zone.as_str(), Some(offering.capacity_type))
+                != (former.0.as_str(), former.1.as_str(), former.2)
+        })
+        .map(|(it, offering)| OfferingChoice {
+            instance_type: it.name.clone(),
+            zone: offering.zone.clone(),
+            capacity_type: offering.capacity_type,
+            price: offering.price,
+        })
+        .collect();
+    all.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+    all
+}

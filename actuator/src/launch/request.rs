@@ -1,0 +1,155 @@
+//! The launch request of a group: templates that exist, overrides in order of price, tags.
+
+use super::build::Narrowed;
+use super::group::LaunchGroup;
+use crate::context::Context;
+use crate::launch_template::{self, EnsureError, PlanError, Planned, Wanted};
+use crate::node_class::resolve::{NotReady, Resolved, for_launch};
+use crate::ports::{FleetRequest, LaunchTemplateConfig, Override};
+use crate::unavailable::Unavailable;
+use plimsoll_api::{EC2NodeClass, NodeClaim};
+use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::names::{label, tag};
+use plimsoll_model::plan::OfferingChoice;
+use plimsoll_model::taints::Taint;
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeSet;
+
+/// Why there is no launch request.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The node class cannot be used.
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
+    /// No launch template can be made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A launch template is not there.
+    #[error(transparent)]
+    Template(#[from] EnsureError),
+    /// No subnet of the node class is in a zone of the offerings.
+    #[error("EC2NodeClass {0} has no subnet with free addresses in any of the wanted zones")]
+    NoSubnet(String),
+}
+
+/// What is bought, without the names that only its group gives it: launches with the same one share a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Purchase {
+    planned: Vec<Planned>,
+    overrides: Vec<Override>,
+    request: FleetRequest,
+}
+
+impl Purchase {
+    /// Works out what a launch buys. Asks nobody.
+    ///
+    /// # Errors
+    /// The node class cannot be used for it.
+    pub fn plan(
+        context: &Context,
+        class: &EC2NodeClass,
+        catalog: &Catalog,
+        narrowed: &Narrowed,
+        claim: &NodeClaim,
+    ) -> Result<Self, RequestError> {
+        let resolved = for_launch(class)?;
+        let launch = &narrowed.launch;
+        let mut seen = BTreeSet::new();
+        let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
+        let types: Vec<&InstanceType> =
+            names.filter(|name| seen.insert(*name)).filter_map(|name| catalog.get(name)).collect();
+        let tenancy = narrowed.requirements.find(&format!("{}/instance-tenancy", label::AWS_DOMAIN));
+        let taints = claim.spec.taints.iter().chain(&claim.spec.startup_taints).map(Taint::from).collect();
+        let wanted = Wanted {
+            node_pool: launch.node_pool.0.clone(),
+            labels: claim.metadata.labels.clone().unwrap_or_default(),
+            taints,
+            capacity_type: narrowed.capacity_type,
+            dedicated: tenancy.is_some_and(|it| it.has("dedicated") && !it.has("default")),
+            requests: launch.requests.clone(),
+        };
+        let planned = launch_template::plan(&context.settings, class, &resolved, &wanted, &types)?;
+        let overrides = overrides(&launch.offerings, catalog, &resolved, &context.unavailable.lock(), context.now());
+        if overrides.is_empty() {
+            return Err(RequestError::NoSubnet(resolved.node_class));
+        }
+        let request = FleetRequest {
+            client_token: String::new(),
+            capacity_type: narrowed.capacity_type,
+            total_target_capacity: 0,
+            launch_template_configs: Vec::new(),
+            prioritized: false,
+            context: class.spec.context.clone(),
+            tags: launch_template::tags(&context.settings, class, launch.node_pool.as_str()),
+        };
+        Ok(Self { planned, overrides, request })
+    }
+
+    /// The request before its group and its templates are known.
+    #[must_use]
+    pub fn unsent(&self) -> FleetRequest {
+        self.request.clone()
+    }
+
+    /// The request of a group, with templates that exist. The one claim of a group of one is named in the tags.
+    ///
+    /// # Errors
+    /// A template is not there.
+    pub async fn request(
+        &self,
+        context: &Context,
+        group: &LaunchGroup,
+        only_claim: Option<&str>,
+    ) -> Result<FleetRequest, RequestError> {
+        let mut request = self.request.clone();
+        for planned in &self.planned {
+            let of_template = |way: &&Override| planned.instance_types.contains(&way.instance_type);
+            let overrides: Vec<Override> = self.overrides.iter().filter(of_template).cloned().collect();
+            if overrides.is_empty() {
+                continue;
+            }
+            let template = launch_template::ensure(context, &planned.spec).await?;
+            request.launch_template_configs.push(LaunchTemplateConfig {
+                launch_template_name: template.name,
+                version: template.version,
+                overrides,
+            });
+        }
+        request.total_target_capacity = group.size;
+        if let Some(claim) = only_claim {
+            request.tags.insert(tag::NODE_CLAIM.to_owned(), claim.to_owned());
+        }
+        stamp(&mut request, group, 1);
+        Ok(request)
+    }
+}
+
+/// Names the group and the attempt in a request (safety rules 3 and 4).
+pub fn stamp(request: &mut FleetRequest, group: &LaunchGroup, attempt: u32) {
+    request.client_token = group.client_token(attempt);
+    request.tags.insert(tag::LAUNCH_GROUP.to_owned(), group.id.clone());
+    request.tags.insert(tag::LAUNCH_ATTEMPT.to_owned(), attempt.to_string());
+}
+
+/// One way to launch for each offering, in order of price; none where no subnet of its zone has a free address.
+fn overrides(
+    offerings: &[OfferingChoice],
+    catalog: &Catalog,
+    resolved: &Resolved,
+    unavailable: &Unavailable,
+    now: Timestamp,
+) -> Vec<Override> {
+    let way = |choice: &OfferingChoice| {
+        let image = resolved.image_for(catalog.get(&choice.instance_type)?)?;
+        let in_zone = resolved.subnets.iter().filter(|subnet| subnet.zone == choice.zone);
+        let subnet = in_zone.into_iter().find(|subnet| !unavailable.subnet_is_full(&subnet.id, now))?;
+        Some(Override {
+            instance_type: choice.instance_type.clone(),
+            zone: choice.zone.clone(),
+            subnet_id: Some(subnet.id.clone()),
+            image_id: image.id.clone(),
+            priority: u64::try_from(choice.price.0).unwrap_or(0),
+        })
+    };
+    offerings.iter().filter_map(way).collect()
+}

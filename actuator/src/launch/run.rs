@@ -1,0 +1,319 @@
+//! One launch group from its claims to its instances, as [`super::attempt`] decides.
+
+use super::admit::Prepared;
+use super::attempt::{Attempt, Decision, Failure, LookUps, after_look_up, after_sending, resume};
+use super::group::LaunchGroup;
+use super::matching::match_instances;
+use super::record::{Group, Member, keeper_annotations};
+use super::request::stamp;
+use super::settle;
+use super::write;
+use crate::authority::{CLOUD_CALL, NotAllowed};
+use crate::context::Context;
+use crate::pace::Action;
+use crate::ports::{CloudError, FleetAnswer, FleetInstance, InstanceFilter};
+use futures::StreamExt;
+use plimsoll_model::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Claims of one group that are written at once: they wait for the API server only.
+const WRITES_AT_ONCE: usize = 16;
+/// Steps of one group, as a bound on what a defect can cost; look-ups for the longest wait take a few dozen.
+const MAX_STEPS: u32 = 1000;
+/// Pause before a gate that is shut is tried again: Karpenter is running, or the lease is about to be renewed.
+const GATE_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a look-up that was refused.
+const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
+
+/// Buys a group that was admitted just now: writes its claims, sends the request, writes what came of it.
+pub async fn fresh(context: &Context, prepared: Prepared, received: Instant) {
+    let mut group = match prepared.complete(context).await {
+        Ok(group) => group,
+        Err((group, error)) => {
+            tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "nothing is launched");
+            let failure = Failure::Refused { code: "LaunchTemplateNotReady".to_owned(), message: error.to_string() };
+            settle::unwritten(context, group.members.into_values(), &failure);
+            return;
+        }
+    };
+    let attempt = Attempt::first(context.now());
+    if let Err(error) = write_claims(context, &mut group, &attempt).await {
+        tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
+        let failure = Failure::Refused { code: "ClaimNotWritten".to_owned(), message: error.to_string() };
+        settle::fail(context, group.members.into_values(), &failure, &group.cycle_id, settle::Whose::Cluster).await;
+        return;
+    }
+    context.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
+    Run { context, group, attempt, look_ups: LookUps::default(), received }.go(Decision::Send { after: Millis(0) }).await;
+}
+
+/// Goes on with a group that a former leader, or this one before an error, may have sent.
+pub async fn resumed(context: &Context, group: Group, attempt: Attempt) {
+    let first = resume(attempt, context.now());
+    tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
+    Run { context, group, attempt, look_ups: LookUps::default(), received: Instant::now() }.go(first).await;
+}
+
+/// The keeper last: where it is, all are (see [`super::record`]).
+async fn write_claims(context: &Context, group: &mut Group, attempt: &Attempt) -> Result<(), write::CreateError> {
+    let Some((keeper_name, mut keeper)) = group.members.pop_first() else { return Ok(()) };
+    let others = std::mem::take(&mut group.members);
+    let writes = others.into_iter().map(|(name, member)| async move {
+        let result = write::create(context, &member.claim).await;
+        (name, member, result)
+    });
+    let mut writes = futures::stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
+    let mut failure = None;
+    while let Some((name, mut member, result)) = writes.next().await {
+        match result {
+            Ok(written) => member.claim = written,
+            Err(error) => failure = Some(error),
+        }
+        group.members.insert(name, member);
+    }
+    if failure.is_none() {
+        let annotations = keeper.claim.metadata.annotations.get_or_insert_default();
+        annotations.extend(keeper_annotations(&group.request, attempt));
+        match write::create(context, &keeper.claim).await {
+            Ok(written) => keeper.claim = written,
+            Err(error) => failure = Some(error),
+        }
+    }
+    group.members.insert(keeper_name, keeper);
+    failure.map_or(Ok(()), Err)
+}
+
+struct Run<'a> {
+    context: &'a Context,
+    group: Group,
+    attempt: Attempt,
+    look_ups: LookUps,
+    received: Instant,
+}
+
+impl Run<'_> {
+    async fn go(mut self, first: Decision) {
+        let mut decision = first;
+        for _ in 0..MAX_STEPS {
+            tracing::debug!(cycle_id = %self.group.cycle_id, group = %self.group.group.id, ?decision, "launch");
+            let next = match decision {
+                Decision::Send { after } => self.send(after).await,
+                Decision::RaiseAttempt { after } => self.raise(after).await,
+                Decision::LookUp { after } => self.look_up(after).await,
+                Decision::Adopt { instances, rest } => self.adopt(instances, rest).await,
+                Decision::Fail(failure) => {
+                    self.fail(&failure).await;
+                    None
+                }
+            };
+            match next {
+                Some(next) => decision = next,
+                None => return,
+            }
+        }
+        // The sweep finds its claims and begins again.
+        tracing::error!(group = %self.group.group.id, "a launch did not come to an end");
+    }
+
+    async fn send(&mut self, after: Millis) -> Option<Decision> {
+        tokio::time::sleep(Duration::from_millis(after.0)).await;
+        let context = self.context;
+        let request = &self.group.request;
+        let cycle_id = &self.group.cycle_id;
+        tracing::info!(
+            %cycle_id, group = %self.group.group.id, token = %request.client_token, capacity = request.total_target_capacity,
+            overrides = request.overrides().count(), "CreateFleet"
+        );
+        if self.attempt.sent == 0 {
+            context.metrics.launch_seconds.with_label_values(&["fleet"]).observe(self.received.elapsed().as_secs_f64());
+        }
+        context.pace.take(Action::CreateFleet).await;
+        let answer = context.authority.act(CLOUD_CALL, context.cloud.compute.create_fleet(request)).await;
+        let outcome = match answer {
+            Ok(outcome) => outcome,
+            Err(NotAllowed::TimedOut(after)) => {
+                Err(CloudError::Ambiguous { message: format!("no answer within {after:?}") })
+            }
+            Err(NotAllowed::NotLeader) if context.authority.lost().is_cancelled() => return None,
+            Err(_) => {
+                tokio::time::sleep(GATE_PAUSE).await;
+                return Some(resume(self.attempt, context.now()));
+            }
+        };
+        let label = if outcome.is_ok() { "ok" } else { "error" };
+        context.metrics.cloud_calls.with_label_values(&["CreateFleet", label]).inc();
+        match &outcome {
+            Ok(answer) => self.learn(answer),
+            Err(error) => tracing::warn!(%cycle_id, group = %self.group.group.id, %error, "CreateFleet"),
+        }
+        Some(after_sending(&mut self.attempt, outcome, context.now()))
+    }
+
+    /// What was refused is remembered, also where something was bought.
+    fn learn(&self, answer: &FleetAnswer) {
+        let now = self.context.now();
+        let mut learnt = false;
+        let mut memory = self.context.unavailable.lock();
+        for error in &answer.errors {
+            learnt |= memory.learn(error, now);
+        }
+        drop(memory);
+        if learnt {
+            self.context.ledger.wake();
+        }
+        tracing::info!(
+            cycle_id = %self.group.cycle_id, group = %self.group.group.id, bought = answer.instances.len(),
+            refused = answer.errors.len(), "CreateFleet answered"
+        );
+    }
+
+    async fn raise(&mut self, after: Millis) -> Option<Decision> {
+        tokio::time::sleep(Duration::from_millis(after.0)).await;
+        let next = self.attempt.raised(self.context.now());
+        let mut request = self.group.request.clone();
+        stamp(&mut request, &self.group.group, next.number);
+        let keeper = self.keeper()?;
+        match write::raise(self.context, &keeper.claim, &request, &next).await {
+            Ok(written) if written.is_there() => {
+                self.group.request = request;
+                self.attempt = next;
+                Some(Decision::Send { after: Millis(0) })
+            }
+            Ok(_) => Some(Decision::LookUp { after: Millis(0) }),
+            Err(error) => {
+                // Whether it was written is not known: what is in the cluster decides, by the sweep.
+                tracing::warn!(group = %self.group.group.id, %error, "attempt not written");
+                None
+            }
+        }
+    }
+
+    fn keeper(&self) -> Option<&Member> {
+        let is_keeper = |member: &&Member| {
+            super::record::annotation(&member.claim, plimsoll_model::names::annotation::LAUNCH_ATTEMPT).is_some()
+        };
+        self.group.members.values().find(is_keeper)
+    }
+
+    async fn look_up(&mut self, after: Millis) -> Option<Decision> {
+        tokio::time::sleep(Duration::from_millis(after.0)).await;
+        let context = self.context;
+        if context.authority.lost().is_cancelled() {
+            return None;
+        }
+        match living(context, &self.group.group).await {
+            Ok(living) => Some(after_look_up(&mut self.look_ups, living, self.group.group.size, context.now())),
+            Err(error) => {
+                tracing::warn!(group = %self.group.group.id, %error, "look-up by tag");
+                tokio::time::sleep(LOOK_UP_PAUSE).await;
+                Some(Decision::LookUp { after: Millis(0) })
+            }
+        }
+    }
+
+    /// Writes the match. `None` ends the group.
+    async fn adopt(&mut self, instances: Vec<FleetInstance>, rest: Option<Failure>) -> Option<Decision> {
+        let context = self.context;
+        let claims: BTreeMap<String, Option<String>> = self
+            .group
+            .members
+            .iter()
+            .map(|(name, member)| (name.clone(), member.instance().map(str::to_owned)))
+            .collect();
+        let living: BTreeSet<String> = instances.iter().map(|instance| instance.instance_id.clone()).collect();
+        let matched = match_instances(&claims, &living);
+        let by_id: BTreeMap<&str, &FleetInstance> =
+            instances.iter().map(|instance| (instance.instance_id.as_str(), instance)).collect();
+        let (members, cycle_id) = (&self.group.members, self.group.cycle_id.as_str());
+        let writes = matched.assigned.iter().filter_map(|(name, id)| {
+            let member = members.get(name).filter(|member| member.instance().is_none())?;
+            let instance = by_id.get(id.as_str())?;
+            Some(async move { (name, settle::launched(context, cycle_id, member, instance).await) })
+        });
+        let mut writes = futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE);
+        let (mut done, mut again) = (BTreeMap::new(), false);
+        while let Some((name, result)) = writes.next().await {
+            match result {
+                Ok(settled) => drop(done.insert(name.clone(), settled)),
+                Err(error) => {
+                    tracing::warn!(claim = %name, %error, "the match is not written yet");
+                    again = true;
+                }
+            }
+        }
+        drop(writes);
+        for (name, settled) in done {
+            match settled {
+                Some(claim) => drop(self.group.members.insert(name, Member::of(claim))),
+                None => drop(self.group.members.remove(&name)),
+            }
+        }
+        context.metrics.launch_seconds.with_label_values(&["launched"]).observe(self.received.elapsed().as_secs_f64());
+        if context.authority.lost().is_cancelled() {
+            return None;
+        }
+        if again {
+            tokio::time::sleep(GATE_PAUSE).await;
+            return Some(Decision::Adopt { instances, rest });
+        }
+        settle::surplus(context, &matched.surplus).await;
+        match (matched.unmatched.is_empty(), rest) {
+            (true, _) => None,
+            (false, Some(failure)) => Some(Decision::Fail(failure)),
+            (false, None) => Some(Decision::LookUp { after: Millis(LOOK_UP_PAUSE.as_secs().saturating_mul(1000)) }),
+        }
+    }
+
+    async fn fail(&mut self, failure: &Failure) {
+        let (without, _): (Vec<_>, Vec<_>) = std::mem::take(&mut self.group.members)
+            .into_values()
+            .partition(|member| member.instance().is_none());
+        settle::fail(self.context, without.into_iter(), failure, &self.group.cycle_id, settle::Whose::Cloud).await;
+    }
+}
+
+/// Living instances of a group, by its tag.
+///
+/// # Errors
+/// EC2 did not answer.
+pub async fn living(context: &Context, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
+    let filter = InstanceFilter::LaunchGroup {
+        cluster: context.settings.cluster_name.clone(),
+        group: group.id.clone(),
+    };
+    let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
+    let instances = call
+        .await
+        .unwrap_or_else(|_| Err(CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") }))?;
+    let alive = instances.into_iter().filter(|instance| instance.state.is_alive());
+    Ok(alive
+        .map(|instance| FleetInstance {
+            instance_id: instance.id,
+            instance_type: instance.instance_type,
+            zone: instance.zone,
+            capacity_type: instance.capacity_type,
+            subnet_id: instance.subnet_id,
+            image_id: instance.image_id,
+        })
+        .collect())
+}
+
+/// Goes on with a group whose request cannot be read: nothing is sent, instances are looked up by tag.
+pub async fn look_up_only(context: &Context, group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: String) {
+    let request = crate::ports::FleetRequest {
+        client_token: String::new(),
+        capacity_type: plimsoll_model::catalog::CapacityType::OnDemand,
+        total_target_capacity: group.size,
+        launch_template_configs: Vec::new(),
+        prioritized: false,
+        context: None,
+        tags: BTreeMap::new(),
+    };
+    let attempt = Attempt::resumed(1, plimsoll_model::time::Timestamp(0));
+    let group = Group { group, request, members, cycle_id };
+    Run { context, group, attempt, look_ups: LookUps::default(), received: Instant::now() }
+        .go(Decision::LookUp { after: Millis(0) })
+        .await;
+}

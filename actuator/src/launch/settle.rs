@@ -1,0 +1,212 @@
+//! What a launch came to, told to everyone: the cluster, the ledger, the board of outcomes, the instance's tags.
+
+use super::attempt::Failure;
+use super::record::{Member, annotation};
+use super::write::{self, Bought};
+use crate::authority::CLOUD_CALL;
+use crate::context::Context;
+use crate::pace::Action;
+use crate::ports::{FleetInstance, Tags};
+use crate::writes::{Updated, WriteError};
+use futures::StreamExt;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
+use plimsoll_model::identity::ActionId;
+use plimsoll_model::names::{annotation as key, label, tag};
+
+/// Claims taken away at once.
+const DELETES_AT_ONCE: usize = 16;
+/// Length of a failure's message in an outcome.
+const MAX_MESSAGE: usize = 500;
+
+/// Who refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// EC2.
+    Cloud,
+    /// The API server.
+    Cluster,
+}
+
+/// The cause that failures are counted by (safety rule 8).
+#[must_use]
+pub fn cause(failure: &Failure) -> &str {
+    match failure {
+        Failure::InsufficientCapacity => crate::ledger::failures::INSUFFICIENT_CAPACITY,
+        Failure::Refused { code, .. } => code,
+        Failure::NothingFound => "NothingFound",
+    }
+}
+
+fn message(failure: &Failure) -> String {
+    let mut text = match failure {
+        Failure::InsufficientCapacity => "none of the offerings has capacity".to_owned(),
+        Failure::Refused { code, message } => format!("{code}: {message}"),
+        Failure::NothingFound => "the request may have been sent, but no instance of it was found".to_owned(),
+    };
+    while text.len() > MAX_MESSAGE {
+        text.pop();
+    }
+    text
+}
+
+fn post(context: &Context, action: Option<&ActionId>, status: OutcomeStatus, claim: &str) {
+    told(context, action, status, None, String::new(), claim);
+}
+
+fn told(
+    context: &Context,
+    action: Option<&ActionId>,
+    status: OutcomeStatus,
+    reason: Option<OutcomeReason>,
+    message: String,
+    claim: &str,
+) {
+    let Some(action) = action else { return };
+    context.outcomes.post(Outcome {
+        action_id: action.clone(),
+        status,
+        reason,
+        message,
+        node_claim: Some(claim.to_owned()),
+        ledger: context.ledger.position(),
+    });
+}
+
+/// A claim has its instance: writes it, and says so. `None` if the claim is gone: then the instance is ended.
+///
+/// # Errors
+/// It is not written; it is to be tried again.
+pub async fn launched(
+    context: &Context,
+    cycle_id: &str,
+    member: &Member,
+    instance: &FleetInstance,
+) -> Result<Option<NodeClaim>, WriteError> {
+    let name = member.name();
+    let class_name = member.claim.spec.node_class_ref.name.as_str();
+    let entry = context.catalogs.get(class_name);
+    let catalog = entry.as_ref().and_then(|entry| entry.catalog.as_ref()).map(|(_, catalog)| catalog);
+    let instance_type = catalog.and_then(|catalog| catalog.get(&instance.instance_type));
+    let class = super::class_named(context, class_name);
+    let status = class.as_ref().and_then(|class| class.status.as_ref());
+    let zone_id = status.and_then(|status| {
+        let subnet = status.subnets.iter().find(|subnet| subnet.zone == instance.zone)?;
+        subnet.zone_id.clone()
+    });
+    let bought = Bought {
+        instance,
+        instance_type,
+        region: &context.settings.region,
+        zone_id: zone_id.unwrap_or_default(),
+        instance_profile: status.and_then(|status| status.instance_profile.clone()).unwrap_or_default(),
+    };
+    let claim = match write::mark_launched(context, &member.claim, &bought).await? {
+        Updated::Written(claim) => *claim,
+        Updated::AlreadySo => member.claim.clone(),
+        Updated::Gone => {
+            tracing::warn!(cycle_id, claim = name, instance = instance.instance_id, "the claim is gone, its instance is ended");
+            context.ledger.with(|ledger| ledger.gone(name));
+            context.ledger.not_launching(name);
+            surplus(context, std::slice::from_ref(&instance.instance_id)).await;
+            return Ok(None);
+        }
+    };
+    tracing::info!(
+        cycle_id, claim = name, instance = instance.instance_id, instance_type = instance.instance_type,
+        zone = instance.zone, capacity_type = %instance.capacity_type, "launched"
+    );
+    if let Some(counted) = bought.counted() {
+        context.ledger.with(|ledger| ledger.launched(name, counted));
+    }
+    post(context, member.action.as_ref(), OutcomeStatus::Launched, name);
+    tag_instance(context, &claim, &instance.instance_id).await;
+    Ok(Some(claim))
+}
+
+/// Names the claim on its instance (safety rule 4). Nothing rests on it that the group's tag does not give: an error is logged.
+async fn tag_instance(context: &Context, claim: &NodeClaim, instance: &str) {
+    let mut tags = Tags::new();
+    let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
+    tags.extend(name.map(|name| (tag::NODE_CLAIM.to_owned(), name)));
+    tags.extend(uid.map(|uid| (tag::NODE_CLAIM_UID.to_owned(), uid)));
+    let ids = [instance.to_owned()];
+    context.pace.take(Action::CreateTags).await;
+    let call = context.cloud.compute.create_tags(&ids, &tags);
+    match context.authority.act(CLOUD_CALL, call).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(instance, %error, "the claim's tag is not set"),
+        Err(error) => tracing::warn!(instance, %error, "the claim's tag is not set"),
+    }
+}
+
+/// Claims that got no instance and will get none: they are taken away, and their pods are planned again.
+pub async fn fail(
+    context: &Context,
+    members: impl Iterator<Item = Member>,
+    failure: &Failure,
+    cycle_id: &str,
+    whose: Whose,
+) {
+    let reason = match (failure, whose) {
+        (Failure::InsufficientCapacity, _) => OutcomeReason::NoCapacity,
+        (_, Whose::Cloud) => OutcomeReason::CloudRefused,
+        (_, Whose::Cluster) => OutcomeReason::ClusterRefused,
+    };
+    let cause = cause(failure);
+    let deletes = members.map(|member| async move {
+        // One that was never written is not there to be taken away.
+        let result = write::abandon(context, &member.claim).await;
+        (member, result)
+    });
+    let mut deletes = futures::stream::iter(deletes.collect::<Vec<_>>()).buffer_unordered(DELETES_AT_ONCE);
+    while let Some((member, result)) = deletes.next().await {
+        let name = member.name();
+        let pool = member.claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
+        context.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
+        tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
+        let now = context.now();
+        context.ledger.with(|ledger| {
+            ledger.failed(name, cause, now);
+            match &result {
+                Ok(()) => ledger.gone(name),
+                // It counts until it is seen to be gone; the sweep takes it away.
+                Err(error) => tracing::warn!(claim = name, %error, "the claim is still there"),
+            }
+        });
+        context.ledger.not_launching(name);
+        let action = annotation(&member.claim, key::ACTION_ID).map(ActionId::from);
+        told(context, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
+    }
+}
+
+/// Claims that were admitted but never written: only the ledger knows of them.
+pub fn unwritten(context: &Context, members: impl Iterator<Item = Member>, failure: &Failure) {
+    let now = context.now();
+    for member in members {
+        let name = member.name();
+        context.ledger.with(|ledger| {
+            ledger.failed(name, cause(failure), now);
+            ledger.gone(name);
+        });
+        context.ledger.not_launching(name);
+        let (status, reason) = (OutcomeStatus::Failed, Some(OutcomeReason::PoolChanged));
+        told(context, member.action.as_ref(), status, reason, message(failure), name);
+    }
+}
+
+/// Instances that nobody asked for.
+pub async fn surplus(context: &Context, ids: &[String]) {
+    if ids.is_empty() {
+        return;
+    }
+    tracing::warn!(?ids, "more instances than claims, the surplus is ended");
+    context.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
+    context.pace.take(Action::TerminateInstances).await;
+    match context.authority.act(CLOUD_CALL, context.cloud.compute.terminate_instances(ids)).await {
+        Ok(Ok(_)) => {}
+        // Collection finds them: no claim names them.
+        Ok(Err(error)) => tracing::warn!(?ids, %error, "the surplus is still there"),
+        Err(error) => tracing::warn!(?ids, %error, "the surplus is still there"),
+    }
+}

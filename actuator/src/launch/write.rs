@@ -1,0 +1,217 @@
+//! Claims in the cluster: written before the call, marked after it, taken away where it bought nothing.
+
+use super::attempt::Attempt;
+use super::record::{annotation, keeper_annotations};
+use crate::authority::{CLUSTER_CALL, NotAllowed};
+use crate::context::Context;
+use crate::ports::{FleetInstance, FleetRequest};
+use crate::writes::{self, Part, Updated, WriteError};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::Api;
+use kube::api::PostParams;
+use plimsoll_api::condition::{Moment, node_claim};
+use plimsoll_api::{NodeClaim, ResourceList};
+use plimsoll_model::catalog::InstanceType;
+use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, annotation as key, label};
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Tries to write a claim whose answer was lost: its name and annotations show whether it is there.
+const MAX_CREATES: u32 = 3;
+/// Pause between them.
+const CREATE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Claims of the whole cluster.
+#[must_use]
+pub fn api(context: &Context) -> Api<NodeClaim> {
+    Api::all(context.client.clone())
+}
+
+/// Why a claim was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The gate is shut, or no try was answered.
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
+    /// The API server refused.
+    #[error("{0}")]
+    Refused(String),
+    /// Another claim has its name.
+    #[error("NodeClaim {0} exists and was made for something else")]
+    Taken(String),
+}
+
+/// Writes a claim. One of that name with the same action and group is this one, written before.
+///
+/// # Errors
+/// It was not written, or it is not known whether it was.
+pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
+    let api = api(context);
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let mut last = CreateError::NotAllowed(NotAllowed::NotLeader);
+    for _ in 0..MAX_CREATES {
+        match context.authority.act(CLUSTER_CALL, api.create(&PostParams::default(), claim)).await {
+            Ok(Ok(written)) => return Ok(written),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                let read = context.authority.act(CLUSTER_CALL, api.get_opt(&name)).await?;
+                match read {
+                    Ok(Some(there)) if is_same(&there, claim) => return Ok(there),
+                    Ok(Some(_)) => return Err(CreateError::Taken(name)),
+                    Ok(None) => last = CreateError::Refused(status.message.clone()),
+                    Err(error) => last = CreateError::Refused(error.to_string()),
+                }
+            }
+            Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
+                return Err(CreateError::Refused(status.message.clone()));
+            }
+            Ok(Err(error)) => last = CreateError::Refused(error.to_string()),
+            Err(error @ NotAllowed::TimedOut(_)) => last = error.into(),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(CREATE_PAUSE).await;
+    }
+    Err(last)
+}
+
+fn is_same(there: &NodeClaim, claim: &NodeClaim) -> bool {
+    let same = |key| annotation(there, key).is_some() && annotation(there, key) == annotation(claim, key);
+    there.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
+}
+
+/// Writes the next attempt and its request durably, before it is sent (safety rule 3).
+///
+/// # Errors
+/// It was not written.
+pub async fn raise(
+    context: &Context,
+    keeper: &NodeClaim,
+    request: &FleetRequest,
+    attempt: &Attempt,
+) -> Result<Updated<NodeClaim>, WriteError> {
+    let annotations = keeper_annotations(request, attempt);
+    writes::update(context, &api(context), keeper, Part::Main, |claim| {
+        claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
+    })
+    .await
+}
+
+/// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end.
+///
+/// # Errors
+/// It may still be there.
+pub async fn abandon(context: &Context, claim: &NodeClaim) -> Result<(), WriteError> {
+    let api = api(context);
+    writes::delete(context, &api, claim, None).await?;
+    writes::update(context, &api, claim, Part::Main, |claim| {
+        if let Some(finalizers) = &mut claim.metadata.finalizers {
+            finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
+        }
+    })
+    .await?;
+    Ok(())
+}
+
+/// What a claim has once its instance is known.
+#[derive(Debug, Clone)]
+pub struct Bought<'a> {
+    /// The instance.
+    pub instance: &'a FleetInstance,
+    /// Its type in the node class's catalog, if it is still there.
+    pub instance_type: Option<&'a InstanceType>,
+    /// Region.
+    pub region: &'a str,
+    /// Zone by id; empty where unknown.
+    pub zone_id: String,
+    /// The instance profile that it was launched with; empty where unknown.
+    pub instance_profile: String,
+}
+
+impl Bought<'_> {
+    /// As Nodes name it: `aws:///zone/id`.
+    #[must_use]
+    pub fn provider_id(&self) -> String {
+        format!("aws:///{}/{}", self.instance.zone, self.instance.instance_id)
+    }
+
+    /// What the claim counts against limits; `None` if the type is not known.
+    #[must_use]
+    pub fn counted(&self) -> Option<Resources> {
+        let mut counted = self.instance_type?.capacity.clone();
+        counted.set(NODES_RESOURCE, 1);
+        Some(counted)
+    }
+
+    /// Labels of the type and of the offering (spec: AWS provider section 4.9).
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels: BTreeMap<String, String> = BTreeMap::new();
+        if let Some(instance_type) = self.instance_type {
+            labels.extend(instance_type.labels.clone());
+            labels.insert(label::ARCH.to_owned(), instance_type.architecture.clone());
+            if let [os] = instance_type.operating_systems.as_slice() {
+                labels.insert(label::OS.to_owned(), os.clone());
+            }
+        }
+        for (key, value) in [
+            (label::INSTANCE_TYPE, self.instance.instance_type.as_str()),
+            (label::ZONE, &self.instance.zone),
+            (label::ZONE_ID, &self.zone_id),
+            (label::CAPACITY_TYPE, self.instance.capacity_type.as_str()),
+            (label::REGION, self.region),
+        ] {
+            if !value.is_empty() {
+                labels.insert(key.to_owned(), value.to_owned());
+            }
+        }
+        labels
+    }
+}
+
+/// Writes the match: labels first, then providerID, capacity and the condition Launched, which end the launch.
+///
+/// # Errors
+/// It was not written, or not all of it.
+pub async fn mark_launched(
+    context: &Context,
+    claim: &NodeClaim,
+    bought: &Bought<'_>,
+) -> Result<Updated<NodeClaim>, WriteError> {
+    let api = api(context);
+    let labels = bought.labels();
+    let labelled = writes::update(context, &api, claim, Part::Main, |claim| {
+        let own = claim.metadata.labels.take().unwrap_or_default();
+        // What the claim says itself comes before what the type says.
+        let mut all = labels.clone();
+        all.extend(own);
+        claim.metadata.labels = Some(all);
+        if !bought.instance_profile.is_empty() {
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
+        }
+    })
+    .await?;
+    let claim = match &labelled {
+        Updated::Written(written) => written,
+        Updated::AlreadySo => claim,
+        Updated::Gone => return Ok(Updated::Gone),
+    };
+    let now = context.clock.now();
+    writes::update(context, &api, claim, Part::Status, |claim| {
+        let moment = Moment::of(&claim.metadata, now);
+        let status = claim.status.get_or_insert_default();
+        status.provider_id = Some(bought.provider_id());
+        status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
+        if let Some(instance_type) = bought.instance_type {
+            status.capacity = quantities(&instance_type.capacity);
+            status.allocatable = quantities(&instance_type.allocatable());
+        }
+        node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
+    })
+    .await
+}
+
+fn quantities(amounts: &Resources) -> ResourceList {
+    let positive = amounts.iter().filter(|(_, amount)| *amount > 0);
+    positive.map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
+}

@@ -1,0 +1,191 @@
+//! Taking over, leading, and losing the lease (safety rule 16).
+
+mod drivers;
+mod pause;
+
+pub use pause::watch_karpenter;
+
+use crate::authority::{Authority, CLUSTER_CALL};
+use crate::context::{Context, Shared};
+use crate::launch::{Launches, launcher};
+use crate::ledger::feed::{self, Feed, seed};
+use crate::ledger::handle::LedgerHandle;
+use crate::ledger::Ledger;
+use crate::outcomes::Outcomes;
+use crate::server::{Standing, terminations};
+use kube::Api;
+use kube::api::ListParams;
+use plimsoll_api::NodeClaim;
+use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Pause before the claims are listed again after an error.
+const LIST_PAUSE: Duration = Duration::from_secs(1);
+/// How long controllers get to end when the process stops. When the lease is lost they get none.
+const END: Duration = Duration::from_secs(5);
+
+/// Leads whenever the lease is ours, until `stop`.
+pub async fn run(
+    shared: Shared,
+    mut states: watch::Receiver<LeaseState>,
+    standing: watch::Sender<Standing>,
+    pause: watch::Receiver<Option<String>>,
+    stop: CancellationToken,
+) {
+    loop {
+        let guard = {
+            let state = states.borrow_and_update();
+            if let LeaseState::Following { holder, .. } = &*state {
+                let leader = holder.as_deref().and_then(address_of).map(str::to_owned);
+                standing.send_replace(Standing::Following { leader });
+            }
+            state.guard().cloned()
+        };
+        if let Some(guard) = guard.filter(|guard| !guard.lost().is_cancelled()) {
+            lead(&shared, guard, &standing, pause.clone(), &stop).await;
+            standing.send_replace(Standing::Following { leader: None });
+            shared.metrics.leading.set(0);
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            changed = states.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// One term: until the lease is lost or the process stops.
+async fn lead(
+    shared: &Shared,
+    guard: LeaseGuard,
+    standing: &watch::Sender<Standing>,
+    pause: watch::Receiver<Option<String>>,
+    stop: &CancellationToken,
+) {
+    let lost = guard.lost();
+    let ending = stop.child_token();
+    let mut tasks = JoinSet::new();
+    let term = async {
+        shared.stores.wait_ready().await;
+        let (context, groups, removals) = take_over(shared, guard, pause).await;
+        shared.metrics.leading.set(1);
+        standing.send_replace(Standing::Leading(Box::new(context.clone())));
+        controllers(&context, &ending, &mut tasks);
+        // Nothing that a former leader may still be doing is judged before its last call is over.
+        context.authority.quarantine().await;
+        adopt_late(&context).await;
+        tasks.spawn(launcher::run(context.clone(), groups, ending.clone()));
+        tasks.spawn(terminations::run(context.clone(), removals, ending.clone()));
+        tasks.spawn(crate::collection::run::run(context.clone(), ending.clone()));
+        tracing::info!(epoch = context.authority.epoch(), "actions are admitted from here on");
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a controller broke");
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = lost.cancelled() => tracing::warn!("the lease is lost, everything stops"),
+        () = stop.cancelled() => {}
+        () = term => {}
+    }
+    if !lost.is_cancelled() {
+        let drained = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(END, drained).await.is_err() {
+            tracing::warn!("controllers did not end in time");
+        }
+    }
+    tasks.shutdown().await;
+}
+
+/// Everything that runs while this process leads, whether or not actions are admitted yet.
+fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
+    let own = || (context.clone(), stop.clone());
+    let (context, token) = own();
+    tasks.spawn(feed::run(context, Feed::default(), token));
+    let (context, token) = own();
+    tasks.spawn(drivers::follow(context, token));
+    let (context, token) = own();
+    tasks.spawn(crate::lifecycle::run(context, token));
+    let (context, token) = own();
+    tasks.spawn(crate::termination::run(context, token));
+    let (context, token) = own();
+    tasks.spawn(crate::removal::run(context, token));
+    let (context, token) = own();
+    tasks.spawn(crate::launch_template::cleanup(context, token));
+}
+
+type Groups = tokio::sync::mpsc::Receiver<(crate::launch::admit::Prepared, tokio::time::Instant)>;
+type Removals = tokio::sync::mpsc::Receiver<Vec<terminations::Job>>;
+
+/// The ledger from a live list: our own watch may lag behind what a former leader wrote.
+async fn take_over(shared: &Shared, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> (Context, Groups, Removals) {
+    let claims = list_claims(shared).await;
+    let seeds: Vec<_> = claims.iter().map(seed).collect();
+    let (ledger, problems) = Ledger::from_claims(guard.epoch(), &seeds);
+    for problem in problems {
+        tracing::error!(%problem, "its pool is closed to launches until it is gone");
+    }
+    tracing::info!(epoch = guard.epoch(), claims = claims.len(), "taking over");
+    let (launches, groups) = Launches::new();
+    let (terminations, removals) = terminations::queue();
+    let context = Context {
+        shared: shared.clone(),
+        ledger: LedgerHandle::new(ledger),
+        authority: Authority::new(guard, pause),
+        outcomes: Outcomes::default(),
+        launches,
+        terminations,
+    };
+    (context, groups, removals)
+}
+
+/// Claims that a former leader's last calls made.
+async fn adopt_late(context: &Context) {
+    for claim in list_claims(context).await {
+        if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
+            tracing::error!(%problem, "its pool is closed to launches until it is gone");
+        }
+    }
+}
+
+/// All claims, live; tried until it works, since nothing can be done without.
+async fn list_claims(shared: &Shared) -> Vec<NodeClaim> {
+    let api: Api<NodeClaim> = Api::all(shared.client.clone());
+    loop {
+        match tokio::time::timeout(CLUSTER_CALL, api.list(&ListParams::default())).await {
+            Ok(Ok(list)) => return list.items,
+            Ok(Err(error)) => tracing::warn!(%error, "claims not listed"),
+            Err(_) => tracing::warn!("claims not listed within {CLUSTER_CALL:?}"),
+        }
+        tokio::time::sleep(LIST_PAUSE).await;
+    }
+}
+
+/// Who holds the lease: the process's name, where it answers, and what tells one start from the next.
+#[must_use]
+pub fn holder(name: &str, address: &str, start: &str) -> String {
+    format!("{name}_{address}_{start}")
+}
+
+/// Where a holder answers.
+#[must_use]
+pub fn address_of(holder: &str) -> Option<&str> {
+    holder.rsplitn(3, '_').nth(1).filter(|address| !address.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_tells_where_it_answers() {
+        assert_eq!(address_of(&holder("plimsoll-actuator-0", "10.0.0.7:9443", "1a")), Some("10.0.0.7:9443"));
+        assert_eq!(address_of(&holder("with_lines", "[fd00::7]:9443", "1a")), Some("[fd00::7]:9443"));
+        assert_eq!(address_of("nobody"), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! Follows the watcher's Lease, so that a newer watcher is known before its first plan comes (safety rule 17).
+
+use crate::context::Context;
+use crate::server::driver;
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use tokio_util::sync::CancellationToken;
+
+/// Tells the ledger of each holder until `stop`.
+pub(super) async fn follow(context: Context, stop: CancellationToken) {
+    let name = &context.settings.watcher_lease;
+    let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
+    let mut leases = std::pin::pin!(watch_object(api, &name.name).default_backoff());
+    loop {
+        let lease = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            lease = leases.next() => lease,
+        };
+        match lease {
+            Some(Ok(lease)) => {
+                let Some(read) = lease.as_ref().and_then(driver::of) else { continue };
+                if !driver::is_known(&context, &read) {
+                    tracing::info!(holder = read.holder, transitions = read.transitions, "the watcher that drives");
+                    context.ledger.with(|ledger| ledger.observe_driver(read));
+                }
+            }
+            // Each plan has the Lease read anyway if its sender is not known.
+            Some(Err(error)) => tracing::warn!(lease = %name, %error, "watch failed, it is begun again"),
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How fast EC2 is called: one token bucket for each API action, as EC2 has them. Launches never wait for reads, since
+//! their bucket is their own; waiting here is cheaper than being throttled there.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An API action with a bucket of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Buys.
+    CreateFleet,
+    /// Ends.
+    TerminateInstances,
+    /// Tags.
+    CreateTags,
+    /// Reads instances.
+    DescribeInstances,
+}
+
+impl Action {
+    /// Calls at once after a quiet time, and calls a second after that: below EC2's own limits, which an account shares.
+    fn limits(self) -> (u32, u32) {
+        match self {
+            Self::CreateFleet => (50, 5),
+            Self::TerminateInstances | Self::CreateTags => (50, 10),
+            Self::DescribeInstances => (50, 20),
+        }
+    }
+}
+
+/// All buckets. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    /// When the bucket would be full again.
+    full_at: Arc<Mutex<BTreeMap<Action, Instant>>>,
+}
+
+impl Pace {
+    /// Takes a token, waiting for it if there is none. In order of asking, as far as time goes.
+    pub async fn take(&self, action: Action) {
+        tokio::time::sleep_until(self.reserve(action, Instant::now())).await;
+    }
+
+    /// Takes the next token; when it is there.
+    fn reserve(&self, action: Action, now: Instant) -> Instant {
+        let (burst, per_second) = action.limits();
+        let interval = Duration::from_secs(1) / per_second;
+        let mut full_at = self.full_at.lock();
+        let slot = full_at.entry(action).or_insert(now);
+        *slot = (*slot).max(now) + interval;
+        // The bucket holds `burst` tokens: so much of the debt costs no wait.
+        let free = interval.saturating_mul(burst);
+        slot.checked_sub(free).map_or(now, |at| at.max(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_free_and_the_rest_comes_at_the_rate() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        let waits: Vec<Duration> = (0..60).map(|_| pace.reserve(Action::CreateFleet, now) - now).collect();
+        assert!(waits.iter().take(50).all(Duration::is_zero));
+        assert_eq!(waits[50], Duration::from_millis(200));
+        assert_eq!(waits[59], Duration::from_secs(2));
+        assert_eq!(pace.reserve(Action::CreateTags, now), now, "other actions have their own");
+        let later = now + Duration::from_secs(12);
+        assert_eq!(pace.reserve(Action::CreateFleet, later), later, "the bucket fills again");
+    }
+}

@@ -1,0 +1,90 @@
+//! WatchCatalog: what each node class can buy; catalogs that the client has are not sent again.
+
+use super::{Responses, streaming};
+use crate::catalogs::{CatalogEntry, Entries};
+use crate::context::Context;
+use crate::ledger::view;
+use plimsoll_model::execution::CatalogUpdate;
+use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_proto::actuator::v1 as wire;
+use std::collections::BTreeSet;
+use tokio_util::sync::CancellationToken;
+
+/// Ids that a client may name as known; more are not looked at, which costs sending a catalog again.
+const MAX_KNOWN: usize = 1024;
+
+pub(super) fn watch(
+    context: Context,
+    request: wire::WatchCatalogRequest,
+    stop: CancellationToken,
+) -> Responses<wire::WatchCatalogResponse> {
+    let inner = context.clone();
+    streaming(&context, stop, move |sender| async move {
+        let context = inner;
+        let mut known: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
+        let mut entries = context.catalogs.subscribe();
+        let mut ledger = context.ledger.subscribe();
+        let mut told = Entries::default();
+        let mut told_unavailable: Option<Vec<UnavailableOffering>> = None;
+        loop {
+            let now = entries.borrow_and_update().clone();
+            ledger.mark_unchanged();
+            let mut updates = differences(&told, &now, &mut known);
+            let first = told_unavailable.is_none();
+            let unavailable = view::unavailable(&context);
+            let fresh = told_unavailable.as_ref().is_none_or(|told| more_than(told, &unavailable));
+            if first || fresh {
+                told_unavailable = Some(unavailable.clone());
+                let unavailable_offerings = Some(unavailable);
+                updates.push(CatalogUpdate { unavailable_offerings, complete: first, ..CatalogUpdate::default() });
+            }
+            told = now;
+            for update in updates {
+                if sender.send(Ok((&update).into())).await.is_err() {
+                    return Ok(());
+                }
+            }
+            tokio::select! {
+                result = entries.changed() => if result.is_err() { return Ok(()) },
+                result = ledger.changed() => if result.is_err() { return Ok(()) },
+            }
+        }
+    })
+}
+
+/// Whether something was refused since.
+fn more_than(told: &[UnavailableOffering], now: &[UnavailableOffering]) -> bool {
+    now.iter().any(|offering| {
+        !told.iter().any(|told| {
+            told.instance_type == offering.instance_type
+                && told.zone == offering.zone
+                && told.capacity_type == offering.capacity_type
+                && told.remaining >= offering.remaining
+        })
+    })
+}
+
+fn differences(told: &Entries, now: &Entries, known: &mut BTreeSet<String>) -> Vec<CatalogUpdate> {
+    let mut updates: Vec<CatalogUpdate> = told
+        .keys()
+        .filter(|name| !now.contains_key(*name))
+        .map(|name| CatalogUpdate { node_class: name.clone(), removed: true, ..CatalogUpdate::default() })
+        .collect();
+    for (name, entry) in now.iter().filter(|(name, entry)| told.get(*name) != Some(*entry)) {
+        updates.push(update(name, entry, known));
+    }
+    updates
+}
+
+fn update(name: &str, entry: &CatalogEntry, known: &mut BTreeSet<String>) -> CatalogUpdate {
+    let id = entry.catalog.as_ref().map(|(id, _)| id.clone());
+    let unknown = id.as_ref().is_some_and(|id| known.insert(id.0.clone()));
+    CatalogUpdate {
+        node_class: name.to_owned(),
+        generation: entry.generation,
+        catalog_id: id,
+        catalog: entry.catalog.as_ref().filter(|_| unknown).map(|(_, catalog)| catalog.as_ref().clone()),
+        problem: entry.problem.clone(),
+        ..CatalogUpdate::default()
+    }
+}

@@ -1,0 +1,87 @@
+//! WatchLedger: first all of it, then what differs from what this watcher was told.
+
+use super::{Responses, streaming};
+use crate::context::Context;
+use crate::ledger::view;
+use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
+use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
+use plimsoll_proto::actuator::v1 as wire;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Offerings come back and reservations run out by time alone: looked at so often.
+const TICK: Duration = Duration::from_secs(5);
+/// Claims in one message: far below the size limit.
+const CHUNK: usize = 500;
+
+/// What one watcher was told.
+#[derive(Default)]
+struct Told {
+    position: Option<LedgerPosition>,
+    claims: BTreeMap<String, InFlightClaim>,
+    unavailable: Vec<UnavailableOffering>,
+}
+
+pub(super) fn watch(context: Context, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
+    let inner = context.clone();
+    streaming(&context, stop, move |sender| async move {
+        let context = inner;
+        let mut changed = context.ledger.subscribe();
+        let mut told = Told::default();
+        loop {
+            changed.mark_unchanged();
+            for update in told.differences(&context) {
+                if sender.send(Ok((&update).into())).await.is_err() {
+                    return Ok(());
+                }
+            }
+            tokio::select! {
+                result = changed.changed() => if result.is_err() { return Ok(()) },
+                () = tokio::time::sleep(TICK) => {}
+            }
+        }
+    })
+}
+
+impl Told {
+    /// Messages that bring the watcher up to date. The position comes with the last: what it covers came before.
+    fn differences(&mut self, context: &Context) -> Vec<LedgerUpdate> {
+        // Read first: what is looked at afterwards is at least as new.
+        let position = context.ledger.position();
+        let claims = view::in_flight(context);
+        let unavailable = view::unavailable(context);
+        let first = self.position.is_none();
+        let upserted: Vec<InFlightClaim> =
+            claims.iter().filter(|(name, claim)| self.claims.get(*name) != Some(*claim)).map(|(_, it)| it.clone()).collect();
+        let removed: Vec<String> = self.claims.keys().filter(|name| !claims.contains_key(*name)).cloned().collect();
+        let offerings = (first || !same_offerings(&self.unavailable, &unavailable)).then(|| unavailable.clone());
+        let nothing = upserted.is_empty() && removed.is_empty() && offerings.is_none() && self.position == Some(position);
+        if nothing {
+            return Vec::new();
+        }
+        let before = self.position.unwrap_or_default();
+        let mut updates: Vec<LedgerUpdate> = upserted
+            .chunks(CHUNK)
+            .map(|chunk| LedgerUpdate { position: before, upserted: chunk.to_vec(), ..LedgerUpdate::default() })
+            .collect();
+        let mut last = updates.pop().unwrap_or_default();
+        last.position = position;
+        last.removed = removed;
+        last.complete = first;
+        if offerings.is_some() {
+            self.unavailable = unavailable;
+        }
+        last.unavailable_offerings = offerings;
+        updates.push(last);
+        self.claims = claims;
+        self.position = Some(position);
+        updates
+    }
+}
+
+/// The same offerings, whatever time they have left: that runs by itself.
+fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool {
+    let key = |it: &UnavailableOffering| (it.instance_type.clone(), it.zone.clone(), it.capacity_type);
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| key(a) == key(b) && a.remaining >= b.remaining)
+}

@@ -1,0 +1,132 @@
+//! The whole service: as a program on a network, or within a process on anything that has these parts.
+
+use crate::context::{Cloud, Shared};
+use crate::events::Recorder;
+use crate::leadership;
+use crate::metrics::ActuatorMetrics;
+use crate::pace::Pace;
+use crate::server::{Server, Standing};
+use crate::settings::Settings;
+use crate::stores::Stores;
+use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorServiceServer;
+use plimsoll_runtime::admin::Readiness;
+use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::lease::{Election, LeaseConfig, LeaseError};
+use plimsoll_runtime::memory::MemoryListener;
+use plimsoll_runtime::metrics::{Metrics, MetricsError};
+use plimsoll_runtime::rpc::RpcMetrics;
+use plimsoll_runtime::serve::{GrpcServer, Limits, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
+use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_runtime::tls::Tls;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Where the gRPC service answers.
+pub enum Listen {
+    /// On a network; other than loopback only with certificates.
+    Network {
+        /// The port.
+        listener: TcpListener,
+        /// Certificates.
+        tls: Option<Tls>,
+    },
+    /// Within the process.
+    Memory(MemoryListener),
+}
+
+/// All that the service is made of.
+pub struct Parts {
+    /// The cluster. The client must not retry by itself: a 429 of an eviction is an answer.
+    pub client: kube::Client,
+    /// The cloud.
+    pub cloud: Cloud,
+    /// Time.
+    pub clock: Clock,
+    /// What the installation says.
+    pub settings: Settings,
+    /// Its own Lease. The holder is a [`leadership::holder`].
+    pub lease: LeaseConfig,
+    /// Where it answers.
+    pub listen: Listen,
+    /// Where its metrics are registered: `plimsoll_actuator_*`.
+    pub metrics: Metrics,
+    /// Ready once the cluster has been listed.
+    pub readiness: Readiness,
+}
+
+/// Why it ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// A metric could not be registered.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// The Lease's configuration contradicts itself.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The gRPC port.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Runs until `shutdown` begins to drain; then it gives up the lease. Dropping the future stops everything at once, as a crash would.
+///
+/// # Errors
+/// It cannot run.
+pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
+    let Parts { client, cloud, clock, settings, lease, listen, metrics, readiness } = parts;
+    let stop = shutdown.token();
+    let mut tasks = JoinSet::new();
+    let listed = readiness.handle("cluster listed");
+    let karpenter = settings.karpenter_lease.clone();
+    let stores = Stores::start(&client, &mut tasks);
+    let shared = Shared {
+        events: Recorder::start(client.clone(), clock, &mut tasks),
+        client: client.clone(),
+        cloud,
+        clock,
+        settings: Arc::new(settings),
+        stores: stores.clone(),
+        unavailable: Arc::default(),
+        catalogs: crate::catalogs::Catalogs::new(),
+        templates: crate::launch_template::Templates::default(),
+        pace: Pace::default(),
+        metrics: ActuatorMetrics::new(&metrics)?,
+    };
+    tasks.spawn(async move {
+        stores.wait_ready().await;
+        listed.release();
+    });
+    let unknown = "it is not known yet whether Karpenter is running".to_owned();
+    let (pause_sender, pause) = watch::channel(Some(unknown));
+    tasks.spawn(leadership::watch_karpenter(client.clone(), karpenter, pause_sender));
+    let (standing_sender, standing) = watch::channel(Standing::Following { leader: None });
+    let server = ActuatorServiceServer::new(Server::new(standing, stop.clone()))
+        .max_decoding_message_size(MAX_DECODING_BYTES)
+        .max_encoding_message_size(MAX_ENCODING_BYTES);
+    let server = GrpcServer::new(Limits::default())
+        .with_metrics(RpcMetrics::new(&metrics)?)
+        .add_service(server)
+        .add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET])?;
+    let (election, states) = Election::new(client, lease, clock)?;
+    let released = CancellationToken::new();
+    let leading = async {
+        leadership::run(shared, states, standing_sender, pause, stop.clone()).await;
+        // Nothing acts any more: now another may.
+        released.cancel();
+    };
+    let serving = async {
+        match listen {
+            Listen::Network { listener, tls } => server.serve(listener, tls, stop.clone()).await,
+            Listen::Memory(listener) => server.serve_incoming(listener, stop.clone()).await,
+        }
+    };
+    let elected = async { election.run(released.clone()).await };
+    let (served, (), elected) = tokio::join!(serving, leading, elected);
+    tasks.shutdown().await;
+    served?;
+    elected?;
+    Ok(())
+}
