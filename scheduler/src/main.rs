@@ -1,3 +1,66 @@
-//! The `plimsoll-scheduler` program.
+//! The scheduler as a program.
 
-fn main() {}
+use anyhow::Context;
+use clap::Parser;
+use plimsoll_runtime::admin::{self, Readiness};
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::{DEFAULT_GRACE, Shutdown};
+use plimsoll_runtime::{telemetry, tls};
+use plimsoll_scheduler::args::Args;
+use plimsoll_scheduler::service::{self, Parts};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
+    let shutdown = Shutdown::new();
+    let tls = match tls::load(&args.service.tls).await? {
+        Some((tls, reloader)) => {
+            shutdown.spawn(reloader.run(shutdown.token()));
+            Some(tls)
+        }
+        None => None,
+    };
+    let closed = listen(args.service.listen.listen, "--listen").await?;
+    tls::check_listen(args.service.listen.listen, tls.as_ref())?;
+    let open = match args.open_listen {
+        Some(address) => Some(listen(address, "--open-listen").await?),
+        None => None,
+    };
+    let (metrics, readiness) = (Metrics::new("scheduler"), Readiness::new());
+    // Probes and scrapes are answered to the end of the drain.
+    let admin_stop = CancellationToken::new();
+    let health = listen(args.service.admin.health_listen, "--health-listen").await?;
+    let metrics_port = listen(args.service.admin.metrics_listen, "--metrics-listen").await?;
+    tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), admin_stop.clone()));
+    tokio::spawn(admin::serve(metrics_port, admin::metrics_router(metrics.clone(), level), admin_stop.clone()));
+
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listen = %args.service.listen.listen,
+        open_listen = args.open_listen.map(tracing::field::display),
+        mutual_tls = tls.is_some(),
+        "scheduler starts"
+    );
+    let parts = Parts {
+        closed: Listener::Closed(closed, tls),
+        open: open.map(Listener::Open),
+        metrics,
+        readiness,
+        settings: args.settings(cores),
+    };
+    shutdown.spawn_critical("scheduler", service::run(parts, shutdown.clone()));
+    let ended = shutdown.run(DEFAULT_GRACE).await;
+    admin_stop.cancel();
+    Ok(ended?)
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{flag}: cannot listen on {address}"))
+}

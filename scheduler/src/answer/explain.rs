@@ -1,0 +1,154 @@
+//! Why a pod has no place, where it will go, and what is planned for a node: text for people, with the figures.
+
+mod node;
+mod room;
+
+use super::AnswerError;
+use super::question::Question;
+use crate::solve::solve;
+use plimsoll_model::plan::{Launch, Plan, PodRef, Unschedulable};
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodeState, Pod, PodState, Snapshot};
+use plimsoll_proto::scheduler::v1::{ExplainRequest, ExplainResponse, explain_request::Subject};
+
+/// Names listed before the rest is only counted.
+const SHOWN_NAMES: usize = 5;
+
+pub(crate) fn explain_of(request: ExplainRequest) -> Result<ExplainResponse, AnswerError> {
+    let subject = request.subject.ok_or_else(|| AnswerError::request("subject", "is not set"))?;
+    let question = Question::new(request.snapshot, request.catalogs, None)?;
+    let plan = solve(&question.snapshot, &question.catalogs, &question.options)?;
+    let lines = match subject {
+        Subject::Pod(name) => of_pod(&question.snapshot, &plan, &name)?,
+        Subject::Node(name) => node::explain(&question, &plan, &name)?,
+    };
+    Ok(ExplainResponse { lines })
+}
+
+fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
+    if let Some(ignored) = snapshot.ignored.iter().find(|one| one.pod == name) {
+        return Ok(vec![format!("{name} is not considered: {}", ignored.reason)]);
+    }
+    let pod = find_pod(snapshot, name, "pod")?;
+    let node_of = |name: &str| snapshot.nodes.iter().find(|node| node.name.as_str() == name);
+    let mut lines = match &pod.state {
+        PodState::Bound(node) => vec![format!("{name} runs on node {node}")],
+        PodState::Reserved(node) => {
+            let state = node_of(node.as_str()).map_or("unknown", |node| state_text(node));
+            return Ok(vec![format!("{name} waits for node {node}, which {state}")]);
+        }
+        PodState::Pending => Vec::new(),
+    };
+    let requests = requests_of(snapshot, pod);
+    if let Some(placement) = plan.placements.iter().find(|one| has(&one.pods, pod)) {
+        let state = node_of(placement.node.as_str()).map_or("unknown", |node| state_text(node));
+        lines.push(format!("{name} will go to node {}, which {state}: it has room for {requests}", placement.node));
+    }
+    for launch in plan.launches.iter().filter(|one| has(&one.pods, pod)) {
+        lines.extend(of_launch(name, launch));
+    }
+    for termination in plan.terminations.iter().filter(|one| has(&one.pods, pod)) {
+        let reason = termination.reason.as_str();
+        lines.push(format!("it has to leave node {}, which is to be removed: {reason}", termination.node));
+        for moved in termination.moved_to.iter().filter(|one| has(&one.pods, pod)) {
+            lines.push(format!("it will go to node {}, which has room for {requests}", moved.node));
+        }
+    }
+    if let Some(unschedulable) = plan.unschedulable.iter().find(|one| one.pod.uid == pod.uid) {
+        lines.extend(without_place(snapshot, pod, unschedulable, &requests));
+    }
+    if lines.is_empty() {
+        // Pending, but not one that is to be placed.
+        let why = if pod.terminating { "it is being deleted" } else { "it stays with its node" };
+        lines.push(format!("{name} is not to be placed: {why}"));
+    }
+    Ok(lines)
+}
+
+fn without_place(snapshot: &Snapshot, pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Vec<String> {
+    let mut lines = vec![format!("{} has no place; it requests {requests}", pod.full_name())];
+    for reason in &unschedulable.reasons {
+        let who = if reason.node_pool.is_empty() {
+            "the pod itself".to_owned()
+        } else {
+            format!("NodePool {}", reason.node_pool)
+        };
+        lines.push(format!("  {who}: {}: {}", reason.code.as_str(), reason.message));
+    }
+    lines.extend(room::explain(snapshot, pod));
+    lines
+}
+
+fn of_launch(pod: &str, launch: &Launch) -> Vec<String> {
+    let others = launch.pods.len().saturating_sub(1);
+    let company = if others == 0 { "alone".to_owned() } else { format!("with {}", counted(others, "other pod")) };
+    let mut lines = vec![format!("{pod} will go to a new node of NodePool {}, {company}", launch.node_pool)];
+    if let Some(cheapest) = launch.offerings.first() {
+        let (kind, zone, price) = (cheapest.capacity_type, &cheapest.zone, cheapest.price);
+        let choice = counted(launch.offerings.len(), "acceptable offering");
+        lines.push(format!(
+            "  {} {kind} in {zone} at {price} USD/h is the cheapest of {choice}",
+            cheapest.instance_type
+        ));
+    }
+    lines.push(format!("  its pods and DaemonSets request {}", amounts(&launch.requests)));
+    if !launch.why.is_empty() {
+        lines.push(format!("  {}", launch.why));
+    }
+    lines
+}
+
+/// The pod of that `namespace/name`; `field` is what an error calls the name.
+pub(super) fn find_pod<'a>(snapshot: &'a Snapshot, name: &str, field: &str) -> Result<&'a Pod, AnswerError> {
+    let found = snapshot.pods.iter().find(|pod| pod.full_name() == name);
+    found.ok_or_else(|| AnswerError::request(field, format!("no pod {name:?} in the snapshot")))
+}
+
+/// The node of that name; `field` is what an error calls the name.
+pub(super) fn find_node<'a>(snapshot: &'a Snapshot, name: &str, field: &str) -> Result<&'a Node, AnswerError> {
+    let found = snapshot.nodes.iter().find(|node| node.name.as_str() == name);
+    found.ok_or_else(|| AnswerError::request(field, format!("no node {name:?} in the snapshot")))
+}
+
+/// Whether the pod has to go elsewhere if its node goes.
+pub(super) fn moves(pod: &Pod) -> bool {
+    !pod.stays_with_node && !pod.terminating
+}
+
+fn has(pods: &[PodRef], pod: &Pod) -> bool {
+    pods.iter().any(|one| one.uid == pod.uid)
+}
+
+fn state_text(node: &Node) -> &'static str {
+    match node.state {
+        NodeState::InFlight => "is on its way",
+        NodeState::Registered => "has joined, but is not in service yet",
+        NodeState::Initialized if !node.ready => "is in service, but not Ready",
+        NodeState::Initialized => "is in service",
+    }
+}
+
+fn requests_of(snapshot: &Snapshot, pod: &Pod) -> String {
+    let shape = snapshot.shapes.iter().find(|shape| shape.id == pod.shape);
+    shape.map(|shape| amounts(&shape.requests)).unwrap_or_default()
+}
+
+/// `cpu 500m, memory 1Gi`; `nothing` where nothing is asked for.
+fn amounts(resources: &Resources) -> String {
+    let asked = resources.iter().filter(|(_, amount)| *amount != 0);
+    let parts: Vec<String> = asked.map(|(name, amount)| format!("{name} {}", format_amount(name, amount))).collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The first names, and how many more there are.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let count = names.len();
+    let first: Vec<&str> = names.take(SHOWN_NAMES).collect();
+    let more = count.saturating_sub(SHOWN_NAMES);
+    if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
+}

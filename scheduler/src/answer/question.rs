@@ -1,0 +1,62 @@
+//! What a self-contained request asks about.
+
+use super::AnswerError;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::snapshot::Snapshot;
+use plimsoll_proto::convert::{ConvertError, check_catalogs};
+use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
+use std::collections::BTreeMap;
+
+/// Largest work budget that may be asked for: ten times the default, which is minutes of one thread.
+pub(crate) const MAX_WORK_BUDGET: u64 = 2_000_000_000;
+
+/// A snapshot with all that it refers to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Question {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
+    pub(crate) options: PlanOptions,
+}
+
+impl Question {
+    pub(crate) fn new(
+        snapshot: Option<wire::Snapshot>,
+        catalogs: Vec<catalog_wire::Catalog>,
+        options: Option<plan_wire::PlanOptions>,
+    ) -> Result<Self, AnswerError> {
+        let snapshot = snapshot.ok_or_else(|| AnswerError::request("snapshot", "is not set"))?;
+        let mut snapshot = Snapshot::try_from(snapshot)?;
+        let catalogs = catalogs_from_wire(catalogs)?;
+        if let (Some(only), 1) = (catalogs.keys().next(), catalogs.len()) {
+            let unnamed =
+                |pool: &&mut plimsoll_model::snapshot::NodePool| pool.catalog.is_none() && pool.not_ready.is_none();
+            snapshot.node_pools.iter_mut().filter(unnamed).for_each(|pool| pool.catalog = Some(only.clone()));
+        }
+        check_catalogs(&snapshot, &catalogs.keys().cloned().collect())?;
+        Ok(Self { snapshot, catalogs, options: options_from_wire(options, "options")? })
+    }
+}
+
+fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<CatalogId, Catalog>, AnswerError> {
+    let convert = |(index, wire)| {
+        let catalog = Catalog::try_from(wire).map_err(|mut error: ConvertError| {
+            // The converter names the message; here it is one of a list.
+            error.path = format!("catalogs[{index}].{}", error.path.trim_start_matches("catalog."));
+            error
+        })?;
+        Ok((catalog.id(), catalog))
+    };
+    wire.into_iter().enumerate().map(convert).collect()
+}
+
+/// Options of a request; the defaults where there are none.
+pub(crate) fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, AnswerError> {
+    let options = wire.map(PlanOptions::from).unwrap_or_default();
+    if options.work_budget > MAX_WORK_BUDGET {
+        let message = format!("is {}, more than {MAX_WORK_BUDGET}", options.work_budget);
+        return Err(AnswerError::request(format!("{path}.work_budget"), message));
+    }
+    Ok(options)
+}

@@ -1,0 +1,85 @@
+//! The program's flags.
+
+use crate::service::Settings;
+use clap::Parser;
+use plimsoll_runtime::args::ServiceArgs;
+use plimsoll_runtime::workers::Bounds;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+
+const EXAMPLES: &str = "\
+Examples:
+  On this machine, for one watcher and for other programs:
+    plimsoll-scheduler --listen 127.0.0.1:9442 --open-listen 127.0.0.1:9452
+
+  In a cluster, under mutual TLS; sessions for the watcher alone:
+    plimsoll-scheduler --listen 0.0.0.0:9442 --open-listen 0.0.0.0:9452 \\
+      --tls-cert tls.crt --tls-key tls.key --tls-ca ca.crt \\
+      --session-callers plimsoll-watcher.plimsoll-system.svc
+
+Every flag can be given by its environment variable instead.";
+
+/// Makes plans for Kubernetes clusters: which nodes to launch, which to remove. Holds no state and no credentials.
+#[derive(Parser, Clone, Debug, PartialEq, Eq)]
+#[command(name = "plimsoll-scheduler", version, after_help = EXAMPLES, max_term_width = 120)]
+pub struct Args {
+    /// What all services have.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+    /// Address of the port that answers Plan, WhatIf and Explain to anybody, without TLS. Closed unless given.
+    #[arg(long, env = "PLIMSOLL_OPEN_LISTEN", value_name = "ADDRESS")]
+    pub open_listen: Option<SocketAddr>,
+    /// DNS names of the certificates that may open sessions. Without them every certificate of the authority may.
+    #[arg(long, env = "PLIMSOLL_SESSION_CALLERS", value_delimiter = ',', value_name = "NAME")]
+    pub session_callers: Vec<String>,
+    /// Plans made at once; half of them at most for other programs. The number of cores unless given.
+    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "COUNT")]
+    pub workers: Option<NonZeroUsize>,
+    /// Whether gRPC reflection is answered.
+    #[arg(long, env = "PLIMSOLL_REFLECTION", default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub reflection: bool,
+}
+
+impl Args {
+    /// What the service is told, on a machine with so many cores.
+    #[must_use]
+    pub fn settings(&self, cores: NonZeroUsize) -> Settings {
+        Settings {
+            workers: Bounds::for_cores(self.workers.unwrap_or(cores)),
+            session_callers: self.session_callers.clone(),
+            reflection: self.reflection,
+            ..Settings::for_cores(cores)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_are_well_formed_and_nothing_is_open_by_default() {
+        Args::command().debug_assert();
+        let args = Args::try_parse_from(["plimsoll-scheduler"]).unwrap();
+        assert_eq!((args.open_listen, args.workers, args.reflection), (None, None, true));
+        assert!(args.service.listen.listen.ip().is_loopback());
+    }
+
+    #[test]
+    fn the_flags_of_the_deployment_are_known() {
+        let manifest = include_str!("../../deploy/kubernetes/scheduler.yaml");
+        let flags =
+            manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).map(|flag| format!("--{flag}"));
+        let args = Args::try_parse_from(["plimsoll-scheduler".to_owned()].into_iter().chain(flags)).unwrap();
+        assert_eq!(args.open_listen.map(|address| address.port()), Some(9452));
+        assert!(args.service.tls.tls_ca.is_some());
+    }
+
+    #[test]
+    fn workers_bound_those_of_outside_callers_too() {
+        let args = Args::try_parse_from(["plimsoll-scheduler", "--workers", "8"]).unwrap();
+        let bounds = args.settings(NonZeroUsize::MIN).workers;
+        assert_eq!((bounds.running, bounds.outside_running), (8, 4));
+    }
+}

@@ -1,0 +1,201 @@
+//! Small clusters for tests.
+
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::identity::{CatalogId, NodePoolName};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::*;
+use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_model::time::{Millis, Timestamp};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+pub(crate) const GIB: i64 = 1 << 30;
+pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
+
+/// Types of 2, 4 and 8 CPUs with 4 GiB each CPU, on demand in two zones, at 0.05 USD/h each CPU.
+pub(crate) fn catalog() -> Catalog {
+    let of = |name: &str, cpus: i64| InstanceType {
+        name: name.into(),
+        architecture: "amd64".into(),
+        operating_systems: vec!["linux".into()],
+        capacity: resources(cpus * 1000, cpus * 4, 20),
+        overhead: Resources::new(),
+        labels: BTreeMap::new(),
+        offerings: ["a", "b"]
+            .map(|zone| Offering {
+                zone: zone.into(),
+                zone_id: String::new(),
+                capacity_type: CapacityType::OnDemand,
+                price: MicroUsdPerHour(cpus * 50_000),
+                available: true,
+            })
+            .into(),
+    };
+    Catalog { region: "test".into(), instance_types: vec![of("m.2xlarge", 8), of("m.large", 2), of("m.xlarge", 4)] }
+}
+
+pub(crate) fn catalogs() -> BTreeMap<CatalogId, Catalog> {
+    BTreeMap::from([(catalog().id(), catalog())])
+}
+
+pub(crate) fn resources(milli_cpu: i64, gib: i64, pods: i64) -> Resources {
+    [("cpu", milli_cpu), ("memory", gib * GIB), ("pods", pods)].into()
+}
+
+pub(crate) fn pool(name: &str) -> NodePool {
+    NodePool {
+        name: name.into(),
+        weight: 0,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        startup_taints: Vec::new(),
+        requirements: Vec::new(),
+        limits: Resources::new(),
+        replicas: None,
+        node_class: "default".into(),
+        catalog: Some(catalog().id()),
+        not_ready: None,
+        deleting: false,
+        disruption: Disruption {
+            policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            consolidate_after: Some(Millis(0)),
+            allowed: BTreeMap::new(),
+            next_budget_change: None,
+        },
+    }
+}
+
+pub(crate) fn shape(id: &str, milli_cpu: i64) -> PodShape {
+    PodShape { id: id.into(), namespace: "default".into(), requests: resources(milli_cpu, 1, 1), ..Default::default() }
+}
+
+pub(crate) fn pod(name: &str, shape: &str, state: PodState) -> Pod {
+    Pod {
+        uid: name.into(),
+        namespace: "default".into(),
+        name: name.into(),
+        shape: shape.into(),
+        state,
+        created: Timestamp(0),
+        stays_with_node: false,
+        terminating: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 1000,
+        pod_disruption_budgets: Vec::new(),
+    }
+}
+
+/// In service, of `pool`, with 4 CPUs.
+pub(crate) fn node(name: &str, pool: &str) -> Node {
+    let labels = [
+        (label::INSTANCE_TYPE, "m.xlarge"),
+        (label::ZONE, "a"),
+        (label::CAPACITY_TYPE, "on-demand"),
+        (label::NODE_POOL, pool),
+    ];
+    Node {
+        name: name.into(),
+        node_claim: Some(name.into()),
+        node_pool: Some(NodePoolName::from(pool)),
+        state: NodeState::Initialized,
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        taints: Vec::new(),
+        allocatable: resources(4000, 16, 20),
+        limit_usage: resources(4000, 16, 20),
+        ready: true,
+        cordoned: false,
+        deleting: false,
+        do_not_disrupt: false,
+        created: Timestamp(0),
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    }
+}
+
+/// One pool, one shape of half a CPU, and so many pending pods.
+pub(crate) fn waiting(pods: usize) -> Snapshot {
+    let mut snapshot = Snapshot {
+        sequence: 1,
+        now: NOW,
+        shapes: vec![shape("web", 500)],
+        pods: (0..pods).map(|number| pod(&format!("web-{number}"), "web", PodState::Pending)).collect(),
+        node_pools: vec![pool("default")],
+        ..Snapshot::default()
+    };
+    snapshot.sort();
+    snapshot
+}
+
+/// Random small clusters that a solver has something to do with.
+pub(crate) fn snapshots() -> impl Strategy<Value = Snapshot> {
+    let shapes = vec((50..4500_i64, option::of(prop::sample::select(vec!["a", "b", "c"]))), 1..4);
+    let nodes = vec((any::<[bool; 4]>(), 0..3_u8), 0..5);
+    let pools = vec((option::of(1..40_i64), any::<[bool; 3]>(), -1..2_i32), 0..3);
+    let pods = vec((0..4_usize, option::of((0..5_usize, any::<bool>())), any::<[bool; 3]>()), 0..14);
+    (shapes, nodes, pools, pods, any::<u8>()).prop_map(|(shapes, nodes, pools, pods, sequence)| {
+        let mut snapshot = Snapshot { sequence: sequence.into(), now: NOW, ..Snapshot::default() };
+        snapshot.node_pools = pools.into_iter().enumerate().map(|(number, facts)| some_pool(number, facts)).collect();
+        snapshot.shapes = shapes.into_iter().enumerate().map(|(number, facts)| some_shape(number, facts)).collect();
+        snapshot.nodes = nodes.into_iter().enumerate().map(|(number, facts)| some_node(number, facts)).collect();
+        for (number, (shape, place, [stays, terminating, protected])) in pods.into_iter().enumerate() {
+            let shape = snapshot.shapes[shape % snapshot.shapes.len()].id.clone();
+            let node = place
+                .filter(|_| !snapshot.nodes.is_empty())
+                .map(|(index, reserved)| (snapshot.nodes[index % snapshot.nodes.len()].name.clone(), reserved));
+            let state = match node {
+                Some((node, true)) => PodState::Reserved(node),
+                Some((node, false)) => PodState::Bound(node),
+                None => PodState::Pending,
+            };
+            let bound = matches!(state, PodState::Bound(_));
+            let mut one = pod(&format!("p{number}"), shape.as_str(), state);
+            one.stays_with_node = stays && bound;
+            one.terminating = terminating && stays;
+            one.do_not_disrupt_until = (protected && terminating).then_some(Timestamp(i64::MAX));
+            snapshot.pods.push(one);
+        }
+        snapshot.sort();
+        snapshot
+    })
+}
+
+fn some_pool(number: usize, (limit, [tainted, broken, thrifty], weight): (Option<i64>, [bool; 3], i32)) -> NodePool {
+    let mut one = pool(&format!("pool-{number}"));
+    one.weight = weight;
+    one.limits = limit.map(|cpus| ("cpu", cpus * 1000)).into_iter().collect();
+    if tainted && broken {
+        one.taints = vec![Taint { key: "team".into(), value: "x".into(), effect: TaintEffect::NoSchedule }];
+    }
+    if broken && thrifty {
+        one.catalog = None;
+        one.not_ready = Some(PoolProblem { code: "NodeClassNotFound".into(), message: "no such class".into() });
+    }
+    if !thrifty {
+        one.disruption.policy = ConsolidationPolicy::WhenEmpty;
+    }
+    one
+}
+
+fn some_shape(number: usize, (milli_cpu, zone): (i64, Option<&str>)) -> PodShape {
+    let mut one = shape(&format!("s{number}"), milli_cpu);
+    one.node_selector = zone.map(|zone| (label::ZONE.to_owned(), zone.to_owned())).into_iter().collect();
+    one
+}
+
+fn some_node(number: usize, ([pooled, ready, cordoned, drifted], state): ([bool; 4], u8)) -> Node {
+    let mut one = node(&format!("n{number}"), "pool-0");
+    one.state = [NodeState::InFlight, NodeState::Registered, NodeState::Initialized][usize::from(state)];
+    one.ready = ready;
+    one.cordoned = cordoned && !ready;
+    one.drifted = (drifted && pooled).then(|| "AMIDrift".to_owned());
+    if !pooled && one.state == NodeState::Initialized {
+        (one.node_pool, one.node_claim) = (None, None);
+    }
+    one
+}

@@ -1,0 +1,184 @@
+//! The gRPC service: sessions and outside callers, each on threads of their class.
+
+mod callers;
+mod stream;
+
+use crate::answer::{self, AnswerError};
+use crate::catalogs::CatalogCache;
+use crate::metrics::SchedulerMetrics;
+use crate::session::{Session, SessionLimits};
+use callers::Callers;
+use futures::Stream;
+use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerService;
+use plimsoll_proto::scheduler::v1::{
+    ExplainRequest, ExplainResponse, PlanRequest, PlanResponse, SessionRequest, SessionResponse, WhatIfRequest,
+    WhatIfResponse,
+};
+use plimsoll_runtime::connection::Peer;
+use plimsoll_runtime::telemetry::extract_cycle_id;
+use plimsoll_runtime::workers::{WorkError, Workers};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Sessions at once: each cluster has one or two watchers that drive, and each session may hold a large mirror.
+pub const MAX_SESSIONS: usize = 64;
+
+/// When a refused caller may ask again: about as long as a usual solve takes.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the ports of a replica share.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) workers: Workers,
+    pub(crate) catalogs: Arc<CatalogCache>,
+    pub(crate) metrics: SchedulerMetrics,
+    pub(crate) limits: SessionLimits,
+    /// DNS names of those who may open sessions; empty: whoever has a certificate.
+    pub(crate) session_callers: Vec<String>,
+    pub(crate) sessions: Arc<Semaphore>,
+    pub(crate) stop: CancellationToken,
+    callers: Callers,
+}
+
+impl Core {
+    pub(crate) fn new(
+        workers: Workers,
+        metrics: SchedulerMetrics,
+        limits: SessionLimits,
+        session_callers: Vec<String>,
+        stop: CancellationToken,
+    ) -> Self {
+        let bounds = workers.bounds();
+        Self {
+            // Nobody may take all places that outside callers have.
+            callers: Callers::new((bounds.outside_running + bounds.outside_waiting).div_ceil(2)),
+            workers,
+            catalogs: Arc::new(CatalogCache::new()),
+            metrics,
+            limits,
+            session_callers,
+            sessions: Arc::new(Semaphore::new(MAX_SESSIONS)),
+            stop,
+        }
+    }
+}
+
+/// Which port a request came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// For our own services: everything.
+    Closed,
+    /// For other systems: questions that bring all they are about.
+    Open,
+}
+
+/// The service as one port shows it.
+#[derive(Debug, Clone)]
+pub struct Server {
+    core: Arc<Core>,
+    door: Door,
+}
+
+impl Server {
+    /// The service behind `door`.
+    #[must_use]
+    pub fn new(core: Arc<Core>, door: Door) -> Self {
+        Self { core, door }
+    }
+
+    /// Runs a self-contained question on what the sessions leave.
+    async fn outside<Q: Send + 'static, A: Send + 'static>(
+        &self,
+        method: &'static str,
+        request: Request<Q>,
+        answer: fn(Q) -> Result<A, AnswerError>,
+    ) -> Result<Response<A>, Status> {
+        let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
+        let _place = self.core.callers.enter(Peer::of(&request)).ok_or_else(|| {
+            self.core.metrics.refused.inc();
+            overloaded("this caller has too many requests at once")
+        })?;
+        let (question, metrics) = (request.into_inner(), self.core.metrics.clone());
+        let job = move || {
+            let started = Instant::now();
+            let answered = answer(question);
+            metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
+            answered
+        };
+        match self.core.workers.run_outside(job).await {
+            Ok(Ok(answer)) => {
+                self.core.metrics.plans.with_label_values(&["outside"]).inc();
+                tracing::debug!(method, cycle_id, "answered");
+                Ok(Response::new(answer))
+            }
+            Ok(Err(error)) => {
+                if let AnswerError::Plan(_) = &error {
+                    self.core.metrics.invalid_plans.inc();
+                    tracing::error!(method, cycle_id, %error, "plan withheld");
+                }
+                Err(error.into())
+            }
+            Err(error @ WorkError::Overloaded(_)) => {
+                self.core.metrics.refused.inc();
+                Err(overloaded(&error.to_string()))
+            }
+            Err(error @ WorkError::Lost(_)) => Err(lost(&error)),
+        }
+    }
+}
+
+/// RESOURCE_EXHAUSTED, and when to ask again.
+fn overloaded(why: &str) -> Status {
+    let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
+    Status::with_error_details(Code::ResourceExhausted, format!("{why}: ask again later"), details)
+}
+
+/// A job that panicked: a mistake in the program, of which the log has the place.
+fn lost(error: &WorkError) -> Status {
+    tracing::error!(%error, "work lost");
+    Status::internal(error.to_string())
+}
+
+#[tonic::async_trait]
+impl SchedulerService for Server {
+    type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        if self.door == Door::Open {
+            return Err(Status::permission_denied(
+                "this port answers Plan, WhatIf and Explain; sessions have their own",
+            ));
+        }
+        let callers = &self.core.session_callers;
+        if !callers.is_empty() && Peer::of(&request).is_some_and(|peer| !peer.is_one_of(callers)) {
+            return Err(Status::permission_denied(format!("sessions are for {}", callers.join(", "))));
+        }
+        let Ok(place) = Arc::clone(&self.core.sessions).try_acquire_owned() else {
+            return Err(overloaded(&format!("{MAX_SESSIONS} sessions are open")));
+        };
+        let core = Arc::clone(&self.core);
+        let session = Session::new(Arc::clone(&core.catalogs), core.metrics.clone(), core.limits);
+        Ok(Response::new(stream::run(core, session, request.into_inner(), place)))
+    }
+
+    async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        self.outside("Plan", request, answer::plan_of).await
+    }
+
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        self.outside("Explain", request, answer::explain_of).await
+    }
+
+    async fn what_if(&self, request: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
+        self.outside("WhatIf", request, answer::what_if_of).await
+    }
+}

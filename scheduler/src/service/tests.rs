@@ -1,0 +1,214 @@
+use super::*;
+use crate::samples::{catalog, catalogs, waiting};
+use hyper_util::rt::TokioIo;
+use plimsoll_proto::delta::{chunks, diff};
+use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
+use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
+use plimsoll_proto::scheduler::v1::{Hello, PlanNow, PlanRequest, SessionRequest};
+use plimsoll_runtime::memory::{self, MemoryDialer};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+use tonic_types::StatusExt;
+
+type Client = SchedulerServiceClient<Channel>;
+
+/// The whole service in memory.
+struct Running {
+    closed: Client,
+    open: Client,
+    metrics: Metrics,
+    shutdown: Shutdown,
+    serving: JoinHandle<Result<(), ServiceError>>,
+}
+
+fn client(dialer: MemoryDialer) -> Client {
+    let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
+        let near = dialer.dial();
+        async move { near.map(TokioIo::new) }
+    });
+    SchedulerServiceClient::new(Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector))
+        .max_encoding_message_size(2 * MAX_DECODING_BYTES)
+}
+
+fn start(change: impl FnOnce(&mut Settings)) -> Running {
+    let mut settings = Settings::for_cores(NonZeroUsize::MIN);
+    change(&mut settings);
+    let ((closed_dialer, closed), (open_dialer, open)) = (memory::pair(), memory::pair());
+    let (metrics, shutdown) = (Metrics::new("scheduler"), Shutdown::new());
+    let parts = Parts {
+        closed: Listener::Memory(closed),
+        open: Some(Listener::Memory(open)),
+        metrics: metrics.clone(),
+        readiness: Readiness::new(),
+        settings,
+    };
+    let serving = tokio::spawn(run(parts, shutdown.clone()));
+    Running { closed: client(closed_dialer), open: client(open_dialer), metrics, shutdown, serving }
+}
+
+fn plan_request(pods: usize) -> PlanRequest {
+    PlanRequest {
+        snapshot: Some((&waiting(pods)).into()),
+        catalogs: catalogs().values().map(Into::into).collect(),
+        options: None,
+    }
+}
+
+/// The client's side of a session.
+struct Talk {
+    asks: mpsc::Sender<SessionRequest>,
+    answers: Streaming<plimsoll_proto::scheduler::v1::SessionResponse>,
+}
+
+impl Talk {
+    async fn begin(client: &Client, cluster: &str) -> Self {
+        let (asks, receiver) = mpsc::channel(16);
+        let answers = client.clone().session(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        let mut talk = Self { asks, answers };
+        talk.say(Ask::Hello(Hello { cluster: cluster.into(), client: "test".into() })).await;
+        assert!(matches!(talk.hear().await, Ok(Answer::Ready(_))));
+        talk
+    }
+
+    async fn say(&self, message: Ask) {
+        self.asks.send(SessionRequest { message: Some(message) }).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Result<Answer, Status> {
+        self.answers.message().await.map(|answer| answer.and_then(|answer| answer.message).expect("an answer"))
+    }
+
+    async fn plan(&mut self, sequence: u64) -> plimsoll_proto::plan::v1::Plan {
+        self.say(Ask::PlanNow(PlanNow { sequence, options: None, cycle_id: "c".into() })).await;
+        let Ok(Answer::PlanFragment(fragment)) = self.hear().await else { panic!("no plan") };
+        assert!(fragment.last);
+        fragment.part.unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_sessions_at_once_and_a_caller_of_plan_get_the_same() {
+    let running = start(|_| ());
+    let (mut first, mut second) =
+        tokio::join!(Talk::begin(&running.closed, "one"), Talk::begin(&running.closed, "two"));
+    first.say(Ask::Catalog((&catalog()).into())).await;
+    for chunk in chunks(&waiting(3), 2) {
+        first.say(Ask::SnapshotChunk(chunk)).await;
+    }
+    let small = first.plan(1).await;
+    for chunk in chunks(&waiting(9), 4) {
+        second.say(Ask::SnapshotChunk(chunk)).await;
+    }
+    let next = plimsoll_model::snapshot::Snapshot { sequence: 2, ..waiting(9) };
+    first.say(Ask::Delta(diff(&waiting(3), &next))).await;
+    let (of_first, of_second) = tokio::join!(first.plan(2), second.plan(1));
+    assert_eq!(of_first.launches, of_second.launches);
+    let placed = |plan: &plimsoll_proto::plan::v1::Plan| plan.launches.iter().map(|one| one.pods.len()).sum::<usize>();
+    assert_eq!((placed(&small), placed(&of_first)), (3, 9));
+    for mut door in [running.closed.clone(), running.open.clone()] {
+        assert_eq!(door.plan(plan_request(3)).await.unwrap().into_inner().plan, Some(small.clone()));
+    }
+    let text = running.metrics.encode().unwrap();
+    assert!(text.contains("plimsoll_scheduler_sessions 2\n"), "{text}");
+    assert!(text.contains("plimsoll_scheduler_plans_total{caller=\"outside\"} 2\n"), "{text}");
+    assert!(text.contains("plimsoll_scheduler_plans_total{caller=\"session\"} 3\n"), "{text}");
+}
+
+#[tokio::test]
+async fn the_open_port_has_no_sessions() {
+    let mut running = start(|_| ());
+    let (_asks, receiver) = mpsc::channel(1);
+    let refused = running.open.session(ReceiverStream::new(receiver)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_by_path() {
+    let mut running = start(|_| ());
+    let mut bad = plan_request(1);
+    bad.snapshot.as_mut().unwrap().pods[0].shape = "x".into();
+    let refused = running.open.plan(bad).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "snapshot.pods[0].shape: no shape \"x\""));
+    let violations = refused.get_details_bad_request().unwrap().field_violations;
+    assert_eq!(violations[0].field, "snapshot.pods[0].shape");
+}
+
+#[tokio::test]
+async fn a_message_beyond_the_limit_is_refused_and_the_next_is_answered() {
+    let mut running = start(|_| ());
+    let mut large = plan_request(1);
+    large.snapshot.as_mut().unwrap().pods[0].name = "x".repeat(MAX_DECODING_BYTES);
+    let refused = running.open.plan(large).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    assert!(running.open.plan(plan_request(1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn outside_callers_are_refused_beyond_their_bound_while_sessions_have_room() {
+    let running = start(|settings| {
+        settings.workers = Bounds { running: 2, outside_running: 1, outside_waiting: 1 };
+        settings.connections.concurrency_per_connection = 1000;
+    });
+    let mut talk = Talk::begin(&running.closed, "one").await;
+    talk.say(Ask::Catalog((&catalog()).into())).await;
+    let asks = (0..60).map(|_| {
+        let mut client = running.closed.clone();
+        tokio::spawn(async move { client.plan(plan_request(3000)).await })
+    });
+    let asks: Vec<_> = asks.collect();
+    for chunk in chunks(&waiting(3), 100) {
+        talk.say(Ask::SnapshotChunk(chunk)).await;
+    }
+    assert_eq!(talk.plan(1).await.launches.len(), 1);
+    let mut refused = 0_usize;
+    for ask in asks {
+        if let Err(status) = ask.await.unwrap() {
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+            assert!(status.get_details_retry_info().is_some());
+            refused += 1;
+        }
+    }
+    assert!((1..60).contains(&refused), "{refused}");
+    assert!(running.metrics.encode().unwrap().contains(&format!("outside_refused_total {refused}\n")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_sessions_and_the_service() {
+    let running = start(|_| ());
+    let mut talk = Talk::begin(&running.closed, "one").await;
+    running.shutdown.start();
+    assert_eq!(talk.hear().await.unwrap_err().code(), Code::Unavailable);
+    drop(talk);
+    running.serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_without_hello_ends() {
+    let mut running = start(|_| ());
+    let (_asks, receiver) = mpsc::channel(1);
+    let mut answers = running.closed.session(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let began = tokio::time::Instant::now();
+    assert_eq!(answers.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(began.elapsed().as_secs(), Duration::from_secs(10).as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_session_frees_its_place() {
+    let running = start(|_| ());
+    let talks = futures::future::join_all((0..crate::server::MAX_SESSIONS).map(|_| Talk::begin(&running.closed, "x")));
+    let mut talks = talks.await;
+    let (_asks, receiver) = mpsc::channel(1);
+    let refused = running.closed.clone().session(ReceiverStream::new(receiver)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    talks.pop();
+    // The server learns of it by the next frames.
+    while running.metrics.encode().unwrap().contains("plimsoll_scheduler_sessions 64\n") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Talk::begin(&running.closed, "x").await;
+}
