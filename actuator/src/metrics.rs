@@ -26,6 +26,12 @@ pub struct ActuatorMetrics {
     pub instances_collected: IntCounterVec,
     /// NodeClaims deleted because their instance is gone, by `cause`.
     pub claims_collected: IntCounterVec,
+    /// Messages of the interruption queue, by `kind` and `result`.
+    pub interruptions: IntCounterVec,
+    /// NodeClaims that are gone with their instance, by `nodepool`.
+    pub claims_terminated: IntCounterVec,
+    /// Evictions by `result` (evicted, refused, forced).
+    pub evictions: IntCounterVec,
 }
 
 impl ActuatorMetrics {
@@ -65,6 +71,17 @@ impl ActuatorMetrics {
                 "NodeClaims deleted because their instance is gone.",
                 &["cause"],
             )?,
+            interruptions: metrics.counters(
+                "interruption_messages_total",
+                "Messages of the interruption queue.",
+                &["kind", "result"],
+            )?,
+            claims_terminated: metrics.counters(
+                "nodeclaims_terminated_total",
+                "NodeClaims that are gone with their instance.",
+                &["nodepool"],
+            )?,
+            evictions: metrics.counters("evictions_total", "Pods sent away from nodes that go.", &["result"])?,
         })
     }
 }

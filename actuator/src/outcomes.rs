@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
+use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ const MAX_ACTIONS: usize = 20_000;
 struct Kept {
     by_action: BTreeMap<ActionId, Vec<Outcome>>,
     order: VecDeque<ActionId>,
+    planned: Option<Timestamp>,
 }
 
 /// The board. Clones share it.
@@ -35,7 +37,7 @@ impl Outcomes {
         let action = outcome.action_id.clone();
         let anew = matches!(outcome.status, OutcomeStatus::Accepted | OutcomeStatus::Rejected);
         let mut kept = self.kept.lock();
-        let Kept { by_action, order } = &mut *kept;
+        let Kept { by_action, order, .. } = &mut *kept;
         let list = by_action.entry(action.clone()).or_insert_with(|| {
             order.push_back(action);
             Vec::new()
@@ -57,6 +59,17 @@ impl Outcomes {
     #[must_use]
     pub fn of(&self, action: &ActionId) -> Vec<Outcome> {
         self.kept.lock().by_action.get(action).cloned().unwrap_or_default()
+    }
+
+    /// A plan was received.
+    pub fn planned(&self, now: Timestamp) {
+        self.kept.lock().planned = Some(now);
+    }
+
+    /// Whether a plan was received since then.
+    #[must_use]
+    pub fn planned_since(&self, since: Timestamp) -> bool {
+        self.kept.lock().planned.is_some_and(|planned| planned > since)
     }
 
     /// Tells of every change.

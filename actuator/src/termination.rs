@@ -304,6 +304,8 @@ impl WayOut<'_> {
         }
         let name = claim.name_any();
         self.context.ledger.with(|ledger| ledger.gone(&name));
+        let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);
+        self.context.metrics.claims_terminated.with_label_values(&[pool]).inc();
         tracing::info!(node_claim = name, "the claim and its instance are gone");
         Ok(Stage::Over)
     }

@@ -142,10 +142,8 @@ pub mod annotation {
     pub const EPOCH: &str = "plimsoll.dev/epoch";
     /// A removal command under way: JSON of id, reason, replacements (rule 12).
     pub const REMOVAL: &str = "plimsoll.dev/removal";
-    /// The capacity of a claim's node is about to be taken back, by the kind of notice; its pods must go elsewhere (rule 13).
+    /// The capacity of a claim's node is about to be taken back: its pods must go elsewhere (rule 13). JSON of the notice's kind and time.
     pub const INTERRUPTED: &str = "plimsoll.dev/interrupted";
-    /// A notice that the claim's instance is about to be taken, JSON: kind and time (rule 13).
-    pub const INTERRUPTION: &str = "plimsoll.dev/interruption";
     /// Why a claim was launched, bounded text for `explain` (rule 22).
     pub const WHY: &str = "plimsoll.dev/why";
 }

@@ -6,11 +6,14 @@ use crate::context::Context;
 use crate::launch::admit::{self, Admitted, Asked, Pods};
 use crate::launch::launcher::Room;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, feed};
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_proto::actuator::v1 as wire;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +48,7 @@ pub(super) async fn execute(
     }
     context.authority.may_admit().map_err(|error| refused(&error))?;
     driver::check(&context, &driver).await?;
+    context.outcomes.planned(context.now());
     let room = context.launches.room(plan.launches.len());
     let busy = || Status::resource_exhausted("too many actions wait, ask again");
     let mut room = room.ok_or_else(busy)?;
@@ -131,8 +135,24 @@ fn pods_of(context: &Context, plan: &Plan) -> Pods {
     if wanted.is_empty() {
         return Pods::new();
     }
-    let all = context.stores.pods.state().into_iter();
+    let leaving = leaving(context, plan);
+    let stays = |pod: &Arc<Pod>| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        node.is_none_or(|node| !leaving.contains(node))
+    };
+    let all = context.stores.pods.state().into_iter().filter(stays);
     all.filter_map(|pod| Some((pod.metadata.uid.clone().filter(|uid| wanted.contains(uid.as_str()))?, pod))).collect()
+}
+
+/// Nodes that go, or that the plan removes: their pods have a node, and need another all the same.
+fn leaving(context: &Context, plan: &Plan) -> BTreeSet<String> {
+    let mut nodes: BTreeSet<String> = plan.terminations.iter().map(|it| it.node.0.clone()).collect();
+    let going = |claim: &&Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
+    let claims = context.stores.claims.state();
+    nodes.extend(claims.iter().filter(going).filter_map(|claim| claim.status.as_ref()?.node_name.clone()));
+    let deleted = context.stores.nodes.state().into_iter().filter(|node| node.metadata.deletion_timestamp.is_some());
+    nodes.extend(deleted.filter_map(|node| node.metadata.name.clone()));
+    nodes
 }
 
 /// Asked for again: what is known is told again. Before a new leader has heard of it, what the claim says.

@@ -68,6 +68,7 @@ impl Evictions {
         for (pod, grace) in &drain.force {
             let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
             delete(context, &api, pod, Some(*grace)).await?;
+            context.metrics.evictions.with_label_values(&["forced"]).inc();
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
             context.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
         }
@@ -83,11 +84,13 @@ impl Evictions {
         for (result, pod) in results {
             match result? {
                 Tried::Gone => {
+                    context.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
                     let message = format!("evicted: {}", why(claim));
                     context.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
                 }
                 Tried::Refused(message) => {
+                    context.metrics.evictions.with_label_values(&["refused"]).inc();
                     self.pause(&pods::uid(&pod));
                     refusals.push(format!("{}: {message}", pods::full_name(&pod)));
                 }

@@ -1,0 +1,127 @@
+//! Instances that EC2 calls impaired, or has an event in store for (spec: AWS provider section 7.2).
+
+use super::claims_by_instance;
+use super::mark::{self, Urgency};
+use super::messages::NoticeKind;
+use crate::authority::CLOUD_CALL;
+use crate::context::Context;
+use crate::events::{Note, object, reason};
+use crate::ports::{CloudError, InstanceStatus, StatusCheck};
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Between looks.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// A check that fails for a shorter time may be a hiccup.
+const IMPAIRED_FOR: Millis = Millis::from_seconds(120);
+/// Events that take the instance.
+const EVENTS: [&str; 5] =
+    ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
+
+/// What is wrong with an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// One of its checks has failed for long.
+    Impaired(&'static str),
+    /// An event is due.
+    Event,
+}
+
+/// When checks were first seen failing, where EC2 does not say.
+type FirstSeen = BTreeMap<String, Timestamp>;
+
+pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+    let mut first_seen = FirstSeen::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let call = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instance_status());
+        let statuses = match call.await {
+            Ok(Ok(statuses)) => statuses,
+            Ok(Err(CloudError::Denied { message })) => {
+                tracing::warn!(message, "the health of instances is not looked at: it is not allowed");
+                return;
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the health of instances cannot be read");
+                continue;
+            }
+            Err(_) => continue,
+        };
+        first_seen.retain(|id, _| statuses.iter().any(|status| status.instance_id == *id));
+        let claims = claims_by_instance(context);
+        for status in &statuses {
+            let Some(claim) = claims.get(&status.instance_id) else { continue };
+            let taken = match trouble(status, &mut first_seen, context.now()) {
+                None => Ok(()),
+                Some(Trouble::Event) => {
+                    mark::tell(context, claim, NoticeKind::ScheduledChange);
+                    mark::take(context, claim, "event_status", Urgency::Drain).await
+                }
+                Some(Trouble::Impaired(check)) => {
+                    let message = format!("EC2's check {check} of the instance fails: the node is replaced");
+                    context.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
+                    mark::take(context, claim, check, Urgency::Force).await
+                }
+            };
+            if let Err(error) = taken {
+                tracing::warn!(instance = status.instance_id, %error, "an unhealthy instance could not be replaced");
+            }
+        }
+    }
+}
+
+fn trouble(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) -> Option<Trouble> {
+    if status.events.iter().any(|event| EVENTS.contains(&event.code.as_str())) {
+        return Some(Trouble::Event);
+    }
+    let checks = [("instance_status", status.instance), ("system_status", status.system)];
+    let failing: Vec<_> = checks.into_iter().filter(|(_, check)| *check != StatusCheck::Ok).collect();
+    if failing.is_empty() {
+        first_seen.remove(&status.instance_id);
+        return None;
+    }
+    let seen = *first_seen.entry(status.instance_id.clone()).or_insert(now);
+    let lasted = |check: StatusCheck| match check {
+        StatusCheck::Impaired { since: Some(since) } => now.since(since) >= IMPAIRED_FOR,
+        StatusCheck::Impaired { since: None } => now.since(seen) >= IMPAIRED_FOR,
+        StatusCheck::Ok => false,
+    };
+    failing.into_iter().find(|(_, check)| lasted(*check)).map(|(name, _)| Trouble::Impaired(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::InstanceEvent;
+
+    fn status(since: Option<Option<i64>>, event: &str) -> InstanceStatus {
+        let check = since.map_or(StatusCheck::Ok, |since| StatusCheck::Impaired { since: since.map(Timestamp) });
+        let event = InstanceEvent { code: event.to_owned(), not_before: None };
+        InstanceStatus { instance_id: "i-1".to_owned(), instance: StatusCheck::Ok, system: check, events: vec![event] }
+    }
+
+    #[test]
+    fn a_check_must_fail_for_two_minutes() {
+        let mut seen = FirstSeen::new();
+        let mut at = |status: &InstanceStatus, now: i64| trouble(status, &mut seen, Timestamp(now));
+        let impaired = Some(Trouble::Impaired("system_status"));
+        assert_eq!(at(&status(Some(Some(1_000)), ""), 120_999), None);
+        assert_eq!(at(&status(Some(Some(1_000)), ""), 121_000), impaired);
+        assert_eq!(at(&status(None, ""), 122_000), None, "it is well again");
+        assert_eq!(at(&status(Some(None), ""), 200_000), None, "counted from when it was seen");
+        assert_eq!(at(&status(Some(None), ""), 320_000), impaired);
+    }
+
+    #[test]
+    fn events_that_take_the_instance_count_at_once() {
+        let mut seen = FirstSeen::new();
+        let mut of = |event: &str| trouble(&status(None, event), &mut seen, Timestamp(0));
+        assert_eq!(of("instance-retirement"), Some(Trouble::Event));
+        assert_eq!(of("something-else"), None);
+    }
+}

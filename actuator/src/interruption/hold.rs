@@ -1,0 +1,107 @@
+//! The drain of an interrupted node starts when its replacement is launched, or five seconds after the notice (safety rule 13).
+
+use super::Interruption;
+use crate::context::Context;
+use crate::launch::replacement::{Replaced, request_replacement};
+use crate::pods;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use plimsoll_api::NodeClaim;
+use plimsoll_api::condition::{self, node_claim::LAUNCHED};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::names::annotation;
+use plimsoll_model::time::Millis;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest that a drain waits for its replacement: of the two minutes of a Spot notice, pods need the most.
+const LONGEST: Millis = Millis::from_seconds(5);
+/// Kinds after which nothing runs any more: there is nothing to wait for.
+const OVER: [&str; 2] = ["instance_stopped", "instance_terminated"];
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Who sees to the pods of an interrupted node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cover {
+    /// Nobody that we know of.
+    None,
+    /// Claims that are not launched yet.
+    Asked,
+    /// Claims that are all launched.
+    Launched,
+}
+
+/// How long the drain still waits; `None`: not at all. At the end of the wait a replacement is launched if nobody has
+/// asked for one.
+pub(crate) fn hold(
+    context: &Context,
+    claim: &NodeClaim,
+    all_pods: &[Arc<Pod>],
+    deadline: Option<Timestamp>,
+) -> Option<Duration> {
+    let text = claim.annotations().get(annotation::INTERRUPTED)?;
+    let interruption: Interruption = serde_json::from_str(text).ok()?;
+    let now = context.now();
+    let is_late = deadline.is_some_and(|deadline| deadline <= context.clock.now());
+    if is_late || OVER.contains(&interruption.kind.as_str()) {
+        return None;
+    }
+    let to_move: BTreeSet<PodUid> =
+        all_pods.iter().filter(|pod| pods::is_reschedulable(pod)).map(|pod| PodUid(pods::uid(pod))).collect();
+    if to_move.is_empty() {
+        return None;
+    }
+    let cover = cover(context, claim, &to_move);
+    if cover == Cover::Launched {
+        return None;
+    }
+    let left = LONGEST.0.saturating_sub(now.since(interruption.heard).0);
+    if left > 0 {
+        return Some(Duration::from_millis(left).min(LOOK_EVERY));
+    }
+    if cover == Cover::None && !context.outcomes.planned_since(interruption.heard) {
+        replace(context, claim);
+    }
+    None
+}
+
+fn cover(context: &Context, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cover {
+    let mut cover = Cover::None;
+    for claim in context.stores.claims.state() {
+        if claim.metadata.deletion_timestamp.is_some() || claim.metadata.uid == old.metadata.uid {
+            continue;
+        }
+        let text = claim.annotations().get(annotation::PODS);
+        let is_for =
+            |text: &String| serde_json::from_str::<BTreeSet<PodUid>>(text).is_ok_and(|it| !it.is_disjoint(to_move));
+        if !text.is_some_and(is_for) {
+            continue;
+        }
+        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        if !condition::is_true(conditions, LAUNCHED) {
+            return Cover::Asked;
+        }
+        cover = Cover::Launched;
+    }
+    cover
+}
+
+fn replace(context: &Context, claim: &NodeClaim) {
+    let name = claim.name_any();
+    match request_replacement(context, claim) {
+        Ok(Replaced::Launching { claim }) => {
+            tracing::warn!(
+                node_claim = name,
+                replacement = claim,
+                "no plan came in time, the node is replaced by its like"
+            );
+        }
+        Ok(Replaced::AlreadyAsked) => {}
+        Err(error) => {
+            tracing::warn!(node_claim = name, %error, "no plan came in time, and the node cannot be replaced by its like")
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The queue: each message is read, acted on, and deleted only when what it asks for is durable.
+
+use super::claims_by_instance;
+use super::mark::{self, Urgency};
+use super::messages::{Message, NoticeKind, parse};
+use crate::authority::CLOUD_CALL;
+use crate::collection::is_ours;
+use crate::context::Context;
+use crate::ports::{InstanceFilter, InterruptionQueue, QueueMessage};
+use crate::stores::Kind;
+use crate::writes::WriteError;
+use futures::{StreamExt, stream};
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Messages of one receipt that are acted on at once: as many as one receipt brings.
+const AT_ONCE: usize = 10;
+/// A receive waits up to 20 s by itself; the rest is for the answer.
+const RECEIVE: Duration = Duration::from_secs(30);
+/// First pause after an error; doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// A Spot notice has two minutes: a longer pause would waste them.
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// How long a notice is kept for an instance of ours whose claim is not known yet. A Spot notice has come true by then.
+const KEPT: Millis = Millis::from_seconds(120);
+/// Notices kept at once; beyond it the queue brings them again.
+const MAX_KEPT: usize = 1000;
+
+/// What a message came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It is to be deleted.
+    Done,
+    /// It is to come again.
+    Keep,
+}
+
+/// A notice for an instance of ours without a claim as yet.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    kind: NoticeKind,
+    until: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: parking_lot::Mutex<BTreeMap<String, Kept>>,
+}
+
+pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+    let Some(queue) = context.cloud.queue.clone() else { return };
+    let state = State::default();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = listen(context, &*queue, &state) => {}
+        () = remember(context, &state) => {}
+    }
+}
+
+async fn listen(context: &Context, queue: &dyn InterruptionQueue, state: &State) {
+    let mut failures = 0_u32;
+    loop {
+        let result = match context.authority.may_act(CLOUD_CALL) {
+            Ok(()) => round(context, queue, state).await,
+            Err(error) => Err(error.to_string()),
+        };
+        match result {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                let pause = FIRST_PAUSE.saturating_mul(1_u32 << failures.min(6)).min(LAST_PAUSE);
+                failures = failures.saturating_add(1);
+                tracing::warn!(error, ?pause, "the interruption queue is not read for a while");
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// One receipt.
+async fn round(context: &Context, queue: &dyn InterruptionQueue, state: &State) -> Result<(), String> {
+    let received = tokio::time::timeout(RECEIVE, queue.receive()).await;
+    let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
+    let work = messages.into_iter().map(|message| async move {
+        let verdict = handle(context, state, &message).await;
+        let verdict = verdict.map_err(|error| error.to_string())?;
+        if verdict == Verdict::Done {
+            let deleted = context.authority.act(CLOUD_CALL, queue.delete(&message.receipt)).await;
+            deleted.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    });
+    let results: Vec<Result<(), String>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+    results.into_iter().collect()
+}
+
+async fn handle(context: &Context, state: &State, message: &QueueMessage) -> Result<Verdict, WriteError> {
+    let count = |kind: &str, result: &str| context.metrics.interruptions.with_label_values(&[kind, result]).inc();
+    let (kind, ids) = match parse(&message.body) {
+        Ok(Message::Notice { kind, instance_ids, .. }) => (kind, instance_ids),
+        Ok(Message::NotForUs) => {
+            count("no_op", "ignored");
+            return Ok(Verdict::Done);
+        }
+        Err(error) => {
+            // It would never be understood: it must not come again and again.
+            tracing::warn!(%error, "a message of the interruption queue cannot be read, it is deleted");
+            count("unreadable", "deleted");
+            return Ok(Verdict::Done);
+        }
+    };
+    let claims = claims_by_instance(context);
+    let mut unknown = Vec::new();
+    for id in ids {
+        match claims.get(&id) {
+            Some(claim) => {
+                count(kind.as_str(), "handled");
+                act(context, claim, kind).await?;
+            }
+            None => unknown.push(id),
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(Verdict::Done);
+    }
+    let verdict = keep(context, state, kind, &unknown).await?;
+    count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
+    Ok(verdict)
+}
+
+async fn act(context: &Context, claim: &plimsoll_api::NodeClaim, kind: NoticeKind) -> Result<(), WriteError> {
+    mark::learn(context, claim, kind);
+    mark::tell(context, claim, kind);
+    if kind.drains() || context.settings.act_on_rebalance {
+        mark::take(context, claim, kind.as_str(), Urgency::Drain).await?;
+    }
+    Ok(())
+}
+
+/// Instances that no claim names: those that bear our tags and live are ours, and their claim will say so soon.
+async fn keep(context: &Context, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
+    let filter = InstanceFilter::Ids(ids.to_vec());
+    let found = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instances(&filter)).await??;
+    let cluster = &context.settings.cluster_name;
+    let ours = found.iter().filter(|instance| instance.state.is_alive() && is_ours(instance, cluster));
+    let now = context.now();
+    let mut kept = state.kept.lock();
+    kept.retain(|_, kept| kept.until > now);
+    let mut verdict = Verdict::Done;
+    for instance in ours.filter(|_| kind.drains() || context.settings.act_on_rebalance) {
+        tracing::info!(instance = instance.id, kind = kind.as_str(), "a notice waits for its claim");
+        verdict = Verdict::Keep;
+        if kept.len() < MAX_KEPT {
+            kept.entry(instance.id.clone()).or_insert(Kept { kind, until: now.plus(KEPT) });
+        }
+    }
+    Ok(verdict)
+}
+
+/// Acts on kept notices as soon as their claims are known. The message stays in the queue and is deleted when it comes again.
+async fn remember(context: &Context, state: &State) {
+    let mut changes = context.stores.changes(&[Kind::NodeClaim]);
+    loop {
+        changes.next().await;
+        if state.kept.lock().is_empty() {
+            continue;
+        }
+        let now = context.now();
+        let due: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
+            let claims = claims_by_instance(context);
+            let mut kept = state.kept.lock();
+            kept.retain(|_, kept| kept.until > now);
+            kept.iter().filter_map(|(id, kept)| Some((Arc::clone(claims.get(id)?), kept.kind))).collect()
+        };
+        for (claim, kind) in due {
+            match act(context, &claim, kind).await {
+                Ok(()) => {
+                    let id = crate::lifecycle::provider_id(&claim).and_then(crate::termination::instance_id);
+                    state.kept.lock().remove(id.unwrap_or_default());
+                }
+                Err(error) => tracing::warn!(%error, "a notice that was kept could not be acted on"),
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! NodeClaims: whether they have drifted from their pool, when a pod last came to them or left them, and whether they may be
+//! consolidated (spec: core sections 6.3 and 6.4).
+
+use crate::context::Context;
+use crate::drive::{Again, Candidate, drive};
+use crate::pods;
+use crate::stores::Kind;
+use crate::writes::{Part, WriteError, update};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_model::names::{annotation, label};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirements, Undefined};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Pods come in bursts: the time of the last one is written at most so often.
+const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// What was last seen of a node's pods.
+type Seen = BTreeMap<String, u64>;
+
+/// A claim with its pool and node class.
+#[derive(Clone)]
+struct Subject {
+    claim: Arc<NodeClaim>,
+    pool: Option<Arc<NodePool>>,
+    class: Option<Arc<EC2NodeClass>>,
+    /// A hash of its pods.
+    pods: u64,
+}
+
+pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+    let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Pod, Kind::EC2NodeClass];
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let work = |subject: Subject| reconcile(context.clone(), Arc::clone(&seen), subject);
+    drive("node_claim_status", context, stop, &kinds, candidates, work).await;
+}
+
+fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
+    let stores = &context.stores;
+    let pools: BTreeMap<String, Arc<NodePool>> =
+        stores.pools.state().into_iter().map(|pool| (pool.name_any(), pool)).collect();
+    let classes: BTreeMap<String, Arc<EC2NodeClass>> =
+        stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
+    let mut by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in stores.pods.state() {
+        // Coming, ending and being deleted are what counts of a pod; daemons do not.
+        let counts = pods::is_reschedulable(&pod);
+        if let (Some(node), true) = (pods::node_name(&pod), counts) {
+            by_node.entry(node.to_owned()).or_default().insert(pods::uid(&pod));
+        }
+    }
+    let live = stores.claims.state().into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+    live.map(|claim| {
+        let pool = claim.labels().get(label::NODE_POOL).and_then(|name| pools.get(name)).cloned();
+        let class = classes.get(&claim.spec.node_class_ref.name).cloned();
+        let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
+        let pods = hash_of(&node.and_then(|node| by_node.get(node)));
+        let version = (
+            &claim.metadata.resource_version,
+            pool.as_ref().and_then(|pool| pool.metadata.generation),
+            pool.as_ref().and_then(|pool| pool.annotations().get(annotation::NODE_POOL_HASH).cloned()),
+            class.as_ref().and_then(|class| class.annotations().get(annotation::EC2_NODE_CLASS_HASH).cloned()),
+            pods,
+        );
+        let version = Some(hash_of(&version));
+        Candidate { key: claim.name_any(), version, input: Subject { claim, pool, class, pods } }
+    })
+    .collect()
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+async fn reconcile(context: Context, seen: Arc<Mutex<Seen>>, subject: Subject) -> Result<Again, WriteError> {
+    let claim = &*subject.claim;
+    let now = context.clock.now();
+    let status = claim.status.as_ref();
+    if !status.is_some_and(|status| condition::is_true(&status.conditions, LAUNCHED)) {
+        return Ok(None);
+    }
+    let key = claim.uid().unwrap_or_default();
+    let changed = seen.lock().get(&key).is_some_and(|before| *before != subject.pods);
+    let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
+    let next_event = last.and_then(|last| last.checked_add(POD_EVENT_EVERY).ok()).filter(|next| *next > now);
+    let event = if changed && next_event.is_none() { Some(now) } else { None };
+    let drifted = subject.pool.as_ref().and_then(|pool| drift(claim, pool, subject.class.as_deref()));
+    let pool = subject.pool.as_deref();
+    let show = |claim: &mut NodeClaim| {
+        let moment = Moment::of(&claim.metadata, now);
+        let status = claim.status.get_or_insert_default();
+        if let Some(event) = event {
+            status.last_pod_event_time = Some(Time(event));
+        }
+        let (conditions, last) = (&mut status.conditions, status.last_pod_event_time.as_ref().map(|time| time.0));
+        match drifted {
+            Some(reason) => CONDITIONS.set(conditions, moment, DRIFTED, Status::True, reason, reason),
+            None => clear(conditions, moment, DRIFTED),
+        };
+        match consolidatable(conditions, last, pool, now) {
+            Ok(()) => CONDITIONS.set_true(conditions, moment, CONSOLIDATABLE),
+            Err(_) => clear(conditions, moment, CONSOLIDATABLE),
+        };
+    };
+    update(&context, &Api::all(context.client.clone()), claim, Part::Status, show).await?;
+    if !changed || event.is_some() {
+        seen.lock().insert(key, subject.pods);
+    }
+    let last = event.or(last);
+    let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
+    let idle = consolidatable(&conditions, last, pool, now).err().flatten();
+    let pending = next_event.filter(|_| changed);
+    let at = [idle, pending].into_iter().flatten().min();
+    Ok(at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)))
+}
+
+type Conditions = Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>;
+
+/// Both stand alone, so they can be cleared.
+fn clear(conditions: &mut Conditions, moment: Moment, name: &str) -> bool {
+    condition::get(conditions, name).is_some() && CONDITIONS.clear(conditions, moment, name).unwrap_or(false)
+}
+
+/// Whether the node was left alone for long enough; else when it will have been, if ever.
+fn consolidatable(
+    conditions: &Conditions,
+    last_pod: Option<Timestamp>,
+    pool: Option<&NodePool>,
+    now: Timestamp,
+) -> Result<(), Option<Timestamp>> {
+    let pool = pool.filter(|pool| !pool.spec.is_static()).ok_or(None)?;
+    let after = pool.spec.consolidate_after().value().ok_or(None)?;
+    let in_service = condition::get(conditions, INITIALIZED).filter(|it| it.status == "True").ok_or(None)?;
+    let since = last_pod.unwrap_or(in_service.last_transition_time.0);
+    let at = since.checked_add(SignedDuration::try_from(after).map_err(|_| None)?).map_err(|_| None)?;
+    if at <= now { Ok(()) } else { Err(Some(at)) }
+}
+
+/// Why the claim is no longer what its pool or node class asks for.
+fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Option<&'static str> {
+    let of = |annotations: &BTreeMap<String, String>, hash: &str, version: &str| {
+        Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
+    };
+    let differs = |one: Option<(String, String)>, other: Option<(String, String)>| match (one, other) {
+        // Hashes of different versions cannot be compared.
+        (Some((one, version)), Some((other, other_version))) => version == other_version && one != other,
+        _ => false,
+    };
+    let (hash, version) = (annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION);
+    if differs(of(claim.annotations(), hash, version), of(pool.annotations(), hash, version)) {
+        return Some("NodePoolDrifted");
+    }
+    if !fits(claim, pool) {
+        return Some("RequirementsDrifted");
+    }
+    let (hash, version) = (annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION);
+    let class = class.and_then(|class| of(class.annotations(), hash, version));
+    differs(of(claim.annotations(), hash, version), class).then_some("NodeClassDrifted")
+}
+
+/// Whether the claim's labels are what the pool's requirements allow.
+fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let asked: Vec<NodeSelectorRequirement> = pool
+        .spec
+        .template
+        .spec
+        .requirements
+        .iter()
+        .map(|it| {
+            let operator = Operator::parse(it.operator.as_str()).unwrap_or(Operator::Exists);
+            NodeSelectorRequirement::new(it.key.as_str(), operator, it.values.iter().cloned())
+        })
+        .collect();
+    let has = Requirements::from_labels(claim.labels());
+    Requirements::from_api(&asked).map_or(true, |asked| has.is_compatible(&asked, Undefined::None))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! NodePools: annotations and status.
+
+use crate::context::Context;
+use crate::drive::{Again, Candidate, drive};
+use crate::lifecycle::{nodes_by_provider, provider_id};
+use crate::stores::Kind;
+use crate::writes::{Part, WriteError, update};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::{Api, ResourceExt};
+use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, ResourceList, Validate, hash};
+use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
+use plimsoll_model::quantity::{format_amount, parse_resources};
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Resources that a pool's status always shows.
+const ALWAYS: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+/// A pool whose nodes come and go by the hundred is written at most so often.
+const PACE: Duration = Duration::from_millis(500);
+
+/// A pool, and what it is judged by.
+#[derive(Clone)]
+struct Subject {
+    pool: Arc<NodePool>,
+    class: Option<Arc<EC2NodeClass>>,
+    has: Resources,
+}
+
+pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+    let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Node, Kind::EC2NodeClass];
+    let work = |subject: Subject| reconcile(context.clone(), subject);
+    drive("node_pool_status", context, stop, &kinds, candidates, work).await;
+}
+
+fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
+    let mut has = has_by_pool(context);
+    let classes: BTreeMap<String, Arc<EC2NodeClass>> =
+        context.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
+    let pools = context.stores.pools.state().into_iter();
+    pools
+        .map(|pool| {
+            let class = classes.get(&pool.spec.template.spec.node_class_ref.name).cloned();
+            let has = has.remove(&pool.name_any()).unwrap_or_default();
+            let mut hasher = DefaultHasher::new();
+            pool.metadata.resource_version.hash(&mut hasher);
+            class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
+            has.hash(&mut hasher);
+            Candidate { key: pool.name_any(), version: Some(hasher.finish()), input: Subject { pool, class, has } }
+        })
+        .collect()
+}
+
+/// What the nodes of each pool have together, those on their way out not counted.
+fn has_by_pool(context: &Context) -> BTreeMap<String, Resources> {
+    let nodes = nodes_by_provider(context);
+    let mut by_pool: BTreeMap<String, Resources> = BTreeMap::new();
+    for claim in context.stores.claims.state() {
+        let Some(pool) = claim.labels().get(label::NODE_POOL) else { continue };
+        let node = provider_id(&claim).and_then(|id| nodes.get(id)).and_then(|nodes| nodes.first());
+        if claim.metadata.deletion_timestamp.is_none() && provider_id(&claim).is_some() {
+            by_pool.entry(pool.clone()).or_default().add(&capacity(&claim, node.map(|node| &**node)));
+        }
+    }
+    by_pool
+}
+
+/// The Node's own capacity once it is in service, the claim's for what it does not say before.
+fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
+    let read = |list: &ResourceList| {
+        let texts: BTreeMap<&str, &str> =
+            list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();
+        parse_resources(&texts).unwrap_or_default()
+    };
+    let said = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
+    let mut capacity = said.clone();
+    let in_service = node.is_some_and(|node| node.labels().contains_key(label::INITIALIZED));
+    if !in_service {
+        let expected = claim.status.as_ref().map(|status| read(&status.capacity)).unwrap_or_default();
+        for (name, amount) in expected.iter().filter(|(name, _)| said.get(name) == 0) {
+            capacity.set(name, amount);
+        }
+    }
+    capacity.set(NODES_RESOURCE, 1);
+    capacity
+}
+
+async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteError> {
+    let api: Api<NodePool> = Api::all(context.client.clone());
+    let stamp = |pool: &mut NodePool| {
+        let hash = hash::node_pool(&pool.spec.template);
+        let annotations = pool.annotations_mut();
+        annotations.insert(annotation::NODE_POOL_HASH.to_owned(), hash);
+        annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
+    };
+    update(&context, &api, &subject.pool, Part::Main, stamp).await?;
+    let now = context.clock.now();
+    let show = |pool: &mut NodePool| {
+        let moment = Moment::of(&pool.metadata, now);
+        let problem = pool.validate().first().map(ToString::to_string);
+        let status = pool.status.get_or_insert_default();
+        status.resources = shown(&subject.has);
+        status.nodes = Some(subject.has.get(NODES_RESOURCE));
+        status.node_class_observed_generation = subject.class.as_ref().and_then(|class| class.metadata.generation);
+        match &problem {
+            None => CONDITIONS.set_true(&mut status.conditions, moment, VALIDATION_SUCCEEDED),
+            Some(problem) => CONDITIONS.set(
+                &mut status.conditions,
+                moment,
+                VALIDATION_SUCCEEDED,
+                Status::False,
+                "NodePoolValidationFailed",
+                problem,
+            ),
+        };
+        let (state, reason, message) = class_ready(subject.class.as_deref());
+        CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
+    };
+    update(&context, &api, &subject.pool, Part::Status, show).await?;
+    tokio::time::sleep(PACE).await;
+    Ok(None)
+}
+
+fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
+    let Some(class) = class else {
+        return (Status::False, "NodeClassNotFound", "the EC2NodeClass does not exist".to_owned());
+    };
+    if class.metadata.deletion_timestamp.is_some() {
+        return (Status::False, "NodeClassTerminating", "the EC2NodeClass is being deleted".to_owned());
+    }
+    let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match condition::get(conditions, condition::READY) {
+        Some(ready) if ready.status == "True" => (Status::True, NODE_CLASS_READY, String::new()),
+        Some(ready) if ready.status == "False" => (Status::False, "NodeClassNotReady", ready.message.clone()),
+        _ => (Status::Unknown, "NodeClassReadinessUnknown", "the EC2NodeClass is being looked at".to_owned()),
+    }
+}
+
+fn shown(has: &Resources) -> ResourceList {
+    let mut whole = has.clone();
+    for name in ALWAYS.into_iter().chain([NODES_RESOURCE]) {
+        whole.set(name, has.get(name));
+    }
+    whole.iter().map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_in_service_counts_for_what_it_says_and_one_that_comes_up_for_what_was_asked() {
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+            "status": {"capacity": {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}, "conditions": []},
+        }))
+        .unwrap();
+        let node = |labels: serde_json::Value| -> Node {
+            let status = json!({"capacity": {"cpu": "3", "memory": "7Gi"}});
+            serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}, "status": status})).unwrap()
+        };
+        let gib = 1024 * 1024 * 1024;
+        let expected = |cpu, memory, gpu: Option<i64>| {
+            let mut all = Resources::from([("cpu", cpu), ("memory", memory * gib), ("nodes", 1)]);
+            if let Some(gpu) = gpu {
+                all.set("example.com/gpu", gpu);
+            }
+            all
+        };
+        assert_eq!(capacity(&claim, None), expected(4000, 8, Some(1)));
+        assert_eq!(capacity(&claim, Some(&node(json!({})))), expected(3000, 7, Some(1)));
+        let in_service = node(json!({"karpenter.sh/initialized": "true"}));
+        assert_eq!(capacity(&claim, Some(&in_service)), expected(3000, 7, None));
+    }
+
+    #[test]
+    fn an_empty_pool_shows_zeros() {
+        let shown = shown(&Resources::new());
+        let names: Vec<&str> = shown.keys().map(String::as_str).collect();
+        assert_eq!(names, ["cpu", "ephemeral-storage", "memory", "nodes", "pods"]);
+        assert!(shown.values().all(|amount| amount.0 == "0"));
+    }
+
+    #[test]
+    fn a_pools_class_is_told_apart() {
+        let class = |conditions: serde_json::Value| -> EC2NodeClass {
+            let status = json!({ "conditions": conditions });
+            serde_json::from_value(json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",
+                "metadata": {"name": "c"}, "spec": {"amiFamily": "AL2023", "subnetSelectorTerms": [],
+                "securityGroupSelectorTerms": []}, "status": status}))
+            .unwrap()
+        };
+        let ready = |status: &str| {
+            json!([{"type": "Ready", "status": status, "reason": "r", "message": "no subnets",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+        };
+        assert_eq!(class_ready(None).1, "NodeClassNotFound");
+        assert_eq!(class_ready(Some(&class(json!([])))).1, "NodeClassReadinessUnknown");
+        assert_eq!(class_ready(Some(&class(ready("True")))).0, Status::True);
+        let not_ready = (Status::False, "NodeClassNotReady", "no subnets".to_owned());
+        assert_eq!(class_ready(Some(&class(ready("False")))), not_ready);
+    }
+}
