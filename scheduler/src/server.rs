@@ -32,6 +32,9 @@ pub const MAX_SESSIONS: usize = 64;
 /// When a refused caller may ask again: about as long as a usual solve takes.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Longest wait for an answer, in line and in work; a caller may set a shorter deadline. Whoever needs longer asks for less work.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What the ports of a replica share.
 #[derive(Debug)]
 pub struct Core {
@@ -111,7 +114,9 @@ impl Server {
             metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
             answered
         };
-        match self.core.workers.run_outside(job).await {
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.core.workers.run_outside(job)).await;
+        let late = |_elapsed| Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"));
+        match answered.map_err(late)? {
             Ok(Ok(answer)) => {
                 self.core.metrics.plans.with_label_values(&["outside"]).inc();
                 tracing::debug!(method, cycle_id, "answered");

@@ -77,7 +77,9 @@ pub enum ServiceError {
 /// A port could not be served. The other one is closed as well.
 pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let Parts { closed, open, metrics, readiness, settings } = parts;
-    let stop = shutdown.token();
+    // Dropping this future, as a simulated crash does, ends the sessions too.
+    let stop = shutdown.token().child_token();
+    let _ended = stop.clone().drop_guard();
     let rpc = RpcMetrics::new(&metrics)?;
     let core = Arc::new(Core::new(
         Workers::new(settings.workers),
@@ -114,10 +116,13 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
             None => Ok(()),
         }
     };
+    let serve = async { tokio::try_join!(closed_port.serve_on(closed, stop.clone()), serve_open) };
     tokio::select! {
-        served = async { tokio::try_join!(closed_port.serve_on(closed, stop.clone()), serve_open) } => served?,
-        () = unready => ((), ()),
-    };
+        served = serve => {
+            served?;
+        }
+        () = unready => {}
+    }
     Ok(())
 }
 

@@ -1,1 +1,293 @@
+use super::*;
+use crate::samples::{NOW, catalog, catalogs, node, pod, pool, shape, waiting};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, PodDisruptionBudget, PodState, Snapshot};
+use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_proto::scheduler::v1::explain_request::Subject;
+use plimsoll_proto::scheduler::v1::supposition::Change;
+use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, Supposition};
+use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire};
 
+fn wire_catalogs() -> Vec<catalog_wire::Catalog> {
+    catalogs().values().map(Into::into).collect()
+}
+
+fn plan_request(snapshot: &Snapshot) -> PlanRequest {
+    PlanRequest { snapshot: Some(snapshot.into()), catalogs: wire_catalogs(), options: None }
+}
+
+fn lines(snapshot: &Snapshot, subject: Subject) -> Vec<String> {
+    let mut snapshot = snapshot.clone();
+    snapshot.sort();
+    let request =
+        ExplainRequest { snapshot: Some((&snapshot).into()), catalogs: wire_catalogs(), subject: Some(subject) };
+    explain(&request).unwrap().lines
+}
+
+fn of_pod(snapshot: &Snapshot, name: &str) -> Vec<String> {
+    lines(snapshot, Subject::Pod(name.to_owned()))
+}
+
+fn of_node(snapshot: &Snapshot, name: &str) -> Vec<String> {
+    lines(snapshot, Subject::Node(name.to_owned()))
+}
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
+    let status = answer.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    status.message().to_owned()
+}
+
+#[test]
+fn a_pool_without_a_catalog_buys_from_the_only_one() {
+    let mut snapshot = waiting(1);
+    snapshot.node_pools[0].catalog = None;
+    let launches = |request: &PlanRequest| plan(request).unwrap().plan.unwrap().launches.len();
+    let mut request = plan_request(&snapshot);
+    assert_eq!(launches(&request), 1);
+    let other = Catalog { region: "other".into(), ..catalog() };
+    request.catalogs.push((&other).into());
+    assert_eq!(launches(&request), 0);
+}
+
+#[test]
+fn bad_plan_requests_are_refused_by_path() {
+    let request = plan_request(&waiting(1));
+    let refused = |change: fn(&mut PlanRequest)| {
+        let mut bad = request.clone();
+        change(&mut bad);
+        refusal(plan(&bad))
+    };
+    assert_eq!(refused(|it| it.snapshot = None), "snapshot: is not set");
+    assert!(refused(|it| it.catalogs.clear()).starts_with("snapshot.node_pools[0].catalog: no catalog "));
+    assert_eq!(
+        refused(|it| it.catalogs[0].instance_types[1].offerings[0].price_micro_usd_per_hour = -5),
+        "catalogs[0].instance_types[1].offerings[0].price_micro_usd_per_hour: is negative: -5"
+    );
+    let too_much = refused(|it| it.options.get_or_insert_default().work_budget = u64::MAX);
+    assert!(too_much.starts_with("options.work_budget: is "), "{too_much}");
+    let negative = refused(|it| it.snapshot.get_or_insert_default().shapes[0].requests[0].amount = -1);
+    assert_eq!(negative, "snapshot.shapes[0].requests[0].amount: is negative: -1");
+}
+
+#[test]
+fn a_plan_that_fails_its_check_is_internal() {
+    let violations = vec![plimsoll_invariants::Violation::PodTwice("default/a".into())];
+    let status = Status::from(AnswerError::from(InvalidPlan { sequence: 3, violations }));
+    assert_eq!(status.code(), Code::Internal);
+    assert_eq!(status.message(), "the plan for snapshot 3 is not valid: pod default/a appears twice");
+}
+
+#[test]
+fn a_pod_without_a_place_gets_each_pool_and_each_kind_of_node() {
+    let mut snapshot = waiting(1);
+    snapshot.shapes = vec![shape("web", 96_000)];
+    snapshot.node_pools = vec![pool("big"), pool("team")];
+    snapshot.node_pools[1].taints =
+        vec![Taint { key: "team".into(), value: "x".into(), effect: TaintEffect::NoSchedule }];
+    snapshot.nodes = vec![node("n0", "big"), node("n1", "big"), node("n2", "big"), node("n3", "big")];
+    snapshot.nodes[1].cordoned = true;
+    snapshot.nodes[2].taints = snapshot.node_pools[1].taints.clone();
+    let text = of_pod(&snapshot, "default/web-0");
+    let expected = [
+        "default/web-0 has no place; it requests cpu 96, memory 1Gi, pods 1",
+        "  NodePool big: InsufficientResources: ",
+        "  NodePool team: TaintNotTolerated: ",
+        "  none of 4 nodes takes it:",
+        "    1: cordoned, not Ready or on the way out",
+        "    1: the pod does not tolerate team=x:NoSchedule",
+        "    2: too little cpu, at most 4 free",
+    ];
+    assert_eq!(text.len(), expected.len(), "{text:#?}");
+    for (line, start) in text.iter().zip(expected) {
+        assert!(line.starts_with(start), "{line:?} is not {start:?}");
+    }
+}
+
+#[test]
+fn nodes_are_told_apart_by_what_is_in_the_way() {
+    let mut snapshot = waiting(1);
+    snapshot.node_pools[0].limits = [("cpu", 0)].into();
+    snapshot.shapes[0].node_selector = [("disk".to_owned(), "ssd".to_owned())].into();
+    snapshot.shapes[0].host_ports =
+        vec![plimsoll_model::snapshot::HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
+    snapshot.nodes = vec![node("n0", "default"), node("n1", "default")];
+    snapshot.nodes[1].labels.insert("disk".into(), "ssd".into());
+    snapshot.pods.push(pod("other", "web", PodState::Bound("n1".into())));
+    let text = of_pod(&snapshot, "default/web-0");
+    assert!(text.contains(&"    1: not what its node selector or affinity asks for".to_owned()), "{text:#?}");
+    assert!(text.contains(&"    1: its host port is taken".to_owned()), "{text:#?}");
+}
+
+#[test]
+fn a_pod_with_a_place_gets_it_named() {
+    let mut snapshot = waiting(2);
+    let text = of_pod(&snapshot, "default/web-0");
+    assert_eq!(text[0], "default/web-0 will go to a new node of NodePool default, with 1 other pod");
+    assert_eq!(text[1], "  m.large on-demand in a at 0.1 USD/h is the cheapest of 6 acceptable offerings");
+    assert_eq!(text[2], "  its pods and DaemonSets request cpu 1, memory 2Gi, pods 2");
+
+    snapshot.nodes = vec![node("n0", "default")];
+    let text = of_pod(&snapshot, "default/web-0");
+    assert_eq!(
+        text,
+        ["default/web-0 will go to node n0, which is in service: it has room for cpu 500m, memory 1Gi, pods 1"]
+    );
+
+    snapshot.nodes[0].state = NodeState::InFlight;
+    snapshot.pods[0].state = PodState::Reserved("n0".into());
+    assert_eq!(of_pod(&snapshot, "default/web-0"), ["default/web-0 waits for node n0, which is on its way"]);
+    let ignored = plimsoll_model::snapshot::IgnoredPod {
+        uid: "x".into(),
+        pod: "default/x".into(),
+        reason: "another scheduler has it".into(),
+    };
+    snapshot.ignored = vec![ignored];
+    assert_eq!(of_pod(&snapshot, "default/x"), ["default/x is not considered: another scheduler has it"]);
+}
+
+/// Two nodes of 4 CPUs, each with one small pod: one of them can go.
+fn two_half_empty() -> Snapshot {
+    let mut snapshot = waiting(0);
+    snapshot.nodes = vec![node("n0", "default"), node("n1", "default")];
+    snapshot.pods = vec![pod("a", "web", PodState::Bound("n0".into())), pod("b", "web", PodState::Bound("n1".into()))];
+    snapshot
+}
+
+#[test]
+fn a_node_that_goes_says_why_and_where_its_pods_go() {
+    let text = of_node(&two_half_empty(), "n0");
+    assert_eq!(text[0], "node n0 is in service: m.xlarge, on-demand, a, 0.2 USD/h, of NodePool default");
+    assert_eq!(text[1], "1 pod on it would have to go elsewhere: default/a");
+    assert!(text[2].starts_with("it goes: Underutilized, which saves 0."), "{text:#?}");
+    assert!(text[3].contains("default/a"), "{text:#?}");
+}
+
+#[test]
+fn a_node_that_stays_says_what_keeps_it() {
+    let kept = |change: fn(&mut Snapshot)| {
+        let mut snapshot = two_half_empty();
+        snapshot.nodes.truncate(1);
+        snapshot.pods.truncate(1);
+        change(&mut snapshot);
+        let text = of_node(&snapshot, "n0");
+        let at = text.iter().position(|line| line == "it stays:").unwrap_or_else(|| panic!("{text:#?}"));
+        text[at + 1..].join("|")
+    };
+    assert_eq!(kept(|it| it.nodes[0].node_pool = None), "  no NodePool made it: such nodes are never removed");
+    assert_eq!(kept(|it| it.nodes[0].do_not_disrupt = true), "  it is annotated karpenter.sh/do-not-disrupt");
+    assert_eq!(
+        kept(|it| it.pods[0].do_not_disrupt_until = Some(Timestamp(i64::MAX))),
+        "  default/a must not be disrupted"
+    );
+    assert_eq!(
+        kept(|it| it.pods[0].do_not_disrupt_until = Some(NOW.plus(Millis(1500)))),
+        "  default/a must not be disrupted, for another 2 s"
+    );
+    assert_eq!(
+        kept(|it| {
+            it.pods[0].pod_disruption_budgets = vec!["default/web".into()];
+            let budget =
+                PodDisruptionBudget { name: "default/web".into(), disruptions_allowed: 0, fully_blocking: false };
+            it.pod_disruption_budgets = vec![budget];
+        }),
+        "  PodDisruptionBudget default/web does not allow default/a to be evicted now"
+    );
+    assert_eq!(
+        kept(|it| {
+            it.nodes[0].idle_since = Some(NOW);
+            it.node_pools[0].disruption.consolidate_after = Some(Millis::from_seconds(30));
+        }),
+        "  consolidateAfter has not passed, for another 30 s"
+    );
+    assert_eq!(
+        kept(|it| it.node_pools[0].disruption.consolidate_after = None),
+        "  NodePool default never consolidates (consolidateAfter: Never)"
+    );
+    assert_eq!(
+        kept(|it| it.node_pools[0].disruption.policy = ConsolidationPolicy::WhenEmpty),
+        "  NodePool default consolidates only empty nodes"
+    );
+    assert_eq!(kept(|it| it.nodes[0].state = NodeState::Registered), "  it is not in service yet");
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_path() {
+    let ask =
+        |subject| explain(&ExplainRequest { snapshot: Some((&waiting(1)).into()), catalogs: wire_catalogs(), subject });
+    assert_eq!(refusal(ask(None)), "subject: is not set");
+    assert_eq!(refusal(ask(Some(Subject::Pod("default/x".into())))), "pod: no pod \"default/x\" in the snapshot");
+    assert_eq!(refusal(ask(Some(Subject::Node("n".into())))), "node: no node \"n\" in the snapshot");
+}
+
+fn supposing(snapshot: &Snapshot, changes: Vec<Change>) -> Result<(Plan, Plan), Status> {
+    let request = WhatIfRequest {
+        snapshot: Some(snapshot.into()),
+        catalogs: wire_catalogs(),
+        options: Some(plan_wire::PlanOptions { disruption: false, work_budget: 0 }),
+        suppositions: changes.into_iter().map(|change| Supposition { change: Some(change) }).collect(),
+    };
+    let answer = what_if(&request)?;
+    Ok((answer.baseline.unwrap().try_into().unwrap(), answer.supposed.unwrap().try_into().unwrap()))
+}
+
+#[test]
+fn a_node_that_is_gone_leaves_its_pods_pending() {
+    let mut snapshot = two_half_empty();
+    let mut daemon = pod("daemon", "web", PodState::Bound("n1".into()));
+    daemon.stays_with_node = true;
+    snapshot.pods.push(daemon);
+    snapshot.sort();
+    let (baseline, supposed) = supposing(&snapshot, vec![Change::NodeGone("n1".into())]).unwrap();
+    assert_eq!(baseline.placements, []);
+    let placed: Vec<_> = supposed.placements.iter().map(|one| (one.node.as_str(), one.pods[0].name.as_str())).collect();
+    assert_eq!((placed, supposed.launches.len()), (vec![("n0", "default/b")], 0));
+    let (_, none_left) =
+        supposing(&snapshot, vec![Change::NodeGone("n1".into()), Change::NodeGone("n0".into())]).unwrap();
+    assert_eq!(none_left.launches.iter().map(|one| one.pods.len()).sum::<usize>(), 2);
+}
+
+#[test]
+fn prices_of_a_pool_can_be_supposed() {
+    let change = |factor_milli| PriceChange { node_pool: "default".into(), factor_milli };
+    let (baseline, supposed) = supposing(&waiting(3), vec![Change::PriceChange(change(2000))]).unwrap();
+    assert_eq!((baseline.hourly.0, supposed.hourly.0), (100_000, 200_000));
+    let (_, most) = supposing(&waiting(3), vec![Change::PriceChange(change(i64::MAX))]).unwrap();
+    assert!(most.hourly.0 > 0);
+}
+
+#[test]
+fn more_pods_are_like_the_one_named() {
+    let like = |count| Change::MorePods(MorePods { like: "default/web-0".into(), count });
+    // Four pods fill the two CPUs of the smallest type.
+    let (baseline, supposed) = supposing(&waiting(4), vec![like(1), like(2)]).unwrap();
+    let pods = |plan: &Plan| plan.launches.iter().map(|one| one.pods.len()).sum::<usize>();
+    assert_eq!((pods(&baseline), pods(&supposed)), (4, 7));
+    assert_eq!((baseline.hourly.0, supposed.hourly.0), (100_000, 200_000));
+    let names: Vec<_> = supposed.launches.iter().flat_map(|one| &one.pods).map(|pod| pod.name.as_str()).collect();
+    assert!(names.contains(&"default/web-0:more-2"), "{names:?}");
+}
+
+#[test]
+fn bad_suppositions_are_refused_by_path() {
+    let refused = |changes| refusal(supposing(&two_half_empty(), changes));
+    assert_eq!(refused(vec![]), "suppositions: is empty");
+    let gone = || Change::NodeGone("n0".into());
+    assert_eq!(refused(vec![gone(), gone()]), "suppositions[1].node_gone: no node \"n0\" in the snapshot");
+    let prices =
+        |node_pool: &str, factor_milli| Change::PriceChange(PriceChange { node_pool: node_pool.into(), factor_milli });
+    assert_eq!(
+        refused(vec![prices("x", 1)]),
+        "suppositions[0].price_change.node_pool: no NodePool \"x\" in the snapshot"
+    );
+    assert_eq!(refused(vec![prices("default", -1)]), "suppositions[0].price_change.factor_milli: is negative: -1");
+    let more = |like: &str, count| Change::MorePods(MorePods { like: like.into(), count });
+    assert_eq!(
+        refused(vec![more("default/x", 1)]),
+        "suppositions[0].more_pods.like: no pod \"default/x\" in the snapshot"
+    );
+    let too_many = refused(vec![more("default/a", 60_000), more("default/a", 60_000)]);
+    assert!(too_many.starts_with("suppositions[1].more_pods.count: makes 120000 more pods"), "{too_many}");
+}
