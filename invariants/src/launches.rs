@@ -1,14 +1,13 @@
-//! Launches: offerings as in the catalog, pods fit on each of them, limits hold.
+//! Launches: as their pool allows, offerings as in the catalog, pods fit on each of them, limits hold.
 
-use crate::pods::{label_problem, taint_problem};
+use crate::labels::{label_problem, of_offering, pool_problem, taint_problem};
 use crate::{Facts, Violation};
-use plimsoll_model::catalog::InstanceType;
+use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::{NODES_RESOURCE, label};
-use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
-use plimsoll_model::requirements::{Operator, Requirement};
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut growth: BTreeMap<&str, Resources> = BTreeMap::new();
@@ -16,32 +15,77 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
         if launch.pods.is_empty() || launch.offerings.is_empty() {
             found.push(Violation::EmptyLaunch(launch.action_id.0.clone()));
         }
-        let Some(pool) = facts.snapshot.node_pools.iter().find(|pool| {
-            pool.name == launch.node_pool && pool.not_ready.is_none() && !pool.deleting && pool.replicas.is_none()
-        }) else {
+        let usable = |pool: &&&NodePool| pool.not_ready.is_none() && !pool.deleting && pool.replicas.is_none();
+        let Some(pool) = facts.pools.get(launch.node_pool.as_str()).filter(usable) else {
             found.push(Violation::UnknownPool(launch.node_pool.0.clone()));
             continue;
         };
-        let mut most = Resources::new();
-        if launch.offerings.windows(2).any(|pair| pair[0].price > pair[1].price) {
-            let problem = "offerings are not cheapest first".to_owned();
-            found.push(Violation::BadOffering { launch: launch.action_id.0.clone(), problem });
+        if let Some(problem) = deviation(pool, launch) {
+            found.push(Violation::BadLaunch { launch: launch.action_id.0.clone(), problem });
         }
-        for choice in &launch.offerings {
-            let problem = match offering(facts, pool, launch, choice, found) {
-                Ok(kind) => {
-                    most.raise_to(&kind.capacity);
-                    continue;
-                }
-                Err(problem) => problem,
-            };
-            let problem = format!("{} in {} ({}): {problem}", choice.instance_type, choice.zone, choice.capacity_type);
-            found.push(Violation::BadOffering { launch: launch.action_id.0.clone(), problem });
-        }
-        most.set(NODES_RESOURCE, 1);
+        let most = one(facts, pool, launch, found);
         growth.entry(pool.name.as_str()).or_default().add(&most);
     }
     limits(facts, &growth, found);
+}
+
+/// Where a launch is not what its pool says: it may only narrow.
+fn deviation(pool: &NodePool, launch: &Launch) -> Option<String> {
+    if launch.node_class != pool.node_class {
+        return Some(format!("the node class of the pool is {}, not {}", pool.node_class, launch.node_class));
+    }
+    if launch.taints != pool.taints || launch.labels != pool.labels {
+        return Some("taints or labels are not those of the pool".to_owned());
+    }
+    let dropped = pool.requirements.iter().find(|wanted| !launch.requirements.contains(wanted))?;
+    Some(format!("the requirement of the pool on {} is dropped", dropped.key))
+}
+
+/// Checks one launch; the most that it may count against limits.
+fn one(facts: &Facts<'_>, pool: &NodePool, launch: &Launch, found: &mut Vec<Violation>) -> Resources {
+    let mut most = Resources::new();
+    let mut bad = |problem| found.push(Violation::BadOffering { launch: launch.action_id.0.clone(), problem });
+    if launch.offerings.windows(2).any(|pair| pair[0].price > pair[1].price) {
+        bad("offerings are not cheapest first".to_owned());
+    }
+    let Some(catalog) = pool.catalog.as_ref().and_then(|id| facts.catalogs.get(id)) else {
+        bad("the pool has no catalog".to_owned());
+        return most;
+    };
+    let load = Load::new(facts, launch);
+    let mut values: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for choice in &launch.offerings {
+        let place = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
+        let (kind, offering) = match known(facts, catalog, choice) {
+            Ok(known) => known,
+            Err(problem) => {
+                let problem = format!("{place}: {problem}");
+                found.push(Violation::BadOffering { launch: launch.action_id.0.clone(), problem });
+                continue;
+            }
+        };
+        most.raise_to(&kind.capacity);
+        let labels = of_offering(catalog, pool, launch, kind, offering);
+        if let Some(problem) = pool_problem(pool, &labels) {
+            let problem = format!("{place}: {problem}");
+            found.push(Violation::BadOffering { launch: launch.action_id.0.clone(), problem });
+        }
+        for wanted in pool.requirements.iter().filter(|one| one.min_values.is_some()) {
+            let value = labels.get(label::normalized(&wanted.key)).cloned();
+            values.entry(&wanted.key).or_default().extend(value);
+        }
+        load.check(pool, kind, &labels, &place, found);
+    }
+    for wanted in &pool.requirements {
+        let least = wanted.min_values.and_then(|least| usize::try_from(least).ok()).unwrap_or(0);
+        let have = values.get(wanted.key.as_str()).map_or(0, BTreeSet::len);
+        if have < least {
+            let problem = format!("{have} values of {}, at least {least} are wanted", wanted.key);
+            found.push(Violation::BadLaunch { launch: launch.action_id.0.clone(), problem });
+        }
+    }
+    most.set(NODES_RESOURCE, 1);
+    most
 }
 
 fn limits(facts: &Facts<'_>, growth: &BTreeMap<&str, Resources>, found: &mut Vec<Violation>) {
@@ -58,16 +102,14 @@ fn limits(facts: &Facts<'_>, growth: &BTreeMap<&str, Resources>, found: &mut Vec
     }
 }
 
-fn offering<'a>(
-    facts: &Facts<'a>,
-    pool: &NodePool,
-    launch: &Launch,
+/// The offering in the catalog, if it can be bought at that price.
+fn known<'a>(
+    facts: &Facts<'_>,
+    catalog: &'a Catalog,
     choice: &OfferingChoice,
-    found: &mut Vec<Violation>,
-) -> Result<&'a InstanceType, String> {
-    let catalog = pool.catalog.as_ref().and_then(|id| facts.catalogs.get(id)).ok_or("the pool has no catalog")?;
+) -> Result<(&'a InstanceType, &'a Offering), String> {
     let kind = catalog.get(&choice.instance_type).ok_or("no such type")?;
-    let known = kind
+    let offering = kind
         .offerings
         .iter()
         .find(|one| one.zone == choice.zone && one.capacity_type == choice.capacity_type)
@@ -77,76 +119,66 @@ fn offering<'a>(
             && one.zone.as_ref().is_none_or(|zone| *zone == choice.zone)
             && one.instance_type.as_ref().is_none_or(|name| *name == choice.instance_type)
     });
-    if !known.available || refused {
+    if !offering.available || refused {
         return Err("not available".to_owned());
     }
-    if known.price != choice.price {
-        return Err(format!("costs {}, the plan says {}", known.price, choice.price));
+    if offering.price != choice.price {
+        return Err(format!("costs {}, the plan says {}", offering.price, choice.price));
     }
-    let mut labels = kind.labels.clone();
-    labels.extend(pool.labels.clone());
-    for (key, value) in [
-        (label::ZONE, known.zone.as_str()),
-        (label::ZONE_ID, &known.zone_id),
-        (label::CAPACITY_TYPE, known.capacity_type.as_str()),
-        (label::INSTANCE_TYPE, &kind.name),
-        (label::ARCH, &kind.architecture),
-        (label::REGION, &catalog.region),
-        (label::NODE_POOL, pool.name.as_str()),
-        (label::EC2_NODE_CLASS, &pool.node_class),
-        (label::OS, kind.operating_systems.first().map_or("", String::as_str)),
-    ] {
-        labels.insert(key.to_owned(), value.to_owned());
-    }
-    labels.retain(|_, value| !value.is_empty());
-    // Open labels of the pool get the one value that the launch asks for.
-    for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In && one.values.len() == 1) {
-        labels.entry(asked.key.clone()).or_insert_with(|| asked.values[0].clone());
-    }
-    for wanted in &pool.requirements {
-        let read = Requirement::new(wanted).map_err(|error| format!("requirement on {}: {error}", wanted.key))?;
-        if labels.get(label::normalized(&wanted.key)).is_some_and(|value| !read.has(value)) && wanted.key != label::OS {
-            return Err(format!("requirement of the pool on {}", wanted.key));
-        }
-    }
-    fill(facts, pool, launch, choice, kind, &labels, found);
-    Ok(kind)
+    Ok((kind, offering))
 }
 
-fn fill(
-    facts: &Facts<'_>,
-    pool: &NodePool,
-    launch: &Launch,
-    choice: &OfferingChoice,
-    kind: &InstanceType,
-    labels: &BTreeMap<String, String>,
-    found: &mut Vec<Violation>,
-) {
-    let place = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
-    let mut load = Resources::new();
-    let mut ports: Vec<&HostPort> = Vec::new();
-    let shapes = |id: &str| facts.shapes.get(id).copied();
-    let daemons: Vec<&PodShape> =
-        facts.snapshot.daemon_sets.iter().filter_map(|daemon| shapes(daemon.shape.as_str())).collect();
-    for shape in daemons {
-        if taint_problem(shape, &pool.taints).is_none() && label_problem(shape, "", labels).is_none() {
-            load.add(&shape.requests);
+/// What is to run on the node of a launch.
+struct Load<'a, 'p> {
+    daemons: Vec<&'a PodShape>,
+    shapes: Vec<(&'a PodShape, i64, &'p PodRef)>,
+    requests: Resources,
+}
+
+impl<'a, 'p> Load<'a, 'p> {
+    fn new(facts: &Facts<'a>, launch: &'p Launch) -> Self {
+        let daemons = facts.snapshot.daemon_sets.iter();
+        let mut requests = Resources::new();
+        let shapes = facts.by_shape(&launch.pods);
+        for pod in &launch.pods {
+            if let Some(shape) = facts.shape(pod.uid.as_str()) {
+                requests.add(&shape.requests);
+            }
+        }
+        let daemons = daemons.filter_map(|daemon| facts.shapes.get(daemon.shape.as_str()).copied()).collect();
+        Self { daemons, shapes, requests }
+    }
+
+    fn check(
+        &self,
+        pool: &NodePool,
+        kind: &InstanceType,
+        labels: &BTreeMap<String, String>,
+        place: &str,
+        found: &mut Vec<Violation>,
+    ) {
+        let mut load = self.requests.clone();
+        let mut ports: Vec<&HostPort> = Vec::new();
+        for shape in &self.daemons {
+            if taint_problem(shape, &pool.taints).is_none() && label_problem(shape, "", labels).is_none() {
+                load.add(&shape.requests);
+                ports.extend(&shape.host_ports);
+            }
+        }
+        for (shape, count, pod) in &self.shapes {
+            let mut problem = taint_problem(shape, &pool.taints).or_else(|| label_problem(shape, "", labels));
+            let clash = shape.host_ports.iter().any(|port| ports.iter().any(|other| other.conflicts(port)));
+            if clash || (*count > 1 && !shape.host_ports.is_empty()) {
+                problem = problem.or_else(|| Some("host port".to_owned()));
+            }
+            if let Some(problem) = problem {
+                let (pod, place) = (pod.name.clone(), place.to_owned());
+                found.push(Violation::PodDoesNotFit { pod, place, problem });
+            }
             ports.extend(&shape.host_ports);
         }
-    }
-    for pod in &launch.pods {
-        let Some(shape) = facts.shape(pod.uid.as_str()) else { continue };
-        let mut problem = taint_problem(shape, &pool.taints).or_else(|| label_problem(shape, "", labels));
-        if shape.host_ports.iter().any(|port| ports.iter().any(|other| other.conflicts(port))) {
-            problem = problem.or_else(|| Some("host port".to_owned()));
+        if let Some(resource) = load.first_excess(&kind.allocatable()) {
+            found.push(Violation::Overcommitted { place: place.to_owned(), resource: resource.to_owned() });
         }
-        if let Some(problem) = problem {
-            found.push(Violation::PodDoesNotFit { pod: pod.name.clone(), place: place.clone(), problem });
-        }
-        load.add(&shape.requests);
-        ports.extend(&shape.host_ports);
-    }
-    if let Some(resource) = load.first_excess(&kind.allocatable()) {
-        found.push(Violation::Overcommitted { place, resource: resource.to_owned() });
     }
 }

@@ -19,6 +19,13 @@ pub enum Violation {
     UnknownPool(String),
     /// A launch (by action id) without pods or offerings.
     EmptyLaunch(String),
+    /// A launch that is not what its pool says, or that has fewer values than `minValues` wants.
+    BadLaunch {
+        /// The launch's action id.
+        launch: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// An offering that the catalog does not have at that price, that is not available or not cheapest first.
     BadOffering {
         /// The launch's action id.
@@ -70,7 +77,9 @@ impl fmt::Display for Violation {
             Self::UnknownNode(node) => write!(f, "node {node} is not in the snapshot"),
             Self::UnknownPool(pool) => write!(f, "pool {pool} cannot launch nodes"),
             Self::EmptyLaunch(launch) => write!(f, "launch {launch} has no pods or no offerings"),
-            Self::BadOffering { launch, problem } => write!(f, "launch {launch}: {problem}"),
+            Self::BadLaunch { launch, problem } | Self::BadOffering { launch, problem } => {
+                write!(f, "launch {launch}: {problem}")
+            }
             Self::PodDoesNotFit { pod, place, problem } => write!(f, "pod {pod} cannot run on {place}: {problem}"),
             Self::Overcommitted { place, resource } => write!(f, "{place} has too little {resource}"),
             Self::LimitExceeded { pool, resource } => write!(f, "pool {pool} exceeds its limit of {resource}"),

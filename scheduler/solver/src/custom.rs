@@ -1,95 +1,100 @@
 //! Labels that no instance type has and that a pool leaves open by its requirements (`team In [a, b]`): pods narrow them,
 //! and what is left must not be empty for any node.
 
-use crate::facts::holds;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::facts::{holds, one_of};
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement};
+use std::collections::BTreeMap;
 
-/// Values that such labels may still take, by key; a key that is missing was not narrowed.
-pub(crate) type Narrowed = BTreeMap<String, BTreeSet<String>>;
-
-/// What a pool says about one such key.
-#[derive(Debug)]
-enum Domain {
-    OneOf(BTreeSet<String>),
-    /// Any value for which all of these hold.
-    Open(Vec<NodeSelectorRequirement>),
-}
+/// What such labels may still be, by key; a key that is missing was not narrowed. An empty set means that the label is to be missing.
+pub(crate) type Narrowed = BTreeMap<String, Requirement>;
 
 /// The keys of one pool.
 #[derive(Debug, Default)]
-pub(crate) struct CustomKeys(BTreeMap<String, Domain>);
+pub(crate) struct CustomKeys {
+    domains: BTreeMap<String, Requirement>,
+    /// Requirements of the pool contradict each other: it has no nodes.
+    pub(crate) impossible: bool,
+}
 
 impl CustomKeys {
     /// From the pool's requirements on keys that neither types nor the template's labels have.
     pub(crate) fn new(requirements: &[&NodeSelectorRequirement]) -> Self {
-        let mut by_key: BTreeMap<&str, Vec<&NodeSelectorRequirement>> = BTreeMap::new();
+        let mut keys = Self::default();
+        let mut missing: Vec<String> = Vec::new();
         for requirement in requirements {
-            by_key.entry(&requirement.key).or_default().push(requirement);
-        }
-        let mut keys = BTreeMap::new();
-        for (key, all) in by_key {
-            if all.iter().any(|one| one.operator == Operator::DoesNotExist) {
+            let Ok(read) = Requirement::new(requirement) else {
+                keys.impossible = true;
+                continue;
+            };
+            if requirement.operator == Operator::DoesNotExist {
+                missing.push(read.key);
                 continue;
             }
-            let listed = all.iter().find(|one| one.operator == Operator::In);
-            let domain = match listed {
-                Some(one) => Domain::OneOf(
-                    one.values
-                        .iter()
-                        .filter(|value| all.iter().all(|each| holds(each, Some(value))))
-                        .cloned()
-                        .collect(),
-                ),
-                None => Domain::Open(all.into_iter().cloned().collect()),
-            };
-            keys.insert(key.to_owned(), domain);
+            let known = keys.domains.get(&read.key);
+            let both = known.map_or_else(|| read.clone(), |known| known.intersection(&read));
+            keys.impossible |= both.is_empty();
+            keys.domains.insert(read.key, both);
         }
-        Self(keys)
+        for key in missing {
+            let contradicted = keys.domains.remove(&key).is_some_and(|domain| !domain.allows_absence());
+            keys.impossible |= contradicted;
+        }
+        keys
     }
 
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.0.contains_key(key)
+        self.domains.contains_key(label::normalized(key))
     }
 
     /// Narrows `state` by one requirement on a key of these; false if nothing is left.
     pub(crate) fn narrow(&self, state: &mut Narrowed, requirement: &NodeSelectorRequirement) -> bool {
-        let Some(domain) = self.0.get(&requirement.key) else { return holds(requirement, None) };
-        let known = state.get(&requirement.key);
-        let left: BTreeSet<String> = match (known, domain) {
-            (Some(values), _) | (None, Domain::OneOf(values)) => {
-                values.iter().filter(|value| holds(requirement, Some(value))).cloned().collect()
-            }
-            (None, Domain::Open(own)) => match requirement.operator {
-                Operator::In => requirement
-                    .values
-                    .iter()
-                    .filter(|value| own.iter().all(|each| holds(each, Some(value))))
-                    .cloned()
-                    .collect(),
-                // The label will have no value, or one that nobody asked for.
-                Operator::NotIn => return true,
-                _ => return false,
-            },
-        };
-        let possible = !left.is_empty();
-        state.insert(requirement.key.clone(), left);
-        possible
+        let Ok(read) = Requirement::new(requirement) else { return false };
+        let Some(domain) = self.domains.get(&read.key) else { return holds(requirement, None) };
+        let Some(left) = both(state.get(&read.key).unwrap_or(domain), &read) else { return false };
+        state.insert(left.key.clone(), left);
+        true
     }
+
+    /// What a claim says about the labels in `state`: one value each, since a node has one, unless the label may be missing.
+    pub(crate) fn pinned(&self, state: &Narrowed) -> Vec<NodeSelectorRequirement> {
+        let one = |(key, left): (&String, &Requirement)| {
+            let optional = self.domains.get(key).is_some_and(Requirement::allows_absence) && left.allows_absence();
+            match value_of(left).filter(|_| !optional) {
+                Some(value) => vec![one_of(key, vec![value])],
+                None => left.to_api(),
+            }
+        };
+        state.iter().flat_map(one).collect()
+    }
+}
+
+fn both(a: &Requirement, b: &Requirement) -> Option<Requirement> {
+    let left = a.intersection(b);
+    (!left.is_empty() || (a.allows_absence() && b.allows_absence())).then_some(left)
 }
 
 /// Both at once; `None` if some key has no value left.
 pub(crate) fn combine(a: &Narrowed, b: &Narrowed) -> Option<Narrowed> {
-    let mut both = a.clone();
-    for (key, values) in b {
-        let left = match both.get(key) {
-            Some(mine) => mine.intersection(values).cloned().collect(),
-            None => values.clone(),
+    let mut all = a.clone();
+    for (key, theirs) in b {
+        let left = match all.get(key) {
+            Some(mine) => both(mine, theirs)?,
+            None => theirs.clone(),
         };
-        if left.is_empty() {
-            return None;
-        }
-        both.insert(key.clone(), left);
+        all.insert(key.clone(), left);
     }
-    Some(both)
+    Some(all)
+}
+
+/// The first value that is admitted: of those listed, else the least integer from zero on.
+fn value_of(requirement: &Requirement) -> Option<String> {
+    if !requirement.complement {
+        return requirement.values.first().cloned();
+    }
+    let least = requirement.gte.unwrap_or(0);
+    // One of these many is not excluded.
+    let tries = i64::try_from(requirement.values.len()).unwrap_or(i64::MAX).saturating_add(1);
+    let mut integers = least..least.saturating_add(tries);
+    integers.find(|number| requirement.has(&number.to_string())).map(|number| number.to_string())
 }

@@ -27,7 +27,7 @@ pub(crate) fn reserve(pool: &mut PoolView<'_>, snapshot: &Snapshot, table: &Reso
 pub(crate) fn missing(world: &World<'_>, node: &Node, there: &[i64]) -> Amounts {
     let mut due = vec![0; there.len()];
     for daemon in &world.snapshot.daemon_sets {
-        let Some(view) = world.shape_index.get(&daemon.shape).and_then(|index| world.shapes.get(*index)) else {
+        let Some(view) = world.shape_number(&daemon.shape).and_then(|index| world.shapes.get(index)) else {
             continue;
         };
         if tolerated(&node.taints, &view.shape.tolerations, true)

@@ -1,9 +1,10 @@
 //! Nodes that are there or on their way, and how much room they have left.
 
 use crate::daemon;
-use crate::facts::selects;
+use crate::hosts::Tally;
 use crate::intern::{Amounts, add, how_many};
-use crate::world::{World, tolerated};
+use crate::lots::Lot;
+use crate::world::{Welcome, World};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodState};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) pods: Vec<&'a Pod>,
     /// New pods may go there.
     pub(crate) open: bool,
+    /// `consolidateAfter` of its pool has passed for it, or it has no pool that says so.
+    pub(crate) settled: bool,
 }
 
 /// Room on a node as a plan goes on.
@@ -24,6 +27,8 @@ pub(crate) struct NodeView<'a> {
 pub(crate) struct Room {
     pub(crate) free: Amounts,
     pub(crate) ports: Vec<HostPort>,
+    /// By host groups.
+    pub(crate) tally: Tally,
     /// The node is not to take pods any more.
     pub(crate) closed: bool,
 }
@@ -57,25 +62,31 @@ fn view<'a>(world: &World<'a>, node: &'a Node, pods: Vec<&'a Pod>) -> NodeView<'
     add(&mut free, &missing, -1);
     // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
     let lost = node.state == NodeState::Initialized && !node.ready;
-    NodeView { node, free, ports, pods, open: !node.cordoned && !node.deleting && !lost }
+    let pool =
+        node.node_pool.as_ref().and_then(|name| world.snapshot.node_pools.iter().find(|pool| pool.name == *name));
+    let after = pool.and_then(|pool| pool.disruption.consolidate_after);
+    let since = node.idle_since.zip(after);
+    let settled = since.is_none_or(|(since, after)| since.plus(after) <= world.snapshot.now);
+    NodeView { node, free, ports, pods, open: !node.cordoned && !node.deleting && !lost, settled }
 }
 
-/// How many of `count` pods of shape number `shape` node number `node` can take in its present state.
-pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, shape: usize, count: usize, relaxed: bool) -> usize {
-    let (view, pods) = (&world.nodes[node], &world.shapes[shape]);
-    if room.closed || !view.open {
+/// How many pods of `lot` node number `node` can take in its present state.
+pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, relaxed: bool) -> usize {
+    let (view, pods) = (&world.nodes[node], &world.shapes[lot.shape]);
+    if room.closed || !view.open || lot.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;
     }
-    let mut most = how_many(&pods.requests, &room.free, count);
+    let mut most = how_many(&pods.requests, &room.free, lot.pods.len());
+    let welcome = world.welcome(lot.shape, node);
+    if most == 0 || welcome == Welcome::No || (welcome == Welcome::Unwanted && !relaxed) {
+        return 0;
+    }
     if !pods.shape.host_ports.is_empty() {
         let taken = pods.shape.host_ports.iter().any(|port| room.ports.iter().any(|other| other.conflicts(port)));
         most = if taken { 0 } else { most.min(1) };
     }
-    if most == 0
-        || !tolerated(&view.node.taints, &pods.shape.tolerations, relaxed)
-        || !selects(pods.shape, view.node.name.as_str(), &view.node.labels)
-    {
-        return 0;
+    if !pods.hosts.is_free() {
+        most = most.min(room.tally.limit(&world.host_rules, &pods.hosts, lot.whole));
     }
-    most
+    if lot.whole && most < lot.pods.len() { 0 } else { most }
 }

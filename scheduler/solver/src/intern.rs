@@ -34,6 +34,11 @@ impl ResourceTable {
             .collect()
     }
 
+    /// How many resources there are.
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
     /// The name of resource number `index`.
     pub(crate) fn name(&self, index: usize) -> &str {
         self.names.get(index).map_or("", String::as_str)
@@ -85,6 +90,16 @@ impl Bits {
         bits
     }
 
+    /// All numbers below `size`.
+    pub(crate) fn all(size: usize) -> Self {
+        Self::of(size, |_| true)
+    }
+
+    /// The least member.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.iter().next()
+    }
+
     pub(crate) fn insert(&mut self, index: usize) {
         if let Some(word) = self.0.get_mut(index / 64) {
             *word |= 1 << (index % 64);
@@ -104,6 +119,20 @@ impl Bits {
     pub(crate) fn join(&mut self, other: &Self) {
         for (word, theirs) in self.0.iter_mut().zip(&other.0) {
             *word |= theirs;
+        }
+    }
+
+    /// Keeps the members for which `member` holds.
+    pub(crate) fn retain(&mut self, member: impl Fn(usize) -> bool) {
+        for (place, word) in self.0.iter_mut().enumerate() {
+            let mut rest = *word;
+            while rest != 0 {
+                let bit = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if !member(place * 64 + bit) {
+                    *word &= !(1 << bit);
+                }
+            }
         }
     }
 

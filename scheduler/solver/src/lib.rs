@@ -11,26 +11,33 @@ mod bound;
 mod custom;
 mod daemon;
 mod disruption;
+mod duals;
 mod existing;
 mod facts;
-mod groups;
+mod hosts;
 mod intern;
 mod limits;
+mod lots;
 mod offerings;
 mod pack;
 mod place;
 mod reasons;
 mod select;
+mod single;
+#[cfg(test)]
+mod tests;
 mod world;
 
-use crate::place::{Groups, Search, State, place};
+use crate::disruption::Removal;
+use crate::lots::Lot;
+use crate::place::{Placed, Search, State, place};
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
-use plimsoll_model::plan::{Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::{PodState, Snapshot};
+use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_model::time::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Plans for one snapshot. `catalogs` are those that its pools name; a pool whose catalog is missing launches nothing.
 #[must_use]
@@ -39,47 +46,70 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     sorted.sort();
     let world = World::new(&sorted, catalogs);
     let mut state = State::new(&world, options.work_budget);
-    let mut unschedulable = dangling(&world);
-    let mut wanted = Groups::new();
-    for (shape, pods) in groups::to_place(&world) {
-        match reasons::unsupported(world.shapes[shape].shape) {
-            Some(reason) => unschedulable.extend(pods.iter().map(|pod| no_place(pod, vec![reason.clone()]))),
-            None => {
-                wanted.insert(shape, pods);
-            }
-        }
-    }
-    let placed = place(&world, &mut state, wanted, Search::default());
-    for (shape, pods) in &placed.left {
-        let why = reasons::explain(&world, &state, *shape);
-        unschedulable.extend(pods.iter().map(|pod| no_place(pod, why.clone())));
-    }
-    unschedulable.sort();
     let mut plan = Plan {
         snapshot_sequence: sorted.sequence,
         ledger: sorted.ledger,
-        launches: placed.launches,
-        placements: placements(&world, &placed.existing),
-        unschedulable,
         ignored: sorted.ignored.clone(),
+        next_time: sorted.unavailable_offerings.iter().map(|one| sorted.now.plus(one.remaining)).min(),
         ..Plan::default()
     };
-    plan.next_time = sorted.unavailable_offerings.iter().map(|one| sorted.now.plus(one.remaining)).min();
-    if options.disruption {
-        let busy = placed.existing.keys().copied().collect();
-        disruption::remove(&world, &mut state, &mut plan, &busy);
+    let expired = if options.disruption { disruption::expired(&world) } else { Vec::new() };
+    expired.iter().for_each(|one| state.change(one.node).closed = true);
+    let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
+    let (wanted, refused) = wanted(&world, &leaving);
+    let placed = place(&world, &mut state, wanted, Search::default());
+    plan.unschedulable = dangling(&world);
+    plan.unschedulable.extend(refused);
+    for lot in &placed.left {
+        let why = reasons::explain(&world, &state, lot.shape);
+        plan.unschedulable.extend(lot.pods.iter().map(|pod| no_place(pod, why.clone())));
     }
-    finish(&world, &mut plan);
+    plan.unschedulable.sort();
+    let mut removal = split(&mut plan, &world, placed, &leaving);
+    removal.removed = expired;
+    if options.disruption {
+        disruption::remove(&world, &mut state, &mut plan, &mut removal);
+    }
+    finish(&world, &mut plan, &mut removal);
     plan
+}
+
+/// Lots to place, with the pods of expired nodes, and pods that use something that is not done.
+fn wanted<'a>(world: &World<'a>, leaving: &[&'a Pod]) -> (Vec<Lot<'a>>, Vec<Unschedulable>) {
+    let mut refused = Vec::new();
+    let mut wanted = Vec::new();
+    for lot in lots::to_place(world, leaving) {
+        match reasons::unsupported(world.shapes[lot.shape].shape) {
+            Some(reason) => refused.extend(lot.pods.iter().map(|pod| no_place(pod, vec![reason.clone()]))),
+            None => wanted.push(lot),
+        }
+    }
+    (wanted, refused)
+}
+
+/// Pods of expired nodes that go to existing ones are moves, all others placements.
+fn split<'a>(plan: &mut Plan, world: &World<'a>, placed: Placed<'a>, leaving: &[&'a Pod]) -> Removal<'a> {
+    let moved: BTreeSet<&PodUid> = leaving.iter().map(|pod| &pod.uid).collect();
+    let busy = placed.existing.keys().copied().collect();
+    let mut existing: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for (node, pods) in placed.existing {
+        let (moves, stays): (Vec<&Pod>, Vec<&Pod>) = pods.into_iter().partition(|pod| moved.contains(&pod.uid));
+        if !stays.is_empty() {
+            let node = world.nodes[node].node.name.clone();
+            plan.placements.push(Placement { node, pods: select::pod_refs(&stays) });
+        }
+        if !moves.is_empty() {
+            existing.insert(node, moves);
+        }
+    }
+    plan.placements.sort();
+    Removal { removed: Vec::new(), existing, launches: placed.launches, busy }
 }
 
 /// Pending pods whose shape the snapshot does not have.
 fn dangling(world: &World<'_>) -> Vec<Unschedulable> {
-    let lost = world
-        .snapshot
-        .pods
-        .iter()
-        .filter(|pod| pod.state == PodState::Pending && groups::moves(pod) && world.shape_of(pod).is_none());
+    let pods = world.snapshot.pods.iter();
+    let lost = pods.filter(|pod| pod.state == PodState::Pending && lots::moves(pod) && world.shape_of(pod).is_none());
     lost.map(|pod| {
         let message = format!("its shape {} is not in the snapshot", pod.shape);
         no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])
@@ -87,37 +117,17 @@ fn dangling(world: &World<'_>) -> Vec<Unschedulable> {
     .collect()
 }
 
-fn no_place(pod: &plimsoll_model::snapshot::Pod, reasons: Vec<Reason>) -> Unschedulable {
+fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
     Unschedulable { pod: select::pod_ref(pod), reasons }
 }
 
-fn placements(world: &World<'_>, existing: &BTreeMap<usize, Vec<&plimsoll_model::snapshot::Pod>>) -> Vec<Placement> {
-    let mut all: Vec<Placement> = existing
-        .iter()
-        .map(|(node, pods)| Placement { node: world.nodes[*node].node.name.clone(), pods: select::pod_refs(pods) })
-        .collect();
-    all.sort();
-    all
-}
-
 /// Canonical order, sums and the bound.
-fn finish(world: &World<'_>, plan: &mut Plan) {
-    let mut order: Vec<usize> = (0..plan.launches.len()).collect();
-    order.sort_by(|a, b| {
-        let key = |index: &usize| plan.launches.get(*index).map(|one| (&one.node_pool, one.pods.first()));
-        key(a).cmp(&key(b))
-    });
-    let mut place_of = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(new, old)| place_of[*old] = new);
-    plan.launches = order.iter().filter_map(|index| plan.launches.get(*index).cloned()).collect();
-    for termination in &mut plan.terminations {
-        for index in &mut termination.replaced_by {
-            *index = place_of[*index];
-        }
-        termination.replaced_by.sort_unstable();
-    }
-    plan.terminations.sort_by(|a, b| a.node.cmp(&b.node));
-    plan.hourly = plan.launches.iter().map(plimsoll_model::plan::Launch::price).sum();
+fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
+    let mut launches = std::mem::take(&mut removal.launches);
+    launches.sort_by(|a, b| (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first())));
+    plan.terminations = disruption::terminations(world, removal, &launches);
+    plan.launches = launches;
+    plan.hourly = plan.launches.iter().map(Launch::price).sum();
     let shapes: BTreeMap<&PodUid, usize> =
         world.snapshot.pods.iter().filter_map(|pod| Some((&pod.uid, world.shape_of(pod)?))).collect();
     let mut demand: BTreeMap<usize, usize> = BTreeMap::new();

@@ -5,8 +5,9 @@ use crate::facts::holds;
 use crate::intern::{Amounts, Bits, ResourceTable, fits};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
-use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape, UnavailableOffering};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An instance type with its amounts as numbers.
@@ -42,6 +43,10 @@ pub(crate) struct PoolView<'a> {
     /// Allowed, offered and not known to be out of capacity.
     pub(crate) usable: Bits,
     type_keys: BTreeSet<&'a str>,
+    /// Some requirement of the pool sets `minValues`.
+    pub(crate) flexible: bool,
+    /// Requirements that were looked at before.
+    known: RefCell<BTreeMap<NodeSelectorRequirement, Bits>>,
 }
 
 /// Offerings on which a pod can run, with what it asks of the pool's open labels.
@@ -86,6 +91,8 @@ impl<'a> PoolView<'a> {
             offered: Bits::none(size),
             usable: Bits::none(size),
             type_keys,
+            flexible: pool.requirements.iter().any(|one| one.min_values.is_some()),
+            known: RefCell::default(),
         };
         let open: Vec<&NodeSelectorRequirement> = pool
             .requirements
@@ -93,7 +100,7 @@ impl<'a> PoolView<'a> {
             .filter(|one| !view.on_offerings(&one.key) && !pool.labels.contains_key(&one.key))
             .collect();
         view.custom = CustomKeys::new(&open);
-        let mut allowed = Bits::of(size, |_| true);
+        let mut allowed = if view.custom.impossible { Bits::none(size) } else { Bits::all(size) };
         for requirement in pool.requirements.iter().filter(|one| !view.custom.has(&one.key)) {
             allowed.keep(&view.satisfying(requirement));
         }
@@ -103,18 +110,23 @@ impl<'a> PoolView<'a> {
         view.offered = Bits::of(size, |index| view.offerings[index].offering.available);
         let mut usable = allowed.clone();
         usable.keep(&view.offered);
-        usable.keep(&Bits::of(size, |index| !view.out_of_capacity(index, unavailable)));
+        usable.keep(&view.with_capacity(unavailable));
         view.allowed = allowed;
         view.usable = usable;
         view
     }
 
-    fn out_of_capacity(&self, index: usize, unavailable: &[UnavailableOffering]) -> bool {
-        let (name, offering) = (self.type_name(index), self.offerings[index].offering);
-        unavailable.iter().any(|one| {
-            one.capacity_type == offering.capacity_type
-                && one.instance_type.as_deref().is_none_or(|wanted| wanted == name)
-                && one.zone.as_ref().is_none_or(|zone| *zone == offering.zone)
+    /// Offerings that are not known to be out of capacity.
+    fn with_capacity(&self, unavailable: &[UnavailableOffering]) -> Bits {
+        let out: BTreeSet<(Option<&str>, Option<&str>, CapacityType)> = unavailable
+            .iter()
+            .map(|one| (one.instance_type.as_deref(), one.zone.as_deref(), one.capacity_type))
+            .collect();
+        Bits::of(self.offerings.len(), |index| {
+            let (name, offering) = (self.type_name(index), self.offerings[index].offering);
+            let zones = [None, Some(offering.zone.as_str())];
+            let names = [None, Some(name)];
+            !names.iter().any(|name| zones.iter().any(|zone| out.contains(&(*name, *zone, offering.capacity_type))))
         })
     }
 
@@ -131,7 +143,7 @@ impl<'a> PoolView<'a> {
         label::is_well_known(key) || self.type_keys.contains(key)
     }
 
-    /// The value of a label of a node made of that offering, except of open ones and the operating system.
+    /// The value of a label of a node made of that offering, except of open ones.
     pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&str> {
         let view = &self.offerings[offering];
         let kind = self.types[view.type_index].instance_type;
@@ -145,24 +157,35 @@ impl<'a> PoolView<'a> {
             label::REGION => filled(self.region),
             label::NODE_POOL => Some(self.pool.name.as_str()),
             label::EC2_NODE_CLASS => Some(&self.pool.node_class),
+            label::OS => self.operating_system(kind),
+            // Every node gets these two once it is in service; DaemonSets may wait for them.
+            label::REGISTERED | label::INITIALIZED => Some("true"),
             _ => kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str),
         }
+    }
+
+    /// The first system that the type can run and the pool allows.
+    fn operating_system(&self, kind: &'a InstanceType) -> Option<&'a str> {
+        let own = |requirement: &&NodeSelectorRequirement| label::normalized(&requirement.key) == label::OS;
+        let allowed = |system: &&String| self.pool.requirements.iter().filter(own).all(|one| holds(one, Some(system)));
+        kind.operating_systems.iter().find(allowed).or_else(|| kind.operating_systems.first()).map(String::as_str)
     }
 
     /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
     pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits {
         let size = self.offerings.len();
         if self.custom.has(&requirement.key) {
-            return Bits::of(size, |_| true);
+            return Bits::all(size);
+        }
+        if let Some(known) = self.known.borrow().get(requirement) {
+            return known.clone();
         }
         let key = label::normalized(&requirement.key);
-        Bits::of(size, |index| {
-            if key == label::OS {
-                let kind = self.types[self.offerings[index].type_index].instance_type;
-                return kind.operating_systems.iter().any(|system| holds(requirement, Some(system)));
-            }
+        let found = Bits::of(size, |index| {
             holds(requirement, self.label(index, key).or_else(|| self.label(index, &requirement.key)))
-        })
+        });
+        self.known.borrow_mut().insert(requirement.clone(), found.clone());
+        found
     }
 
     /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
@@ -178,8 +201,9 @@ impl<'a> PoolView<'a> {
         }
         let mut all: Vec<Alternative> = Vec::new();
         for term in &shape.required_node_affinity {
-            // The name of a node to come is not known: no term about names can be relied on.
-            if term.expressions.is_empty() || !term.fields.is_empty() {
+            // The name of a node to come is not known, but it is none of those that there are.
+            let named = |one: &NodeSelectorRequirement| one.key != "metadata.name" || one.operator != Operator::NotIn;
+            if (term.expressions.is_empty() && term.fields.is_empty()) || term.fields.iter().any(named) {
                 continue;
             }
             let mut one = base.clone();

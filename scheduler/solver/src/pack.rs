@@ -1,31 +1,42 @@
-//! Which nodes of one pool to buy for which groups: patterns (what one node of an offering takes), chosen by price of what is placed.
+//! Which nodes of one pool to buy for which lots: patterns (what one node of an offering takes), chosen by price of what is placed.
 
-use crate::custom::{Narrowed, combine};
-use crate::intern::{Amounts, Bits, add, fits, how_many};
-use crate::offerings::PoolView;
+mod filling;
+mod improve;
+mod run;
+
+use crate::custom::Narrowed;
+use crate::duals;
+use crate::intern::{Amounts, Bits, how_many};
+use crate::limits::Headroom;
+use crate::offerings::{Alternative, PoolView};
 use crate::world::World;
-use plimsoll_model::snapshot::HostPort;
 use std::cmp::Reverse;
 
-/// Pods of one shape that want a place.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Item {
+/// Pods of one lot that want a place.
+#[derive(Debug, Clone)]
+pub(crate) struct Item<'l> {
+    /// The caller's number.
+    pub(crate) lot: usize,
     pub(crate) shape: usize,
     pub(crate) count: usize,
+    pub(crate) only: Option<&'l Bits>,
+    pub(crate) whole: bool,
 }
 
 /// `copies` nodes with the same pods each.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
-    /// The offering it was made for: what it counts against limits.
-    pub(crate) offering: usize,
     pub(crate) copies: usize,
-    /// Shape and number of pods, per node.
+    /// Lot and number of pods, per node.
     pub(crate) take: Vec<(usize, usize)>,
     pub(crate) load: Amounts,
     pub(crate) custom: Narrowed,
-    /// Offerings that all pods accept and that have room, cheapest first by number.
+    /// What one node counts against limits at most, unless it is allowed more.
+    pub(crate) charge: Amounts,
+    /// Offerings that all pods accept and that have room, cheapest first by number; limits not looked at.
     pub(crate) accept: Bits,
+    /// The cheapest of them within `charge`.
+    pub(crate) price: i64,
 }
 
 /// One way to serve the items.
@@ -34,286 +45,196 @@ pub(crate) struct Packing {
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) placed: usize,
     pub(crate) cost: i64,
-    pub(crate) exhausted: bool,
+}
+
+impl Packing {
+    /// Most pods, then cheapest, then fewest nodes.
+    fn rank(&self) -> (Reverse<usize>, i64, usize) {
+        (Reverse(self.placed), self.cost, self.patterns.iter().map(|pattern| pattern.copies).sum())
+    }
 }
 
 /// How patterns are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
-    /// Most worth per price, a pod's worth being its share of the best node of its own kind.
+    /// Most worth per price.
     Efficient,
     /// The same, but each node must take the largest pod that is left.
     LargestFirst,
-    /// Each shape for itself.
-    PerShape,
-    /// The cheapest node that takes all that is left, or else the most efficient.
-    FewNodes,
+    /// Each lot for itself.
+    PerLot,
+    /// Most worth for what it takes of the pool's limits.
+    Frugal,
 }
 
-const STRATEGIES: [Strategy; 4] = [Strategy::Efficient, Strategy::LargestFirst, Strategy::PerShape, Strategy::FewNodes];
-
-/// The best of all strategies: most pods, then cheapest, then fewest nodes. `limit` is what the pool may still grow by.
-pub(crate) fn pack(
-    world: &World<'_>,
-    pool: usize,
-    items: &[Item],
-    limit: &[Option<i64>],
-    work: &mut u64,
-    below: Option<i64>,
-) -> Packing {
-    let Some(packer) = Packer::new(world, pool, items, limit, below) else { return Packing::default() };
-    let mut best = Packing::default();
-    for strategy in STRATEGIES {
-        let found = packer.run(strategy, limit, work);
-        let rank = |one: &Packing| {
-            (Reverse(one.placed), one.cost, one.patterns.iter().map(|pattern| pattern.copies).sum::<usize>())
-        };
-        if rank(&found) < rank(&best) {
-            best = found;
-        }
-        if *work == 0 {
-            best.exhausted = true;
-            break;
-        }
-    }
-    best
+/// The best of all strategies. `limit` is what the pool may still grow by.
+pub(crate) fn pack(world: &World<'_>, pool: usize, items: &[Item<'_>], limit: &Headroom, work: &mut u64) -> Packing {
+    let Some(packer) = Packer::new(world, pool, items, limit) else { return Packing::default() };
+    let left: Vec<usize> = packer.items.iter().map(|item| item.count).collect();
+    let best = packer.best_of(&left, limit, work);
+    improve::improve(&packer, best, limit, work).named(&packer)
 }
 
-struct Packer<'w, 'a> {
+/// An item with all that fills look at.
+struct Entry<'l> {
+    item: Item<'l>,
+    count: usize,
+    /// Where it can run at all.
+    any: Bits,
+    /// By demand on open labels.
+    alternatives: Vec<Alternative>,
+    /// There is just one demand: none.
+    plain: bool,
+}
+
+struct Packer<'w, 'a, 'l> {
     world: &'w World<'a>,
     view: &'w PoolView<'a>,
-    pool: usize,
     /// Largest first.
-    items: Vec<Item>,
-    /// Worth of one pod of each item.
-    worth: Vec<f64>,
+    items: Vec<Entry<'l>>,
+    /// Offerings worth trying, cheapest first.
     candidates: Vec<usize>,
-    below: Option<i64>,
+    /// Worth of one pod of each item: at the prices of resources, and as its share of the best node of its own kind.
+    by_resource: Vec<f64>,
+    by_share: Vec<f64>,
+    /// Candidates by the worth that their room can hold per price, the most first, with that worth.
+    promising: Vec<(usize, f64)>,
 }
 
-/// What one node of an offering would take: indices into the packer's items.
-struct Filled {
-    take: Vec<(usize, usize)>,
-    load: Amounts,
-    custom: Narrowed,
-}
-
-impl<'w, 'a> Packer<'w, 'a> {
-    fn new(
-        world: &'w World<'a>,
-        pool: usize,
-        items: &[Item],
-        limit: &[Option<i64>],
-        below: Option<i64>,
-    ) -> Option<Self> {
+impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
+    fn new(world: &'w World<'a>, pool: usize, items: &[Item<'l>], limit: &Headroom) -> Option<Self> {
         let view = world.pools.get(pool)?;
-        let mut items: Vec<Item> =
-            items.iter().copied().filter(|item| !world.shapes[item.shape].fits[pool].is_empty()).collect();
-        if items.is_empty() {
+        let mut entries: Vec<Entry<'l>> = items.iter().map(|item| entry(world, pool, item)).collect();
+        entries.retain(|entry| !entry.any.is_empty());
+        let mut packer = Self {
+            world,
+            view,
+            items: entries,
+            candidates: Vec::new(),
+            by_resource: Vec::new(),
+            by_share: Vec::new(),
+            promising: Vec::new(),
+        };
+        if packer.items.is_empty() {
             return None;
         }
-        let most =
-            view.usable.iter().fold(vec![1; world.table.vector(&Default::default()).len()], |mut most, index| {
-                for (top, room) in most.iter_mut().zip(&view.offerings[index].room) {
-                    *top = (*top).max(*room);
-                }
-                most
-            });
-        let size = |item: &Item| {
-            let shares = world.shapes[item.shape].requests.iter().zip(&most);
-            shares.map(|(need, top)| i128::from(*need) * 1_000_000_000 / i128::from(*top)).max().unwrap_or(0)
-        };
-        items.sort_by_key(|item| (Reverse(size(item)), item.shape));
-        let mut packer = Self { world, view, pool, items, worth: Vec::new(), candidates: Vec::new(), below };
+        packer.sort();
         packer.candidates = packer.candidates(limit);
-        packer.worth = (0..packer.items.len()).map(|item| packer.worth_of(item)).collect();
+        for index in 0..packer.items.len() {
+            packer.fit_whole(index);
+        }
+        packer.weigh();
         Some(packer)
     }
 
-    fn accepts(&self, item: usize, offering: usize) -> bool {
-        let fits = &self.world.shapes[self.items[item].shape].fits[self.pool];
-        fits.iter().any(|one| one.offerings.has(offering))
+    fn requests(&self, item: usize) -> &'w Amounts {
+        &self.world.shapes[self.items[item].item.shape].requests
+    }
+
+    fn room(&self, offering: usize) -> &'w Amounts {
+        &self.view.offerings[offering].room
+    }
+
+    /// Largest first, by the share of the largest room in any resource.
+    fn sort(&mut self) {
+        let mut most = vec![1; self.world.table.len()];
+        for index in self.view.usable.iter() {
+            most.iter_mut().zip(self.room(index)).for_each(|(top, room)| *top = (*top).max(*room));
+        }
+        let shapes = &self.world.shapes;
+        let size = |entry: &Entry<'_>| {
+            let shares = shapes[entry.item.shape].requests.iter().zip(&most);
+            shares.map(|(need, top)| i128::from(*need) * 1_000_000_000 / i128::from(*top)).max().unwrap_or(0)
+        };
+        self.items.sort_by_key(|entry| (Reverse(size(entry)), entry.item.shape, entry.item.lot));
+    }
+
+    /// A whole lot that is too much for any node is cut to what one can take: the rest finds no place.
+    fn fit_whole(&mut self, index: usize) {
+        let entry = &self.items[index];
+        if !entry.item.whole {
+            return;
+        }
+        let requests = self.requests(index);
+        let most = entry.any.iter().map(|offering| how_many(requests, self.room(offering), entry.count)).max();
+        self.items[index].count = most.unwrap_or(0);
     }
 
     /// Offerings worth trying: one is left out if a cheaper one of at least its room suits all the same items.
-    fn candidates(&self, limit: &[Option<i64>]) -> Vec<usize> {
-        let limited = limit.iter().any(Option::is_some);
-        let mut kept: Vec<(usize, Bits)> = Vec::new();
-        for offering in self.view.usable.iter() {
-            if self.below.is_some_and(|price| self.view.price(offering) >= price) {
-                continue;
-            }
-            let suits = Bits::of(self.items.len(), |item| self.accepts(item, offering));
+    fn candidates(&self, limit: &Headroom) -> Vec<usize> {
+        let limited: Vec<usize> = (0..limit.len()).filter(|index| limit[*index].is_some()).collect();
+        let mut suits: Vec<Bits> = vec![Bits::none(self.items.len()); self.view.offerings.len()];
+        for (index, entry) in self.items.iter().enumerate() {
+            entry.any.iter().for_each(|offering| suits[offering].insert(index));
+        }
+        let mut kept: Vec<usize> = Vec::new();
+        for offering in self.view.usable.iter().filter(|offering| !suits[*offering].is_empty()) {
             let this = &self.view.offerings[offering];
-            let worse = kept.iter().any(|(other, theirs)| {
-                let other = &self.view.offerings[*other];
-                theirs.covers(&suits)
-                    && this.room.iter().zip(&other.room).all(|(mine, theirs)| mine <= theirs)
-                    && (!limited
-                        || self.view.types[other.type_index].capacity <= self.view.types[this.type_index].capacity)
-                    && other.ports.len() <= this.ports.len()
+            let mine = &self.view.types[this.type_index].capacity;
+            let worse = kept.iter().rev().any(|other| {
+                let that = &self.view.offerings[*other];
+                let theirs = &self.view.types[that.type_index].capacity;
+                this.room.iter().zip(&that.room).all(|(mine, theirs)| mine <= theirs)
+                    && suits[*other].covers(&suits[offering])
+                    && limited.iter().all(|index| theirs[*index] <= mine[*index])
+                    && that.ports.len() <= this.ports.len()
             });
-            if !suits.is_empty() && !worse {
-                kept.push((offering, suits));
+            if !worse {
+                kept.push(offering);
             }
         }
-        kept.into_iter().map(|(offering, _)| offering).collect()
+        kept
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a heuristic's weight")]
-    fn worth_of(&self, item: usize) -> f64 {
-        let pods = &self.world.shapes[self.items[item].shape];
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    fn weigh(&mut self) {
+        let mut demand = vec![0; self.world.table.len()];
+        for (index, entry) in self.items.iter().enumerate() {
+            crate::intern::add(&mut demand, self.requests(index), i64::try_from(entry.count).unwrap_or(i64::MAX));
+        }
+        let rows: Vec<(i64, &Amounts)> =
+            self.candidates.iter().map(|index| (self.view.price(*index), self.room(*index))).collect();
+        let prices = duals::resource_prices(&rows, &demand);
+        self.by_resource = (0..self.items.len()).map(|item| duals::worth(&prices, self.requests(item))).collect();
+        self.by_share = (0..self.items.len()).map(|item| self.share(item)).collect();
+        let rate = |index: usize| duals::worth(&prices, self.room(index)) / self.view.price(index).max(1) as f64;
+        self.promising = self.candidates.iter().map(|index| (*index, rate(*index))).collect();
+        self.promising.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    }
+
+    /// The least that one pod of the item pays on nodes of its own kind.
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    fn share(&self, item: usize) -> f64 {
+        let shape = &self.world.shapes[self.items[item].item.shape];
+        let most = if shape.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
+        let most = most.min(crate::hosts::Tally::default().limit(&self.world.host_rules, &shape.hosts, true)).max(1);
         let per_pod = |offering: usize| {
-            let most = if pods.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
-            let count = how_many(&pods.requests, &self.view.offerings[offering].room, most).max(1);
+            let count = how_many(&shape.requests, self.room(offering), most).max(1);
             self.view.price(offering).max(1) as f64 / count as f64
         };
-        let accepted = self.candidates.iter().filter(|offering| self.accepts(item, **offering));
+        let accepted = self.candidates.iter().filter(|offering| self.items[item].any.has(**offering));
         accepted.map(|offering| per_pod(*offering)).fold(f64::INFINITY, f64::min)
-    }
-
-    fn run(&self, strategy: Strategy, limit: &[Option<i64>], work: &mut u64) -> Packing {
-        let mut left: Vec<usize> = self.items.iter().map(|item| item.count).collect();
-        let mut limit = limit.to_vec();
-        let mut packing = Packing::default();
-        while let Some((offering, filled)) = self.best(strategy, &left, &limit, work) {
-            let mut copies = filled.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0).max(1);
-            let capacity = &self.view.types[self.view.offerings[offering].type_index].capacity;
-            for (room, amount) in limit.iter().zip(capacity) {
-                if let (Some(room), 1..) = (room, *amount) {
-                    copies = copies.min(usize::try_from(room / amount).unwrap_or(0));
-                }
-            }
-            let pattern = self.pattern(offering, filled, copies);
-            let known = crate::select::acceptable(self.view, &pattern.accept);
-            if copies == 0 || known.is_none() {
-                packing.exhausted = *work == 0;
-                break;
-            }
-            for (item, n) in left.iter_mut().enumerate() {
-                let shape = self.items[item].shape;
-                let taken = pattern.take.iter().find(|(one, _)| *one == shape).map_or(0, |(_, count)| count * copies);
-                *n -= taken;
-                packing.placed += taken;
-            }
-            for (room, amount) in limit.iter_mut().zip(capacity) {
-                if let Some(room) = room {
-                    *room = room.saturating_sub(amount.saturating_mul(i64::try_from(copies).unwrap_or(i64::MAX)));
-                }
-            }
-            let price = if limit.iter().any(Option::is_some) {
-                self.view.price(offering)
-            } else {
-                pattern.accept.iter().next().map_or(0, |cheapest| self.view.price(cheapest))
-            };
-            packing.cost = packing.cost.saturating_add(price.saturating_mul(i64::try_from(copies).unwrap_or(i64::MAX)));
-            packing.patterns.push(pattern);
-        }
-        packing
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a heuristic's weight")]
-    fn best(
-        &self,
-        strategy: Strategy,
-        left: &[usize],
-        limit: &[Option<i64>],
-        work: &mut u64,
-    ) -> Option<(usize, Filled)> {
-        let largest = left.iter().position(|count| *count > 0)?;
-        let mut best: Option<(f64, usize, Filled)> = None;
-        for offering in &self.candidates {
-            let view = &self.view.offerings[*offering];
-            let capacity = &self.view.types[view.type_index].capacity;
-            if limit.iter().zip(capacity).any(|(room, amount)| *amount > 0 && room.is_some_and(|room| room < *amount)) {
-                continue;
-            }
-            *work = work.saturating_sub(left.len() as u64);
-            if *work == 0 {
-                return None;
-            }
-            let only = (strategy == Strategy::PerShape).then_some(largest);
-            let filled = self.fill(*offering, left, only);
-            if filled.take.is_empty() || (strategy == Strategy::LargestFirst && !filled.takes(largest)) {
-                continue;
-            }
-            let everything = left.iter().enumerate().all(|(item, n)| *n == 0 || filled.count(item) == *n);
-            if strategy == Strategy::FewNodes && everything {
-                // Candidates come cheapest first.
-                return Some((*offering, filled));
-            }
-            let worth: f64 = filled.take.iter().map(|(item, n)| self.worth[*item] * *n as f64).sum();
-            let efficiency = worth / self.view.price(*offering).max(1) as f64;
-            if best.as_ref().is_none_or(|(known, _, _)| efficiency > known * (1.0 + 1e-9)) {
-                best = Some((efficiency, *offering, filled));
-            }
-        }
-        best.map(|(_, offering, filled)| (offering, filled))
-    }
-
-    fn fill(&self, offering: usize, left: &[usize], only: Option<usize>) -> Filled {
-        let view = &self.view.offerings[offering];
-        let mut room = view.room.clone();
-        let mut ports: Vec<HostPort> = view.ports.clone();
-        let mut filled = Filled { take: Vec::new(), load: vec![0; room.len()], custom: Narrowed::new() };
-        for (item, count) in left.iter().enumerate() {
-            if *count == 0 || only.is_some_and(|one| one != item) {
-                continue;
-            }
-            let pods = &self.world.shapes[self.items[item].shape];
-            let fitting = pods.fits[self.pool].iter().filter(|one| one.offerings.has(offering));
-            let Some(custom) = fitting.filter_map(|one| combine(&filled.custom, &one.custom)).next() else { continue };
-            let mut n = how_many(&pods.requests, &room, *count);
-            if !pods.shape.host_ports.is_empty() && n > 0 {
-                let taken = pods.shape.host_ports.iter().any(|port| ports.iter().any(|other| other.conflicts(port)));
-                n = usize::from(!taken);
-            }
-            if n == 0 {
-                continue;
-            }
-            let times = i64::try_from(n).unwrap_or(i64::MAX);
-            add(&mut room, &pods.requests, -times);
-            add(&mut filled.load, &pods.requests, times);
-            ports.extend(pods.shape.host_ports.iter().cloned());
-            filled.custom = custom;
-            filled.take.push((item, n));
-        }
-        filled
-    }
-
-    fn pattern(&self, offering: usize, filled: Filled, copies: usize) -> Pattern {
-        let mut accept = self.view.usable.clone();
-        let mut ports: Vec<&HostPort> = Vec::new();
-        for (item, _) in &filled.take {
-            let pods = &self.world.shapes[self.items[*item].shape];
-            let mut any = Bits::none(self.view.offerings.len());
-            // Only alternatives that the bin's open labels, as narrowed so far, still satisfy.
-            for one in &pods.fits[self.pool] {
-                if combine(&filled.custom, &one.custom).as_ref() == Some(&filled.custom) {
-                    any.join(&one.offerings);
-                }
-            }
-            accept.keep(&any);
-            ports.extend(&pods.shape.host_ports);
-        }
-        accept.keep(&Bits::of(self.view.offerings.len(), |index| {
-            let view = &self.view.offerings[index];
-            accept.has(index)
-                && fits(&filled.load, &view.room)
-                && self.below.is_none_or(|price| self.view.price(index) < price)
-                && !ports.iter().any(|port| view.ports.iter().any(|other| other.conflicts(port)))
-        }));
-        let take = filled.take.iter().map(|(item, n)| (self.items[*item].shape, *n)).collect();
-        Pattern { offering, copies, take, load: filled.load, custom: filled.custom, accept }
     }
 }
 
-impl Filled {
-    fn takes(&self, item: usize) -> bool {
-        self.take.iter().any(|(one, _)| *one == item)
+fn entry<'l>(world: &World<'_>, pool: usize, item: &Item<'l>) -> Entry<'l> {
+    let mut alternatives = world.shapes[item.shape].fits[pool].clone();
+    if let Some(only) = item.only {
+        alternatives.iter_mut().for_each(|one| one.offerings.keep(only));
+        alternatives.retain(|one| !one.offerings.is_empty());
     }
+    let mut any = Bits::none(world.pools[pool].offerings.len());
+    alternatives.iter().for_each(|one| any.join(&one.offerings));
+    let plain = alternatives.iter().all(|one| one.custom.is_empty());
+    Entry { item: item.clone(), count: item.count, any, alternatives, plain }
+}
 
-    fn count(&self, item: usize) -> usize {
-        self.take.iter().find(|(one, _)| *one == item).map_or(0, |(_, n)| *n)
+impl Packing {
+    /// With the caller's numbers of lots instead of the packer's.
+    fn named(mut self, packer: &Packer<'_, '_, '_>) -> Self {
+        for pattern in &mut self.patterns {
+            pattern.take.iter_mut().for_each(|(item, _)| *item = packer.items[*item].item.lot);
+        }
+        self
     }
 }

@@ -1,24 +1,25 @@
 //! Finding places for pods: room that is paid for first, then launches, pool by pool.
 
 use crate::existing::{Room, takes};
+use crate::hosts::Tally;
 use crate::intern::add;
 use crate::limits::{self, Headroom};
-use crate::pack::{Item, pack};
-use crate::select;
+use crate::lots::Lot;
+use crate::pack::{Item, Pattern, pack};
+use crate::select::{self, NewNode};
 use crate::world::World;
 use plimsoll_model::plan::Launch;
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::snapshot::{NodeState, Pod};
 use std::collections::BTreeMap;
 
-/// Pods by shape, each list in a fixed order.
-pub(crate) type Groups<'a> = BTreeMap<usize, Vec<&'a Pod>>;
-
 /// What is left of nodes, limits and work as a plan goes on.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) rooms: Vec<Room>,
+    rooms: Vec<Room>,
     pub(crate) headroom: Vec<Headroom>,
     pub(crate) work: u64,
+    /// Rooms as they were before a trial changed them, if one is under way.
+    journal: Option<Vec<(usize, Room)>>,
 }
 
 /// Where pods went.
@@ -27,112 +28,165 @@ pub(crate) struct Placed<'a> {
     /// By node number.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
     pub(crate) launches: Vec<Launch>,
-    pub(crate) left: Groups<'a>,
+    pub(crate) left: Vec<Lot<'a>>,
 }
 
-/// Restrictions on one search.
+/// Restrictions on nodes that may take pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Search {
-    /// Only offerings below this price may be launched.
-    pub(crate) below: Option<i64>,
-    /// Only nodes in service may take pods.
+    /// Only nodes in service.
     pub(crate) in_service: bool,
+    /// Only nodes that are themselves past `consolidateAfter`, or that it does not concern.
+    pub(crate) settled: bool,
 }
 
 impl State {
     pub(crate) fn new(world: &World<'_>, work: u64) -> Self {
-        let room = |view: &crate::existing::NodeView<'_>| Room {
-            free: view.free.clone(),
-            ports: view.ports.clone(),
-            closed: false,
+        let room = |view: &crate::existing::NodeView<'_>| {
+            let mut tally = Tally::default();
+            for shape in view.pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| world.shape_of(pod)) {
+                tally.add(&world.shapes[shape].hosts, 1);
+            }
+            Room { free: view.free.clone(), ports: view.ports.clone(), tally, closed: false }
         };
-        Self { rooms: world.nodes.iter().map(room).collect(), headroom: limits::headroom(world), work }
+        Self { rooms: world.nodes.iter().map(room).collect(), headroom: limits::headroom(world), work, journal: None }
+    }
+
+    pub(crate) fn room(&self, node: usize) -> &Room {
+        &self.rooms[node]
+    }
+
+    /// The room of a node, to be changed.
+    pub(crate) fn change(&mut self, node: usize) -> &mut Room {
+        let room = &mut self.rooms[node];
+        if let Some(journal) = &mut self.journal {
+            journal.push((node, room.clone()));
+        }
+        room
+    }
+
+    /// Does what `attempt` does if it gives something; else nothing changes but the work left.
+    pub(crate) fn trial<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let headroom = self.headroom.clone();
+        let outer = self.journal.replace(Vec::new());
+        let result = attempt(self);
+        let own = std::mem::replace(&mut self.journal, outer).unwrap_or_default();
+        if result.is_some() {
+            if let Some(journal) = &mut self.journal {
+                journal.extend(own);
+            }
+            return result;
+        }
+        for (node, room) in own.into_iter().rev() {
+            self.rooms[node] = room;
+        }
+        self.headroom = headroom;
+        None
     }
 }
 
-/// Places as many of `groups` as it can. PreferNoSchedule taints are avoided first and given way on for what is left then.
-pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, groups: Groups<'a>, search: Search) -> Placed<'a> {
-    let mut placed = Placed { left: groups, ..Placed::default() };
+/// Places as many of `lots` as it can. PreferNoSchedule taints are avoided first and given way on for what is left then.
+pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
+    let mut placed = Placed { left: lots, ..Placed::default() };
     for relaxed in [false, true] {
         on_existing(world, state, &mut placed, relaxed, search);
         for pool in 0..world.pools.len() {
-            on_new(world, state, &mut placed, pool, relaxed, search);
+            on_new(world, state, &mut placed, pool, relaxed);
         }
     }
     placed
 }
 
-fn on_existing<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, relaxed: bool, search: Search) {
-    let mut order: Vec<usize> = placed.left.keys().copied().collect();
-    // Large ones first: small ones find a hole anywhere.
-    order.sort_by(|a, b| world.shapes[*b].requests.cmp(&world.shapes[*a].requests).then(a.cmp(b)));
-    for shape in order {
-        let Some(mut pods) = placed.left.remove(&shape) else { continue };
-        for node in 0..world.nodes.len() {
-            if pods.is_empty() || state.work == 0 {
-                break;
-            }
-            state.work = state.work.saturating_sub(1);
-            if search.in_service && world.nodes[node].node.state != plimsoll_model::snapshot::NodeState::Initialized {
-                continue;
-            }
-            let n = takes(world, node, &state.rooms[node], shape, pods.len(), relaxed);
-            if n > 0 {
-                let room = &mut state.rooms[node];
-                add(&mut room.free, &world.shapes[shape].requests, -i64::try_from(n).unwrap_or(i64::MAX));
-                room.ports.extend(world.shapes[shape].shape.host_ports.iter().cloned());
-                placed.existing.entry(node).or_default().extend(pods.drain(..n));
-            }
-        }
-        if !pods.is_empty() {
-            placed.left.insert(shape, pods);
-        }
-    }
-}
-
-fn on_new<'a>(
+/// Fills nodes that are there with what is left.
+pub(crate) fn on_existing<'a>(
     world: &World<'a>,
     state: &mut State,
     placed: &mut Placed<'a>,
-    pool: usize,
     relaxed: bool,
     search: Search,
 ) {
+    // Large ones first: small ones find a hole anywhere.
+    let key = |lot: &Lot<'_>| (std::cmp::Reverse(&world.shapes[lot.shape].requests), lot.shape);
+    placed.left.sort_by(|a, b| key(a).cmp(&key(b)));
+    for lot in &mut placed.left {
+        for node in 0..world.nodes.len() {
+            if lot.pods.is_empty() || state.work == 0 {
+                break;
+            }
+            if !allowed(world, node, search) {
+                continue;
+            }
+            let n = takes(world, node, state.room(node), lot, relaxed);
+            if n > 0 {
+                state.work = state.work.saturating_sub(1);
+                put(world, state, node, lot.shape, n);
+                placed.existing.entry(node).or_default().extend(lot.pods.drain(..n));
+            }
+        }
+    }
+    placed.left.retain(|lot| !lot.pods.is_empty());
+}
+
+fn allowed(world: &World<'_>, node: usize, search: Search) -> bool {
+    let view = world.nodes[node].node;
+    (!search.in_service || view.state == NodeState::Initialized) && (!search.settled || world.nodes[node].settled)
+}
+
+/// Notes `n` pods of `shape` on a node.
+pub(crate) fn put(world: &World<'_>, state: &mut State, node: usize, shape: usize, n: usize) {
+    let pods = &world.shapes[shape];
+    let room = state.change(node);
+    add(&mut room.free, &pods.requests, -i64::try_from(n).unwrap_or(i64::MAX));
+    room.ports.extend(pods.shape.host_ports.iter().cloned());
+    room.tally.add(&pods.hosts, n);
+}
+
+fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize, relaxed: bool) {
     let view = &world.pools[pool];
     let tolerates =
         |shape: usize| crate::world::tolerated(&view.pool.taints, &world.shapes[shape].shape.tolerations, relaxed);
-    let items: Vec<Item> = placed
-        .left
-        .iter()
-        .filter(|(shape, _)| tolerates(**shape))
-        .map(|(shape, pods)| Item { shape: *shape, count: pods.len() })
+    let wanted = placed.left.iter().enumerate().filter(|(_, lot)| tolerates(lot.shape));
+    let items: Vec<Item<'_>> = wanted
+        .map(|(index, lot)| Item {
+            lot: index,
+            shape: lot.shape,
+            count: lot.pods.len(),
+            only: lot.only.as_ref().and_then(|only| only.offerings.get(pool)),
+            whole: lot.whole,
+        })
         .collect();
-    let packing = pack(world, pool, &items, &state.headroom[pool], &mut state.work, search.below);
+    let packing = pack(world, pool, &items, &state.headroom[pool], &mut state.work);
+    drop(items);
     let room = &mut state.headroom[pool];
+    let mut remaining = 0;
     for pattern in &packing.patterns {
-        let own = &view.types[view.offerings[pattern.offering].type_index].capacity;
-        let copies = i64::try_from(pattern.copies).unwrap_or(i64::MAX);
-        for (left, amount) in room.iter_mut().zip(own) {
-            *left = left.map(|left| left.saturating_sub(amount.saturating_mul(copies)));
-        }
+        limits::take(room, &pattern.charge, pattern.copies);
+        remaining += i64::try_from(pattern.copies).unwrap_or(i64::MAX);
     }
-    let mut remaining: i64 = packing.patterns.iter().map(|one| i64::try_from(one.copies).unwrap_or(i64::MAX)).sum();
     for pattern in &packing.patterns {
-        let own = view.offerings[pattern.offering].type_index;
         for _ in 0..pattern.copies {
-            let narrowed = limits::narrow(view, &pattern.accept, own, room, remaining);
+            let offerings = widened(world, pool, pattern, room, remaining);
             remaining -= 1;
-            // A minimum of distinct values may need types that the share of one launch does not allow.
-            let Some(offerings) = select::acceptable(view, &narrowed) else { continue };
-            let mut pods: Vec<&'a Pod> = Vec::new();
-            for (shape, n) in &pattern.take {
-                if let Some(left) = placed.left.get_mut(shape) {
-                    pods.extend(left.drain(..(*n).min(left.len())));
-                }
+            if offerings.is_empty() {
+                continue;
             }
-            limits::charge(view, &offerings, own, room);
-            placed.launches.push(select::launch(world, pool, pattern, &offerings, &pods));
+            limits::take_extra(view, &offerings, &pattern.charge, room);
+            let mut pods: Vec<&'a Pod> = Vec::new();
+            for (lot, n) in &pattern.take {
+                let left = &mut placed.left[*lot].pods;
+                pods.extend(left.drain(..(*n).min(left.len())));
+            }
+            let node = NewNode { pool, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
+            placed.launches.push(select::launch(world, &node, &pods));
         }
     }
-    placed.left.retain(|_, pods| !pods.is_empty());
+    placed.left.retain(|lot| !lot.pods.is_empty());
+}
+
+/// What a launch lists: what its charge allows, and more if the limits leave room for every launch to have more.
+fn widened(world: &World<'_>, pool: usize, pattern: &Pattern, room: &Headroom, launches: i64) -> Vec<usize> {
+    let view = &world.pools[pool];
+    let wide = limits::within(view, &pattern.accept, &pattern.charge, room, launches, true);
+    let narrow = || limits::within(view, &pattern.accept, &pattern.charge, room, launches, false);
+    select::acceptable(view, &wide).or_else(|| select::acceptable(view, &narrow())).unwrap_or_default()
 }

@@ -103,13 +103,14 @@ fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (Reas
         return (ReasonCode::OutOfCapacity, format!("all {count} offerings that would do are out of capacity"));
     }
     let headroom = &state.headroom[pool];
-    if !usable.iter().any(|index| limits::allows(view, headroom, view.offerings[index].type_index)) {
+    let capacity = |index: usize| &view.types[view.offerings[index].type_index].capacity;
+    if !usable.iter().any(|index| limits::allows(headroom, capacity(index))) {
         return (ReasonCode::LimitReached, limit_text(world, view, headroom));
     }
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was used up before this pod".to_owned());
     }
-    if view.pool.requirements.iter().any(|one| one.min_values.is_some()) {
+    if view.flexible {
         let text = "too few different instance types are left for minValues of the NodePool".to_owned();
         return (ReasonCode::RequirementsIncompatible, text);
     }

@@ -1,9 +1,9 @@
 //! From a pattern to a launch: the offerings that are listed, the requirements of the claim, the text that says why.
 
+use crate::custom::Narrowed;
 use crate::facts::one_of;
-use crate::intern::Bits;
+use crate::intern::{Amounts, Bits};
 use crate::offerings::PoolView;
-use crate::pack::Pattern;
 use crate::world::World;
 use plimsoll_model::identity::{ActionId, ContentHasher};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -17,23 +17,33 @@ use std::collections::BTreeSet;
 const MAX_TYPES: usize = 60;
 
 /// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met.
+/// Types beyond the bound are listed only as far as `minValues` needs them.
 pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize>> {
+    let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
+    for requirement in &view.pool.requirements {
+        if let Some(wanted) = requirement.min_values {
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            goals.push((label::normalized(&requirement.key), wanted, BTreeSet::new()));
+        }
+    }
     let mut types = BTreeSet::new();
     let mut listed = Vec::new();
     for offering in accept.iter() {
         let kind = view.offerings[offering].type_index;
-        if types.len() < MAX_TYPES || types.contains(&kind) {
-            types.insert(kind);
-            listed.push(offering);
+        let useful = |(key, wanted, known): &(&str, usize, BTreeSet<&str>)| {
+            known.len() < *wanted && view.label(offering, key).is_some_and(|value| !known.contains(value))
+        };
+        if types.len() >= MAX_TYPES && !types.contains(&kind) && !goals.iter().any(useful) {
+            continue;
+        }
+        types.insert(kind);
+        listed.push(offering);
+        for (key, _, known) in &mut goals {
+            known.extend(view.label(offering, key));
         }
     }
-    let flexible = view.pool.requirements.iter().all(|requirement| {
-        let Some(wanted) = requirement.min_values else { return true };
-        let key = label::normalized(&requirement.key);
-        let distinct: BTreeSet<&str> = listed.iter().filter_map(|offering| view.label(*offering, key)).collect();
-        distinct.len() >= usize::try_from(wanted).unwrap_or(usize::MAX)
-    });
-    (flexible && !listed.is_empty()).then_some(listed)
+    let met = goals.iter().all(|(_, wanted, known)| known.len() >= *wanted);
+    (met && !listed.is_empty()).then_some(listed)
 }
 
 /// A pod as plans name it.
@@ -48,8 +58,19 @@ pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
     refs
 }
 
-/// The launch of one node of `pattern` for `pods`; `offerings` is what [`acceptable`] left, not empty.
-pub(crate) fn launch(world: &World<'_>, pool: usize, pattern: &Pattern, offerings: &[usize], pods: &[&Pod]) -> Launch {
+/// A node to launch.
+pub(crate) struct NewNode<'n> {
+    pub(crate) pool: usize,
+    /// What its pods request.
+    pub(crate) load: &'n Amounts,
+    pub(crate) custom: &'n Narrowed,
+    /// What [`acceptable`] left, not empty.
+    pub(crate) offerings: &'n [usize],
+}
+
+/// The launch of `node` for `pods`.
+pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> Launch {
+    let NewNode { pool, load, custom, offerings } = *node;
     let view = &world.pools[pool];
     let choices: Vec<OfferingChoice> = offerings
         .iter()
@@ -68,7 +89,7 @@ pub(crate) fn launch(world: &World<'_>, pool: usize, pattern: &Pattern, offering
     for choice in &choices {
         hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
     }
-    let mut load = pattern.load.clone();
+    let mut load = load.clone();
     if let Some(first) = offerings.first().map(|index| &view.offerings[*index]) {
         for (sum, (all, room)) in load.iter_mut().zip(view.types[first.type_index].allocatable.iter().zip(&first.room))
         {
@@ -92,7 +113,7 @@ pub(crate) fn launch(world: &World<'_>, pool: usize, pattern: &Pattern, offering
         action_id: ActionId(hasher.hex(16)),
         node_pool: view.pool.name.clone(),
         node_class: view.pool.node_class.clone(),
-        requirements: requirements(view, pattern, &choices),
+        requirements: requirements(view, custom, &choices),
         offerings: choices,
         requests: world.table.resources(&load),
         taints: view.pool.taints.clone(),
@@ -102,12 +123,10 @@ pub(crate) fn launch(world: &World<'_>, pool: usize, pattern: &Pattern, offering
     }
 }
 
-/// The pool's own, the open labels that pods narrowed (one value: a node has one), and the listed types, zones and capacity types.
-fn requirements(view: &PoolView<'_>, pattern: &Pattern, choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
+/// The pool's own, the open labels that pods narrowed, and the listed types, zones and capacity types.
+fn requirements(view: &PoolView<'_>, custom: &Narrowed, choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
     let mut all = view.pool.requirements.clone();
-    for (key, values) in &pattern.custom {
-        all.extend(values.first().map(|value| one_of(key, vec![value.clone()])));
-    }
+    all.extend(view.custom.pinned(custom));
     let distinct = |value: fn(&OfferingChoice) -> &str| {
         let values: BTreeSet<&str> = choices.iter().map(value).collect();
         values.into_iter().map(str::to_owned).collect::<Vec<String>>()

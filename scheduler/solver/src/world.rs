@@ -2,13 +2,15 @@
 
 use crate::daemon;
 use crate::existing::NodeView;
+use crate::facts::{lookup, selects};
+use crate::hosts::{Membership, Rule};
 use crate::intern::{Amounts, ResourceTable};
 use crate::offerings::{Alternative, PoolView};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
-use plimsoll_model::snapshot::{Pod, PodShape, Snapshot};
+use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A shape and what it asks for.
 pub(crate) struct ShapeView<'a> {
@@ -16,6 +18,17 @@ pub(crate) struct ShapeView<'a> {
     pub(crate) requests: Amounts,
     /// Per launchable pool: where it can run; empty where it cannot.
     pub(crate) fits: Vec<Vec<Alternative>>,
+    /// Groups that decide with whom it shares a host.
+    pub(crate) hosts: Membership,
+}
+
+/// Whether pods of a shape may go to a node, room aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Welcome {
+    No,
+    /// Only against a PreferNoSchedule taint.
+    Unwanted,
+    Yes,
 }
 
 /// All of it.
@@ -25,9 +38,15 @@ pub(crate) struct World<'a> {
     /// Pools that can launch: heavier first, then by name descending.
     pub(crate) pools: Vec<PoolView<'a>>,
     pub(crate) shapes: Vec<ShapeView<'a>>,
-    pub(crate) shape_index: BTreeMap<&'a ShapeId, usize>,
+    shape_index: BTreeMap<&'a ShapeId, usize>,
     /// In the order in which they are filled.
     pub(crate) nodes: Vec<NodeView<'a>>,
+    /// Per node: its class; nodes of a class differ in nothing that a shape asks for.
+    classes: Vec<usize>,
+    /// Per shape and class.
+    welcome: Vec<Vec<Welcome>>,
+    pub(crate) host_rules: Vec<Rule>,
+    budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
 }
 
 /// Whether pods with these tolerations may go where these taints are. `relaxed`: PreferNoSchedule does not count.
@@ -59,14 +78,87 @@ impl<'a> World<'a> {
         let shapes: Vec<ShapeView<'a>> =
             snapshot.shapes.iter().map(|shape| shape_view(shape, &pools, &table)).collect();
         let shape_index = snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
-        let mut world = Self { snapshot, table, pools, shapes, shape_index, nodes: Vec::new() };
+        let budgets = snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
+        let mut world = Self {
+            snapshot,
+            table,
+            pools,
+            shapes,
+            shape_index,
+            nodes: Vec::new(),
+            classes: Vec::new(),
+            welcome: Vec::new(),
+            host_rules: Vec::new(),
+            budgets,
+        };
         world.nodes = crate::existing::views(&world);
+        world.classify();
         world
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
         self.shape_index.get(&pod.shape).copied()
     }
+
+    pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
+        self.shape_index.get(id).copied()
+    }
+
+    /// The disruption budget of that name.
+    pub(crate) fn budget(&self, name: &str) -> Option<&'a PodDisruptionBudget> {
+        self.budgets.get(name).copied()
+    }
+
+    /// Whether that disruption budget never allows any eviction.
+    pub(crate) fn blocks(&self, name: &str) -> bool {
+        self.budget(name).is_some_and(|budget| budget.fully_blocking)
+    }
+
+    pub(crate) fn welcome(&self, shape: usize, node: usize) -> Welcome {
+        self.welcome[shape][self.classes[node]]
+    }
+
+    fn classify(&mut self) {
+        let keys = asked_keys(self.snapshot);
+        let by_name = self
+            .snapshot
+            .shapes
+            .iter()
+            .any(|shape| shape.required_node_affinity.iter().any(|term| !term.fields.is_empty()));
+        let mut known: BTreeMap<(Vec<Option<&str>>, &[Taint], Option<&str>), usize> = BTreeMap::new();
+        let mut examples: Vec<&Node> = Vec::new();
+        let mut classes = Vec::with_capacity(self.nodes.len());
+        for view in &self.nodes {
+            let node = view.node;
+            let labels = keys.iter().map(|key| lookup(&node.labels, key)).collect();
+            let name = by_name.then_some(node.name.as_str());
+            let class = *known.entry((labels, &node.taints, name)).or_insert_with(|| {
+                examples.push(node);
+                examples.len() - 1
+            });
+            classes.push(class);
+        }
+        let judge = |shape: &PodShape, node: &Node| {
+            if !tolerated(&node.taints, &shape.tolerations, true) || !selects(shape, node.name.as_str(), &node.labels) {
+                return Welcome::No;
+            }
+            if tolerated(&node.taints, &shape.tolerations, false) { Welcome::Yes } else { Welcome::Unwanted }
+        };
+        self.welcome =
+            self.snapshot.shapes.iter().map(|shape| examples.iter().map(|node| judge(shape, node)).collect()).collect();
+        self.classes = classes;
+    }
+}
+
+/// Labels that any shape selects by.
+fn asked_keys(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let mut keys = BTreeSet::new();
+    for shape in &snapshot.shapes {
+        keys.extend(shape.node_selector.keys().map(String::as_str));
+        let terms = shape.required_node_affinity.iter();
+        keys.extend(terms.flat_map(|term| &term.expressions).map(|one| one.key.as_str()));
+    }
+    keys
 }
 
 fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceTable) -> ShapeView<'a> {
@@ -87,5 +179,5 @@ fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceT
             all
         })
         .collect();
-    ShapeView { shape, requests, fits }
+    ShapeView { shape, requests, fits, hosts: Membership::default() }
 }

@@ -1,103 +1,140 @@
-//! Nodes that may be removed, why, and in which order.
+//! Nodes that may be removed, and why.
 
-use crate::groups::{is_protected, moves};
+use super::Removed;
+use crate::lots::{can_leave, is_protected, moves};
 use crate::world::World;
-use plimsoll_model::snapshot::{
-    ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodDisruptionBudget, PodState,
-};
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node that may go, for one reason.
+/// A node that may go.
+#[derive(Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) node: usize,
     pub(crate) pool: &'a NodePool,
-    pub(crate) reason: DisruptionReason,
-    /// What it costs, if the catalog knows.
-    pub(crate) price: Option<i64>,
+    /// What it costs; zero if the catalog does not know.
+    pub(crate) price: i64,
+    /// Pods that have to go elsewhere.
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Thousandths: 1000 for the node and what each eviction costs.
+    pub(crate) disturbance: i64,
+    pub(crate) empty: bool,
+    pub(crate) drifted: bool,
+    pub(crate) underutilized: bool,
+    /// It has a terminationGracePeriod: drift need not wait for its pods.
+    pub(crate) patient: bool,
 }
 
-/// Candidates in order (expired, empty, drifted, then those that disturb least) and when time alone would make more.
+impl<'a> Candidate<'a> {
+    pub(super) fn removed(&self, reason: DisruptionReason) -> Removed<'a> {
+        Removed { node: self.node, reason, price: self.price, pods: self.pods.clone() }
+    }
+}
+
+/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods.
+pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
+    let pools = pools(world);
+    let mut found = Vec::new();
+    for (index, view) in world.nodes.iter().enumerate() {
+        let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
+        let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
+        if over && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
+            let pods = view.pods.iter().copied().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
+            found.push(Removed { node: index, reason: DisruptionReason::Expired, price: price(world, index), pods });
+        }
+    }
+    found
+}
+
+/// Candidates in the order of nodes, and when time alone would make more.
 pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candidate<'a>>, Option<Timestamp>) {
-    let pools: BTreeMap<&str, &'a NodePool> =
-        world.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect();
-    let budgets: BTreeMap<&str, &PodDisruptionBudget> =
-        world.snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
+    let pools = pools(world);
     let now = world.snapshot.now;
     let mut next: Option<Timestamp> = None;
-    let mut later = |at: Option<Timestamp>| {
-        next = next.into_iter().chain(at.filter(|at| *at > now)).min();
-    };
-    let mut found: Vec<(u8, i64, Candidate<'a>)> = Vec::new();
+    let mut found = Vec::new();
     for (index, view) in world.nodes.iter().enumerate() {
         let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied()) else {
             continue;
         };
-        later(view.node.expires);
-        later(pool.disruption.next_budget_change);
-        view.pods.iter().for_each(|pod| later(pod.do_not_disrupt_until));
-        let ready_since = idle_until(world, index, pool);
-        later(ready_since);
-        if busy.contains(&index) || !is_free(world, index, &budgets) || pool.replicas.is_some() {
+        let idle_at =
+            pool.disruption.consolidate_after.map(|after| view.node.idle_since.map_or(now, |since| since.plus(after)));
+        let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
+        let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
+        next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();
+        if busy.contains(&index) || pool.replicas.is_some() || !is_free(world, index) {
             continue;
         }
-        let idle = ready_since.is_some_and(|at| at <= now);
-        let Some(reason) = reason(world, index, pool, idle) else { continue };
-        let price =
-            world.pools.iter().find(|one| one.pool.name == pool.name).and_then(|one| one.price_of(&view.node.labels));
-        let rank = match reason {
-            DisruptionReason::Expired => 0,
-            DisruptionReason::Empty => 1,
-            DisruptionReason::Drifted => 2,
-            _ => 3,
+        let pods: Vec<&'a Pod> = view.pods.iter().copied().filter(|pod| moves(pod)).collect();
+        let patient = view.node.termination_grace_period.is_some();
+        let blocked = is_blocked(world, index);
+        let idle = idle_at.is_some_and(|at| at <= now);
+        let thrifty = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
+        let candidate = Candidate {
+            node: index,
+            pool,
+            price: price(world, index),
+            disturbance: disturbance(&pods),
+            empty: !blocked && idle && pods.is_empty(),
+            drifted: (!blocked || patient) && view.node.drifted.is_some(),
+            underutilized: !blocked && idle && thrifty && !pods.is_empty() && is_known(world, index),
+            patient,
+            pods,
         };
-        let disturbance = view.pods.iter().filter(|pod| moves(pod)).map(|pod| pod.eviction_cost_milli).sum();
-        found.push((rank, disturbance, Candidate { node: index, pool, reason, price }));
+        if candidate.empty || candidate.drifted || candidate.underutilized {
+            found.push(candidate);
+        }
     }
-    found.sort_by(|a, b| {
-        let name = |one: &Candidate<'_>| world.nodes[one.node].node.name.clone();
-        (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| name(&a.2).cmp(&name(&b.2)))
-    });
-    (found.into_iter().map(|(_, _, candidate)| candidate).collect(), next)
+    (found, next)
 }
 
-/// From when the node may be consolidated; `None`: never.
-fn idle_until(world: &World<'_>, index: usize, pool: &NodePool) -> Option<Timestamp> {
-    let after = pool.disruption.consolidate_after?;
-    Some(world.nodes[index].node.idle_since.map_or(world.snapshot.now, |since| since.plus(after)))
+/// What removing a node with these pods costs, in thousandths.
+pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
+    pods.iter().map(|pod| pod.eviction_cost_milli.max(0)).fold(1000, i64::saturating_add)
 }
 
-fn reason(world: &World<'_>, index: usize, pool: &NodePool, idle: bool) -> Option<DisruptionReason> {
-    let view = &world.nodes[index];
-    if view.node.expires.is_some_and(|at| at <= world.snapshot.now) {
-        return Some(DisruptionReason::Expired);
-    }
-    if idle && !view.pods.iter().any(|pod| moves(pod)) {
-        return Some(DisruptionReason::Empty);
-    }
-    if view.node.drifted.is_some() {
-        return Some(DisruptionReason::Drifted);
-    }
-    let thrifty = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
-    (idle && thrifty && view.pods.iter().any(|pod| moves(pod))).then_some(DisruptionReason::Underutilized)
+fn pools<'a>(world: &World<'a>) -> BTreeMap<&'a str, &'a NodePool> {
+    world.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect()
 }
 
-/// Whether nothing speaks against removing the node: it is in service, nobody is to come, and its pods may be evicted.
-fn is_free(world: &World<'_>, index: usize, budgets: &BTreeMap<&str, &PodDisruptionBudget>) -> bool {
-    let view = &world.nodes[index];
-    let node = view.node;
-    node.state == NodeState::Initialized
-        && !node.deleting
-        && !node.do_not_disrupt
-        && !view.pods.iter().any(|pod| matches!(pod.state, PodState::Reserved(_)))
-        && !view.pods.iter().any(|pod| is_protected(pod, world.snapshot.now))
-        && view.pods.iter().filter(|pod| moves(pod)).all(|pod| evictable(pod, budgets))
+/// What a node costs; zero if the catalog does not know.
+pub(super) fn price(world: &World<'_>, node: usize) -> i64 {
+    let node = world.nodes[node].node;
+    let pool = world.pools.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
+    pool.and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
 }
 
-/// The Eviction API refuses pods with more than one budget.
-fn evictable(pod: &Pod, budgets: &BTreeMap<&str, &PodDisruptionBudget>) -> bool {
-    pod.pod_disruption_budgets.len() <= 1
-        && pod.pod_disruption_budgets.iter().all(|name| {
-            budgets.get(name.as_str()).is_some_and(|one| !one.fully_blocking && one.disruptions_allowed > 0)
+/// Whether the catalog knows the node's type, and its labels say how it was bought.
+fn is_known(world: &World<'_>, node: usize) -> bool {
+    let node = world.nodes[node].node;
+    let pool = world.pools.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
+    node.labels.contains_key(label::ZONE)
+        && node.labels.contains_key(label::CAPACITY_TYPE)
+        && pool.is_some_and(|pool| {
+            let kind = node.labels.get(label::INSTANCE_TYPE);
+            pool.types.iter().any(|view| Some(&view.instance_type.name) == kind)
         })
+}
+
+/// Whether the node is in service, nobody is to come, and nothing on the node itself speaks against removing it.
+fn is_free(world: &World<'_>, index: usize) -> bool {
+    let view = &world.nodes[index];
+    view.node.state == NodeState::Initialized
+        && !view.node.deleting
+        && !view.node.do_not_disrupt
+        && !view.pods.iter().any(|pod| matches!(pod.state, PodState::Reserved(_)))
+}
+
+/// Whether some pod of the node may not be evicted: marked so (DaemonSet and static pods count), or covered by a disruption budget without
+/// room, or by two, for which the Eviction API has no answer.
+fn is_blocked(world: &World<'_>, index: usize) -> bool {
+    let evictable = |pod: &&Pod| {
+        let budgets = &pod.pod_disruption_budgets;
+        let room =
+            |name: &String| world.budget(name).is_some_and(|one| !one.fully_blocking && one.disruptions_allowed > 0);
+        budgets.len() <= 1 && budgets.iter().all(room)
+    };
+    let pods = &world.nodes[index].pods;
+    pods.iter().any(|pod| is_protected(pod, world.snapshot.now))
+        || !pods.iter().filter(|pod| moves(pod)).all(|pod| evictable(pod))
 }

@@ -1,0 +1,88 @@
+//! From removed nodes to the terminations of a plan.
+
+use super::Removal;
+use crate::select;
+use crate::world::World;
+use plimsoll_model::identity::{ActionId, ContentHasher};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{Launch, Placement, Termination};
+use plimsoll_model::snapshot::{DisruptionReason, Pod};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node that goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Removed<'a> {
+    pub(crate) node: usize,
+    pub(crate) reason: DisruptionReason,
+    /// What it costs; zero if the catalog does not know.
+    pub(crate) price: i64,
+    /// Pods that have to go elsewhere.
+    pub(crate) pods: Vec<&'a Pod>,
+}
+
+/// One termination per removed node; `launches` are all of the plan.
+pub(crate) fn terminations(world: &World<'_>, removal: &Removal<'_>, launches: &[Launch]) -> Vec<Termination> {
+    let mut launch_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, launch) in launches.iter().enumerate() {
+        launch_of.extend(launch.pods.iter().map(|pod| (pod.uid.as_str(), index)));
+    }
+    let mut node_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for (node, pods) in &removal.existing {
+        node_of.extend(pods.iter().map(|pod| (pod.uid.as_str(), *node)));
+    }
+    // Per launch: what the removed nodes whose pods it takes cost, and how many of its pods those are.
+    let mut shared: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
+    let replacements = |one: &Removed<'_>| -> BTreeSet<usize> {
+        one.pods.iter().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
+    };
+    for one in &removal.removed {
+        for index in replacements(one) {
+            let sum = shared.entry(index).or_default();
+            sum.0 += one.price;
+            sum.1 += one.pods.iter().filter(|pod| launch_of.get(pod.uid.as_str()) == Some(&index)).count();
+        }
+    }
+    let termination = |one: &Removed<'_>| {
+        let replaced_by = replacements(one);
+        let cost: i64 = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index))).sum();
+        let mut moved: BTreeMap<usize, Vec<&Pod>> = BTreeMap::new();
+        for pod in &one.pods {
+            if let Some(node) = node_of.get(pod.uid.as_str()) {
+                moved.entry(*node).or_default().push(pod);
+            }
+        }
+        let mut moved_to: Vec<Placement> = moved
+            .iter()
+            .map(|(node, pods)| Placement { node: world.nodes[*node].node.name.clone(), pods: select::pod_refs(pods) })
+            .collect();
+        moved_to.sort();
+        let name = &world.nodes[one.node].node.name;
+        let pods = select::pod_refs(&one.pods);
+        let mut hasher = ContentHasher::new("termination");
+        hasher.text(&format!("{:?}", world.snapshot.ledger));
+        hasher.text(name.as_str());
+        hasher.text(one.reason.as_str());
+        pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
+        Termination {
+            action_id: ActionId(hasher.hex(16)),
+            node: name.clone(),
+            reason: one.reason,
+            pods,
+            replaced_by: replaced_by.into_iter().collect(),
+            moved_to,
+            saving: MicroUsdPerHour(one.price - cost),
+        }
+    };
+    let mut all: Vec<Termination> = removal.removed.iter().map(termination).collect();
+    all.sort_by(|a, b| a.node.cmp(&b.node));
+    all
+}
+
+/// What of a launch's price falls to `one`: the part of its pods that come from removed nodes, split by those nodes' prices.
+fn part(launches: &[Launch], index: usize, one: &Removed<'_>, shared: Option<&(i64, usize)>) -> i64 {
+    let (Some(launch), Some((prices, pods))) = (launches.get(index), shared) else { return 0 };
+    let all = i128::try_from(launch.pods.len().max(1)).unwrap_or(1);
+    let moved = i128::from(launch.price().0) * i128::try_from(*pods).unwrap_or(0) / all;
+    let part = if *prices > 0 { moved * i128::from(one.price) / i128::from(*prices) } else { moved };
+    i64::try_from(part).unwrap_or(0)
+}

@@ -1,0 +1,66 @@
+//! Rules about pods that share a host: how many at most, none beside each other, only beside others.
+
+use std::collections::BTreeMap;
+
+/// What a group of pods says about one host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Owners may come as long as at most so many members are there, themselves included.
+    Most(usize),
+    /// Owners and members exclude each other.
+    Apart,
+    /// Owners come only where members are.
+    Together,
+}
+
+/// Of which groups a shape is an owner (it has the constraint) and a member (the selector matches it), by group number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Membership {
+    pub(crate) owns: Vec<usize>,
+    pub(crate) matches: Vec<usize>,
+}
+
+/// Members and owners on one host, by group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tally(BTreeMap<usize, (usize, usize)>);
+
+impl Membership {
+    pub(crate) fn is_free(&self) -> bool {
+        self.owns.is_empty() && self.matches.is_empty()
+    }
+}
+
+impl Tally {
+    fn get(&self, group: usize) -> (usize, usize) {
+        self.0.get(&group).copied().unwrap_or_default()
+    }
+
+    /// How many pods of such a shape the host may still take; `first` says that they need nobody to be there before them.
+    pub(crate) fn limit(&self, rules: &[Rule], shape: &Membership, first: bool) -> usize {
+        let mut most = usize::MAX;
+        for group in &shape.owns {
+            let (members, _) = self.get(*group);
+            let itself = shape.matches.contains(group);
+            most = most.min(match rules.get(*group) {
+                Some(Rule::Most(limit)) if itself => limit.saturating_sub(members),
+                Some(Rule::Most(limit)) if members > *limit => 0,
+                Some(Rule::Apart) if members > 0 => 0,
+                Some(Rule::Apart) if itself => 1,
+                Some(Rule::Together) if members == 0 && !first => 0,
+                _ => usize::MAX,
+            });
+        }
+        let excluded = |group: &&usize| matches!(rules.get(**group), Some(Rule::Apart)) && self.get(**group).1 > 0;
+        if shape.matches.iter().any(|group| excluded(&group)) { 0 } else { most }
+    }
+
+    /// Notes `count` more pods of such a shape.
+    pub(crate) fn add(&mut self, shape: &Membership, count: usize) {
+        for group in &shape.matches {
+            self.0.entry(*group).or_default().0 += count;
+        }
+        for group in &shape.owns {
+            self.0.entry(*group).or_default().1 += count;
+        }
+    }
+}

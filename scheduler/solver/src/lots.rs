@@ -1,0 +1,72 @@
+//! Which pods are to be placed, in lots of pods that are placed alike.
+
+use crate::intern::Bits;
+use crate::world::World;
+use plimsoll_model::snapshot::{Pod, PodState};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Pods of one shape, in a fixed order.
+#[derive(Debug, Clone)]
+pub(crate) struct Lot<'a> {
+    pub(crate) shape: usize,
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Where they may go, if not wherever their shape can.
+    pub(crate) only: Option<Rc<Only>>,
+    /// All of them go to one node or none does, and they need no others there.
+    pub(crate) whole: bool,
+}
+
+/// Places that a lot is restricted to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Only {
+    /// Per pool of the world.
+    pub(crate) offerings: Vec<Bits>,
+    /// Of the nodes of the world.
+    pub(crate) nodes: Bits,
+}
+
+impl<'a> Lot<'a> {
+    pub(crate) fn plain(shape: usize, pods: Vec<&'a Pod>) -> Self {
+        Self { shape, pods, only: None, whole: false }
+    }
+}
+
+/// Pending pods, those that must leave a node which is being deleted, and `more`.
+pub(crate) fn to_place<'a>(world: &World<'a>, more: &[&'a Pod]) -> Vec<Lot<'a>> {
+    let leaving = world.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter().copied());
+    let leaving = leaving.filter(|pod| moves(pod) && can_leave(world, pod));
+    let pending = world.snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && moves(pod));
+    by_shape(world, pending.chain(leaving).chain(more.iter().copied()))
+}
+
+/// Pods by shape, each list sorted by name; those whose shape is not in the snapshot are left out.
+pub(crate) fn by_shape<'a>(world: &World<'a>, pods: impl Iterator<Item = &'a Pod>) -> Vec<Lot<'a>> {
+    let mut groups: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for pod in pods {
+        if let Some(shape) = world.shape_of(pod) {
+            groups.entry(shape).or_default().push(pod);
+        }
+    }
+    let mut lots: Vec<Lot<'a>> = groups.into_iter().map(|(shape, pods)| Lot::plain(shape, pods)).collect();
+    for lot in &mut lots {
+        lot.pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
+    }
+    lots
+}
+
+/// Whether a pod wants another place when its node goes.
+pub(crate) fn moves(pod: &Pod) -> bool {
+    !pod.stays_with_node && !pod.terminating
+}
+
+/// Whether `karpenter.sh/do-not-disrupt` holds for the pod at `now`.
+pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
+    !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > now)
+}
+
+/// Whether a pod of a node that goes will be evicted before long, so that it needs room elsewhere now.
+pub(crate) fn can_leave(world: &World<'_>, pod: &Pod) -> bool {
+    !is_protected(pod, world.snapshot.now) && !pod.pod_disruption_budgets.iter().any(|name| world.blocks(name))
+}

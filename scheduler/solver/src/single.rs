@@ -1,0 +1,86 @@
+//! One new node for all of some pods, without a search: the first pool that has any, and all its offerings that would do.
+
+use crate::custom::{Narrowed, combine};
+use crate::hosts::Tally;
+use crate::intern::{Amounts, Bits, add, fits};
+use crate::limits;
+use crate::lots::Lot;
+use crate::place::State;
+use crate::select::{self, NewNode};
+use crate::world::{World, tolerated};
+use plimsoll_model::plan::Launch;
+use plimsoll_model::snapshot::{HostPort, Pod};
+
+/// What could hold them all.
+#[derive(Debug, Clone)]
+pub(crate) struct Offer {
+    pub(crate) pool: usize,
+    pub(crate) accept: Bits,
+    load: Amounts,
+    custom: Narrowed,
+}
+
+/// The offerings of the first pool, in order of preference, of which one node could hold all of `lots`.
+pub(crate) fn offer(world: &World<'_>, state: &State, lots: &[Lot<'_>], relaxed: bool) -> Option<Offer> {
+    (0..world.pools.len()).find_map(|pool| of_pool(world, state, lots, pool, relaxed))
+}
+
+fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize, relaxed: bool) -> Option<Offer> {
+    let view = &world.pools[pool];
+    let mut accept = view.usable.clone();
+    let mut custom = Narrowed::new();
+    let mut load = vec![0; world.table.len()];
+    let mut ports: Vec<&HostPort> = Vec::new();
+    let mut tally = Tally::default();
+    for lot in lots {
+        let shape = &world.shapes[lot.shape];
+        if !tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed) {
+            return None;
+        }
+        // The first demand on open labels that agrees with those before it.
+        let mut fitting = shape.fits[pool].iter().filter_map(|one| Some((combine(&custom, &one.custom)?, one)));
+        let (narrowed, _) = fitting.next()?;
+        custom = narrowed;
+        let mut any = Bits::none(view.offerings.len());
+        for one in &shape.fits[pool] {
+            if combine(&custom, &one.custom).as_ref() == Some(&custom) {
+                any.join(&one.offerings);
+            }
+        }
+        accept.keep(&any);
+        if let Some(only) = lot.only.as_ref().and_then(|only| only.offerings.get(pool)) {
+            accept.keep(only);
+        }
+        add(&mut load, &shape.requests, i64::try_from(lot.pods.len()).unwrap_or(i64::MAX));
+        if !shape.hosts.is_free() && tally.limit(&world.host_rules, &shape.hosts, lot.whole) < lot.pods.len() {
+            return None;
+        }
+        tally.add(&shape.hosts, lot.pods.len());
+        for port in &shape.shape.host_ports {
+            if lot.pods.len() > 1 || ports.iter().any(|other| other.conflicts(port)) {
+                return None;
+            }
+        }
+        ports.extend(&shape.shape.host_ports);
+        if accept.is_empty() {
+            return None;
+        }
+    }
+    accept.retain(|index| {
+        let one = &view.offerings[index];
+        fits(&load, &one.room)
+            && limits::allows(&state.headroom[pool], &view.types[one.type_index].capacity)
+            && !ports.iter().any(|port| one.ports.iter().any(|other| other.conflicts(port)))
+    });
+    (!accept.is_empty()).then_some(Offer { pool, accept, load, custom })
+}
+
+/// The launch of `offer` for `lots`, charged against the pool's limits; `None` if nothing is left of it.
+pub(crate) fn launch(world: &World<'_>, state: &mut State, offer: &Offer, lots: &[Lot<'_>]) -> Option<Launch> {
+    let view = &world.pools[offer.pool];
+    let offerings = select::acceptable(view, &offer.accept)?;
+    limits::take_extra(view, &offerings, &vec![0; world.table.len()], &mut state.headroom[offer.pool]);
+    let pods: Vec<&Pod> = lots.iter().flat_map(|lot| lot.pods.iter().copied()).collect();
+    let node = NewNode { pool: offer.pool, load: &offer.load, custom: &offer.custom, offerings: &offerings };
+    Some(select::launch(world, &node, &pods))
+}

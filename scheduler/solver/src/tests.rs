@@ -1,0 +1,9 @@
+//! Scenarios, one small cluster each, built by [`builder`].
+
+mod bounds;
+mod builder;
+mod offers;
+mod placing;
+mod pools;
+mod properties;
+mod removal;

@@ -1,0 +1,287 @@
+//! Small clusters: a catalog of a few types in three zones, pools, pods and nodes with sane defaults that tests change.
+
+use crate::solve;
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Plan, PlanOptions, ReasonCode};
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{
+    ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, Node, NodePool, NodeState, Pod, PodDisruptionBudget,
+    PodShape, PodState, Snapshot,
+};
+use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
+
+pub(super) const GIB: i64 = 1 << 30;
+/// The time of every snapshot.
+pub(super) const NOW: Timestamp = Timestamp(1_000_000_000);
+
+/// A type of family `family` (`c5`): `cpu` cores, `cpu` x `ratio` GiB, in zones a, b and c, on demand and as Spot for 40 %.
+pub(super) fn instance(name: &str, cpu: i64, gib: i64, price: i64) -> InstanceType {
+    let (family, size) = name.split_once('.').unwrap();
+    let labels = [
+        ("karpenter.k8s.aws/instance-category", &family[..1]),
+        ("karpenter.k8s.aws/instance-family", family),
+        ("karpenter.k8s.aws/instance-generation", &family[1..2]),
+        ("karpenter.k8s.aws/instance-size", size),
+    ];
+    let mut labels: BTreeMap<String, String> =
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    labels.insert("karpenter.k8s.aws/instance-cpu".into(), cpu.to_string());
+    let offering = |zone: &str, capacity_type, price| Offering {
+        zone: format!("zone-{zone}"),
+        zone_id: String::new(),
+        capacity_type,
+        price: MicroUsdPerHour(price),
+        available: true,
+    };
+    let both =
+        |zone: &str| [offering(zone, CapacityType::Spot, price * 2 / 5), offering(zone, CapacityType::OnDemand, price)];
+    InstanceType {
+        name: name.into(),
+        architecture: if family.ends_with('g') { "arm64" } else { "amd64" }.into(),
+        operating_systems: vec!["linux".into()],
+        capacity: Resources::from([("cpu", cpu * 1000), ("memory", gib * GIB), ("pods", 20)]),
+        overhead: Resources::new(),
+        labels,
+        offerings: ["a", "b", "c"].iter().flat_map(|zone| both(zone)).collect(),
+    }
+}
+
+/// c, m, r of 2, 4 and 8 cores; prices grow with size alone within a family, arm64 is a fifth cheaper.
+pub(super) fn catalog() -> Catalog {
+    let mut instance_types = Vec::new();
+    for (family, ratio, per_core) in [("c5", 2, 40_000), ("m5", 4, 48_000), ("r5", 8, 63_000), ("m6g", 4, 38_000)] {
+        for (size, cpu) in [("large", 2), ("xlarge", 4), ("2xlarge", 8)] {
+            instance_types.push(instance(&format!("{family}.{size}"), cpu, cpu * ratio, per_core * cpu));
+        }
+    }
+    instance_types.sort_by(|a, b| a.name.cmp(&b.name));
+    Catalog { region: "test".into(), instance_types }
+}
+
+pub(super) fn requirement(key: &str, operator: Operator, values: &[&str]) -> NodeSelectorRequirement {
+    let values = values.iter().map(|value| (*value).to_owned()).collect();
+    NodeSelectorRequirement { key: key.into(), operator, values, min_values: None }
+}
+
+pub(super) fn term(expressions: &[NodeSelectorRequirement]) -> NodeSelectorTerm {
+    NodeSelectorTerm { expressions: expressions.to_vec(), fields: Vec::new() }
+}
+
+pub(super) fn taint(key: &str, effect: TaintEffect) -> Taint {
+    Taint { key: key.into(), value: "yes".into(), effect }
+}
+
+pub(super) fn tolerate(key: &str) -> Toleration {
+    Toleration { key: key.into(), operator: TolerationOperator::Exists, value: String::new(), effect: None }
+}
+
+/// A pool of amd64 on demand that may be consolidated at once.
+pub(super) fn pool(name: &str) -> NodePool {
+    NodePool {
+        name: NodePoolName::from(name),
+        weight: 0,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        startup_taints: Vec::new(),
+        requirements: vec![
+            requirement(label::ARCH, Operator::In, &["amd64"]),
+            requirement(label::CAPACITY_TYPE, Operator::In, &["on-demand"]),
+        ],
+        limits: Resources::new(),
+        replicas: None,
+        node_class: "default".into(),
+        catalog: Some(CatalogId::from("test")),
+        not_ready: None,
+        deleting: false,
+        disruption: Disruption {
+            policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            consolidate_after: Some(Millis(0)),
+            allowed: BTreeMap::new(),
+            next_budget_change: None,
+        },
+    }
+}
+
+pub(super) fn shape(milli: i64, gib: i64) -> PodShape {
+    let requests = Resources::from([("cpu", milli), ("memory", gib * GIB), ("pods", 1)]);
+    PodShape { namespace: "ns".into(), requests, ..PodShape::default() }
+}
+
+/// A cluster under construction.
+#[derive(Debug, Clone)]
+pub(super) struct Cluster {
+    pub(super) snapshot: Snapshot,
+    pub(super) catalog: Catalog,
+}
+
+impl Cluster {
+    /// With one pool, `default`.
+    pub(super) fn new() -> Self {
+        Self::with([pool("default")])
+    }
+
+    pub(super) fn with(pools: impl IntoIterator<Item = NodePool>) -> Self {
+        let snapshot = Snapshot { now: NOW, node_pools: pools.into_iter().collect(), ..Snapshot::default() };
+        Self { snapshot, catalog: catalog() }
+    }
+
+    fn intern(&mut self, mut shape: PodShape) -> ShapeId {
+        shape.id = shape.content_id();
+        let id = shape.id.clone();
+        if !self.snapshot.shapes.iter().any(|known| known.id == id) {
+            self.snapshot.shapes.push(shape);
+        }
+        id
+    }
+
+    fn pod(&mut self, name: &str, shape: PodShape, state: PodState) -> &mut Pod {
+        let shape = self.intern(shape);
+        self.snapshot.pods.push(Pod {
+            uid: PodUid::from(name),
+            namespace: "ns".into(),
+            name: name.into(),
+            shape,
+            state,
+            created: Timestamp(0),
+            stays_with_node: false,
+            terminating: false,
+            do_not_disrupt_until: None,
+            eviction_cost_milli: 1000,
+            pod_disruption_budgets: Vec::new(),
+        });
+        self.snapshot.pods.last_mut().unwrap()
+    }
+
+    /// `count` pending pods `name-0`, `name-1`...
+    pub(super) fn pending(&mut self, name: &str, count: usize, shape: &PodShape) -> &mut Self {
+        for index in 0..count {
+            self.pod(&format!("{name}-{index}"), shape.clone(), PodState::Pending);
+        }
+        self
+    }
+
+    /// A pod that runs on `node`.
+    pub(super) fn bound(&mut self, name: &str, node: &str, shape: &PodShape) -> &mut Pod {
+        self.pod(name, shape.clone(), PodState::Bound(NodeName::from(node)))
+    }
+
+    /// A node in service of pool `default` and that type, in zone a, on demand.
+    pub(super) fn node(&mut self, name: &str, kind: &str) -> &mut Node {
+        self.node_of(name, kind, "default", CapacityType::OnDemand)
+    }
+
+    pub(super) fn node_of(&mut self, name: &str, kind: &str, pool: &str, bought: CapacityType) -> &mut Node {
+        let found = self.catalog.get(kind).unwrap();
+        let mut labels = found.labels.clone();
+        for (key, value) in [
+            (label::INSTANCE_TYPE, kind),
+            (label::ZONE, "zone-a"),
+            (label::CAPACITY_TYPE, bought.as_str()),
+            (label::ARCH, &found.architecture),
+            (label::OS, "linux"),
+            (label::NODE_POOL, pool),
+            (label::HOSTNAME, name),
+        ] {
+            labels.insert(key.into(), value.into());
+        }
+        let mut limit_usage = found.capacity.clone();
+        limit_usage.set("nodes", 1);
+        let allocatable = found.allocatable();
+        self.snapshot.nodes.push(Node {
+            name: NodeName::from(name),
+            node_claim: Some(name.into()),
+            node_pool: Some(NodePoolName::from(pool)),
+            state: NodeState::Initialized,
+            labels,
+            taints: Vec::new(),
+            allocatable,
+            limit_usage,
+            ready: true,
+            cordoned: false,
+            deleting: false,
+            do_not_disrupt: false,
+            created: Timestamp(0),
+            expires: None,
+            idle_since: None,
+            drifted: None,
+            termination_grace_period: None,
+        });
+        self.snapshot.nodes.last_mut().unwrap()
+    }
+
+    pub(super) fn daemon_set(&mut self, name: &str, shape: &PodShape) -> &mut Self {
+        let shape = self.intern(shape.clone());
+        let uid = format!("kube-system/{name}");
+        self.snapshot.daemon_sets.push(DaemonSet { uid, namespace: "kube-system".into(), name: name.into(), shape });
+        self
+    }
+
+    pub(super) fn budget(&mut self, name: &str, allowed: i32) -> &mut PodDisruptionBudget {
+        let name = format!("ns/{name}");
+        let budget = PodDisruptionBudget { name, disruptions_allowed: allowed, fully_blocking: false };
+        self.snapshot.pod_disruption_budgets.push(budget);
+        self.snapshot.pod_disruption_budgets.last_mut().unwrap()
+    }
+
+    pub(super) fn pool(&mut self) -> &mut NodePool {
+        &mut self.snapshot.node_pools[0]
+    }
+
+    pub(super) fn allow(&mut self, reason: DisruptionReason, count: u32) -> &mut Self {
+        self.pool().disruption.allowed.insert(reason, count);
+        self
+    }
+
+    pub(super) fn catalogs(&self) -> BTreeMap<CatalogId, Catalog> {
+        BTreeMap::from([(CatalogId::from("test"), self.catalog.clone())])
+    }
+
+    /// The plan, which is checked for validity.
+    pub(super) fn plan(&self) -> Plan {
+        self.plan_with(true)
+    }
+
+    pub(super) fn plan_with(&self, disruption: bool) -> Plan {
+        let catalogs = self.catalogs();
+        let plan = solve(&self.snapshot, &catalogs, &PlanOptions { disruption, ..PlanOptions::default() });
+        let violations = plimsoll_invariants::check(&self.snapshot, &catalogs, &plan);
+        assert!(violations.is_empty(), "{violations:#?}\n{plan:#?}");
+        plan
+    }
+}
+
+/// Type, number of pods, for each launch, sorted.
+pub(super) fn launched(plan: &Plan) -> Vec<(String, usize)> {
+    let mut all: Vec<(String, usize)> =
+        plan.launches.iter().map(|one| (one.offerings[0].instance_type.clone(), one.pods.len())).collect();
+    all.sort();
+    all
+}
+
+/// Node, number of pending pods, for each placement.
+pub(super) fn kept(plan: &Plan) -> Vec<(&str, usize)> {
+    plan.placements.iter().map(|one| (one.node.as_str(), one.pods.len())).collect()
+}
+
+/// Node and reason for each termination.
+pub(super) fn removed(plan: &Plan) -> Vec<(&str, DisruptionReason)> {
+    plan.terminations.iter().map(|one| (one.node.as_str(), one.reason)).collect()
+}
+
+/// Codes of the reasons of the first pod without a place; empty if all have one.
+pub(super) fn refused(plan: &Plan) -> Vec<ReasonCode> {
+    plan.unschedulable.first().map_or(Vec::new(), |one| one.reasons.iter().map(|reason| reason.code).collect())
+}
+
+/// Values of that kind over all offerings of all launches, each once.
+pub(super) fn distinct(plan: &Plan, value: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<&str> {
+    let all: std::collections::BTreeSet<&str> =
+        plan.launches.iter().flat_map(|launch| &launch.offerings).map(value).collect();
+    all.into_iter().collect()
+}

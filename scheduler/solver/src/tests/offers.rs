@@ -1,0 +1,56 @@
+//! What a launch carries besides its pods.
+
+use super::builder::*;
+use crate::solve;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::LedgerPosition;
+use plimsoll_model::taints::TaintEffect;
+
+#[test]
+fn a_launch_lists_every_offering_that_would_do_cheapest_first() {
+    let plan = Cluster::new().pending("p", 1, &shape(3000, 1)).plan();
+    let launch = &plan.launches[0];
+    assert_eq!(launch.offerings.len(), 6 * 3);
+    assert!(launch.offerings.is_sorted_by_key(|one| one.price));
+    let types = ["c5.2xlarge", "c5.xlarge", "m5.2xlarge", "m5.xlarge", "r5.2xlarge", "r5.xlarge"];
+    assert!(launch.requirements.contains(&requirement(label::INSTANCE_TYPE, Operator::In, &types)));
+    assert!(launch.requirements.contains(&requirement(label::CAPACITY_TYPE, Operator::In, &["on-demand"])));
+}
+
+#[test]
+fn a_launch_carries_taints_labels_and_the_daemon_sets_share() {
+    let mut cluster = Cluster::new();
+    cluster.pool().taints = vec![taint("t", TaintEffect::PreferNoSchedule)];
+    cluster.pool().labels.insert("team".into(), "blue".into());
+    let plan = cluster.daemon_set("agent", &shape(100, 0)).pending("p", 2, &shape(500, 1)).plan();
+    let launch = &plan.launches[0];
+    assert_eq!((&launch.taints, &launch.labels), (&cluster.pool().taints.clone(), &cluster.pool().labels.clone()));
+    assert_eq!((launch.requests.get("cpu"), launch.requests.get("pods")), (1100, 3));
+    assert!(launch.why.starts_with("pool default (weight 0): 2 pods, "), "{}", launch.why);
+}
+
+#[test]
+fn at_most_sixty_types_are_listed() {
+    let mut cluster = Cluster::new();
+    cluster.catalog.instance_types =
+        (0..80).map(|index| instance(&format!("c5.{index:02}xl"), 4, 8, 100_000 + index)).collect();
+    let plan = cluster.pending("p", 1, &shape(1000, 1)).plan();
+    assert_eq!(distinct(&plan, |one| &one.instance_type).len(), 60);
+    assert_eq!(plan.hourly.0, 100_000);
+}
+
+#[test]
+fn action_ids_depend_on_what_is_done_and_on_the_ledger() {
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 1, &shape(1000, 1));
+    let id = |cluster: &Cluster| {
+        solve(&cluster.snapshot, &cluster.catalogs(), &PlanOptions::default()).launches[0].action_id.clone()
+    };
+    let first = id(&cluster);
+    cluster.snapshot.sequence = 7;
+    assert_eq!(id(&cluster), first);
+    cluster.snapshot.ledger = LedgerPosition { epoch: 1, sequence: 0 };
+    assert_ne!(id(&cluster), first);
+}
