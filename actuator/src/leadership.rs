@@ -8,7 +8,7 @@ pub use pause::watch_karpenter;
 use crate::authority::{Authority, CLUSTER_CALL};
 use crate::context::{Context, Shared};
 use crate::launch::{Launches, launcher};
-use crate::ledger::feed::{self, Feed, seed};
+use crate::ledger::feed::{self, seed};
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::Ledger;
 use crate::outcomes::Outcomes;
@@ -105,18 +105,26 @@ async fn lead(
 /// Everything that runs while this process leads, whether or not actions are admitted yet.
 fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
     let own = || (context.clone(), stop.clone());
-    let (context, token) = own();
-    tasks.spawn(feed::run(context, Feed::default(), token));
-    let (context, token) = own();
-    tasks.spawn(drivers::follow(context, token));
-    let (context, token) = own();
-    tasks.spawn(crate::lifecycle::run(context, token));
-    let (context, token) = own();
-    tasks.spawn(crate::termination::run(context, token));
-    let (context, token) = own();
-    tasks.spawn(crate::removal::run(context, token));
-    let (context, token) = own();
-    tasks.spawn(crate::launch_template::cleanup(context, token));
+    macro_rules! start {
+        ($($run:path),+ $(,)?) => {
+            $(
+                let (context, stop) = own();
+                tasks.spawn($run(context, stop));
+            )+
+        };
+    }
+    start!(
+        feed::run,
+        drivers::follow,
+        crate::node_class::run,
+        crate::catalogs::run,
+        crate::launch_template::cleanup,
+        crate::lifecycle::run,
+        crate::termination::run,
+        crate::removal::run,
+        crate::interruption::run,
+        crate::node_pool_status::run,
+    );
 }
 
 type Groups = tokio::sync::mpsc::Receiver<(crate::launch::admit::Prepared, tokio::time::Instant)>;

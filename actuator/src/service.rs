@@ -12,30 +12,14 @@ use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorServiceServer
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::{Election, LeaseConfig, LeaseError};
-use plimsoll_runtime::memory::MemoryListener;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_runtime::rpc::RpcMetrics;
-use plimsoll_runtime::serve::{GrpcServer, Limits, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
+use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
 use plimsoll_runtime::shutdown::Shutdown;
-use plimsoll_runtime::tls::Tls;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-/// Where the gRPC service answers.
-pub enum Listen {
-    /// On a network; other than loopback only with certificates.
-    Network {
-        /// The port.
-        listener: TcpListener,
-        /// Certificates.
-        tls: Option<Tls>,
-    },
-    /// Within the process.
-    Memory(MemoryListener),
-}
 
 /// All that the service is made of.
 pub struct Parts {
@@ -50,7 +34,7 @@ pub struct Parts {
     /// Its own Lease. The holder is a [`leadership::holder`].
     pub lease: LeaseConfig,
     /// Where it answers.
-    pub listen: Listen,
+    pub listener: Listener,
     /// Where its metrics are registered: `plimsoll_actuator_*`.
     pub metrics: Metrics,
     /// Ready once the cluster has been listed.
@@ -76,7 +60,7 @@ pub enum ServiceError {
 /// # Errors
 /// It cannot run.
 pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
-    let Parts { client, cloud, clock, settings, lease, listen, metrics, readiness } = parts;
+    let Parts { client, cloud, clock, settings, lease, listener, metrics, readiness } = parts;
     let stop = shutdown.token();
     let mut tasks = JoinSet::new();
     let listed = readiness.handle("cluster listed");
@@ -117,12 +101,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         // Nothing acts any more: now another may.
         released.cancel();
     };
-    let serving = async {
-        match listen {
-            Listen::Network { listener, tls } => server.serve(listener, tls, stop.clone()).await,
-            Listen::Memory(listener) => server.serve_incoming(listener, stop.clone()).await,
-        }
-    };
+    let serving = server.serve_on(listener, stop.clone());
     let elected = async { election.run(released.clone()).await };
     let (served, (), elected) = tokio::join!(serving, leading, elected);
     tasks.shutdown().await;

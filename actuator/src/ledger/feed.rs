@@ -35,7 +35,8 @@ pub struct Feed {
 }
 
 /// Tells the ledger until `stop`.
-pub async fn run(context: Context, mut feed: Feed, stop: CancellationToken) {
+pub async fn run(context: Context, stop: CancellationToken) {
+    let mut feed = Feed::default();
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
     let mut changes = context.stores.changes(&kinds);
     loop {
