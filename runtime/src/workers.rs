@@ -87,7 +87,7 @@ impl Workers {
     /// # Errors
     /// The job panicked.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
-        let thread = Arc::clone(&self.running).acquire_owned().await.map_err(closed)?;
+        let thread = Arc::clone(&self.running).acquire_owned().await.map_err(|error| closed(&error))?;
         let work = move || {
             let done = job();
             drop(thread);
@@ -109,7 +109,7 @@ impl Workers {
             Err(TryAcquireError::NoPermits) => return Err(WorkError::Overloaded(self.outside_jobs())),
             Err(TryAcquireError::Closed) => return Err(WorkError::Lost("the pool is closed".to_owned())),
         };
-        let turn = Arc::clone(&self.outside_running).acquire_owned().await.map_err(closed)?;
+        let turn = Arc::clone(&self.outside_running).acquire_owned().await.map_err(|error| closed(&error))?;
         self.run(move || {
             let done = job();
             drop((turn, place));
@@ -119,7 +119,7 @@ impl Workers {
     }
 }
 
-fn closed(error: AcquireError) -> WorkError {
+fn closed(error: &AcquireError) -> WorkError {
     WorkError::Lost(error.to_string())
 }
 

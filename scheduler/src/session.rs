@@ -114,9 +114,13 @@ impl Session {
             let message = format!("the snapshot needs more than {} catalogs", held::MAX_HELD);
             return Err(Status::resource_exhausted(message));
         }
+        // The others were asked for as well, and are on their way.
         match self.waiting.take() {
-            Some(ask) => self.plan_now(ask),
-            None => Ok(Vec::new()),
+            Some(ask) if self.held.missing(&needed, &self.shared).is_empty() => self.plan_now(ask),
+            waiting => {
+                self.waiting = waiting;
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -129,7 +133,7 @@ impl Session {
         self.waiting = None;
         self.bytes = self.bytes.saturating_add(chunk.encoded_len());
         if self.bytes > self.limits.bytes {
-            return Err(too_large(format!("more than {} bytes", self.limits.bytes)));
+            return Err(too_large(&format!("more than {} bytes", self.limits.bytes)));
         }
         match self.mirror.apply_chunk(chunk) {
             Ok(false) => Ok(Vec::new()),
@@ -137,7 +141,7 @@ impl Session {
                 self.bytes = 0;
                 self.check_size()
             }
-            Err(error) => self.broken(error),
+            Err(error) => self.broken(&error),
         }
     }
 
@@ -153,20 +157,20 @@ impl Session {
         }
         match self.mirror.apply_delta(delta) {
             Ok(()) => self.check_size(),
-            Err(error) => self.broken(error),
+            Err(error) => self.broken(&error),
         }
     }
 
     fn check_size(&self) -> Answer {
         let objects = self.mirror.snapshot().map_or(0, objects);
         if objects > self.limits.objects {
-            return Err(too_large(format!("{objects} objects, more than {}", self.limits.objects)));
+            return Err(too_large(&format!("{objects} objects, more than {}", self.limits.objects)));
         }
         Ok(Vec::new())
     }
 
-    fn broken(&mut self, error: MirrorError) -> Answer {
-        let cause = match &error {
+    fn broken(&mut self, error: &MirrorError) -> Answer {
+        let cause = match error {
             MirrorError::Invalid(error) => return Err(invalid_argument(error)),
             MirrorError::Checksum { .. } => "checksum",
             MirrorError::Gap { .. } | MirrorError::ChunkGap { .. } | MirrorError::MixedChunks(_) => "gap",
@@ -231,7 +235,7 @@ fn refused(path: &str, message: &str) -> Status {
     invalid_argument(&ConvertError { path: path.to_owned(), message: message.to_owned() })
 }
 
-fn too_large(what: String) -> Status {
+fn too_large(what: &str) -> Status {
     Status::resource_exhausted(format!("the snapshot is too large for this scheduler: {what}"))
 }
 

@@ -57,9 +57,9 @@ macro_rules! for_each_kind {
 pub(super) fn take(rest: &mut wire::Snapshot, part: &mut wire::Snapshot, room: &mut usize) {
     macro_rules! each {
         ($list:ident, $($other:tt)*) => {
+            // From the end, so that what is left need not be moved; the receiver sorts.
             let count = rest.$list.len().min(*room);
-            let later = rest.$list.split_off(count);
-            part.$list = std::mem::replace(&mut rest.$list, later);
+            part.$list = rest.$list.split_off(rest.$list.len() - count);
             *room -= count;
         };
     }

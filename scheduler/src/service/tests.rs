@@ -1,3 +1,5 @@
+mod certificates;
+
 use super::*;
 use crate::samples::{catalog, catalogs, waiting};
 use hyper_util::rt::TokioIo;

@@ -152,7 +152,7 @@ fn a_plan_waits_for_the_catalog_it_needs() {
     send_all(&mut session, &waiting(1), 100);
     let id = catalog().id().0;
     let need = Response::NeedCatalog(wire::NeedCatalog { catalog_ids: vec![id.clone()] });
-    assert_eq!(send(&mut session, plan_now(1)), [need.clone()]);
+    assert_eq!(send(&mut session, plan_now(1)), std::slice::from_ref(&need));
     // A newer snapshot takes its place.
     send_all(&mut session, &Snapshot { sequence: 2, ..waiting(2) }, 100);
     assert_eq!(send(&mut session, plan_now(2)), [need]);
@@ -165,6 +165,20 @@ fn a_plan_waits_for_the_catalog_it_needs() {
     assert_eq!(hello, [Response::Ready(wire::Ready { known_catalog_ids: vec![id] })]);
     send_all(&mut second, &waiting(1), 100);
     assert_eq!(whole(send(&mut second, plan_now(1))).launches.len(), 1);
+}
+
+#[test]
+fn catalogs_that_are_missing_are_asked_for_once() {
+    let other = Catalog { region: "other".into(), ..catalog() };
+    let mut snapshot = waiting(1);
+    snapshot.node_pools.push(plimsoll_model::snapshot::NodePool { catalog: Some(other.id()), ..pool("other") });
+    let mut session = new(SessionLimits::default());
+    send(&mut session, Request::Hello(wire::Hello { cluster: "test".into(), client: String::new() }));
+    send_all(&mut session, &snapshot, 100);
+    let answers = send(&mut session, plan_now(1));
+    assert!(matches!(&answers[..], [Response::NeedCatalog(need)] if need.catalog_ids.len() == 2), "{answers:?}");
+    assert_eq!(send(&mut session, Request::Catalog((&other).into())), []);
+    assert_eq!(whole(send(&mut session, Request::Catalog((&catalog()).into()))).launches.len(), 1);
 }
 
 #[test]
