@@ -1,1 +1,195 @@
+use super::*;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
 
+fn read<K: Indexed>(object: &Value) -> K {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+fn node(name: &str, cpu: &str) -> Node {
+    read(&json!({"metadata": {"name": name}, "status": {"capacity": {"cpu": cpu}}}))
+}
+
+fn names(index: &Index) -> Vec<&str> {
+    let mut names: Vec<_> = index.objects().nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn objects_come_change_and_go() {
+    let mut index = Index::new();
+    assert!(index.apply(node("a", "1")) && index.apply(node("b", "1")) && index.apply(node("c", "1")));
+    assert!(!index.apply(node("a", "1")), "nothing changed");
+    assert!(index.apply(node("a", "2")));
+    assert!(index.delete::<Node>(&node("a", "2").metadata));
+    assert!(!index.delete::<Node>(&node("a", "2").metadata), "it is gone already");
+    // The last object took the place of the first: both are still found.
+    assert!(index.apply(node("c", "4")) && index.delete::<Node>(&node("b", "1").metadata));
+    assert_eq!((names(&index), index.count(Kind::Node)), (vec!["c"], 1));
+}
+
+#[test]
+fn a_heartbeat_is_no_change() {
+    let beat = |version: &str, time: &str| -> Node {
+        read(&json!({"metadata": {"name": "a", "resourceVersion": version}, "status": {
+            "images": [{"names": [time]}],
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]}}))
+    };
+    let mut index = Index::new();
+    assert!(index.apply(beat("1", "2026-01-05T00:00:00Z")));
+    assert!(!index.apply(beat("2", "2026-01-05T00:00:10Z")));
+}
+
+#[test]
+fn a_relist_replaces_a_kind_in_one_step_and_leaves_the_others() {
+    let mut index = Index::new();
+    index.apply(node("a", "1"));
+    index.apply(node("b", "1"));
+    index.apply(pod("p", None, ""));
+    assert!(index.reset(vec![node("b", "2"), node("c", "1")]));
+    assert_eq!(names(&index), ["b", "c"]);
+    assert_eq!(index.count(Kind::Pod), 1);
+    assert!(!index.reset(vec![node("c", "1"), node("b", "2")]), "the same in another order");
+}
+
+#[test]
+fn the_index_is_whole_once_every_kind_has_been_listed() {
+    let mut index = Index::new();
+    macro_rules! list {
+        ($($kind:path),+) => { $(assert!(!index.is_whole()); index.reset::<$kind>(Vec::new());)+ };
+    }
+    use k8s_openapi::api::{apps::v1::*, batch::v1::*, core::v1::*, policy::v1::*, scheduling::v1::*, storage::v1::*};
+    list!(
+        Node,
+        plimsoll_api::NodeClaim,
+        plimsoll_api::NodePool,
+        plimsoll_api::EC2NodeClass,
+        Pod,
+        DaemonSet,
+        PodDisruptionBudget,
+        PriorityClass,
+        Namespace,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        StorageClass,
+        ReplicaSet,
+        StatefulSet,
+        Job,
+        ReplicationController
+    );
+    assert!(index.is_whole());
+}
+
+/// `state`: empty for a pod that nobody has looked at, `Unschedulable`, or the node that it is bound to.
+fn pod(name: &str, owner: Option<&str>, state: &str) -> Pod {
+    let owners: Vec<_> = owner
+        .map(|uid| json!({"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}))
+        .into_iter()
+        .collect();
+    let mut pod = json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": owners},
+        "spec": {"containers": []},
+    });
+    match state {
+        "" => {}
+        "Unschedulable" => {
+            pod["status"] =
+                json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
+        }
+        node => pod["spec"]["nodeName"] = json!(node),
+    }
+    read(&pod)
+}
+
+fn replica_set(replicas: i32) -> ReplicaSet {
+    let metadata = json!({"namespace": "shop", "name": "rs", "uid": "rs"});
+    read(&json!({"metadata": metadata, "spec": {"replicas": replicas, "selector": {}}}))
+}
+
+fn incomplete(index: &Index) -> Vec<String> {
+    index.incomplete().into_iter().map(|uid| uid.0).collect()
+}
+
+#[test]
+fn a_pod_without_owner_is_complete() {
+    let mut index = Index::new();
+    index.apply(pod("a", None, "Unschedulable"));
+    assert_eq!(incomplete(&index), [""; 0]);
+}
+
+#[test]
+fn a_replica_set_is_complete_once_its_scheduler_has_decided_about_all_its_pods() {
+    let mut index = Index::new();
+    index.apply(replica_set(3));
+    index.apply(pod("a", Some("rs"), "Unschedulable"));
+    index.apply(pod("b", Some("rs"), "n1"));
+    assert_eq!(incomplete(&index), ["a"]);
+    index.apply(pod("c", Some("rs"), ""));
+    assert_eq!(incomplete(&index), ["a", "c"], "a pod that nobody has looked at does not count");
+    index.apply(pod("c", Some("rs"), "Unschedulable"));
+    assert_eq!(incomplete(&index), [""; 0]);
+    index.apply(replica_set(4));
+    assert_eq!(incomplete(&index), ["a", "c"], "its owner wants more now");
+}
+
+#[test]
+fn pods_that_end_are_replaced_and_do_not_count() {
+    let mut index = Index::new();
+    index.apply(replica_set(2));
+    index.apply(pod("a", Some("rs"), "Unschedulable"));
+    let mut ending = pod("b", Some("rs"), "n1");
+    ending.metadata.deletion_timestamp =
+        read::<Node>(&json!({"metadata": {"deletionTimestamp": "2026-01-05T00:00:00Z"}})).metadata.deletion_timestamp;
+    index.apply(ending);
+    assert_eq!(incomplete(&index), ["a"]);
+}
+
+#[test]
+fn of_an_unknown_owner_nobody_can_say_how_many_pods_will_come() {
+    let mut index = Index::new();
+    index.apply(pod("a", Some("stranger"), "Unschedulable"));
+    assert_eq!(incomplete(&index), ["a"]);
+}
+
+#[test]
+fn jobs_want_what_is_left_to_complete_and_ordered_stateful_sets_one_at_a_time() {
+    let table = [
+        (
+            "Job",
+            json!({"parallelism": 3, "completions": 10, "template": {"spec": null}}),
+            json!({"succeeded": 9}),
+            true,
+        ),
+        (
+            "Job",
+            json!({"parallelism": 3, "completions": 10, "template": {"spec": null}}),
+            json!({"succeeded": 8}),
+            false,
+        ),
+        ("Job", json!({"parallelism": 2, "template": {"spec": null}}), json!({}), false),
+        ("Job", json!({"parallelism": 2, "suspend": true, "template": {"spec": null}}), json!({}), true),
+        ("StatefulSet", json!({"replicas": 3, "serviceName": "s", "selector": {}, "template": {}}), json!({}), true),
+        (
+            "StatefulSet",
+            json!({"replicas": 3, "podManagementPolicy": "Parallel", "serviceName": "s", "selector": {}, "template": {}}),
+            json!({}),
+            false,
+        ),
+    ];
+    for (kind, spec, status, complete) in table {
+        let owner = json!({"metadata": {"namespace": "shop", "name": "o", "uid": "o"}, "spec": spec, "status": status});
+        let mut index = Index::new();
+        match kind {
+            "Job" => index.apply(read::<k8s_openapi::api::batch::v1::Job>(&owner)),
+            _ => {
+                let mut set = owner.clone();
+                set["status"] = json!({"replicas": 0});
+                index.apply(read::<k8s_openapi::api::apps::v1::StatefulSet>(&set))
+            }
+        };
+        index.apply(pod("a", Some("o"), "Unschedulable"));
+        assert_eq!(incomplete(&index).is_empty(), complete, "{owner}");
+    }
+}
