@@ -1,4 +1,5 @@
-//! What every gRPC server counts: calls by method and code, how long they take, how many are open.
+//! What every gRPC server does before a call is read: it counts it (by method and code, how long, how many are open), and
+//! refuses it if too many are open.
 
 use std::{
     future::Future,
@@ -10,11 +11,17 @@ use std::{
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
-use tokio::time::Instant;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 
 use crate::metrics::{Metrics, MetricsError};
+
+/// The service that every port has.
+const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 
 /// Label of what is not one of the server's services or methods: callers must not be able to make up label values.
 const OTHER: &str = "other";
@@ -45,25 +52,40 @@ impl RpcMetrics {
     }
 }
 
-/// Counts the calls of a server with the given services; without metrics it does nothing.
+/// Counts and bounds the calls of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct RpcLayer {
     metrics: Option<RpcMetrics>,
+    /// The health service is counted, but never refused.
     services: Arc<[&'static str]>,
+    calls: Option<Arc<Semaphore>>,
 }
 
 impl RpcLayer {
-    pub(crate) fn new(metrics: Option<RpcMetrics>, services: &[&'static str]) -> Self {
-        Self { metrics, services: services.into() }
+    /// For a server with the given services; `max_calls` of them may be open at once.
+    pub(crate) fn new(metrics: Option<RpcMetrics>, services: &[&'static str], max_calls: Option<usize>) -> Self {
+        let calls = max_calls.map(|calls| Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))));
+        Self { metrics, services: services.into(), calls }
     }
 
-    fn begin(&self, path: &str) -> Option<Call> {
-        let metrics = self.metrics.clone()?;
+    /// The call, or that there are too many.
+    fn begin(&self, path: &str) -> Result<Call, Call> {
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
-        let known = self.services.iter().copied().find(|known| *known == service);
+        let bounded = self.services.contains(&service);
+        let known = self.services.iter().copied().chain([HEALTH_SERVICE]).find(|known| *known == service);
         let (service, method) = known.map_or((OTHER, OTHER), |known| (known, method));
-        metrics.open.with_label_values(&[service]).inc();
-        Some(Call { metrics, service, method: method.to_owned(), started: Instant::now(), code: Code::Cancelled })
+        if let Some(metrics) = &self.metrics {
+            metrics.open.with_label_values(&[service]).inc();
+        }
+        let (metrics, method) = (self.metrics.clone(), method.to_owned());
+        let mut call = Call { metrics, service, method, started: Instant::now(), code: Code::Cancelled, place: None };
+        if let Some(calls) = self.calls.as_ref().filter(|_| bounded) {
+            match Arc::clone(calls).try_acquire_owned() {
+                Ok(place) => call.place = Some(place),
+                Err(_full) => return Err(call),
+            }
+        }
+        Ok(call)
     }
 }
 
@@ -96,11 +118,17 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let call = self.layer.begin(request.uri().path());
+        let mut call = match self.layer.begin(request.uri().path()) {
+            Ok(call) => call,
+            Err(mut refused) => {
+                let status = Status::resource_exhausted("too many calls are open on this port: try again later");
+                refused.code = status.code();
+                return Box::pin(async move { Ok(status.into_http()) });
+            }
+        };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            let Some(mut call) = call else { return Ok(answer) };
             // An error before the first message comes in the headers alone.
             call.note(answer.headers());
             Ok(answer.map(|inner| Body::new(Counted { inner, call })))
@@ -110,11 +138,12 @@ where
 
 /// A call that is counted when it is dropped, by the last code seen.
 struct Call {
-    metrics: RpcMetrics,
+    metrics: Option<RpcMetrics>,
     service: &'static str,
     method: String,
     started: Instant,
     code: Code,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Call {
@@ -128,7 +157,8 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let method = if self.code == Code::Unimplemented { OTHER } else { &self.method };
-        let Self { metrics, service, started, .. } = self;
+        self.place = None;
+        let Self { metrics: Some(metrics), service, started, .. } = self else { return };
         metrics.open.with_label_values(&[*service]).dec();
         metrics.calls.with_label_values(&[*service, method, code_name(self.code)]).inc();
         metrics.seconds.with_label_values(&[*service, method]).observe(started.elapsed().as_secs_f64());
@@ -203,6 +233,25 @@ mod tests {
     use tonic::transport::{Channel, Endpoint};
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
     use tower::ServiceExt;
+
+    #[tokio::test]
+    async fn calls_beyond_the_bound_are_refused_but_never_those_about_health() {
+        let metrics = Metrics::new("test");
+        let layer = RpcLayer::new(Some(RpcMetrics::new(&metrics).unwrap()), &["test.Service"], Some(1));
+        let never = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Status>>());
+        let mut service = layer.layer(never);
+        let ask = |path: &str| Request::post(path).body(Body::empty()).unwrap();
+        let first = service.call(ask("/test.Service/Plan"));
+        let refused = service.call(ask("/test.Service/Plan")).await.unwrap();
+        assert_eq!(Status::from_header_map(refused.headers()).unwrap().code(), Code::ResourceExhausted);
+        let mut health = service.call(ask("/grpc.health.v1.Health/Check"));
+        assert!(futures::poll!(&mut health).is_pending());
+        drop(first);
+        let mut next = service.call(ask("/test.Service/Plan"));
+        assert!(futures::poll!(&mut next).is_pending());
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("code=\"RESOURCE_EXHAUSTED\",method=\"Plan\",service=\"test.Service\"} 1\n"), "{text}");
+    }
 
     async fn until(metrics: &Metrics, line: &str) {
         // The end of a call is counted by the server a moment after the client saw it.

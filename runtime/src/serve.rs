@@ -30,9 +30,6 @@ pub const MAX_HANDSHAKES: usize = 64;
 /// Pause after a failed accept, which is mostly a lack of file descriptors: trying at once would only burn the CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The service that every port has.
-const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
-
 /// Bounds on connections and their end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -105,6 +102,7 @@ pub struct GrpcServer {
     health: HealthReporter,
     limits: Limits,
     metrics: Option<RpcMetrics>,
+    max_calls: Option<usize>,
 }
 
 impl GrpcServer {
@@ -112,13 +110,21 @@ impl GrpcServer {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (health, service) = tonic_health::server::health_reporter();
-        Self { routes: Routes::new(service), names: Vec::new(), health, limits, metrics: None }
+        Self { routes: Routes::new(service), names: Vec::new(), health, limits, metrics: None, max_calls: None }
     }
 
     /// Counts the port's calls.
     #[must_use]
     pub fn with_metrics(mut self, metrics: RpcMetrics) -> Self {
         self.metrics = Some(metrics);
+        self
+    }
+
+    /// Refuses calls with RESOURCE_EXHAUSTED, before their messages are read, while so many are open on all connections
+    /// together. Health and reflection are answered always.
+    #[must_use]
+    pub fn with_max_calls(mut self, calls: usize) -> Self {
+        self.max_calls = Some(calls);
         self
     }
 
@@ -195,8 +201,8 @@ impl GrpcServer {
         incoming: impl Stream<Item = io::Result<Connection>>,
         shutdown: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Self { routes, names, health, limits, metrics } = self;
-        let counted: Vec<&'static str> = names.iter().copied().chain([HEALTH_SERVICE]).collect();
+        let Self { routes, names, health, limits, metrics, max_calls } = self;
+        let layer = RpcLayer::new(metrics, &names, max_calls);
         for name in &names {
             health.set_service_status(name, ServingStatus::Serving).await;
         }
@@ -219,7 +225,7 @@ impl GrpcServer {
             .http2_keepalive_timeout(Some(limits.keepalive_timeout))
             .max_connection_age(limits.max_connection_age)
             .max_connection_age_grace(limits.max_connection_age_grace)
-            .layer(RpcLayer::new(metrics, &counted))
+            .layer(layer)
             .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
         let patience = async {
             closed.cancelled().await;
