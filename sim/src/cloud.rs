@@ -17,6 +17,7 @@ mod support;
 mod tests;
 
 pub use faults::{Action, Cut, Effect, Faults};
+pub use fleet::Fleet;
 pub use machine::Machine;
 pub use ports::Ec2;
 pub use queue::Queue;

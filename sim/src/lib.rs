@@ -4,7 +4,8 @@
 //! kubelets that make a cluster of it; [`contract`] holds the tests that it and the real API server both pass; [`cloud`] is EC2,
 //! and [`machines`] makes Nodes of its instances.
 //! Everything is deterministic for a seed, and runs on tokio's time, so that paused time is virtual time.
-//! Nothing here uses the code under test, only the traits that it is driven by: the simulation must not share its mistakes.
+//! None of that uses the code under test, only the traits that it is driven by: the simulation must not share its mistakes.
+//! [`world`] puts it together, and [`plimsoll`] runs the real services on it.
 
 pub mod apiserver;
 pub mod clock;
@@ -13,5 +14,6 @@ pub mod contract;
 pub mod kube;
 pub mod machines;
 pub mod network;
+pub mod plimsoll;
 pub mod seed;
 pub mod world;

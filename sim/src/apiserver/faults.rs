@@ -234,6 +234,11 @@ impl Faults {
         });
     }
 
+    /// Takes all rules back; partitions and lags stay.
+    pub fn clear_rules(&self) {
+        self.change(|state| state.rules.clear());
+    }
+
     /// Cuts one client off.
     pub fn partition(&self, client: impl Into<String>, kind: Partition) {
         self.change(|state| state.partitions.insert(client.into(), kind));

@@ -19,14 +19,26 @@ fn invalid(code: &str, message: String) -> CloudError {
 /// Why an override gave nothing, or no more: EC2's code and words.
 type Refusal = (&'static str, String);
 
+/// A fleet that was asked for for the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fleet {
+    /// When.
+    pub at: Timestamp,
+    /// The request.
+    pub request: FleetRequest,
+    /// What it came to.
+    pub answer: FleetAnswer,
+}
+
 impl Cloud {
     /// Buys. One token buys once, however often and whenever it is sent; a request that is refused as a whole uses no token.
     ///
     /// # Errors
     /// The token was used with other parameters, or the request is invalid as a whole.
     pub fn create_fleet(&mut self, request: &FleetRequest, now: Timestamp) -> Result<FleetAnswer, CloudError> {
-        if let Some((earlier, answer)) = self.tokens.get(&request.client_token) {
-            return if earlier == request { Ok(answer.clone()) } else { Err(CloudError::IdempotentParameterMismatch) };
+        if let Some(earlier) = self.tokens.get(&request.client_token).and_then(|at| self.fleets.get(*at)) {
+            let same = earlier.request == *request;
+            return if same { Ok(earlier.answer.clone()) } else { Err(CloudError::IdempotentParameterMismatch) };
         }
         self.check(request)?;
         self.give_back(now);
@@ -52,7 +64,8 @@ impl Cloud {
                 answer.instances.push(self.launch(request, config, way, subnet, &fleet_id, now));
             }
         }
-        self.tokens.insert(request.client_token.clone(), (request.clone(), answer.clone()));
+        self.tokens.insert(request.client_token.clone(), self.fleets.len());
+        self.fleets.push(Fleet { at: now, request: request.clone(), answer: answer.clone() });
         Ok(answer)
     }
 

@@ -1,15 +1,15 @@
 //! What exists in the cloud, and the calls that read and change it, but for the one that buys.
 
 use super::faults::Action;
+use super::fleet::Fleet;
 use super::machine::Machine;
 use super::messages;
 use super::queue::Queue;
 use super::support::Support;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::{
-    CloudError, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
-    InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm, Subnet,
-    Tags, Termination,
+    CloudError, FleetAnswer, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm, Subnet, Tags, Termination,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -133,7 +133,9 @@ pub struct Cloud {
     pub(super) templates: BTreeMap<String, (LaunchTemplate, LaunchTemplateSpec)>,
     pub(super) machines: BTreeMap<String, Machine>,
     pub(super) launched: Vec<String>,
-    pub(super) tokens: BTreeMap<String, (FleetRequest, FleetAnswer)>,
+    /// By client token: places in `fleets`.
+    pub(super) tokens: BTreeMap<String, usize>,
+    pub(super) fleets: Vec<Fleet>,
     pub(super) rng: Rng,
 }
 
@@ -158,6 +160,7 @@ impl Cloud {
             machines: BTreeMap::new(),
             launched: Vec::new(),
             tokens: BTreeMap::new(),
+            fleets: Vec::new(),
             rng: Rng::new(seed),
         }
     }
@@ -190,7 +193,13 @@ impl Cloud {
     /// What a client token bought, if it was ever accepted.
     #[must_use]
     pub fn bought_by(&self, token: &str) -> Option<&FleetAnswer> {
-        self.tokens.get(token).map(|(_, answer)| answer)
+        self.tokens.get(token).and_then(|at| self.fleets.get(*at)).map(|fleet| &fleet.answer)
+    }
+
+    /// Every fleet whose client token was accepted, in order, each once.
+    #[must_use]
+    pub fn fleets(&self) -> &[Fleet] {
+        &self.fleets
     }
 
     /// Every instance ever launched by id, also those that reads do not show.

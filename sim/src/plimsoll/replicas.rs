@@ -1,0 +1,113 @@
+//! Sets up the services, as their programs do it on a real cluster.
+
+use super::{Role, Surroundings};
+use crate::machines::NAMESPACE;
+use plimsoll_actuator::args::lease_config;
+use plimsoll_actuator::leadership;
+use plimsoll_actuator::settings::ObjectName;
+use plimsoll_model::names::lease;
+use plimsoll_runtime::admin::Readiness;
+use plimsoll_runtime::lease::LeaseConfig;
+use plimsoll_runtime::memory::MemoryListener;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::Shutdown;
+use std::fmt::Display;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// Cores of each simulated process: as many as a small pod has.
+const CORES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
+impl Surroundings {
+    /// Starts one process.
+    pub(super) fn spawn(&self, role: Role, port: &str, process: &str, shutdown: Shutdown) -> JoinHandle<()> {
+        let listener = self.network.listen(port, process);
+        match role {
+            Role::Scheduler => self.scheduler(process, listener, shutdown),
+            Role::Actuator => self.actuator(port, process, listener, shutdown),
+            Role::Watcher => self.watcher(process, listener, shutdown),
+        }
+    }
+
+    fn scheduler(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+        let parts = plimsoll_scheduler::service::Parts {
+            closed: Listener::Memory(listener),
+            open: None,
+            metrics: Metrics::new("scheduler"),
+            readiness: Readiness::new(),
+            settings: plimsoll_scheduler::service::Settings::for_cores(CORES),
+        };
+        end(process, plimsoll_scheduler::service::run(parts, shutdown))
+    }
+}
+
+impl Surroundings {
+    fn watcher(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+        let settings = plimsoll_watcher::service::Settings {
+            cluster: self.options.cluster_name.clone(),
+            ..plimsoll_watcher::service::Settings::default()
+        };
+        let parts = plimsoll_watcher::service::Parts {
+            client: self.server.client(process),
+            clock: self.clock,
+            settings,
+            scheduler: self.network.pool(process, &self.ports(Role::Scheduler)),
+            actuator: self.network.pool(process, &self.ports(Role::Actuator)),
+            lease: LeaseConfig::new(NAMESPACE, lease::WATCHER, process),
+            listener: Listener::Memory(listener),
+            metrics: Metrics::new("watcher"),
+            readiness: Readiness::new(),
+        };
+        end(process, plimsoll_watcher::service::run(parts, shutdown))
+    }
+}
+
+impl Surroundings {
+    fn actuator(&self, port: &str, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+        let ec2 = Arc::new(self.ec2.as_client(process));
+        let cloud = plimsoll_actuator::context::Cloud {
+            compute: ec2.clone(),
+            parameters: ec2.clone(),
+            profiles: ec2.clone(),
+            prices: ec2.clone(),
+            queue: Some(ec2),
+        };
+        let settings = plimsoll_actuator::settings::Settings {
+            cluster_name: self.options.cluster_name.clone(),
+            cluster_endpoint: "https://api.cluster.invalid".to_owned(),
+            // "certificate authority", which nobody checks here.
+            cluster_ca_bundle: "Y2VydGlmaWNhdGUgYXV0aG9yaXR5".to_owned(),
+            service_cidr: Some("10.100.0.0/16".to_owned()),
+            cluster_dns: Some("10.100.0.10".to_owned()),
+            kubernetes_version: crate::cloud::KUBERNETES.to_owned(),
+            region: self.region.clone(),
+            watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),
+            ..plimsoll_actuator::settings::Settings::default()
+        };
+        let parts = plimsoll_actuator::service::Parts {
+            client: self.server.client(process),
+            cloud,
+            clock: self.clock,
+            settings,
+            lease: lease_config(NAMESPACE, leadership::holder(process, port, "1")),
+            listener: Listener::Memory(listener),
+            metrics: Metrics::new("actuator"),
+            readiness: Readiness::new(),
+        };
+        end(process, plimsoll_actuator::service::run(parts, shutdown))
+    }
+}
+
+/// Runs a service to its end, and says how it ended.
+fn end<E: Display>(process: &str, service: impl Future<Output = Result<(), E>> + Send + 'static) -> JoinHandle<()> {
+    let process = process.to_owned();
+    tokio::spawn(async move {
+        match service.await {
+            Ok(()) => tracing::info!(%process, "ended"),
+            Err(error) => tracing::error!(%process, %error, "ended"),
+        }
+    })
+}
