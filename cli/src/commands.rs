@@ -1,15 +1,20 @@
 //! The command line.
 
-use crate::{CommandError, catalog, plan};
+use crate::{CommandError, catalog, certificates, explain, plan};
+use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// The region whose built-in catalog is used where none is named.
-const DEFAULT_REGION: &str = "us-east-1";
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
 
 /// A Kubernetes node autoscaler for AWS that speaks Karpenter's API.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, propagate_version = true, arg_required_else_help = true)]
+#[command(styles = STYLES, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -20,9 +25,15 @@ enum Command {
     /// Show what would be launched and removed for the pods and nodes in manifests. Nothing is changed.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(plan::Arguments),
+    /// Tell why a pod has no place, or why a node is there or goes.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(explain::Arguments),
     /// Print the built-in catalog of a region: instance types, what they have and what they cost.
     #[command(after_help = CATALOG_EXAMPLES)]
     Catalog(catalog::Arguments),
+    /// Make the certificates that the services know each other by, and print the commands that put them into a cluster.
+    #[command(after_help = CERTIFICATES_EXAMPLES)]
+    Certificates(certificates::Arguments),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETION_EXAMPLES)]
     Completion {
@@ -31,18 +42,39 @@ enum Command {
     },
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll plan -f manifests/                  what would be launched for these manifests
+  plimsoll explain pod web-0 -n shop           why this pod of the cluster waits
+  plimsoll catalog --region eu-west-1          what can be bought in Ireland";
+
 const PLAN_EXAMPLES: &str = "\
 Examples:
   plimsoll plan -f manifests/                  a table of nodes to launch
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
-  kubectl get nodepools,ec2nodeclasses,nodes,pods -A -o yaml | plimsoll plan -f -
+  plimsoll plan -f manifests/ --server scheduler.example:9452
+  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets -A -o yaml | plimsoll plan -f -
 
 Exit status: 0 a plan was made, 1 could not run, 2 bad input.";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  plimsoll explain pod web-0 -n shop           a pod of the cluster that kubectl talks to
+  plimsoll explain node ip-10-0-12-34.ec2.internal
+  plimsoll explain pod web-0 -f manifests/     from manifests alone";
 
 const CATALOG_EXAMPLES: &str = "\
 Examples:
   plimsoll catalog                             a table of the types of us-east-1
-  plimsoll catalog --region eu-central-1 -o json > catalog.json";
+  plimsoll catalog 'm7g.*' 'c7g.*'             types whose name matches
+  plimsoll catalog -l 'kubernetes.io/arch=arm64,karpenter.k8s.aws/instance-cpu<=8'
+  plimsoll catalog -l 'karpenter.sh/capacity-type=spot,topology.kubernetes.io/zone in (us-east-1a,us-east-1b)'
+  plimsoll catalog --region eu-west-1 -o json > catalog.json";
+
+const CERTIFICATES_EXAMPLES: &str = "\
+Examples:
+  plimsoll certificates --out certificates
+  plimsoll certificates --out certificates --namespace autoscaling --days 90 | sh";
 
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
@@ -51,17 +83,19 @@ Examples:
 
 impl Cli {
     /// Does what was asked and returns what goes to stdout.
+    ///
+    /// # Errors
+    ///
+    /// Bad input, or something that could not be done.
     pub fn run(self) -> Result<String, CommandError> {
         match self.command {
             Command::Plan(arguments) => plan::run(&arguments),
+            Command::Explain(arguments) => explain::run(&arguments),
             Command::Catalog(arguments) => catalog::run(&arguments),
+            Command::Certificates(arguments) => certificates::run(&arguments),
             Command::Completion { shell } => completion(shell),
         }
     }
-}
-
-pub(crate) fn default_region() -> String {
-    DEFAULT_REGION.to_owned()
 }
 
 fn completion(shell: Shell) -> Result<String, CommandError> {
@@ -74,42 +108,20 @@ fn completion(shell: Shell) -> Result<String, CommandError> {
 mod tests {
     use super::*;
 
-    fn run(arguments: &[&str]) -> Result<String, CommandError> {
-        Cli::try_parse_from(arguments).unwrap().run()
-    }
-
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn an_unknown_region_is_bad_input_and_the_error_names_those_there_are() {
-        let error = run(&["plimsoll", "catalog", "--region", "moon-1"]).unwrap_err();
-        assert_eq!(error.status(), 2);
-        assert!(error.to_string().contains("moon-1") && error.to_string().contains("us-east-1"), "{error}");
-    }
-
-    #[test]
-    fn the_catalog_as_json_can_be_read_back() {
-        let text = run(&["plimsoll", "catalog", "-o", "json"]).unwrap();
-        let catalog = plimsoll_catalog::file::parse(&text).unwrap();
-        assert_eq!(catalog.region, "us-east-1");
-        assert!(catalog.instance_types.iter().any(|it| it.name == "m5.large"));
-    }
-
-    #[test]
-    fn the_catalog_as_a_table_has_a_line_for_each_type() {
-        let text = run(&["plimsoll", "catalog"]).unwrap();
-        let line = text.lines().find(|line| line.split_whitespace().next() == Some("m5.large")).unwrap();
-        let cells: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(cells[1..3], ["amd64", "2"]);
-    }
-
-    #[test]
-    fn each_shell_gets_its_script() {
-        for shell in ["bash", "zsh", "fish"] {
-            assert!(run(&["plimsoll", "completion", shell]).unwrap().contains("catalog"), "{shell}");
+    fn every_command_has_examples() {
+        fn check(command: &clap::Command) {
+            for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+                let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Examples:\n"), "{}", sub.get_name());
+                check(sub);
+            }
         }
+        check(&Cli::command());
     }
 }

@@ -1,10 +1,17 @@
 //! The `plimsoll` command: what it takes, what it prints and how it ends.
 
+mod ask;
 mod catalog;
+mod certificates;
+mod cluster;
 mod commands;
+mod explain;
+mod hints;
+mod input;
 pub mod manifests;
 mod output;
 mod plan;
+mod progress;
 
 pub use commands::Cli;
 

@@ -1,12 +1,17 @@
 //! Manifests: files, folders and stdin become the objects that a snapshot is made from.
 
 mod documents;
+mod errors;
 mod files;
 mod kinds;
+mod pod_checks;
 mod typed;
 mod workloads;
 
-use plimsoll_snapshot::Objects;
+pub use errors::{ManifestError, ManifestErrors, Place};
+
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_snapshot::{Objects, Problem};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,66 +28,45 @@ pub const MAX_PODS: usize = 1_000_000;
 pub struct Manifests {
     /// Objects, workloads expanded into pods.
     pub objects: Objects,
+    /// One pod of each workload that makes none now: to be checked like others, not to be placed.
+    pub samples: Vec<Pod>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
+    /// Kinds that are checked but do not change a plan yet, and how many objects of each there are.
+    pub without_effect: BTreeMap<String, usize>,
+    origins: BTreeMap<Id, Origin>,
 }
 
-/// Where something is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Place {
-    /// The file, or `-` for stdin.
-    pub file: String,
-    /// Which of its documents, counted from 1.
-    pub document: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: document {}", self.file, self.document)
+impl Manifests {
+    /// What is wrong with an object, with the place in the input that it comes from.
+    #[must_use]
+    pub fn locate(&self, problem: &Problem) -> ManifestError {
+        let known = kinds::of_name(&problem.kind).and_then(|kind| self.origins.get(&(kind, problem.name.clone())));
+        let origin = known.cloned().unwrap_or_else(|| Origin {
+            place: Place::default(),
+            object: format!("{} {}", problem.kind, problem.name),
+            below: "",
+        });
+        ManifestError::Field {
+            place: origin.place,
+            object: origin.object,
+            field: format!("{}{}", origin.below, problem.field),
+            problem: problem.message.clone(),
+        }
     }
 }
 
-/// Why manifests cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ManifestError {
-    /// A file or folder that cannot be read.
-    #[error("{path}: {problem}")]
-    Unreadable {
-        /// The path.
-        path: String,
-        /// Why.
-        problem: String,
-    },
-    /// Not YAML or JSON, or no Kubernetes object.
-    #[error("{place}: {problem}")]
-    Document {
-        /// Where.
-        place: Place,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A field of an object.
-    #[error("{place}: {object}: {field}: {problem}")]
-    Field {
-        /// Where.
-        place: Place,
-        /// Kind and name.
-        object: String,
-        /// The field, such as `spec.replicas`.
-        field: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Two objects of one name.
-    #[error("{second}: {object} is also in {first}")]
-    Duplicate {
-        /// Kind and name.
-        object: String,
-        /// Where it is first.
-        first: String,
-        /// Where it is again.
-        second: String,
-    },
+/// Kind and name.
+type Id = (kinds::Kind, String);
+
+/// Where an object comes from.
+#[derive(Debug, Clone)]
+struct Origin {
+    place: Place,
+    /// The object of the input: for a pod that a workload makes, the workload.
+    object: String,
+    /// What comes before a field of the object in `object`.
+    below: &'static str,
 }
 
 /// One object of the input.
@@ -108,50 +92,63 @@ impl Manifest {
             problem: problem.to_string(),
         }
     }
+
+    fn origin(&self, below: &'static str) -> Origin {
+        Origin { place: self.place.clone(), object: self.object(), below }
+    }
 }
 
 /// Reads all of `paths`; `-` is `stdin`.
 ///
 /// # Errors
 ///
-/// The first file, document or field that cannot be used.
-pub fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, ManifestError> {
+/// Every file, document and field that cannot be used. Nothing is read from the input then.
+pub fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, ManifestErrors> {
+    let mut errors = Vec::new();
     let mut manifests = Manifests::default();
     let mut found = Vec::new();
     for file in files::read(paths, stdin)? {
-        for (place, value) in documents::split(&file)? {
-            for value in documents::items(&place, value)? {
-                match kinds::classify(&place, value)? {
-                    Ok(manifest) => found.push(manifest),
-                    Err(kind) => *manifests.ignored.entry(kind).or_default() += 1,
+        for document in documents::split(&file, &mut errors) {
+            for object in documents::objects(document, &mut errors) {
+                match kinds::classify(object) {
+                    Ok(Ok(manifest)) => found.push(manifest),
+                    Ok(Err(kind)) => *manifests.ignored.entry(kind).or_default() += 1,
+                    Err(error) => errors.push(error),
                 }
             }
         }
     }
-    refuse_duplicates(&found)?;
-    let names: BTreeSet<(kinds::Kind, String)> = found.iter().map(|it| (it.kind, it.name.clone())).collect();
+    refuse_duplicates(&found, &mut errors);
+    let names: BTreeSet<Id> = found.iter().map(|it| (it.kind, it.name.clone())).collect();
     let mut workloads = Vec::new();
     for manifest in found {
-        if let Some(workload) = typed::add(manifest, &mut manifests.objects)? {
-            workloads.push(workload);
+        if manifest.kind.is_without_effect() {
+            *manifests.without_effect.entry(manifest.kind.name().to_owned()).or_default() += 1;
+        }
+        manifests.origins.insert((manifest.kind, manifest.name.clone()), manifest.origin(""));
+        match typed::add(manifest, &mut manifests.objects) {
+            Ok(workload) => workloads.extend(workload),
+            Err(faults) => errors.extend(faults),
         }
     }
-    workloads::expand(workloads, &names, &mut manifests.objects)?;
-    Ok(manifests)
+    // Pods of workloads that could not be read would be missing: errors about them would only confuse.
+    if errors.is_empty() {
+        workloads::expand(&workloads, &names, &mut manifests, &mut errors);
+    }
+    if errors.is_empty() { Ok(manifests) } else { Err(ManifestErrors(errors)) }
 }
 
-fn refuse_duplicates(manifests: &[Manifest]) -> Result<(), ManifestError> {
+fn refuse_duplicates(manifests: &[Manifest], errors: &mut Vec<ManifestError>) {
     let mut places = BTreeMap::new();
     for manifest in manifests {
         if let Some(first) = places.insert((manifest.kind, manifest.name.as_str()), &manifest.place) {
-            return Err(ManifestError::Duplicate {
+            errors.push(ManifestError::Duplicate {
                 object: manifest.object(),
                 first: first.to_string(),
                 second: manifest.place.to_string(),
             });
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

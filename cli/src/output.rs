@@ -2,9 +2,36 @@
 
 use crate::CommandError;
 use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
 use comfy_table::{Table, presets};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
+
+/// Headings of a table or of its parts.
+pub(crate) const HEADING: Style = Style::new().bold();
+
+/// How an answer is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// Indented, with a line break at the end.
+pub(crate) fn json(value: &Value) -> Result<String, CommandError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CommandError::Failed(error.to_string()))?;
+    Ok(text + "\n")
+}
+
+/// The same as YAML.
+pub(crate) fn yaml(value: &Value) -> Result<String, CommandError> {
+    serde_saphyr::to_string(value).map_err(|error| CommandError::Failed(error.to_string()))
+}
 
 /// Writes an answer to stdout. A reader that has seen enough, such as `head`, is no error.
 pub(crate) fn write(text: &str) -> Result<(), CommandError> {
@@ -17,31 +44,52 @@ pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes an error to stderr. If even that fails, there is nobody left to tell.
+/// Writes an error to stderr.
 pub(crate) fn report(error: &CommandError) {
-    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    let mut stderr = anstream::stderr().lock();
-    let _ = writeln!(stderr, "{style}error:{style:#} {error}");
+    say("error", AnsiColor::Red, &error.to_string());
 }
 
-/// Tells which kinds of the input mean nothing here, once.
-pub(crate) fn note_ignored(kinds: &BTreeMap<String, usize>) {
+/// Writes what may be wrong to stderr.
+pub(crate) fn warn(text: &str) {
+    say("warning", AnsiColor::Yellow, text);
+}
+
+/// Writes what may help to stderr.
+pub(crate) fn hint(text: &str) {
+    say("hint", AnsiColor::Cyan, text);
+}
+
+/// Tells which kinds of the input are treated so, once.
+pub(crate) fn note(what: &str, kinds: &BTreeMap<String, usize>) {
     if kinds.is_empty() {
         return;
     }
     let list: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
-    let _ = writeln!(anstream::stderr().lock(), "ignored: {}", list.join(", "));
+    say(what, AnsiColor::Cyan, &list.join(", "));
+}
+
+/// If not even stderr can be written to, there is nobody left to tell.
+fn say(what: &str, color: AnsiColor, text: &str) {
+    let style = Style::new().bold().fg_color(Some(color.into()));
+    let _ = writeln!(anstream::stderr().lock(), "{style}{what}:{style:#} {text}");
 }
 
 /// A table without lines, with these headings.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(headings);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table
 }
 
-/// The table as text, without blanks at the ends of lines.
+/// The table as text with bold headings, without blanks at the ends of lines.
 pub(crate) fn render(table: &Table) -> String {
-    let lines = table.lines().map(|line| line.trim_end().to_owned() + "\n");
-    lines.collect()
+    let mut text = String::new();
+    for (index, line) in table.lines().enumerate() {
+        let line = line.trim_end();
+        text += &if index == 0 { format!("{HEADING}{line}{HEADING:#}\n") } else { format!("{line}\n") };
+    }
+    text
 }

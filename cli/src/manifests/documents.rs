@@ -1,69 +1,152 @@
-//! Documents of a file, and the items of a List.
+//! Documents of a file, and the objects in them.
 
 use super::files::File;
 use super::{ManifestError, Place};
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
+use std::sync::Arc;
+
+/// The most nodes and events of one YAML document: more than [`super::MAX_INPUT_BYTES`] can hold, since that bounds the work already.
+const MAX_NODES: usize = 1 << 30;
+/// The deepest nesting of YAML: twice that of the longest custom resource definitions.
+const MAX_DEPTH: usize = 128;
+
+/// A document.
+pub(super) struct Document {
+    place: Place,
+    value: Value,
+}
+
+/// An object, not yet looked at.
+pub(super) struct Object {
+    pub(super) place: Place,
+    /// The object's place in a List, for errors about objects without a name.
+    pub(super) item: Option<usize>,
+    pub(super) value: Value,
+}
 
 /// The documents of a file that are not empty.
-pub(super) fn split(file: &File) -> Result<Vec<(Place, Value)>, ManifestError> {
+pub(super) fn split(file: &File, errors: &mut Vec<ManifestError>) -> Vec<Document> {
+    let name: Arc<str> = Arc::from(file.name.as_str());
+    let place = |index: usize| Place { file: Arc::clone(&name), document: index + 1 };
+    let text = file.text.trim_start_matches('\u{feff}');
+    let json_error = match json(text) {
+        Some(Ok(values)) => {
+            let documents = values.into_iter().enumerate();
+            return documents.map(|(index, value)| Document { place: place(index), value }).collect();
+        }
+        Some(Err(error)) => Some(error),
+        None => None,
+    };
     let mut documents = Vec::new();
-    for (index, text) in texts(&file.text).into_iter().enumerate() {
-        let place = Place { file: file.name.clone(), document: index + 1 };
-        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+    for (index, part) in parts(text).into_iter().enumerate() {
+        if part.text.lines().all(is_blank) {
             continue;
         }
-        let value = parse(&text).map_err(|problem| ManifestError::Document { place: place.clone(), problem })?;
-        if !value.is_null() {
-            documents.push((place, value));
+        match yaml(&part) {
+            Ok(Value::Null) => {}
+            Ok(value) => documents.push(Document { place: place(index), value }),
+            Err(problem) => {
+                let problem = json_error.clone().unwrap_or(problem);
+                errors.push(ManifestError::Document { place: place(index), problem });
+            }
         }
     }
-    Ok(documents)
+    documents
 }
 
-/// JSON is read as such: YAML's reader would take longer and differ in escapes.
-fn parse(text: &str) -> Result<Value, String> {
-    if text.trim_start().starts_with('{') {
-        if let Ok(value) = serde_json::from_str(text) {
-            return Ok(value);
-        }
+/// What begins like JSON is read as such: YAML's reader would take longer and differ in escapes. `None` if it does not.
+fn json(text: &str) -> Option<Result<Vec<Value>, String>> {
+    if !text.trim_start().starts_with('{') {
+        return None;
     }
-    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    let values: Result<Vec<Value>, serde_json::Error> = Deserializer::from_str(text).into_iter().collect();
+    Some(values.map_err(|error| format!("not JSON: {error}")))
 }
 
-/// Parts between lines that begin with `---`, as kubectl splits them.
-fn texts(text: &str) -> Vec<String> {
-    let mut texts = vec![String::new()];
-    for line in text.split_inclusive('\n') {
+fn yaml(part: &Part) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_NODES,
+            max_events: MAX_NODES,
+            max_total_scalar_bytes: MAX_NODES,
+            max_reader_input_bytes: Some(MAX_NODES),
+            max_depth: MAX_DEPTH,
+        },
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(&part.text, options).map_err(|error| {
+        let text = error.without_snippet().to_string();
+        let Some(location) = error.location() else { return format!("not YAML: {text}") };
+        let (line, column) = (location.line(), location.column());
+        let message = text.replace(&format!(" at line {line}, column {column}"), "");
+        let line = usize::try_from(line).unwrap_or(usize::MAX).saturating_add(part.lines_before);
+        format!("not YAML: line {line}, column {column}: {message}")
+    })
+}
+
+/// A piece of a file.
+struct Part {
+    lines_before: usize,
+    text: String,
+}
+
+fn is_blank(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#') || line.starts_with('%')
+}
+
+/// Parts between lines that begin with `---`, as kubectl splits them. Comments before the first such line are no part.
+fn parts(text: &str) -> Vec<Part> {
+    let mut parts = vec![Part { lines_before: 0, text: String::new() }];
+    for (number, line) in text.split_inclusive('\n').enumerate() {
         match line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
-            // What follows on the same line belongs to the new document.
+            // What follows on the same line belongs to the new document; blanks keep its columns.
             Some(rest) => {
-                let only_blank = texts.len() == 1 && texts.iter().all(|text| text.trim().is_empty());
-                if only_blank {
-                    texts.clear();
+                if let [only] = parts.as_slice()
+                    && only.text.lines().all(is_blank)
+                {
+                    parts.clear();
                 }
-                texts.push(rest.to_owned());
+                parts.push(Part { lines_before: number, text: format!("   {rest}") });
             }
             None => {
-                if let Some(last) = texts.last_mut() {
-                    last.push_str(line);
+                if let Some(last) = parts.last_mut() {
+                    last.text.push_str(line);
                 }
             }
         }
     }
-    texts
+    parts
 }
 
 /// The objects of a List, or the one object.
-pub(super) fn items(place: &Place, value: Value) -> Result<Vec<Value>, ManifestError> {
-    let problem = |problem: &str| ManifestError::Document { place: place.clone(), problem: problem.to_owned() };
-    let Value::Object(mut fields) = value else { return Err(problem("not an object")) };
-    let is_list = fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
-    if !is_list {
-        return Ok(vec![Value::Object(fields)]);
-    }
-    match fields.remove("items") {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(problem("items: not a list")),
-    }
+pub(super) fn objects(document: Document, errors: &mut Vec<ManifestError>) -> Vec<Object> {
+    let Document { place, value } = document;
+    let Value::Object(mut fields) = value else {
+        errors.push(ManifestError::Document { place, problem: "not an object".to_owned() });
+        return Vec::new();
+    };
+    let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
+    let item_kind = text("kind").and_then(|kind| kind.strip_suffix("List").map(str::to_owned));
+    let Some(item_kind) = item_kind.filter(|kind| kind.is_empty() || fields.contains_key("items")) else {
+        return vec![Object { place, item: None, value: Value::Object(fields) }];
+    };
+    let version = text("apiVersion").unwrap_or_default();
+    let items = match fields.remove("items") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(_) => {
+            errors.push(ManifestError::Document { place, problem: "items: not a list".to_owned() });
+            return Vec::new();
+        }
+    };
+    let of_list = |(item, mut value): (usize, Value)| {
+        // Items of a PodList and its like are pods without saying so.
+        if let Some(fields) = value.as_object_mut().filter(|_| !item_kind.is_empty()) {
+            fields.entry("kind").or_insert_with(|| Value::from(item_kind.clone()));
+            fields.entry("apiVersion").or_insert_with(|| Value::from(version.clone()));
+        }
+        Object { place: place.clone(), item: Some(item), value }
+    };
+    items.into_iter().enumerate().map(of_list).collect()
 }

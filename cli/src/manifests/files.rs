@@ -48,8 +48,11 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Man
     }
     entries.sort();
     for path in entries {
-        if path.is_dir() {
+        let metadata = fs::symlink_metadata(&path).map_err(|error| unreadable(&path, error))?;
+        if metadata.is_dir() {
             walk(&path, depth + 1, found)?;
+        } else if path.is_dir() {
+            // A link to a folder may lead back up, or to what is read anyway: mounted ConfigMaps have such links.
         } else if path.extension().is_some_and(|it| it == "yaml" || it == "yml" || it == "json") {
             found.push(path);
         }

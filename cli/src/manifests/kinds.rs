@@ -1,6 +1,8 @@
 //! What kind of object a document is.
 
-use super::{Manifest, ManifestError, Place};
+use super::documents::Object;
+use super::{Manifest, ManifestError};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 /// Kinds that mean something here.
@@ -50,38 +52,81 @@ const KINDS: [(Kind, &str, &str, bool); 19] = [
     (Kind::Namespace, "Namespace", "v1", false),
 ];
 
+/// Longest name of an object.
+const MAX_NAME: usize = 253;
+
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         KINDS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
+
+    /// Objects of it are checked, and that is all.
+    pub(crate) fn is_without_effect(self) -> bool {
+        matches!(self, Self::NodeOverlay | Self::CapacityBuffer | Self::CSINode)
+    }
+}
+
+/// The kind of that name.
+pub(super) fn of_name(name: &str) -> Option<Kind> {
+    KINDS.iter().find(|row| row.1 == name).map(|row| row.0)
+}
+
+/// The object that an owner reference in `namespace` is about, if it is of a kind that means something here.
+pub(super) fn owner(owner: &OwnerReference, namespace: &str) -> Option<(Kind, String)> {
+    let row = KINDS.iter().find(|row| row.1 == owner.kind && group(row.2) == group(&owner.api_version))?;
+    let name = if row.3 { format!("{namespace}/{}", owner.name) } else { owner.name.clone() };
+    Some((row.0, name))
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+fn group(version: &str) -> &str {
+    version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 /// The object with its kind and name, or the kind alone if it means nothing here. Objects without namespace are in `default`.
-pub(super) fn classify(place: &Place, mut value: Value) -> Result<Result<Manifest, String>, ManifestError> {
-    let problem = |problem: String| ManifestError::Document { place: place.clone(), problem };
-    let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
+pub(super) fn classify(object: Object) -> Result<Result<Manifest, String>, ManifestError> {
+    let Object { place, item, mut value } = object;
+    let at = item.map(|item| format!("items[{item}]: ")).unwrap_or_default();
+    let problem = |problem: String| ManifestError::Document { place: place.clone(), problem: format!("{at}{problem}") };
+    let Some(fields) = value.as_object_mut() else { return Err(problem("not an object".to_owned())) };
+    let text = |field: &str| fields.get(field).and_then(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned);
     let kind = text("kind").ok_or_else(|| problem("kind: must be a text".to_owned()))?;
     let version = text("apiVersion").ok_or_else(|| problem(format!("{kind}: apiVersion: must be a text")))?;
-    let group = |version: &str| version.rsplit_once('/').map_or(String::new(), |(group, _)| group.to_owned());
-    let rows = KINDS.iter().find(|row| row.1 == kind && group(row.2) == group(&version));
-    let Some((known, _, expected, namespaced)) = rows else { return Ok(Err(format!("{version} {kind}"))) };
+    let row = KINDS.iter().find(|row| row.1 == kind && group(row.2) == group(&version));
+    let Some((known, _, expected, namespaced)) = row else { return Ok(Err(format!("{version} {kind}"))) };
     if version != *expected {
         return Err(problem(format!("{kind}: apiVersion: {version:?} is not supported, {expected:?} is")));
     }
-    let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);
+    let metadata = fields.get_mut("metadata").and_then(Value::as_object_mut);
     let metadata = metadata.ok_or_else(|| problem(format!("{kind}: metadata: must be an object")))?;
-    let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| problem(format!("{kind}: metadata.name: is required")))?.to_owned();
+    let name = match metadata.get("name") {
+        None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata.name: is required"))),
+        Some(Value::String(name)) if is_name(name) => name.clone(),
+        Some(name) => {
+            let rule = "lower-case letters, digits, - and ., beginning and ending with a letter or digit";
+            return Err(problem(format!("{kind}: metadata.name: {name} must consist of {rule}")));
+        }
+    };
     let full_name = if *namespaced {
         let namespace = metadata.entry("namespace").or_insert_with(|| Value::from("default"));
-        if namespace.is_null() {
+        if namespace.is_null() || namespace.as_str() == Some("") {
             *namespace = Value::from("default");
         }
-        let message = || problem(format!("{kind} {name}: metadata.namespace: must be a text"));
-        format!("{}/{name}", namespace.as_str().ok_or_else(message)?)
+        let message = || problem(format!("{kind} {name}: metadata.namespace: must be a name"));
+        format!("{}/{name}", namespace.as_str().filter(|it| is_name(it)).ok_or_else(message)?)
     } else {
         metadata.remove("namespace");
         name
     };
-    Ok(Ok(Manifest { place: place.clone(), kind: *known, name: full_name, value }))
+    Ok(Ok(Manifest { kind: *known, name: full_name, value, place }))
+}
+
+/// Whether Kubernetes would take `text` for an object's name.
+fn is_name(text: &str) -> bool {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let part = |part: &str| {
+        let (first, last) = (part.bytes().next(), part.bytes().last());
+        first.is_some_and(inside) && last.is_some_and(inside) && part.bytes().all(|byte| inside(byte) || byte == b'-')
+    };
+    text.len() <= MAX_NAME && text.split('.').all(part)
 }

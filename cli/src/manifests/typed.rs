@@ -2,15 +2,19 @@
 
 use super::kinds::Kind;
 use super::workloads::Workload;
-use super::{Manifest, ManifestError};
+use super::{Manifest, ManifestError, pod_checks};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::storage::v1::CSINode;
 use plimsoll_api::crd::Kind as CustomKind;
 use plimsoll_api::{CapacityBuffer, NodeOverlay, Validate, validation};
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
+use serde_ignored::Path;
 use serde_json::Value;
 
 /// Puts the object where it belongs; a workload is handed back, to be expanded when all objects are known.
-pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Workload>, ManifestError> {
+pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Workload>, Vec<ManifestError>> {
     let it = &manifest;
     match it.kind {
         Kind::NodePool => objects.node_pools.push(custom(it, CustomKind::NodePool)?),
@@ -19,12 +23,12 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::NodeOverlay => drop(custom::<NodeOverlay>(it, CustomKind::NodeOverlay)?),
         Kind::CapacityBuffer => drop(custom::<CapacityBuffer>(it, CustomKind::CapacityBuffer)?),
         Kind::Node => objects.nodes.push(read(it)?),
-        Kind::Pod => objects.pods.push(read(it)?),
-        Kind::DaemonSet => objects.daemon_sets.push(read(it)?),
+        Kind::Pod => objects.pods.push(pod(it)?),
+        Kind::DaemonSet => objects.daemon_sets.push(daemon_set(it)?),
         Kind::PersistentVolume => objects.persistent_volumes.push(read(it)?),
         Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(read(it)?),
         Kind::StorageClass => objects.storage_classes.push(read(it)?),
-        Kind::CSINode => drop(read::<k8s_openapi::api::storage::v1::CSINode>(it)?),
+        Kind::CSINode => drop(read::<CSINode>(it)?),
         Kind::PodDisruptionBudget => objects.pod_disruption_budgets.push(read(it)?),
         Kind::PriorityClass => objects.priority_classes.push(read(it)?),
         Kind::Namespace => objects.namespaces.push(read(it)?),
@@ -35,43 +39,74 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
     Ok(None)
 }
 
-fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind) -> Result<T, ManifestError> {
-    if let Some(error) = validation::check_manifest(kind, &manifest.value).into_iter().next() {
-        return Err(manifest.fault(error.path, error.message));
+fn pod(manifest: &Manifest) -> Result<Pod, Vec<ManifestError>> {
+    let pod: Pod = read(manifest)?;
+    pod_checks::check(manifest, pod.spec.as_ref(), "spec")?;
+    Ok(pod)
+}
+
+fn daemon_set(manifest: &Manifest) -> Result<DaemonSet, Vec<ManifestError>> {
+    let daemon_set: DaemonSet = read(manifest)?;
+    let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    pod_checks::check(manifest, template, "spec.template.spec")?;
+    Ok(daemon_set)
+}
+
+fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind) -> Result<T, Vec<ManifestError>> {
+    let faults = |errors: Vec<validation::FieldError>| -> Vec<ManifestError> {
+        errors.into_iter().map(|error| manifest.fault(error.path, error.message)).collect()
+    };
+    let errors = validation::check_manifest(kind, &manifest.value);
+    if !errors.is_empty() {
+        return Err(faults(errors));
     }
     // The check above has found unknown fields; the derived types skip `apiVersion` and `kind`, which `read` would take for such.
     let object: T = serde_path_to_error::deserialize(&manifest.value)
-        .map_err(|error| manifest.fault(error.path().to_string(), error.inner()))?;
-    match object.validate().into_iter().next() {
-        Some(error) => Err(manifest.fault(error.path, error.message)),
-        None => Ok(object),
-    }
+        .map_err(|error| vec![manifest.fault(error.path().to_string(), error.inner())])?;
+    let errors = object.validate();
+    if errors.is_empty() { Ok(object) } else { Err(faults(errors)) }
 }
 
-/// Reads a Kubernetes object; the first field that its type does not have is an error.
-pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, ManifestError> {
-    let mut unknown = None;
+/// Reads a Kubernetes object; fields that its type does not have are errors, but for those of its status: a server wrote that, and
+/// it may be newer.
+pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
+    let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let read = {
         let deserializer = serde_path_to_error::Deserializer::new(&manifest.value, &mut track);
         serde_ignored::deserialize(deserializer, |path| {
-            let path = path.to_string().replace(".?", "");
             // A null is how YAML writes nothing at all.
-            if unknown.is_none() && !value_at(&manifest.value, &path).is_some_and(Value::is_null) {
-                unknown = Some(path);
+            let null = value_at(&manifest.value, &path).is_some_and(Value::is_null);
+            let path = text(&path);
+            if !null && !path.starts_with("status.") {
+                unknown.push(manifest.fault(path, "no such field"));
             }
         })
     };
-    let object = read.map_err(|error: serde_json::Error| manifest.fault(track.path().to_string(), error))?;
-    match unknown {
-        Some(path) => Err(manifest.fault(path, "no such field")),
-        None => Ok(object),
+    let object = read.map_err(|error: serde_json::Error| vec![manifest.fault(track.path().to_string(), error)])?;
+    if unknown.is_empty() { Ok(object) } else { Err(unknown) }
+}
+
+/// `spec.containers[0].image`.
+fn text(path: &Path<'_>) -> String {
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", text(parent)),
+        Path::Map { parent, key } => {
+            let parent = text(parent);
+            if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") }
+        }
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => text(parent),
     }
 }
 
-fn value_at<'value>(value: &'value Value, path: &str) -> Option<&'value Value> {
-    path.split('.').try_fold(value, |value, key| match value {
-        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-        other => other.get(key),
-    })
+fn value_at<'value>(value: &'value Value, path: &Path<'_>) -> Option<&'value Value> {
+    match path {
+        Path::Root => Some(value),
+        Path::Seq { parent, index } => value_at(value, parent)?.get(index),
+        Path::Map { parent, key } => value_at(value, parent)?.get(key),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            value_at(value, parent)
+        }
+    }
 }

@@ -1,146 +1,210 @@
 //! Workloads become the pods that their controllers would make.
 
-use super::kinds::Kind;
-use super::{MAX_PODS, Manifest, ManifestError, typed};
+use super::kinds::{self, Kind};
+use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, Origin, pod_checks, typed};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The label by which a Deployment's pods and ReplicaSets are told apart.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// Where a workload has its pod.
+const TEMPLATE: &str = "spec.template.";
 
 /// A workload and how many pods it wants.
 pub(super) struct Workload {
     manifest: Manifest,
     metadata: ObjectMeta,
-    replicas: i32,
+    replicas: Replicas,
     template: PodTemplateSpec,
     claims: Vec<PersistentVolumeClaim>,
 }
 
+/// How many pods.
+#[derive(Debug, Clone, Copy)]
+enum Replicas {
+    /// So many that run.
+    Running(usize),
+    /// Until so many have succeeded, at most `parallelism` at once.
+    Job { parallelism: usize, completions: Option<usize>, succeeded: usize },
+}
+
+impl Replicas {
+    /// How many are to run while `succeeded` of the input have.
+    fn wanted(self, in_input: usize) -> usize {
+        match self {
+            Self::Running(count) => count,
+            Self::Job { parallelism, completions, succeeded } => {
+                let left = completions.map(|all| all.saturating_sub(succeeded.max(in_input)));
+                left.map_or(parallelism, |left| left.min(parallelism))
+            }
+        }
+    }
+}
+
 impl Workload {
-    pub(super) fn read(manifest: Manifest) -> Result<Self, ManifestError> {
+    pub(super) fn read(manifest: Manifest) -> Result<Self, Vec<ManifestError>> {
         let mut claims = Vec::new();
+        let count = |field: &str, value: Option<i32>, default: usize| match value {
+            None => Ok(default),
+            Some(value) => usize::try_from(value).map_err(|_| vec![manifest.fault(field, "must not be negative")]),
+        };
+        let running = |value: Option<i32>| count("spec.replicas", value, 1).map(Replicas::Running);
         let (metadata, replicas, template) = match manifest.kind {
             Kind::Deployment => {
                 let it: Deployment = typed::read(&manifest)?;
                 let spec = it.spec.unwrap_or_default();
-                (it.metadata, spec.replicas, Some(spec.template))
+                (it.metadata, running(spec.replicas)?, spec.template)
             }
             Kind::ReplicaSet => {
                 let it: ReplicaSet = typed::read(&manifest)?;
                 let spec = it.spec.unwrap_or_default();
-                (it.metadata, spec.replicas, spec.template)
+                (it.metadata, running(spec.replicas)?, spec.template.unwrap_or_default())
             }
             Kind::StatefulSet => {
                 let it: StatefulSet = typed::read(&manifest)?;
                 let spec = it.spec.unwrap_or_default();
                 claims = spec.volume_claim_templates.unwrap_or_default();
-                (it.metadata, spec.replicas, Some(spec.template))
+                (it.metadata, running(spec.replicas)?, spec.template)
             }
             _ => {
                 let it: Job = typed::read(&manifest)?;
-                let spec = it.spec.unwrap_or_default();
-                let parallelism = spec.parallelism.unwrap_or(1);
-                let replicas = spec.completions.map_or(parallelism, |completions| completions.min(parallelism));
-                (it.metadata, Some(replicas), Some(spec.template))
+                let parallelism = it.spec.as_ref().and_then(|spec| spec.parallelism);
+                let completions = it.spec.as_ref().and_then(|spec| spec.completions);
+                let replicas = Replicas::Job {
+                    parallelism: if has_ended(&it) { 0 } else { count("spec.parallelism", parallelism, 1)? },
+                    completions: completions.map(|it| count("spec.completions", Some(it), 0)).transpose()?,
+                    succeeded: count("status.succeeded", it.status.as_ref().and_then(|it| it.succeeded), 0)?,
+                };
+                (it.metadata, replicas, it.spec.unwrap_or_default().template)
             }
         };
-        let replicas = replicas.unwrap_or(1);
-        if replicas < 0 {
-            return Err(manifest.fault("spec.replicas", "must not be negative"));
-        }
-        let template = template.ok_or_else(|| manifest.fault("spec.template", "is required"))?;
+        pod_checks::check(&manifest, template.spec.as_ref(), "spec.template.spec")?;
         Ok(Self { manifest, metadata, replicas, template, claims })
     }
 
-    fn is_owned(&self, known: &BTreeSet<(Kind, String)>) -> bool {
-        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
-        self.metadata.owner_references.iter().flatten().any(|owner| {
-            known.iter().any(|(kind, name)| {
-                kind.name() == owner.kind && (*name == owner.name || *name == format!("{namespace}/{}", owner.name))
-            })
-        })
+    fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
     }
+
+    fn id(&self) -> Id {
+        (self.manifest.kind, self.manifest.name.clone())
+    }
+
+    fn is_owned(&self, known: &BTreeSet<Id>) -> bool {
+        let owners = self.metadata.owner_references.iter().flatten();
+        owners.filter_map(|it| kinds::owner(it, self.namespace())).any(|owner| known.contains(&owner))
+    }
+}
+
+/// Whether a Job makes no more pods: done, given up or suspended.
+fn has_ended(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let ended = |kind: &str, status: &str| matches!(kind, "Complete" | "Failed") && status == "True";
+    job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true))
+        || conditions.into_iter().any(|condition| ended(&condition.type_, &condition.status))
 }
 
 /// Adds the pods that workloads want beyond those that are in the input already.
 pub(super) fn expand(
-    workloads: Vec<Workload>,
-    known: &BTreeSet<(Kind, String)>,
-    objects: &mut Objects,
-) -> Result<(), ManifestError> {
-    let present = present(&workloads, objects);
-    let mut sources: BTreeMap<String, String> =
-        objects.pods.iter().map(|pod| (full_name(&pod.metadata), "a Pod of the input".to_owned())).collect();
-    for workload in &workloads {
-        if workload.is_owned(known) {
-            continue;
+    workloads: &[Workload],
+    known: &BTreeSet<Id>,
+    manifests: &mut Manifests,
+    errors: &mut Vec<ManifestError>,
+) {
+    let present = present(workloads, &manifests.objects);
+    let claims = manifests.objects.persistent_volume_claims.iter();
+    let mut claims: BTreeSet<String> = claims.map(|it| full_name(&it.metadata)).collect();
+    let none = Present::default();
+    for workload in workloads.iter().filter(|it| !it.is_owned(known)) {
+        let owned = present.get(&workload.id()).unwrap_or(&none);
+        let missing = workload.replicas.wanted(owned.succeeded).saturating_sub(owned.active);
+        if manifests.objects.pods.len().saturating_add(missing) > MAX_PODS {
+            let field = if workload.manifest.kind == Kind::Job { "spec.parallelism" } else { "spec.replicas" };
+            errors.push(workload.manifest.fault(field, format!("makes more than {MAX_PODS} pods")));
+            return;
         }
-        let owned = present.get(&key(workload)).map_or(&[][..], Vec::as_slice);
-        let wanted = usize::try_from(workload.replicas).unwrap_or(0);
-        let mut missing = wanted.saturating_sub(owned.len());
-        if objects.pods.len().saturating_add(missing) > MAX_PODS {
-            return Err(workload.manifest.fault("spec.replicas", format!("makes more than {MAX_PODS} pods")));
+        if missing == 0 {
+            let sample = pod(workload, MAX_PODS);
+            let id = (Kind::Pod, full_name(&sample.metadata));
+            manifests.origins.entry(id).or_insert_with(|| workload.manifest.origin(TEMPLATE));
+            manifests.samples.push(sample);
         }
-        for index in 0.. {
-            if missing == 0 {
+        let numbers = (0..).filter(|number| !owned.names.contains(&name(workload, *number)));
+        for number in numbers.take(missing) {
+            let pod = pod(workload, number);
+            let id = (Kind::Pod, full_name(&pod.metadata));
+            if let Some(other) = manifests.origins.get(&id) {
+                errors.push(conflict(workload, &id.1, other));
                 break;
             }
-            let name = format!("{}-{index}", workload.metadata.name.as_deref().unwrap_or_default());
-            if owned.contains(&name) {
-                continue;
-            }
-            let pod = pod(workload, name);
-            let full_name = full_name(&pod.metadata);
-            if let Some(other) = sources.insert(full_name.clone(), workload.manifest.object()) {
-                let problem = format!("its pod {full_name} has the name of one of {other}");
-                return Err(workload.manifest.fault("metadata.name", problem));
-            }
-            add_claims(workload, &pod, objects);
-            objects.pods.push(pod);
-            missing -= 1;
+            manifests.origins.insert(id, workload.manifest.origin(TEMPLATE));
+            add_claims(workload, &pod, &mut claims, &mut manifests.objects);
+            manifests.objects.pods.push(pod);
         }
     }
-    Ok(())
 }
 
-type Key = (Kind, String);
-
-fn key(workload: &Workload) -> Key {
-    (workload.manifest.kind, workload.manifest.name.clone())
+fn conflict(workload: &Workload, pod: &str, other: &Origin) -> ManifestError {
+    let whose = if other.below.is_empty() { "is also" } else { "is also one of" };
+    let problem = format!("its pod {pod} {whose} {} in {}", other.object, other.place);
+    workload.manifest.fault("metadata.name", problem)
 }
 
-/// Names of the pods that each workload has in the input, also through a workload between.
-fn present(workloads: &[Workload], objects: &Objects) -> BTreeMap<Key, Vec<String>> {
-    let by_key: BTreeMap<Key, &Workload> = workloads.iter().map(|it| (key(it), it)).collect();
+/// Pods of the input that a workload owns.
+#[derive(Debug, Default)]
+struct Present {
+    names: BTreeSet<String>,
+    active: usize,
+    succeeded: usize,
+}
+
+/// The pods that each workload has in the input, also through a workload between.
+fn present(workloads: &[Workload], objects: &Objects) -> BTreeMap<Id, Present> {
+    let by_id: BTreeMap<Id, &Workload> = workloads.iter().map(|it| (it.id(), it)).collect();
     let owner_of = |metadata: &ObjectMeta| {
+        let owners = metadata.owner_references.iter().flatten();
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        metadata.owner_references.iter().flatten().find_map(|owner: &OwnerReference| {
-            let name = format!("{namespace}/{}", owner.name);
-            by_key.iter().find(|((kind, it), _)| kind.name() == owner.kind && *it == name).map(|(key, _)| key.clone())
-        })
+        let owners: Vec<Id> = owners.filter_map(|owner| kinds::owner(owner, namespace)).collect();
+        let known = owners.iter().find(|owner| by_id.contains_key(owner)).cloned();
+        known
+            .or_else(|| owners.iter().find_map(|owner| deployment(metadata, owner)).filter(|it| by_id.contains_key(it)))
     };
-    let mut present: BTreeMap<Key, Vec<String>> = BTreeMap::new();
+    let mut present: BTreeMap<Id, Present> = BTreeMap::new();
     for pod in &objects.pods {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
-            continue;
-        }
         let mut owner = owner_of(&pod.metadata);
         // A pod's ReplicaSet and its Deployment: owners are at most two deep.
         for _ in 0..2 {
-            let Some(key) = owner else { break };
-            present.entry(key.clone()).or_default().push(pod.metadata.name.clone().unwrap_or_default());
-            owner = by_key.get(&key).and_then(|workload| owner_of(&workload.metadata));
+            let Some(id) = owner else { break };
+            owner = by_id.get(&id).and_then(|workload| owner_of(&workload.metadata));
+            let present = present.entry(id).or_default();
+            present.names.insert(pod.metadata.name.clone().unwrap_or_default());
+            present.succeeded += usize::from(phase == Some("Succeeded"));
+            present.active += usize::from(!matches!(phase, Some("Succeeded" | "Failed")));
         }
     }
     present
 }
 
-fn pod(workload: &Workload, name: String) -> Pod {
+/// The Deployment of a pod whose ReplicaSet is not in the input: the ReplicaSet has its name and the hash that the pod is labelled with.
+fn deployment(pod: &ObjectMeta, owner: &Id) -> Option<Id> {
+    let hash = pod.labels.as_ref()?.get(TEMPLATE_HASH)?;
+    let name = owner.1.strip_suffix(hash.as_str())?.strip_suffix('-')?;
+    (owner.0 == Kind::ReplicaSet).then(|| (Kind::Deployment, name.to_owned()))
+}
+
+fn name(workload: &Workload, number: usize) -> String {
+    format!("{}-{number}", workload.metadata.name.as_deref().unwrap_or_default())
+}
+
+fn pod(workload: &Workload, number: usize) -> Pod {
+    let name = name(workload, number);
     let template = workload.template.metadata.clone().unwrap_or_default();
     let mut spec = workload.template.spec.clone().unwrap_or_default();
     for claim in &workload.claims {
@@ -169,18 +233,14 @@ fn pod(workload: &Workload, name: String) -> Pod {
     }
 }
 
-/// The volume claims that the controller would make, where the input has none of the name.
-fn add_claims(workload: &Workload, pod: &Pod, objects: &mut Objects) {
+/// The volume claims that the controller would make, where there is none of the name.
+fn add_claims(workload: &Workload, pod: &Pod, known: &mut BTreeSet<String>, objects: &mut Objects) {
     for template in &workload.claims {
         let volume = template.metadata.name.as_deref().unwrap_or_default();
-        let name = format!("{volume}-{}", pod.metadata.name.as_deref().unwrap_or_default());
-        let exists = objects.persistent_volume_claims.iter().any(|it| {
-            it.metadata.name.as_deref() == Some(name.as_str()) && it.metadata.namespace == pod.metadata.namespace
-        });
-        if !exists {
-            let mut claim = template.clone();
-            claim.metadata.name = Some(name);
-            claim.metadata.namespace.clone_from(&pod.metadata.namespace);
+        let mut claim = template.clone();
+        claim.metadata.name = Some(format!("{volume}-{}", pod.metadata.name.as_deref().unwrap_or_default()));
+        claim.metadata.namespace.clone_from(&pod.metadata.namespace);
+        if known.insert(full_name(&claim.metadata)) {
             objects.persistent_volume_claims.push(claim);
         }
     }

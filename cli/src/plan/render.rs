@@ -1,12 +1,10 @@
-//! The plan as users and scripts know it.
+//! The plan as scripts know it.
 
-use crate::output;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef};
 use plimsoll_model::quantity::format_amount;
 use serde_json::{Number, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 pub(super) fn plan(plan: &Plan) -> Value {
     let terminations = plan.terminations.iter().map(|it| {
@@ -70,12 +68,17 @@ fn offering(it: &OfferingChoice) -> Value {
 
 /// Pending pods and those that move, by the node that takes them.
 fn existing(plan: &Plan) -> Vec<Value> {
+    by_node(plan).into_iter().map(|(node, pods)| json!({"node": node, "pods": pods})).collect()
+}
+
+/// Names of pods that existing nodes take, by node.
+pub(super) fn by_node(plan: &Plan) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut by_node: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let moved = plan.terminations.iter().flat_map(|it| &it.moved_to);
     for it in plan.placements.iter().chain(moved) {
         by_node.entry(it.node.as_str()).or_default().extend(it.pods.iter().map(|pod| pod.name.as_str()));
     }
-    by_node.into_iter().map(|(node, pods)| json!({"node": node, "pods": pods})).collect()
+    by_node
 }
 
 fn names(pods: &[PodRef]) -> Vec<String> {
@@ -96,49 +99,4 @@ fn gap(plan: &Plan) -> Value {
     }
     let gap = (plan.hourly.usd() - plan.lower_bound.usd()) / plan.lower_bound.usd();
     json!((gap * 1e6).round() / 1e6)
-}
-
-pub(super) fn table(plan: &Plan) -> String {
-    let mut text = String::new();
-    let mut section = |title: &str, headings: &[&str], rows: Vec<Vec<String>>| {
-        if rows.is_empty() {
-            return;
-        }
-        let mut table = output::table(headings);
-        for row in rows {
-            table.add_row(row);
-        }
-        let _ = writeln!(text, "{title}\n{}", output::render(&table));
-    };
-    let launches = plan.launches.iter().map(|it| {
-        let offering = it.offerings.first();
-        let of = |field: fn(&OfferingChoice) -> String| offering.map(field).unwrap_or_default();
-        vec![
-            it.node_pool.to_string(),
-            of(|it| it.instance_type.clone()),
-            of(|it| it.zone.clone()),
-            of(|it| it.capacity_type.as_str().to_owned()),
-            of(|it| it.price.to_string()),
-            it.pods.len().to_string(),
-        ]
-    });
-    let headings = ["NODEPOOL", "TYPE", "ZONE", "CAPACITY", "USD/HOUR", "PODS"];
-    section("Launches", &headings, launches.collect());
-    let existing = plan.placements.iter().map(|it| vec![it.node.to_string(), it.pods.len().to_string()]);
-    section("Existing nodes", &["NODE", "PODS"], existing.collect());
-    let terminations = plan.terminations.iter().map(|it| {
-        vec![it.node.to_string(), it.reason.as_str().to_owned(), it.pods.len().to_string(), it.saving.to_string()]
-    });
-    section("Terminations", &["NODE", "REASON", "PODS", "SAVES USD/HOUR"], terminations.collect());
-    let unschedulable = plan.unschedulable.iter().flat_map(|it| {
-        let row = |reason: &plimsoll_model::plan::Reason| {
-            vec![it.pod.name.clone(), reason.node_pool.clone(), reason.code.as_str().to_owned(), reason.message.clone()]
-        };
-        it.reasons.iter().map(row)
-    });
-    section("Unschedulable", &["POD", "NODEPOOL", "CODE", "MESSAGE"], unschedulable.collect());
-    let ignored = plan.ignored.iter().map(|it| vec![it.pod.clone(), it.reason.clone()]);
-    section("Ignored", &["POD", "REASON"], ignored.collect());
-    let _ = writeln!(text, "{} USD per hour, at least {}", plan.hourly, plan.lower_bound);
-    text
 }

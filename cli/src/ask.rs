@@ -1,0 +1,99 @@
+//! Who answers: the scheduler's code in this process, or a scheduler over gRPC. The request and the answer are the same.
+
+use crate::CommandError;
+use crate::progress::Progress;
+use clap::Args;
+use plimsoll_model::plan::Plan;
+use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use plimsoll_proto::scheduler::v1::{PlanRequest, PlanResponse};
+use std::time::Duration;
+use tonic::transport::Endpoint;
+use tonic::{Code, Status};
+
+/// How long a connection may take: a scheduler is near, or it is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take: minutes would be a fault, seconds are usual for the largest clusters.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// The largest answer: a plan names each pod once, at most a few hundred bytes for each of 100,000 pods.
+const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+
+/// Where the answer comes from.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// A scheduler that is asked over gRPC, as host:port; without it the plan is made in this process.
+    #[arg(long, value_name = "ADDR")]
+    server: Option<String>,
+}
+
+/// The plan for the request.
+pub(crate) fn plan(request: PlanRequest, arguments: &ServerArguments) -> Result<Plan, CommandError> {
+    let _progress = Progress::start("planning");
+    let (response, who) = match &arguments.server {
+        None => (plimsoll_scheduler::answer::plan(&request), "the scheduler".to_owned()),
+        Some(address) => (remote(request, address)?, format!("the scheduler at {address}")),
+    };
+    let response = response.map_err(|status| match status.code() {
+        Code::InvalidArgument => CommandError::BadInput(format!("{who} refuses the request: {}", status.message())),
+        _ => CommandError::Failed(format!("{who}: {}", describe(&status))),
+    })?;
+    let plan = response.plan.ok_or_else(|| CommandError::Failed(format!("{who} answered without a plan")))?;
+    Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))
+}
+
+fn remote(request: PlanRequest, address: &str) -> Result<Result<PlanResponse, Status>, CommandError> {
+    let endpoint = endpoint(address)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CommandError::Failed(error.to_string()))?;
+    runtime.block_on(async {
+        let channel = endpoint.connect().await.map_err(|error| {
+            CommandError::Failed(format!("cannot reach a scheduler at {address}: {}", innermost(&error)))
+        })?;
+        let mut client = SchedulerServiceClient::new(channel)
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
+            .max_encoding_message_size(usize::MAX);
+        Ok(client.plan(request).await.map(tonic::Response::into_inner))
+    })
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, CommandError> {
+    let bad = |problem: &str| CommandError::BadInput(format!("--server {address}: {problem}"));
+    let bare = match address.split_once("://") {
+        None => address,
+        Some(("http", rest)) => rest.trim_end_matches('/'),
+        Some(_) => return Err(bad("must be host:port; the scheduler's open port speaks gRPC without TLS")),
+    };
+    let port = bare.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok())?);
+    if port.is_none() || bare.contains('/') {
+        return Err(bad("must be host:port"));
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{bare}")).map_err(|error| bad(&error.to_string()))?;
+    Ok(endpoint.connect_timeout(CONNECT_TIMEOUT).timeout(ANSWER_TIMEOUT))
+}
+
+fn describe(status: &Status) -> String {
+    format!("{:?}: {}", status.code(), status.message())
+}
+
+/// What lies at the bottom says most: `connection refused`, not `transport error`.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_host_and_port() {
+        for good in ["localhost:9452", "10.0.0.1:1", "[::1]:9452", "http://scheduler.example:9452/"] {
+            assert!(endpoint(good).is_ok(), "{good}");
+        }
+        for bad in ["localhost", ":9452", "localhost:port", "https://localhost:9452", "localhost:9452/path", ""] {
+            assert_eq!(endpoint(bad).unwrap_err().status(), 2, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `plimsoll certificates`: an authority and a certificate for each service, for those who have nothing else to make them.
+
+mod files;
+mod issue;
+
+use crate::CommandError;
+use clap::Args;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// The services; each has one certificate, the same for all its replicas.
+const SERVICES: [&str; 3] = ["watcher", "scheduler", "actuator"];
+/// Longest name of a namespace.
+const MAX_NAMESPACE: usize = 63;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The folder that the files are written to; it is made if need be.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// The namespace that the services run in.
+    #[arg(short, long, default_value = "plimsoll-system", value_parser = namespace)]
+    namespace: String,
+    /// How many days the certificates and their authority are valid.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
+    days: u16,
+    /// Write over files that are there.
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
+    let names: Vec<(&str, String)> =
+        SERVICES.iter().map(|service| (*service, format!("plimsoll-{service}.{}.svc", arguments.namespace))).collect();
+    let from = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC).date();
+    let validity = issue::Validity::new(from, arguments.days).map_err(CommandError::Failed)?;
+    let issued = issue::issue(&names, validity).map_err(|error| CommandError::Failed(error.to_string()))?;
+    files::write(&arguments.out, &issued, arguments.force)?;
+    Ok(commands(arguments, &names))
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = text.bytes().next().is_some_and(inside) && text.bytes().last().is_some_and(inside);
+    if ends && text.len() <= MAX_NAMESPACE && text.bytes().all(|byte| inside(byte) || byte == b'-') {
+        return Ok(text.to_owned());
+    }
+    Err("must consist of at most 63 lower-case letters, digits and -, beginning and ending with a letter or digit"
+        .to_owned())
+}
+
+/// What makes Secrets of the files.
+fn commands(arguments: &Arguments, names: &[(&str, String)]) -> String {
+    let mut text = String::new();
+    for (service, name) in names {
+        let folder = arguments.out.join(service);
+        let _ = write!(
+            text,
+            "# {name}\nkubectl create secret generic plimsoll-{service}-tls --namespace {} --type kubernetes.io/tls \\\n  \
+             --from-file tls.crt={cert} --from-file tls.key={key} --from-file ca.crt={ca}\n",
+            arguments.namespace,
+            cert = quoted(&folder.join("tls.crt").display().to_string()),
+            key = quoted(&folder.join("tls.key").display().to_string()),
+            ca = quoted(&folder.join("ca.crt").display().to_string()),
+        );
+    }
+    let key = arguments.out.join("ca.key").display().to_string();
+    let _ = write!(
+        text,
+        "# {} can sign further certificates: keep it out of the cluster, or delete it.\n\
+         # All end in {} days. To renew, run this again with --force and replace the three Secrets together.\n",
+        quoted(&key),
+        arguments.days,
+    );
+    text
+}
+
+/// As a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_path_for_one_word() {
+        let table = [("a/b.crt", "a/b.crt"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")];
+        for (text, expected) in table {
+            assert_eq!(quoted(text), expected);
+        }
+    }
+
+    #[test]
+    fn namespaces_are_names() {
+        assert!(namespace("plimsoll-system").is_ok());
+        for bad in ["", "-a", "A", "a.b", "a/b", &"a".repeat(64)] {
+            assert!(namespace(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A cluster's objects, by way of a kubeconfig. Only lists: nothing is written.
+
+use crate::progress::Progress;
+use crate::{CommandError, output};
+use clap::Args;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config};
+use plimsoll_snapshot::Objects;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Objects in one answer: as kubectl asks for.
+const PAGE: u32 = 500;
+/// How long one answer may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pages of one kind: a hundred times the objects of the largest clusters.
+const MAX_PAGES: usize = 40_000;
+
+/// Which cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The kubeconfig [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE", conflicts_with = "filename")]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig, in place of its current one.
+    #[arg(long, value_name = "NAME", conflicts_with = "filename")]
+    context: Option<String>,
+}
+
+/// All objects that a plan depends on, and the namespace that the context names.
+pub(crate) fn read(arguments: &Arguments) -> Result<(Objects, String), CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CommandError::Failed(error.to_string()))?;
+    runtime.block_on(async {
+        let config = config(arguments).await?;
+        let namespace = config.default_namespace.clone();
+        let address = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(|error| CommandError::Failed(error.to_string()))?;
+        let lists = Lists { client, address, progress: Progress::start("reading the cluster") };
+        Ok((lists.all().await?, namespace))
+    })
+}
+
+async fn config(arguments: &Arguments) -> Result<Config, CommandError> {
+    let problem = |error: &dyn std::fmt::Display| CommandError::BadInput(format!("kubeconfig: {error}"));
+    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match &arguments.kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| problem(&error))?;
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| problem(&error))?
+        }
+        None => Config::from_kubeconfig(&options).await.map_err(|error| {
+            CommandError::BadInput(format!("kubeconfig: {error}; give --kubeconfig FILE, or -f PATH for manifests"))
+        })?,
+    };
+    // Nobody wants to wait a quarter of an hour for a server that has too much to do.
+    config.default_retry = false;
+    config.read_timeout = Some(READ_TIMEOUT);
+    Ok(config)
+}
+
+struct Lists {
+    client: Client,
+    address: String,
+    progress: Progress,
+}
+
+impl Lists {
+    /// Nodes and claims before pods: where the cluster changes meanwhile, a pod seen too late asks for no node.
+    async fn all(&self) -> Result<Objects, CommandError> {
+        let mut objects = Objects {
+            node_pools: self.list("karpenter.sh", "v1", "NodePool").await?,
+            node_classes: self.list("karpenter.k8s.aws", "v1", "EC2NodeClass").await?,
+            node_claims: self.list("karpenter.sh", "v1", "NodeClaim").await?,
+            nodes: self.list("", "v1", "Node").await?,
+            ..Objects::default()
+        };
+        objects.daemon_sets = self.list("apps", "v1", "DaemonSet").await?;
+        objects.pod_disruption_budgets = self.list("policy", "v1", "PodDisruptionBudget").await?;
+        objects.priority_classes = self.list("scheduling.k8s.io", "v1", "PriorityClass").await?;
+        objects.namespaces = self.list("", "v1", "Namespace").await?;
+        objects.storage_classes = self.list("storage.k8s.io", "v1", "StorageClass").await?;
+        objects.persistent_volumes = self.list("", "v1", "PersistentVolume").await?;
+        objects.persistent_volume_claims = self.list("", "v1", "PersistentVolumeClaim").await?;
+        objects.pods = self.list("", "v1", "Pod").await?;
+        Ok(objects)
+    }
+
+    /// All objects of a kind. One that cannot be read is told and left out; the rest goes on.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &'static str,
+    ) -> Result<Vec<T>, CommandError> {
+        self.progress.then(kind);
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let mut found = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        for _ in 0..MAX_PAGES {
+            let page = api.list(&params).await.map_err(|error| self.failed(kind, &error))?;
+            found.extend(page.items.into_iter().filter_map(|object| typed(kind, object)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(found),
+            }
+        }
+        Err(CommandError::Failed(format!("listing {kind}: more than {MAX_PAGES} pages")))
+    }
+
+    fn failed(&self, kind: &str, error: &kube::Error) -> CommandError {
+        let why = match error {
+            kube::Error::Api(status) if status.code == 404 => {
+                format!("the server does not know {kind}; are the custom resources of deploy/crds installed?")
+            }
+            kube::Error::Api(status) => status.message.clone(),
+            other => other.to_string(),
+        };
+        CommandError::Failed(format!("cluster {}: listing {kind}: {why}", self.address))
+    }
+}
+
+fn typed<T: DeserializeOwned>(kind: &str, object: DynamicObject) -> Option<T> {
+    let namespace = object.metadata.namespace.clone().map(|it| it + "/").unwrap_or_default();
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let read = serde_json::to_value(object).and_then(serde_json::from_value);
+    read.map_err(|error| output::warn(&format!("left out: {kind} {namespace}{name}: {error}"))).ok()
+}

@@ -1,0 +1,84 @@
+//! What somebody may have overlooked.
+
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_catalog::builtin;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::Requirements;
+use plimsoll_model::snapshot::{NodePool, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pools that ask for zones which their catalog does not have.
+pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
+    let of_pool = |pool: &NodePool| zone_hint(pool, catalogs.get(pool.catalog.as_ref()?)?);
+    snapshot.node_pools.iter().filter_map(of_pool).collect()
+}
+
+fn zone_hint(pool: &NodePool, catalog: &Catalog) -> Option<String> {
+    let requirements = Requirements::from_api(&pool.requirements).ok()?;
+    let offerings = || catalog.instance_types.iter().flat_map(|it| &it.offerings);
+    let fits = requirements.get(label::REGION).has(&catalog.region)
+        && offerings().any(|it| {
+            requirements.get(label::ZONE).has(&it.zone)
+                && (it.zone_id.is_empty() || requirements.get(label::ZONE_ID).has(&it.zone_id))
+        });
+    if fits || offerings().next().is_none() {
+        return None;
+    }
+    let values = |key: &str| -> Vec<String> {
+        let of_key = pool.requirements.iter().filter(|it| label::normalized(&it.key) == key);
+        of_key.flat_map(|it| it.values.iter().cloned()).collect()
+    };
+    let zones = values(label::ZONE);
+    let mut regions: BTreeSet<String> = zones.iter().filter_map(|zone| region_of_zone(zone)).collect();
+    regions.extend(values(label::REGION));
+    regions.remove(&catalog.region);
+    let built_in = builtin::regions();
+    let advice = match regions.iter().find(|region| built_in.contains(&region.as_str())) {
+        Some(region) => format!("try --region {region}"),
+        None => format!("there are built-in catalogs of {}; for others give --catalog", built_in.join(", ")),
+    };
+    let asked = if zones.is_empty() { "its zones".to_owned() } else { zones.join(", ") };
+    Some(format!(
+        "NodePool {}: the catalog of region {} has no offering in {asked}; {advice}",
+        pool.name, catalog.region
+    ))
+}
+
+/// `us-west-2` of `us-west-2a` and of `us-west-2-lax-1a`.
+fn region_of_zone(zone: &str) -> Option<String> {
+    let ends = |part: &str| part.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = zone.split('-').collect();
+    let number = parts.iter().position(|part| ends(part))?;
+    let digits = parts.get(number)?.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+    Some(format!("{}-{digits}", parts.get(..number)?.join("-")))
+}
+
+/// The region that most nodes are in.
+pub(crate) fn region_of(nodes: &[Node]) -> Option<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for region in nodes.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(label::REGION)) {
+        *counts.entry(region).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(region, _)| region.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_tells_its_region() {
+        let table = [
+            ("us-east-1a", Some("us-east-1")),
+            ("ap-northeast-2b", Some("ap-northeast-2")),
+            ("us-west-2-lax-1a", Some("us-west-2")),
+            ("us-gov-west-1c", Some("us-gov-west-1")),
+            ("nowhere", None),
+        ];
+        for (zone, region) in table {
+            assert_eq!(region_of_zone(zone).as_deref(), region, "{zone}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! From manifests to the question that a scheduler answers.
+
+use crate::progress::Progress;
+use crate::{CommandError, hints, manifests, output};
+use clap::Args;
+use plimsoll_catalog::{NodeClassSettings, builtin, file};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::time::Timestamp;
+use plimsoll_proto::scheduler::v1::PlanRequest;
+use plimsoll_snapshot::{Extra, Objects, Source};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The region whose built-in catalog is used where nothing names one.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// What can be bought.
+#[derive(Debug, Args)]
+pub(crate) struct CatalogArguments {
+    /// A catalog file, in place of the built-in catalog; `plimsoll catalog -o json` prints one to start from.
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
+    /// The region of the built-in catalog [default: us-east-1]
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+}
+
+/// Objects, what can be bought for them, and what a scheduler is asked about both.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) objects: Objects,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
+}
+
+impl Question {
+    /// As it goes over the wire.
+    pub(crate) fn request(&self) -> PlanRequest {
+        let used: BTreeSet<&CatalogId> =
+            self.snapshot.node_pools.iter().filter_map(|pool| pool.catalog.as_ref()).collect();
+        let catalogs = self.catalogs.iter().filter(|(id, _)| used.contains(id));
+        PlanRequest {
+            snapshot: Some((&self.snapshot).into()),
+            catalogs: catalogs.map(|(_, catalog)| catalog.into()).collect(),
+            options: Some((&PlanOptions::default()).into()),
+        }
+    }
+}
+
+/// The question that manifests ask.
+pub(crate) fn from_files(
+    paths: &[PathBuf],
+    arguments: &CatalogArguments,
+    now: Option<jiff::Timestamp>,
+) -> Result<Question, CommandError> {
+    // The catalog first: where it is wrong, stdin need not be waited for.
+    let offers = Offers::read(arguments, None)?;
+    let progress = Progress::start("reading manifests");
+    let manifests = manifests::read(paths, &mut std::io::stdin().lock())
+        .map_err(|error| CommandError::BadInput(error.to_string()))?;
+    progress.then("computing what can be bought");
+    let (catalogs, by_class) = offers.of(&manifests.objects)?;
+    progress.then("putting the cluster together");
+    let extra = Extra { source: Source::Files, now: timestamp(now), catalogs: by_class, ..Extra::default() };
+    let (snapshot, mut problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
+    let samples = Objects { pods: manifests.samples.clone(), ..Objects::default() };
+    problems.extend(plimsoll_snapshot::build(&samples, &extra).1);
+    drop(progress);
+    if !problems.is_empty() {
+        // Pods of one workload have the same fault.
+        let mut faults: Vec<_> = problems.iter().map(|problem| manifests.locate(problem)).collect();
+        faults.dedup();
+        return Err(CommandError::BadInput(manifests::ManifestErrors(faults).to_string()));
+    }
+    output::note("ignored", &manifests.ignored);
+    output::note("checked, but without effect on the plan yet", &manifests.without_effect);
+    for hint in hints::hints(&snapshot, &catalogs) {
+        output::hint(&hint);
+    }
+    Ok(Question { objects: manifests.objects, snapshot, catalogs })
+}
+
+/// The question that a cluster's objects ask, and which of them cannot be read.
+pub(crate) fn from_cluster(
+    objects: Objects,
+    arguments: &CatalogArguments,
+    now: Option<jiff::Timestamp>,
+) -> Result<Question, CommandError> {
+    let (catalogs, by_class) = Offers::read(arguments, hints::region_of(&objects.nodes))?.of(&objects)?;
+    let extra = Extra { source: Source::Cluster, now: timestamp(now), catalogs: by_class, ..Extra::default() };
+    let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
+    for problem in &problems {
+        output::warn(&format!("left out: {problem}"));
+    }
+    Ok(Question { objects, snapshot, catalogs })
+}
+
+fn timestamp(now: Option<jiff::Timestamp>) -> Timestamp {
+    Timestamp(now.unwrap_or_else(jiff::Timestamp::now).as_millisecond())
+}
+
+type Catalogs = (BTreeMap<CatalogId, Catalog>, BTreeMap<String, CatalogId>);
+
+/// Where catalogs come from.
+enum Offers {
+    /// A file stands for what every node class offers.
+    File(Box<Catalog>),
+    /// Each class has its own view of the built-in catalog of a region.
+    Region(String),
+}
+
+impl Offers {
+    fn read(arguments: &CatalogArguments, found: Option<String>) -> Result<Self, CommandError> {
+        if let Some(path) = &arguments.catalog {
+            return read_catalog(path).map(|catalog| Self::File(Box::new(catalog)));
+        }
+        let region = arguments.region.clone().or(found).unwrap_or_else(|| DEFAULT_REGION.to_owned());
+        builtin::zones(&region).map_err(|error| CommandError::BadInput(error.to_string()))?;
+        Ok(Self::Region(region))
+    }
+
+    fn of(&self, objects: &Objects) -> Result<Catalogs, CommandError> {
+        let (mut catalogs, mut by_class) = (BTreeMap::new(), BTreeMap::new());
+        let names = objects.node_classes.iter().map(|class| class.metadata.name.clone().unwrap_or_default());
+        match self {
+            Self::File(catalog) => {
+                let id = catalog.id();
+                by_class.extend(names.map(|name| (name, id.clone())));
+                catalogs.insert(id, catalog.as_ref().clone());
+            }
+            Self::Region(region) => {
+                for (class, name) in objects.node_classes.iter().zip(names) {
+                    let catalog = builtin::catalog(region, &NodeClassSettings::from(&class.spec))
+                        .map_err(|error| CommandError::BadInput(error.to_string()))?;
+                    let id = catalog.id();
+                    catalogs.insert(id.clone(), catalog);
+                    by_class.insert(name, id);
+                }
+            }
+        }
+        Ok((catalogs, by_class))
+    }
+}
+
+fn read_catalog(path: &Path) -> Result<Catalog, CommandError> {
+    let problem = |error: String| CommandError::BadInput(format!("catalog {}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    file::parse(&text).map_err(|error| problem(error.to_string()))
+}

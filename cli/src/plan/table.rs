@@ -1,0 +1,128 @@
+//! The plan as people read it.
+
+use super::render;
+use crate::output;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{OfferingChoice, Plan, Reason};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// How many pods of a group are named.
+const NAMED_PODS: usize = 3;
+
+pub(super) fn render(plan: &Plan) -> String {
+    let mut text = String::new();
+    section(
+        &mut text,
+        "Launches",
+        &["NODEPOOL", "NODES", "TYPE", "ZONE", "CAPACITY", "USD/HOUR", "PODS"],
+        launches(plan),
+    );
+    let existing = render::by_node(plan);
+    let existing =
+        existing.into_iter().map(|(node, pods)| vec![node.to_owned(), some_of(&pods.into_iter().collect::<Vec<_>>())]);
+    section(&mut text, "Existing nodes take", &["NODE", "PODS"], existing.collect());
+    section(
+        &mut text,
+        "Terminations",
+        &["NODE", "REASON", "PODS", "SAVES USD/HOUR", "REPLACED BY"],
+        terminations(plan),
+    );
+    section(&mut text, "Unschedulable", &["PODS", "NODEPOOL", "CODE", "MESSAGE"], unschedulable(plan));
+    let mut ignored: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for it in &plan.ignored {
+        ignored.entry(&it.reason).or_default().push(&it.pod);
+    }
+    let ignored = ignored.into_iter().map(|(reason, pods)| vec![some_of(&pods), reason.to_owned()]);
+    section(&mut text, "Ignored", &["PODS", "REASON"], ignored.collect());
+    let (style, nodes) = (output::HEADING, plan.launches.len());
+    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let _ = write!(text, "{style}{} USD per hour{style:#} for {nodes} to launch", plan.hourly);
+    if plan.hourly.0 > 0 {
+        let _ = write!(text, "; at least {} for any plan that places the same pods", plan.lower_bound);
+    }
+    let saved: MicroUsdPerHour = plan.terminations.iter().map(|it| it.saving).sum();
+    if !plan.terminations.is_empty() {
+        let _ = write!(text, "; terminations save {saved}");
+    }
+    text.push('\n');
+    text
+}
+
+fn section(text: &mut String, title: &str, headings: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let mut table = output::table(headings);
+    table.add_rows(rows);
+    let style = output::HEADING;
+    let _ = writeln!(text, "{style}{title}{style:#}\n{}", output::render(&table));
+}
+
+/// Nodes that are alike share a row.
+fn launches(plan: &Plan) -> Vec<Vec<String>> {
+    let mut groups: BTreeMap<(&str, Option<&OfferingChoice>), (usize, usize)> = BTreeMap::new();
+    for launch in &plan.launches {
+        let (nodes, pods) = groups.entry((launch.node_pool.as_str(), launch.offerings.first())).or_default();
+        *nodes += 1;
+        *pods += launch.pods.len();
+    }
+    let row = |((pool, offering), (nodes, pods)): ((&str, Option<&OfferingChoice>), (usize, usize))| {
+        let of = |field: fn(&OfferingChoice) -> String| offering.map(field).unwrap_or_default();
+        let price =
+            std::iter::repeat_n(offering.map_or(MicroUsdPerHour(0), |it| it.price), nodes).sum::<MicroUsdPerHour>();
+        vec![
+            pool.to_owned(),
+            nodes.to_string(),
+            of(|it| it.instance_type.clone()),
+            of(|it| it.zone.clone()),
+            of(|it| it.capacity_type.to_string()),
+            price.to_string(),
+            pods.to_string(),
+        ]
+    };
+    groups.into_iter().map(row).collect()
+}
+
+fn terminations(plan: &Plan) -> Vec<Vec<String>> {
+    let rows = plan.terminations.iter().map(|it| {
+        let replacements = it.replaced_by.iter().filter_map(|index| plan.launches.get(*index)?.offerings.first());
+        let replacements: Vec<&str> = replacements.map(|offering| offering.instance_type.as_str()).collect();
+        let replaced_by = if replacements.is_empty() { "-".to_owned() } else { replacements.join(", ") };
+        vec![
+            it.node.to_string(),
+            it.reason.as_str().to_owned(),
+            it.pods.len().to_string(),
+            it.saving.to_string(),
+            replaced_by,
+        ]
+    });
+    rows.collect()
+}
+
+/// Pods that have no place for the same reasons share their rows.
+fn unschedulable(plan: &Plan) -> Vec<Vec<String>> {
+    let mut groups: BTreeMap<&[Reason], Vec<&str>> = BTreeMap::new();
+    for it in &plan.unschedulable {
+        groups.entry(&it.reasons).or_default().push(&it.pod.name);
+    }
+    let mut groups: Vec<(&[Reason], Vec<&str>)> = groups.into_iter().collect();
+    groups.sort_by(|left, right| left.1.first().cmp(&right.1.first()));
+    let mut rows = Vec::new();
+    for (reasons, pods) in groups {
+        for (index, reason) in reasons.iter().enumerate() {
+            let pods = if index == 0 { some_of(&pods) } else { String::new() };
+            rows.push(vec![pods, reason.node_pool.clone(), reason.code.as_str().to_owned(), reason.message.clone()]);
+        }
+    }
+    rows
+}
+
+/// The first few, and how many more.
+fn some_of(pods: &[&str]) -> String {
+    let named = pods.get(..NAMED_PODS.min(pods.len())).unwrap_or_default().join(", ");
+    match pods.len().saturating_sub(NAMED_PODS) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}

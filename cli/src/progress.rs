@@ -1,0 +1,34 @@
+//! What is going on, for somebody who waits at a terminal; nothing elsewhere.
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Often enough to look alive.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A line on stderr that is gone when this is dropped.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    pub(crate) fn start(what: &'static str) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_message(what);
+        bar.enable_steady_tick(TICK);
+        Self(bar)
+    }
+
+    /// The next thing.
+    pub(crate) fn then(&self, what: &'static str) {
+        self.0.set_message(what);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,135 @@
+//! `plimsoll explain` from a cluster: an API server that knows nothing but lists.
+
+use crate::{Run, fixture, plimsoll};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+/// Objects of the fixtures by the plural of their kind, as a cluster would have them.
+fn objects() -> Vec<(&'static str, Value)> {
+    let mut objects = Vec::new();
+    for name in ["pool.yaml", "cluster.yaml"] {
+        let text = std::fs::read_to_string(fixture(name)).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        for document in documents {
+            match document["items"].as_array() {
+                Some(items) => objects.extend(items.iter().cloned()),
+                None => objects.push(document),
+            }
+        }
+    }
+    objects.push(json!({"kind": "Pod", "metadata": {"name": "waiting", "namespace": "shop"},
+        "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "64"}}}]},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}));
+    let plural = |kind: &str| match kind {
+        "NodePool" => "nodepools",
+        "EC2NodeClass" => "ec2nodeclasses",
+        "NodeClaim" => "nodeclaims",
+        "Node" => "nodes",
+        "Pod" => "pods",
+        other => panic!("{other}"),
+    };
+    let of_cluster = |mut object: Value| {
+        let plural = plural(object["kind"].as_str().unwrap());
+        if plural == "ec2nodeclasses" {
+            object["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        }
+        if plural == "pods" && object["metadata"]["namespace"].is_null() {
+            object["metadata"]["namespace"] = json!("default");
+        }
+        (plural, object)
+    };
+    objects.into_iter().map(of_cluster).collect()
+}
+
+/// Answers one request. Pods come in pages of one.
+fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+    let Some(first) = lines.next() else { return };
+    let target = first.split(' ').nth(1).unwrap().to_owned();
+    lines.take_while(|line| !line.is_empty()).for_each(drop);
+    let (path, query) = target.split_once('?').unwrap();
+    let plural = path.rsplit('/').next().unwrap();
+    let mut items: Vec<Value> = objects.iter().filter(|it| it.0 == plural).map(|it| it.1.clone()).collect();
+    let mut metadata = json!({"resourceVersion": "1"});
+    if plural == "pods" {
+        let page = query.split('&').find_map(|it| it.strip_prefix("continue=")).map_or(0, |it| it.parse().unwrap());
+        if page + 1 < items.len() {
+            metadata["continue"] = json!((page + 1).to_string());
+        }
+        items = vec![items[page].clone()];
+    }
+    let (status, body) = if known {
+        ("200 OK", json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
+    } else {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "no"});
+        ("404 Not Found", status)
+    };
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = stream.write_all((head + &body).as_bytes());
+}
+
+/// Runs `explain` against the stand-in; `known` says whether it has the kinds that are asked for.
+fn explain(subject: &[&str], known: bool) -> Run {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let objects = objects();
+    // It ends with the test's process: nobody calls it after the run.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            answer(stream, &objects, known);
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    std::fs::write(&kubeconfig, kubeconfig_for(&address.to_string())).unwrap();
+    let (catalog, kubeconfig) = (fixture("catalog.json"), as_text(&kubeconfig));
+    plimsoll(
+        &[
+            &["explain"],
+            subject,
+            &["--kubeconfig", &kubeconfig, "--catalog", &catalog, "--now", "2026-06-01T12:00:00Z"],
+        ]
+        .concat(),
+    )
+}
+
+fn as_text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn kubeconfig_for(address: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\nclusters: [{{name: c, cluster: {{server: \"http://{address}\"}}}}]\n\
+         users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: test, context: {{cluster: c, user: u, namespace: shop}}}}]\n"
+    )
+}
+
+#[test]
+fn a_cluster_is_read_page_by_page() {
+    let run = explain(&["node", "busy"], true);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    assert!(run.stdout.contains("small, test-1a, on-demand, 0.1 USD per hour"), "{}", run.stdout);
+    assert!(run.stdout.contains("pod default/keeper has the annotation karpenter.sh/do-not-disrupt"), "{}", run.stdout);
+}
+
+#[test]
+fn the_namespace_is_that_of_the_context() {
+    let run = explain(&["pod", "waiting"], true);
+    assert!(run.stdout.starts_with("Pod shop/waiting\n") && run.stdout.contains("InsufficientResources"), "{run:?}");
+    explain(&["pod", "keeper"], true).refused(&["there is no pod shop/keeper; nearest: "]);
+    assert!(explain(&["pod", "keeper", "-n", "default"], true).stdout.contains("busy"));
+}
+
+#[test]
+fn a_cluster_without_the_custom_resources_is_told_so() {
+    let run = explain(&["node", "busy"], false);
+    assert_eq!((run.status, run.stdout.as_str()), (1, ""));
+    assert!(run.stderr.contains("does not know NodePool") && run.stderr.contains("deploy/crds"), "{}", run.stderr);
+}

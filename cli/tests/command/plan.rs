@@ -1,0 +1,191 @@
+//! `plimsoll plan`: its contract with users and scripts.
+
+use crate::{deployment, fixture, plimsoll, plimsoll_with, repository, texts};
+use serde_json::Value;
+
+const NOW: &str = "2026-06-01T12:00:00Z";
+
+/// A plan for the small pool and what is on stdin.
+fn plan(stdin: &str) -> Value {
+    let (pool, catalog) = (fixture("pool.yaml"), fixture("catalog.json"));
+    plimsoll_with(&["plan", "-f", &pool, "-f", "-", "--catalog", &catalog, "-o", "json", "--now", NOW], stdin).json()
+}
+
+#[test]
+fn the_example_of_the_readme_gives_a_plan() {
+    let run = plimsoll(&["plan", "-f", repository("docs/examples/plan").to_str().unwrap()]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    let last = run.stdout.lines().last().unwrap();
+    assert!(
+        run.stdout.starts_with("Launches\n") && last.contains(" USD per hour for 1 node to launch"),
+        "{}",
+        run.stdout
+    );
+    assert!(!run.stdout.contains('\u{1b}'), "colours belong to terminals alone");
+}
+
+#[test]
+fn a_plan_as_json_has_the_fields_of_the_contract() {
+    let plan = plan(&deployment("web", 2, "1500m", "1Gi"));
+    let keys: Vec<&str> = plan.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["launches", "existing", "terminations", "unschedulable", "ignored", "cost"]);
+    // 3 CPUs: two small nodes cost 0.2, one large node 0.36.
+    assert_eq!(plan["cost"]["hourly"], 0.2);
+    let launch = &plan["launches"][0];
+    let keys: Vec<&str> = launch.as_object().unwrap().keys().map(String::as_str).collect();
+    let expected = [
+        "nodePool",
+        "instanceTypes",
+        "zones",
+        "capacityTypes",
+        "offering",
+        "requirements",
+        "requests",
+        "taints",
+        "labels",
+        "pods",
+    ];
+    assert_eq!(keys, expected);
+    assert_eq!(launch["nodePool"], "default");
+    assert_eq!(texts(&launch["instanceTypes"], ""), ["small", "large"], "cheapest first");
+    assert_eq!(launch["offering"]["price"], 0.1);
+    assert_eq!(launch["capacityTypes"], serde_json::json!(["on-demand"]));
+    assert_eq!(launch["requests"]["cpu"], "1500m");
+    let pods: Vec<String> = plan["launches"].as_array().unwrap().iter().flat_map(|it| texts(&it["pods"], "")).collect();
+    assert_eq!(pods, ["default/web-0", "default/web-1"]);
+}
+
+#[test]
+fn yaml_says_what_json_says() {
+    let arguments =
+        ["plan", "-f", &fixture("pool.yaml"), "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW, "-o"];
+    let of = |format: &str| plimsoll_with(&[&arguments[..], &[format]].concat(), &deployment("web", 30, "1", "1Gi"));
+    let yaml: Value = serde_saphyr::from_str(&of("yaml").stdout).unwrap();
+    assert_eq!(yaml, of("json").json());
+}
+
+#[test]
+fn the_order_of_the_input_does_not_matter() {
+    let (one, two) = (deployment("one", 3, "1", "1Gi"), deployment("two", 5, "700m", "2Gi"));
+    assert_eq!(plan(&format!("{one}{two}")).to_string(), plan(&format!("{two}{one}")).to_string());
+}
+
+#[test]
+fn a_pod_without_a_place_is_a_plan_all_the_same() {
+    let plan = plan(&deployment("big", 1, "64", "1Gi"));
+    let it = &plan["unschedulable"][0];
+    assert_eq!(it["pod"], "default/big-0");
+    assert_eq!(it["reasons"][0]["nodePool"], "default");
+    assert_eq!(it["reasons"][0]["code"], "InsufficientResources");
+    assert_eq!((&plan["cost"]["hourly"], &plan["cost"]["gap"]), (&0.0.into(), &0.0.into()));
+}
+
+#[test]
+fn a_missing_node_class_is_no_bad_input() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let pool = pool.split("---").next().unwrap().to_owned() + &deployment("web", 1, "1", "1Gi");
+    for catalog in [vec![], vec!["--catalog".to_owned(), fixture("catalog.json")]] {
+        let catalog: Vec<&str> = catalog.iter().map(String::as_str).collect();
+        let plan = plimsoll_with(&[&["plan", "-f", "-", "-o", "json"], &catalog[..]].concat(), &pool).json();
+        assert_eq!(plan["unschedulable"][0]["reasons"][0]["code"], "NodeClassNotFound");
+    }
+}
+
+#[test]
+fn pods_without_any_pool_are_unschedulable() {
+    let plan = plimsoll_with(&["plan", "-f", "-", "-o", "json"], &deployment("web", 1, "1", "1Gi")).json();
+    assert_eq!(plan["unschedulable"][0]["reasons"][0]["code"], "NoNodePool");
+}
+
+#[test]
+fn bad_input_is_told_with_file_document_object_and_field() {
+    let broken = deployment("web", 1, "1", "1Gi").replace("memory: 1Gi", "memory: 1Gigabyte");
+    let input = format!("{}{broken}", deployment("fine", 1, "1", "1Gi"));
+    plimsoll_with(&["plan", "-f", &fixture("pool.yaml"), "-f", "-"], &input).refused(&[
+        "error: -: document 2: Deployment default/web: spec.template.spec.containers[0].resources.requests.memory: ",
+    ]);
+    // Also where the workload has no replicas, and for every node.
+    let idle = input.replace("replicas: 1", "replicas: 0");
+    plimsoll_with(&["plan", "-f", "-"], &idle).refused(&["-: document 2: Deployment default/web: ", "1Gigabyte"]);
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: many}}\n";
+    plimsoll_with(&["plan", "-f", "-"], node).refused(&["-: document 1: Node n: status.allocatable.cpu: "]);
+    plimsoll_with(&["plan", "-f", "-"], "kind: [\n").refused(&["-: document 1: not YAML: line "]);
+}
+
+#[test]
+fn what_cannot_be_used_at_all_is_bad_input() {
+    let pool = fixture("pool.yaml");
+    plimsoll(&["plan", "-f", "no-such-file.yaml"]).refused(&["no-such-file.yaml: "]);
+    plimsoll(&["plan", "-f", &pool, "--catalog", "no-such-catalog.json"]).refused(&["catalog no-such-catalog.json: "]);
+    plimsoll(&["plan", "-f", &pool, "--catalog", &pool]).refused(&["pool.yaml"]);
+    plimsoll(&["plan", "-f", &pool, "--region", "moon-1"]).refused(&["moon-1", "us-east-1"]);
+    plimsoll(&["plan", "-f", &pool, "--server", "nonsense"]).refused(&["--server nonsense: must be host:port"]);
+    plimsoll(&["plan", "-f", &pool, "--now", "yesterday"]).refused(&["--now"]);
+    plimsoll(&["plan"]).refused(&["--filename"]);
+}
+
+#[test]
+fn a_catalog_that_is_cut_off_is_bad_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.json");
+    let whole = std::fs::read_to_string(fixture("catalog.json")).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    plimsoll(&["plan", "-f", &fixture("pool.yaml"), "--catalog", path.to_str().unwrap()]).refused(&["cut.json"]);
+}
+
+#[test]
+fn other_kinds_are_told_once() {
+    let service = |name: &str| format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n");
+    let run =
+        plimsoll_with(&["plan", "-f", "-"], &(service("a") + &service("b") + "---\napiVersion: v1\nkind: Secret\n"));
+    assert_eq!((run.status, run.stderr.as_str()), (0, "ignored: v1 Secret (1), v1 Service (2)\n"));
+}
+
+#[test]
+fn zones_of_another_region_bring_a_hint() {
+    let input = repository("api/tests/fixtures/seed-000.yaml");
+    let run = plimsoll(&["plan", "-f", input.to_str().unwrap()]);
+    assert_eq!(run.status, 0);
+    assert!(
+        run.stderr.contains("hint: NodePool backend: ") && run.stderr.contains("--region ap-northeast-2"),
+        "{}",
+        run.stderr
+    );
+    let right = plimsoll(&["plan", "-f", input.to_str().unwrap(), "--region", "ap-northeast-2"]);
+    assert_eq!((right.status, right.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn an_empty_node_goes_and_a_protected_one_stays() {
+    let cluster = std::fs::read_to_string(fixture("cluster.yaml")).unwrap();
+    let plan = plan(&cluster);
+    assert_eq!(texts(&plan["terminations"], "node"), ["idle"]);
+    assert_eq!(
+        (&plan["terminations"][0]["reason"], &plan["terminations"][0]["saving"]),
+        (&"Empty".into(), &0.1.into())
+    );
+}
+
+#[test]
+fn pending_pods_go_where_there_is_room() {
+    let cluster = std::fs::read_to_string(fixture("cluster.yaml")).unwrap();
+    let plan = plan(&(cluster + &deployment("web", 2, "900m", "1Gi")));
+    assert_eq!(plan["launches"], serde_json::json!([]));
+    let placed: Vec<String> =
+        plan["existing"].as_array().unwrap().iter().flat_map(|it| texts(&it["pods"], "")).collect();
+    let placed: std::collections::BTreeSet<String> = placed.into_iter().collect();
+    assert_eq!(placed.into_iter().collect::<Vec<_>>(), ["default/web-0", "default/web-1"]);
+}
+
+#[test]
+fn a_large_list_is_read() {
+    // More nodes than a YAML reader allows by default.
+    let pod = |number: usize| {
+        format!(
+            "- {{apiVersion: v1, kind: Pod, metadata: {{name: p{number}}}, spec: {{containers: [{{name: a, resources: {{requests: {{cpu: 1m}}}}}}]}}}}\n"
+        )
+    };
+    let list = "apiVersion: v1\nkind: List\nitems:\n".to_owned() + &(0..12_000).map(pod).collect::<String>();
+    let run = plimsoll_with(&["plan", "-f", "-", "-o", "json"], &list);
+    assert_eq!(run.json()["unschedulable"].as_array().unwrap().len(), 12_000);
+}

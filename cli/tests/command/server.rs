@@ -1,0 +1,76 @@
+//! A scheduler over gRPC gives the same bytes as this process.
+
+use crate::{Run, deployment, fixture, plimsoll_with};
+use plimsoll_runtime::admin::Readiness;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_scheduler::service::{self, Parts, Settings};
+use std::num::NonZeroUsize;
+
+/// Runs with `--server` of a scheduler that lives as long as the call.
+fn with_server(run: impl FnOnce(&str) -> Run) -> Run {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let shutdown = Shutdown::new();
+    let address = runtime.block_on(async {
+        let open = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = open.local_addr().unwrap();
+        let parts = Parts {
+            closed: Listener::Closed(closed, None),
+            open: Some(Listener::Open(open)),
+            metrics: Metrics::new("scheduler"),
+            readiness: Readiness::new(),
+            settings: Settings::for_cores(NonZeroUsize::MIN),
+        };
+        tokio::spawn(service::run(parts, shutdown.clone()));
+        address
+    });
+    let run = run(&address.to_string());
+    shutdown.start();
+    run
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let (pool, cluster, catalog) = (fixture("pool.yaml"), fixture("cluster.yaml"), fixture("catalog.json"));
+    let files = [
+        "plan",
+        "-f",
+        &pool,
+        "-f",
+        &cluster,
+        "-f",
+        "-",
+        "--now",
+        "2026-06-01T12:00:00Z",
+        "--catalog",
+        &catalog,
+        "-o",
+        "json",
+    ];
+    let input = deployment("web", 40, "700m", "1Gi") + &deployment("big", 1, "64", "1Gi");
+    let here = plimsoll_with(&files, &input);
+    let there = with_server(|address| plimsoll_with(&[&files[..], &["--server", address]].concat(), &input));
+    assert_eq!(here.status, 0, "{}", here.stderr);
+    assert!(here.json()["launches"].as_array().unwrap().len() > 1);
+    assert_eq!((there.status, there.stdout, there.stderr), (here.status, here.stdout, here.stderr));
+}
+
+#[test]
+fn built_in_catalogs_go_over_the_wire() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap() + &deployment("web", 3, "1", "1Gi");
+    let files = ["plan", "-f", "-", "--now", "2026-06-01T12:00:00Z", "-o", "json"];
+    let here = plimsoll_with(&files, &pool);
+    let there = with_server(|address| plimsoll_with(&[&files[..], &["--server", address]].concat(), &pool));
+    assert_eq!((there.status, &there.stdout), (0, &here.stdout), "{}", there.stderr);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_no_bad_input() {
+    // Bound and let go: nobody listens there now.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let run = plimsoll_with(&["plan", "-f", "-", "--server", &address], "");
+    assert_eq!((run.status, run.stdout.as_str()), (1, ""));
+    assert!(run.stderr.contains("cannot reach a scheduler at") && run.stderr.contains(&address), "{}", run.stderr);
+}
