@@ -13,8 +13,12 @@ use plimsoll_runtime::workers::{Bounds, Workers};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Calls at once on one connection of the open port: each may bring a message of the largest size before it is counted.
-const OPEN_CALLS_PER_CONNECTION: usize = 8;
+/// Largest request, in bytes: a self-contained question about 100,000 pods and some node classes has 20 MiB.
+pub const MAX_REQUEST_BYTES: usize = 2 * MAX_DECODING_BYTES;
+
+/// Calls open at once on the open port, from everybody together: each may hold a message of the largest size before its
+/// turn comes, and they must not use up the replica's memory.
+const OPEN_CALLS: usize = 16;
 
 /// What may be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,15 +93,13 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stop.clone(),
     ));
     let port = |door: Door| -> Result<GrpcServer, ServeError> {
-        let concurrency = match door {
-            Door::Closed => settings.connections.concurrency_per_connection,
-            Door::Open => OPEN_CALLS_PER_CONNECTION,
-        };
-        let limits = Limits { concurrency_per_connection: concurrency, ..settings.connections.clone() };
         let service = SchedulerServiceServer::new(Server::new(Arc::clone(&core), door))
-            .max_decoding_message_size(MAX_DECODING_BYTES)
+            .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(MAX_ENCODING_BYTES);
-        let server = GrpcServer::new(limits).with_metrics(rpc.clone()).add_service(service);
+        let mut server = GrpcServer::new(settings.connections.clone()).with_metrics(rpc.clone()).add_service(service);
+        if door == Door::Open {
+            server = server.with_max_calls(OPEN_CALLS);
+        }
         if settings.reflection {
             server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET])
         } else {

@@ -34,7 +34,7 @@ fn client(dialer: MemoryDialer) -> Client {
         async move { near.map(TokioIo::new) }
     });
     SchedulerServiceClient::new(Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector))
-        .max_encoding_message_size(2 * MAX_DECODING_BYTES)
+        .max_encoding_message_size(2 * MAX_REQUEST_BYTES)
 }
 
 fn start(change: impl FnOnce(&mut Settings)) -> Running {
@@ -144,7 +144,7 @@ async fn bad_requests_are_refused_by_path() {
 async fn a_message_beyond_the_limit_is_refused_and_the_next_is_answered() {
     let mut running = start(|_| ());
     let mut large = plan_request(1);
-    large.snapshot.as_mut().unwrap().pods[0].name = "x".repeat(MAX_DECODING_BYTES);
+    large.snapshot.as_mut().unwrap().pods[0].name = "x".repeat(MAX_REQUEST_BYTES);
     let refused = running.open.plan(large).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     assert!(running.open.plan(plan_request(1)).await.is_ok());
