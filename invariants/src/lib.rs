@@ -7,6 +7,8 @@ mod launches;
 mod nodes;
 mod pods;
 mod removal;
+#[cfg(test)]
+mod tests;
 mod violation;
 
 use plimsoll_model::catalog::Catalog;

@@ -1,0 +1,395 @@
+//! One valid plan, and what is found when one thing about it is wrong.
+
+use crate::{Violation, check};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::identity::{ActionId, CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{
+    Launch, OfferingChoice, Placement, Plan, PodRef, Reason, ReasonCode, Termination, Unschedulable,
+};
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{
+    ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, HostPort, Node, NodePool, NodeState, Pod,
+    PodDisruptionBudget, PodShape, PodState, PoolProblem, Snapshot, UnavailableOffering,
+};
+use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+/// What a plan is judged by, and the plan.
+struct Case {
+    snapshot: Snapshot,
+    catalog: Catalog,
+    plan: Plan,
+}
+
+impl Case {
+    fn check(&self) -> Vec<Violation> {
+        check(&self.snapshot, &BTreeMap::from([(CatalogId::from("c"), self.catalog.clone())]), &self.plan)
+    }
+
+    fn pod(&mut self, name: &str) -> &mut Pod {
+        self.snapshot.pods.iter_mut().find(|pod| pod.name == name).unwrap()
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.snapshot.nodes.iter_mut().find(|node| node.name.as_str() == name).unwrap()
+    }
+
+    fn removal(&mut self, node: &str) -> &mut Termination {
+        self.plan.terminations.iter_mut().find(|one| one.node.as_str() == node).unwrap()
+    }
+
+    /// Gives the pod a shape of its own.
+    fn reshape(&mut self, pod: &str, change: impl FnOnce(&mut PodShape)) {
+        let mut shape = self.snapshot.shapes[0].clone();
+        shape.id = ShapeId(format!("shape of {pod}"));
+        change(&mut shape);
+        self.pod(pod).shape = shape.id.clone();
+        self.snapshot.shapes.push(shape);
+    }
+}
+
+fn requirement(key: &str, operator: Operator, values: &[&str], min_values: Option<u32>) -> NodeSelectorRequirement {
+    let values = values.iter().map(|value| (*value).to_owned()).collect();
+    NodeSelectorRequirement { key: key.into(), operator, values, min_values }
+}
+
+fn kind(name: &str, price: i64) -> InstanceType {
+    let offering = |zone: &str| Offering {
+        zone: zone.into(),
+        zone_id: String::new(),
+        capacity_type: CapacityType::OnDemand,
+        price: MicroUsdPerHour(price),
+        available: true,
+    };
+    InstanceType {
+        name: name.into(),
+        architecture: "amd64".into(),
+        operating_systems: vec!["linux".into()],
+        capacity: Resources::from([("cpu", 2000), ("pods", 10)]),
+        overhead: Resources::new(),
+        labels: BTreeMap::new(),
+        offerings: vec![offering("zone-a"), offering("zone-b")],
+    }
+}
+
+fn pool() -> NodePool {
+    NodePool {
+        name: NodePoolName::from("default"),
+        weight: 0,
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        taints: Vec::new(),
+        startup_taints: Vec::new(),
+        requirements: vec![
+            requirement(label::ARCH, Operator::In, &["amd64"], None),
+            requirement(label::INSTANCE_TYPE, Operator::Exists, &[], Some(2)),
+        ],
+        limits: Resources::from([("cpu", 14_000), ("nodes", 4)]),
+        replicas: None,
+        node_class: "default".into(),
+        catalog: Some(CatalogId::from("c")),
+        not_ready: None,
+        deleting: false,
+        disruption: Disruption {
+            policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
+            consolidate_after: Some(Millis(0)),
+            allowed: BTreeMap::from([(DisruptionReason::Empty, 2), (DisruptionReason::Underutilized, 2)]),
+            next_budget_change: None,
+        },
+    }
+}
+
+fn pod(name: &str, state: PodState) -> Pod {
+    Pod {
+        uid: PodUid::from(name),
+        namespace: "ns".into(),
+        name: name.into(),
+        shape: ShapeId::from("core"),
+        state,
+        created: Timestamp(0),
+        stays_with_node: false,
+        terminating: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 1000,
+        pod_disruption_budgets: Vec::new(),
+    }
+}
+
+fn node(name: &str) -> Node {
+    let labels = [(label::ARCH, "amd64"), (label::ZONE, "zone-a"), (label::HOSTNAME, name)];
+    Node {
+        name: NodeName::from(name),
+        node_claim: Some(name.into()),
+        node_pool: Some(NodePoolName::from("default")),
+        state: NodeState::Initialized,
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        taints: Vec::new(),
+        allocatable: Resources::from([("cpu", 4000), ("pods", 10)]),
+        limit_usage: Resources::from([("cpu", 4000), ("nodes", 1)]),
+        ready: true,
+        cordoned: false,
+        deleting: false,
+        do_not_disrupt: false,
+        created: Timestamp(0),
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    }
+}
+
+fn pod_ref(name: &str) -> PodRef {
+    PodRef { name: format!("ns/{name}"), uid: PodUid::from(name) }
+}
+
+fn choice(kind: &str, zone: &str, price: i64) -> OfferingChoice {
+    let (instance_type, zone, capacity_type) = (kind.to_owned(), zone.to_owned(), CapacityType::OnDemand);
+    OfferingChoice { instance_type, zone, capacity_type, price: MicroUsdPerHour(price) }
+}
+
+fn termination(node: &str, reason: DisruptionReason, pods: &[&str], to: Option<&str>) -> Termination {
+    let pods: Vec<PodRef> = pods.iter().map(|pod| pod_ref(pod)).collect();
+    let moved = to.map(|to| Placement { node: NodeName::from(to), pods: pods.clone() });
+    Termination {
+        action_id: ActionId(format!("remove {node}")),
+        node: NodeName::from(node),
+        reason,
+        moved_to: moved.into_iter().collect(),
+        pods,
+        replaced_by: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    }
+}
+
+/// `new` gets a launch, `fits` goes to n1; n2's pod moves to n1, n3 is empty.
+fn valid() -> Case {
+    let bound = |name: &str, at: &str| pod(name, PodState::Bound(NodeName::from(at)));
+    let snapshot = Snapshot {
+        now: NOW,
+        shapes: vec![PodShape {
+            id: ShapeId::from("core"),
+            requests: Resources::from([("cpu", 1000), ("pods", 1)]),
+            ..PodShape::default()
+        }],
+        pods: vec![
+            pod("new", PodState::Pending),
+            pod("fits", PodState::Pending),
+            pod("refused", PodState::Pending),
+            bound("stays", "n1"),
+            bound("moves", "n2"),
+        ],
+        nodes: vec![node("n1"), node("n2"), node("n3")],
+        node_pools: vec![pool()],
+        ..Snapshot::default()
+    };
+    let launch = Launch {
+        action_id: ActionId("launch".into()),
+        node_pool: NodePoolName::from("default"),
+        node_class: "default".into(),
+        offerings: vec![choice("a", "zone-a", 100), choice("a", "zone-b", 100), choice("b", "zone-a", 120)],
+        requirements: pool().requirements,
+        requests: Resources::new(),
+        taints: Vec::new(),
+        labels: pool().labels,
+        pods: vec![pod_ref("new")],
+        why: String::new(),
+    };
+    let reason = Reason { node_pool: String::new(), code: ReasonCode::NotSupported, message: "no".into() };
+    let plan = Plan {
+        launches: vec![launch],
+        placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod_ref("fits")] }],
+        terminations: vec![
+            termination("n2", DisruptionReason::Underutilized, &["moves"], Some("n1")),
+            termination("n3", DisruptionReason::Empty, &[], None),
+        ],
+        unschedulable: vec![Unschedulable { pod: pod_ref("refused"), reasons: vec![reason] }],
+        hourly: MicroUsdPerHour(100),
+        lower_bound: MicroUsdPerHour(90),
+        ..Plan::default()
+    };
+    let catalog = Catalog { region: "test".into(), instance_types: vec![kind("a", 100), kind("b", 120)] };
+    Case { snapshot, catalog, plan }
+}
+
+/// Each change makes the valid plan invalid; the text is part of what is said then.
+#[track_caller]
+fn rejected(expected: &str, change: impl FnOnce(&mut Case)) {
+    let mut case = valid();
+    change(&mut case);
+    let found: Vec<String> = case.check().iter().map(ToString::to_string).collect();
+    assert!(found.iter().any(|one| one.contains(expected)), "{expected:?} is not among {found:#?}");
+}
+
+/// A change after which the plan is still valid.
+#[track_caller]
+fn accepted(change: impl FnOnce(&mut Case)) {
+    let mut case = valid();
+    change(&mut case);
+    assert_eq!(case.check(), []);
+}
+
+#[test]
+fn the_plan_is_valid_as_it_is() {
+    accepted(|_| {});
+}
+
+#[test]
+fn pods_are_counted() {
+    rejected("pod ns/new appears twice", |case| case.plan.placements[0].pods.push(pod_ref("new")));
+    rejected("pod ns/moves appears twice", |case| case.plan.launches[0].pods.push(pod_ref("moves")));
+    rejected("pod ns/ghost is not one to be placed", |case| case.plan.placements[0].pods.push(pod_ref("ghost")));
+    rejected("pod ns/stays is not one to be placed", |case| case.plan.launches[0].pods.push(pod_ref("stays")));
+    rejected("pod ns/fits is not one to be placed", |case| case.pod("fits").terminating = true);
+    rejected("pod ns/fits is not one to be placed", |case| case.pod("fits").stays_with_node = true);
+    rejected("pod ns/fits is neither placed nor unschedulable", |case| case.plan.placements.clear());
+    rejected("pod ns/refused is unschedulable without a reason", |case| case.plan.unschedulable[0].reasons.clear());
+}
+
+#[test]
+fn sums_agree() {
+    rejected("launches cost 0.0001, the plan says 0.000099", |case| case.plan.hourly = MicroUsdPerHour(99));
+    rejected("lower bound 0.000101 is above 0.0001", |case| case.plan.lower_bound = MicroUsdPerHour(101));
+}
+
+#[test]
+fn launches_are_what_their_pool_says() {
+    rejected("launch launch has no pods or no offerings", |case| case.plan.launches[0].pods.clear());
+    rejected("launch launch has no pods or no offerings", |case| case.plan.launches[0].offerings.clear());
+    rejected("pool other cannot launch nodes", |case| case.plan.launches[0].node_pool = NodePoolName::from("other"));
+    rejected("pool default cannot launch nodes", |case| case.snapshot.node_pools[0].deleting = true);
+    rejected("pool default cannot launch nodes", |case| case.snapshot.node_pools[0].replicas = Some(1));
+    rejected("pool default cannot launch nodes", |case| {
+        case.snapshot.node_pools[0].not_ready = Some(PoolProblem { code: "X".into(), message: String::new() });
+    });
+    rejected("the node class of the pool is default, not other", |case| {
+        case.plan.launches[0].node_class = "other".into()
+    });
+    let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+    rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].taints.push(taint.clone()));
+    rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].labels.clear());
+    rejected("the requirement of the pool on kubernetes.io/arch is dropped", |case| {
+        case.plan.launches[0].requirements.remove(0);
+    });
+    rejected("1 values of node.kubernetes.io/instance-type, at least 2 are wanted", |case| {
+        case.plan.launches[0].offerings.pop();
+    });
+}
+
+#[test]
+fn offerings_are_those_of_the_catalog() {
+    rejected("no such type", |case| case.plan.launches[0].offerings[0].instance_type = "z".into());
+    rejected("no such offering", |case| case.plan.launches[0].offerings[0].zone = "zone-c".into());
+    rejected("costs 0.0001, the plan says 0.00009", |case| case.plan.launches[0].offerings[0].price.0 = 90);
+    rejected("offerings are not cheapest first", |case| case.plan.launches[0].offerings.reverse());
+    rejected("a in zone-a (on-demand): not available", |case| {
+        case.catalog.instance_types[0].offerings[0].available = false;
+    });
+    for (name, zone) in [(Some("b"), Some("zone-a")), (None, Some("zone-a")), (Some("b"), None), (None, None)] {
+        rejected("b in zone-a (on-demand): not available", |case| {
+            case.snapshot.unavailable_offerings.push(UnavailableOffering {
+                instance_type: name.map(str::to_owned),
+                zone: zone.map(str::to_owned),
+                capacity_type: CapacityType::OnDemand,
+                remaining: Millis(1),
+            });
+        });
+    }
+    rejected("the pool has no catalog", |case| case.snapshot.node_pools[0].catalog = Some(CatalogId::from("other")));
+    rejected("b in zone-a (on-demand): requirement of the pool on kubernetes.io/arch", |case| {
+        case.catalog.instance_types[1].architecture = "arm64".into();
+    });
+    rejected("requirement of the pool on karpenter.k8s.aws/instance-gpu-count", |case| {
+        let gpu = requirement("karpenter.k8s.aws/instance-gpu-count", Operator::Exists, &[], None);
+        case.snapshot.node_pools[0].requirements.push(gpu.clone());
+        case.plan.launches[0].requirements.push(gpu);
+    });
+}
+
+#[test]
+fn pods_fit_on_every_offering_of_their_launch() {
+    rejected("b in zone-a (on-demand) has too little cpu", |case| {
+        case.catalog.instance_types[1].capacity.set("cpu", 900);
+    });
+    rejected("a in zone-a (on-demand) has too little cpu", |case| {
+        case.snapshot.shapes[0].requests.set("cpu", 2100);
+    });
+    rejected("has too little cpu", |case| {
+        case.reshape("new", |shape| shape.requests.set("cpu", 1500));
+        let daemon =
+            DaemonSet { uid: "d".into(), namespace: "ns".into(), name: "d".into(), shape: ShapeId::from("core") };
+        case.snapshot.daemon_sets.push(daemon);
+    });
+    rejected(
+        "pod ns/new cannot run on a in zone-b (on-demand): node selector topology.kubernetes.io/zone=zone-a",
+        |case| {
+            case.reshape("new", |shape| drop(shape.node_selector.insert(label::ZONE.into(), "zone-a".into())));
+        },
+    );
+    rejected("pod ns/new cannot run on a in zone-a (on-demand): required node affinity", |case| {
+        let expressions = vec![requirement("beta.kubernetes.io/arch", Operator::NotIn, &["amd64"], None)];
+        let term = NodeSelectorTerm { expressions, fields: Vec::new() };
+        case.reshape("new", |shape| shape.required_node_affinity = vec![term]);
+    });
+    rejected("pod ns/new cannot run on a in zone-a (on-demand): taint t=:NoSchedule", |case| {
+        let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+        case.snapshot.node_pools[0].taints.push(taint.clone());
+        case.plan.launches[0].taints.push(taint);
+    });
+    let port = HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() };
+    rejected("pod ns/new cannot run on a in zone-a (on-demand): host port", |case| {
+        case.reshape("new", |shape| shape.host_ports.push(port.clone()));
+        let shape = case.pod("new").shape.clone();
+        case.pod("fits").shape = shape;
+        case.plan.placements.clear();
+        case.plan.launches[0].pods.push(pod_ref("fits"));
+    });
+    accepted(|case| {
+        case.reshape("new", |shape| {
+            shape.node_selector.insert("beta.kubernetes.io/arch".into(), "amd64".into());
+            shape.node_selector.insert("team".into(), "blue".into());
+        });
+    });
+}
+
+#[test]
+fn limits_hold_for_the_largest_type_of_each_launch() {
+    rejected("pool default exceeds its limit of cpu", |case| case.snapshot.node_pools[0].limits.set("cpu", 13_999));
+    rejected("pool default exceeds its limit of cpu", |case| case.catalog.instance_types[1].capacity.set("cpu", 2001));
+    rejected("pool default exceeds its limit of nodes", |case| case.snapshot.node_pools[0].limits.set("nodes", 3));
+    accepted(|case| case.snapshot.node_pools[0].limits = Resources::from([("memory", 0)]));
+}
+
+#[test]
+fn existing_nodes_hold_what_they_are_given() {
+    rejected("node n9 is not in the snapshot", |case| case.plan.placements[0].node = NodeName::from("n9"));
+    rejected("n1 has too little cpu", |case| case.node("n1").allocatable.set("cpu", 2999));
+    rejected("n1 has too little pods", |case| case.node("n1").allocatable.set("pods", 2));
+    rejected("pod ns/fits cannot run on n1: the node takes no new pods", |case| case.node("n1").cordoned = true);
+    rejected("pod ns/fits cannot run on n3: the node takes no new pods", |case| {
+        case.plan.placements[0].node = NodeName::from("n3");
+    });
+    rejected("pod ns/fits cannot run on n1: taint t=:NoExecute", |case| {
+        let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoExecute };
+        case.node("n1").taints.push(taint);
+    });
+    rejected("pod ns/moves cannot run on n1: node selector topology.kubernetes.io/zone=zone-b", |case| {
+        case.reshape("moves", |shape| drop(shape.node_selector.insert(label::ZONE.into(), "zone-b".into())));
+    });
+    let port = HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() };
+    rejected("pod ns/fits cannot run on n1: host port", |case| {
+        case.reshape("stays", |shape| shape.host_ports.push(port.clone()));
+        let shape = case.pod("stays").shape.clone();
+        case.pod("fits").shape = shape;
+    });
+    accepted(|case| {
+        let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::PreferNoSchedule };
+        case.node("n1").taints.push(taint);
+    });
+}
+
+mod removals;

@@ -1,0 +1,163 @@
+//! What is wrong with removals.
+
+use super::*;
+
+fn budget(allowed: i32) -> PodDisruptionBudget {
+    PodDisruptionBudget { name: "ns/app".into(), disruptions_allowed: allowed, fully_blocking: false }
+}
+
+#[test]
+fn only_nodes_that_may_go_are_removed() {
+    rejected("node n9 is not in the snapshot", |case| case.removal("n3").node = NodeName::from("n9"));
+    rejected("node n3 must not be removed: it is removed twice", |case| {
+        let again = case.removal("n3").clone();
+        case.plan.terminations.push(again);
+    });
+    rejected("node n3 must not be removed: no pool made it", |case| case.node("n3").node_pool = None);
+    rejected("node n3 must not be removed: it is being deleted already", |case| case.node("n3").deleting = true);
+    rejected("node n3 must not be removed: it is marked do-not-disrupt", |case| case.node("n3").do_not_disrupt = true);
+    rejected("node n2 must not be removed: it is not Empty", |case| {
+        case.removal("n2").reason = DisruptionReason::Empty
+    });
+    rejected("node n2 must not be removed: it is not Drifted", |case| {
+        case.removal("n2").reason = DisruptionReason::Drifted;
+    });
+    rejected("node n2 must not be removed: it is not Expired", |case| {
+        case.node("n2").expires = Some(Timestamp(NOW.0 + 1));
+        case.removal("n2").reason = DisruptionReason::Expired;
+    });
+}
+
+#[test]
+fn every_pod_of_a_removed_node_has_another_place() {
+    rejected("node n2 must not be removed: pod ns/moves has no other place", |case| {
+        case.removal("n2").moved_to.clear()
+    });
+    rejected("node n2 must not be removed: it names a launch that the plan does not have", |case| {
+        case.removal("n2").replaced_by.push(1);
+    });
+    rejected("node n3 must not be removed: pod ns/stays has no other place", |case| {
+        case.pod("stays").state = PodState::Bound(NodeName::from("n3"));
+    });
+    accepted(|case| {
+        case.removal("n2").moved_to.clear();
+        case.removal("n2").replaced_by.push(0);
+        case.plan.launches[0].pods.push(pod_ref("moves"));
+    });
+    accepted(|case| {
+        case.pod("stays").state = PodState::Bound(NodeName::from("n3"));
+        case.pod("stays").stays_with_node = true;
+    });
+}
+
+#[test]
+fn pods_that_may_not_be_evicted_keep_their_node() {
+    rejected("node n2 must not be removed: pod ns/moves is marked do-not-disrupt", |case| {
+        case.pod("moves").do_not_disrupt_until = Some(Timestamp(NOW.0 + 1));
+    });
+    rejected("node n3 must not be removed: pod ns/stays is marked do-not-disrupt", |case| {
+        let daemon = case.pod("stays");
+        daemon.state = PodState::Bound(NodeName::from("n3"));
+        daemon.stays_with_node = true;
+        daemon.do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    });
+    accepted(|case| case.pod("moves").do_not_disrupt_until = Some(NOW));
+}
+
+#[test]
+fn disruption_budgets_of_pods_hold() {
+    for allowed in [0, -1] {
+        rejected("PodDisruptionBudget ns/app allows", |case| {
+            case.snapshot.pod_disruption_budgets.push(budget(allowed));
+            case.pod("moves").pod_disruption_budgets.push("ns/app".into());
+        });
+    }
+    rejected("PodDisruptionBudget ns/app allows 0 evictions", |case| {
+        case.snapshot.pod_disruption_budgets.push(PodDisruptionBudget { fully_blocking: true, ..budget(5) });
+        case.pod("moves").pod_disruption_budgets.push("ns/app".into());
+    });
+    rejected("PodDisruptionBudget ns/gone allows 0 evictions", |case| {
+        case.pod("moves").pod_disruption_budgets.push("ns/gone".into());
+    });
+    rejected("pod ns/moves has two PodDisruptionBudgets", |case| {
+        case.snapshot.pod_disruption_budgets.push(budget(5));
+        case.pod("moves").pod_disruption_budgets = vec!["ns/app".into(), "ns/app2".into()];
+    });
+    // One node beyond the room is drained pod by pod; a second one beside it is too much.
+    let two = |case: &mut Case, allowed| {
+        case.snapshot.pod_disruption_budgets.push(budget(allowed));
+        case.node("n1").allocatable.set("cpu", 9000);
+        for (name, at) in [("m2", "n2"), ("m3", "n3"), ("m4", "n3")] {
+            case.snapshot.pods.push(pod(name, PodState::Bound(NodeName::from(at))));
+        }
+        for name in ["moves", "m2", "m3", "m4"] {
+            case.pod(name).pod_disruption_budgets.push("ns/app".into());
+        }
+        case.plan.terminations = vec![
+            termination("n2", DisruptionReason::Underutilized, &["moves", "m2"], Some("n1")),
+            termination("n3", DisruptionReason::Underutilized, &["m3", "m4"], Some("n1")),
+        ];
+    };
+    rejected("PodDisruptionBudget ns/app allows 2 evictions", |case| two(case, 2));
+    accepted(|case| two(case, 3));
+    accepted(|case| {
+        two(case, 1);
+        case.plan.terminations.pop();
+    });
+}
+
+#[test]
+fn budgets_of_the_pool_hold_over_all_reasons() {
+    let allow = |case: &mut Case, reason, count| {
+        case.snapshot.node_pools[0].disruption.allowed.insert(reason, count);
+    };
+    rejected("pool default allows 1 removals at once", |case| {
+        allow(case, DisruptionReason::Empty, 1);
+        allow(case, DisruptionReason::Underutilized, 1);
+    });
+    rejected("pool default allows 0 removals at once", |case| allow(case, DisruptionReason::Empty, 0));
+    accepted(|case| allow(case, DisruptionReason::Empty, 1));
+}
+
+#[test]
+fn nothing_holds_a_node_that_has_expired() {
+    let expired = |case: &mut Case| {
+        case.node("n2").expires = Some(NOW);
+        case.node("n2").do_not_disrupt = true;
+        case.removal("n2").reason = DisruptionReason::Expired;
+        case.snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Expired, 0);
+        case.snapshot.pod_disruption_budgets.push(budget(0));
+        case.pod("moves").pod_disruption_budgets.push("ns/app".into());
+    };
+    accepted(expired);
+    // Its pods must be accounted for, though.
+    rejected("pod ns/moves has no other place", |case| {
+        expired(case);
+        case.removal("n2").moved_to.clear();
+    });
+    accepted(|case| {
+        expired(case);
+        case.removal("n2").moved_to.clear();
+        let reasons = case.plan.unschedulable[0].reasons.clone();
+        case.plan.unschedulable.push(Unschedulable { pod: pod_ref("moves"), reasons });
+    });
+    // It counts against what the others may remove.
+    rejected("pool default allows 1 removals at once", |case| {
+        expired(case);
+        case.snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Empty, 1);
+    });
+}
+
+#[test]
+fn drift_need_not_wait_for_pods_where_a_termination_grace_period_ends_the_wait() {
+    let drifted = |case: &mut Case, patient: bool| {
+        case.node("n2").drifted = Some("Drift".into());
+        case.node("n2").termination_grace_period = patient.then_some(Millis(1));
+        case.removal("n2").reason = DisruptionReason::Drifted;
+        case.removal("n2").moved_to.clear();
+        case.removal("n2").pods.clear();
+        case.pod("moves").do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    };
+    accepted(|case| drifted(case, true));
+    rejected("pod ns/moves is marked do-not-disrupt", |case| drifted(case, false));
+}
