@@ -100,12 +100,19 @@ pub(crate) async fn drive<Input, Work>(
                 true
             }
             Some(done) = running.join_next_with_id() => {
-                let (id, result) = match done {
-                    Ok((id, result)) => (id, result.map_err(|error| error.to_string())),
-                    Err(error) => (error.id(), Err(error.to_string())),
-                };
-                if let Some(state) = tasks.remove(&id).and_then(|key| states.get_mut(&key).map(|state| (key, state))) {
-                    finish(name, &state.0, state.1, result);
+                let mut done = Some(done);
+                // Those that ended at the same time are taken together: each look at everything has its price.
+                while let Some(ended) = done {
+                    let (id, result) = match ended {
+                        Ok((id, result)) => (id, result.map_err(|error| error.to_string())),
+                        Err(error) => (error.id(), Err(error.to_string())),
+                    };
+                    if let Some(key) = tasks.remove(&id)
+                        && let Some(state) = states.get_mut(&key)
+                    {
+                        finish(name, &key, state, result);
+                    }
+                    done = running.try_join_next_with_id();
                 }
                 false
             }

@@ -15,7 +15,7 @@ use crate::stores::Kind;
 use crate::termination::{is_disrupted, taint_disrupted};
 use crate::writes::{Part, WriteError, delete, update};
 use facts::{Obstacle, Surroundings, View};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use plimsoll_api::NodeClaim;
@@ -92,12 +92,31 @@ pub async fn run(context: Context, stop: CancellationToken) {
     drive("removal", &context, &stop, &kinds, candidates, work).await;
 }
 
+/// Claims under a command, and those whose node bears the taint of a removal that nobody commands.
 fn candidates(context: &Context) -> Vec<Candidate<Arc<NodeClaim>>> {
-    let is_under_way = |claim: &Arc<NodeClaim>| {
-        claim.metadata.deletion_timestamp.is_none() && claim.annotations().contains_key(annotation::REMOVAL)
+    let nodes = context.stores.nodes.state();
+    let stray: BTreeSet<&str> = nodes
+        .iter()
+        .filter(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
+        .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
+        .collect();
+    let is_concerned = |claim: &Arc<NodeClaim>| {
+        let tainted = provider_id(claim).is_some_and(|id| stray.contains(id));
+        claim.metadata.deletion_timestamp.is_none()
+            && (tainted || claim.annotations().contains_key(annotation::REMOVAL))
     };
-    let claims = context.stores.claims.state().into_iter().filter(is_under_way);
+    let claims = context.stores.claims.state().into_iter().filter(is_concerned);
     claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
+}
+
+fn taints(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+}
+
+/// The Node of a claim.
+fn node_of(context: &Context, claim: &NodeClaim) -> Option<Arc<Node>> {
+    let id = provider_id(claim)?;
+    context.stores.nodes.find(|node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == Some(id)))
 }
 
 /// The claim of a node, and the Node.
@@ -138,7 +157,13 @@ async fn write_command(context: &Context, claim: &NodeClaim, command: &Removal) 
 }
 
 async fn reconcile(context: Context, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
-    let text = claim.annotations().get(annotation::REMOVAL).cloned().unwrap_or_default();
+    let name = claim.name_any();
+    let Some(text) = claim.annotations().get(annotation::REMOVAL).cloned() else {
+        // Our watch may not show yet what was just admitted.
+        let is_admitted = context.ledger.read(|ledger| ledger.removals().any(|(other, _)| *other == name));
+        let cause = "nobody commands its removal";
+        return if is_admitted { Ok(Some(LOOK_EVERY)) } else { undo(&context, &claim, None, cause).await };
+    };
     let command: Removal = match serde_json::from_str(&text) {
         Ok(command) => command,
         Err(error) => {
@@ -148,15 +173,13 @@ async fn reconcile(context: Context, claim: Arc<NodeClaim>) -> Result<Again, Wri
     };
     let node = claim_of(&context, &command.node).filter(|(other, _)| other.name_any() == claim.name_any());
     let node = node.map(|(_, node)| node);
-    let tainted = node.as_ref().is_some_and(|node| {
-        is_disrupted(node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default())
-    });
+    let tainted = node.as_ref().is_some_and(|node| is_disrupted(taints(node)));
     let around = surroundings(&context, &command.node, command.rooms.keys());
     let seen = Observation {
         command: &command,
         node_is_there: node.is_some(),
         tainted,
-        obstacle: obstacle(&context, &claim.name_any(), &command, around),
+        obstacle: obstacle(&context, &name, &command, around),
         replacements: replacements(&context, &command),
         now: context.now(),
     };
@@ -268,8 +291,7 @@ async fn undo(
 ) -> Result<Again, WriteError> {
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
-    let node = command.and_then(|command| claim_of(context, &command.node)).map(|(_, node)| node);
-    if let Some(node) = node.filter(|node| node.metadata.deletion_timestamp.is_none()) {
+    if let Some(node) = node_of(context, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let nodes: Api<Node> = Api::all(context.client.clone());
         let untaint = |node: &mut Node| {
             if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {

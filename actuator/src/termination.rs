@@ -4,6 +4,7 @@
 pub mod drain;
 mod evict;
 mod instances;
+mod orphans;
 mod unlaunched;
 mod volumes;
 
@@ -68,6 +69,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
     tokio::join!(
         drive("termination", &context, &stop, &kinds, candidates, work),
         shared.instances.run(&context, &stop),
+        orphans::run(&context, &shared, &stop),
     );
 }
 
@@ -223,7 +225,7 @@ impl WayOut<'_> {
             return Ok(Stage::Wait(wait));
         }
         let plan = drain::plan(&self.subject.pods, deadline, now);
-        let left = self.shared.evictions.carry_out(context, claim, registered.first().copied(), &plan).await?;
+        let left = self.shared.evictions.carry_out(context, Some(claim), registered.first().copied(), &plan).await?;
         let least = begun.saturating_add(LEAST_DRAIN).unwrap_or(Timestamp::MAX);
         if plan.waiting > 0 {
             let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);

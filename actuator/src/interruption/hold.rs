@@ -101,7 +101,7 @@ fn replace(context: &Context, claim: &NodeClaim) {
         }
         Ok(Replaced::AlreadyAsked) => {}
         Err(error) => {
-            tracing::warn!(node_claim = name, %error, "no plan came in time, and the node cannot be replaced by its like")
+            tracing::warn!(node_claim = name, %error, "no plan came in time, and the node cannot be replaced by its like");
         }
     }
 }

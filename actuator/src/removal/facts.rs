@@ -154,3 +154,6 @@ impl View {
         Some(free)
     }
 }
+
+#[cfg(test)]
+mod tests;

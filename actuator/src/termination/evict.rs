@@ -61,7 +61,7 @@ impl Evictions {
     pub(super) async fn carry_out(
         &self,
         context: &Context,
-        claim: &NodeClaim,
+        claim: Option<&NodeClaim>,
         node: Option<&Arc<Node>>,
         drain: &Drain,
     ) -> Result<Option<Duration>, WriteError> {
@@ -86,7 +86,7 @@ impl Evictions {
                 Tried::Gone => {
                     context.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
-                    let message = format!("evicted: {}", why(claim));
+                    let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
                     context.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
                 }
                 Tried::Refused(message) => {

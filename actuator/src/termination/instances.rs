@@ -119,7 +119,7 @@ impl Instances {
             match context.authority.act(CLOUD_CALL, call).await {
                 Ok(Ok(ended)) => self.ended(&ended, context.now()),
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, instances = ids.len(), "instances could not be ended, it is tried again")
+                    tracing::warn!(%error, instances = ids.len(), "instances could not be ended, it is tried again");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "instances are not ended now");

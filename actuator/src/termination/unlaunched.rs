@@ -1,5 +1,6 @@
-//! Claims that go without a providerID (safety rule 14): one with a launch attempt may have an instance that nobody was told
-//! of, and is kept until look-ups by tag have found nothing for long enough.
+//! Claims that go without a providerID (safety rule 14): one of a launch group may have an instance that nobody was told of,
+//! and is kept until look-ups by tag have found nothing for long enough. The attempt itself is written on one claim of the
+//! group only, so that its absence says nothing.
 
 use super::instances::{Instances, Standing};
 use crate::authority::CLOUD_CALL;
@@ -41,7 +42,7 @@ impl LookUps {
         claim: &NodeClaim,
         instances: &Instances,
     ) -> Result<bool, WriteError> {
-        if !claim.annotations().contains_key(annotation::LAUNCH_ATTEMPT) {
+        if !claim.annotations().contains_key(annotation::LAUNCH_GROUP) {
             return Ok(true);
         }
         let Some(group) = group(claim) else {

@@ -1,0 +1,98 @@
+//! Tests.
+
+use super::{Obstacle, Surroundings, View};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::time::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn node(name: &str, spec: &Value) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p", "karpenter.sh/registered": "true",
+            "karpenter.sh/initialized": "true"}},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": "2", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+    .unwrap()
+}
+
+fn pod(name: &str, node: &str, annotations: &Value, owner: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}, "annotations": annotations,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o"}]},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]},
+        "status": {"phase": "Running"},
+    }))
+    .unwrap()
+}
+
+fn plain(name: &str, node: &str) -> Pod {
+    pod(name, node, &json!({}), "ReplicaSet")
+}
+
+fn surroundings(pods: Vec<Pod>) -> Surroundings {
+    let budget = json!({"metadata": {"name": "web", "namespace": "ns", "generation": 1},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"observedGeneration": 1, "disruptionsAllowed": 3, "currentHealthy": 4, "desiredHealthy": 1, "expectedPods": 4}});
+    Surroundings {
+        node: "a".into(),
+        nodes: vec![node("a", &json!({})), node("b", &json!({}))],
+        pods,
+        budgets: vec![serde_json::from_value(budget).unwrap()],
+        now: Timestamp(1_000_000),
+        ..Surroundings::default()
+    }
+}
+
+fn uids(names: &[&str]) -> BTreeSet<PodUid> {
+    names.iter().map(|name| PodUid::from(*name)).collect()
+}
+
+#[test]
+fn the_ledger_is_told_what_moves_where_and_what_is_free_there() {
+    let pods = vec![plain("x", "a"), plain("y", "a"), pod("d", "a", &json!({}), "DaemonSet"), plain("z", "b")];
+    let view = View::of(surroundings(pods));
+    let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
+    assert_eq!(moves[&NodeName::from("b")], Resources::from([("cpu", 1000), ("pods", 2)]));
+    let facts = view.facts("claim", moves);
+    assert_eq!(facts.evictions, [("ns/web".to_owned(), 2)].into(), "the daemon stays with its node");
+    assert_eq!(facts.disruptions_allowed, [("ns/web".to_owned(), 3)].into());
+    assert_eq!(facts.free[&NodeName::from("b")], Resources::from([("cpu", 1500), ("pods", 9)]));
+}
+
+#[test]
+fn a_node_that_takes_no_pods_has_no_room() {
+    let taint = json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]});
+    for spec in [json!({"unschedulable": true}), taint] {
+        let mut around = surroundings(vec![plain("x", "a")]);
+        around.nodes[1] = node("b", &spec);
+        let view = View::of(around);
+        let moves = view.moves(&[(NodeName::from("b"), uids(&["x"]))].into());
+        assert!(view.facts("claim", moves).free.is_empty(), "{spec}");
+    }
+}
+
+#[test]
+fn each_obstacle_is_named() {
+    let check = |pods: Vec<Pod>, known: &[&str], reason| View::of(surroundings(pods)).check(&uids(known), reason);
+    let empty = DisruptionReason::Empty;
+    assert_eq!(check(vec![plain("x", "a")], &["x"], DisruptionReason::Underutilized), Ok(()));
+    assert_eq!(check(vec![], &["x"], empty), Ok(()), "a pod that is gone is no obstacle");
+    let new = Obstacle::NewPod("x".into(), "ns/x".to_owned());
+    assert_eq!(check(vec![plain("x", "a")], &[], empty), Err(new));
+    assert_eq!(check(vec![pod("d", "a", &json!({}), "DaemonSet")], &[], empty), Ok(()));
+    let protected = |owner| pod("d", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), owner);
+    let expected = Err(Obstacle::ProtectedPod("d".into(), "ns/d".to_owned()));
+    assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);
+    assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
+    assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Expired), Ok(()));
+    let mut around = surroundings(vec![]);
+    around.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
+    assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
+    let mut around = surroundings(vec![]);
+    around.nodes[0].metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+}

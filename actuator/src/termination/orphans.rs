@@ -1,0 +1,80 @@
+//! Deleted Nodes whose claim is gone, perhaps since somebody took its finalizer: they are drained and let go. Their instance
+//! is the collection's business.
+
+use super::{LOOK_EVERY, Shared, closed, drain};
+use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
+use crate::drive::{Again, Candidate, drive};
+use crate::lifecycle::provider_id;
+use crate::pods;
+use crate::stores::Kind;
+use crate::writes::{Part, WriteError, update};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, ResourceExt};
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::TERMINATION_FINALIZER;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// A Node with its pods.
+#[derive(Clone)]
+struct Orphan {
+    node: Arc<Node>,
+    pods: Vec<Arc<Pod>>,
+}
+
+pub(super) async fn run(context: &Context, shared: &Arc<Shared>, stop: &CancellationToken) {
+    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
+    let work = |orphan: Orphan| reconcile(context.clone(), Arc::clone(shared), orphan);
+    drive("orphans", context, stop, &kinds, candidates, work).await;
+}
+
+fn candidates(context: &Context) -> Vec<Candidate<Orphan>> {
+    let is_going = |node: &Arc<Node>| {
+        node.metadata.deletion_timestamp.is_some() && node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER)
+    };
+    let going: Vec<Arc<Node>> = context.stores.nodes.state().into_iter().filter(is_going).collect();
+    if going.is_empty() {
+        return Vec::new();
+    }
+    let claims = context.stores.claims.state();
+    let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| provider_id(claim)).collect();
+    let owned = |node: &Arc<Node>| {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        id.is_some_and(|id| claimed.contains(id))
+    };
+    let all = context.stores.pods.state();
+    let orphans = going.into_iter().filter(|node| !owned(node));
+    orphans
+        .map(|node| {
+            let name = node.name_any();
+            let on = |pod: &&Arc<Pod>| pods::node_name(pod) == Some(name.as_str());
+            let pods = all.iter().filter(on).cloned().collect();
+            Candidate { key: node.name_any(), version: None, input: Orphan { node, pods } }
+        })
+        .collect()
+}
+
+async fn reconcile(context: Context, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
+    let node = &*orphan.node;
+    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+    for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
+        // Our watch may not show the claim yet, or not its providerID.
+        let live = context.authority.act(CLUSTER_CALL, claims.get_opt(&owner.name)).await??;
+        if live.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&owner.uid)) {
+            return Ok(Some(LOOK_EVERY));
+        }
+    }
+    let api: Api<Node> = Api::all(context.client.clone());
+    update(&context, &api, node, Part::Main, closed).await?;
+    let plan = drain::plan(&orphan.pods, None, context.clock.now());
+    shared.evictions.carry_out(&context, None, Some(&orphan.node), &plan).await?;
+    if plan.waiting > 0 {
+        return Ok(Some(LOOK_EVERY));
+    }
+    tracing::info!(node = node.name_any(), "a Node without claim is let go");
+    let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
+    update(&context, &api, node, Part::Main, release).await?;
+    Ok(None)
+}

@@ -1,0 +1,201 @@
+//! Notices that capacity is taken back, under the actuator alone (safety rule 13).
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::{World, is_running};
+use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
+use serde_json::json;
+use std::time::Duration;
+
+/// EC2 takes a Spot instance two minutes after it said so.
+const NOTICE: Duration = Duration::from_secs(120);
+
+fn spot(action: &str) -> Wanted<'_> {
+    let pods = vec![future_pod(action)];
+    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::Spot, pods }
+}
+
+async fn begin() -> Director {
+    let requirements =
+        json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}]);
+    Director::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
+}
+
+fn instance_of(world: &World, node: &str) -> String {
+    let node = world.get(ResourceId::NODES, node).unwrap();
+    object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned()
+}
+
+fn running_on(world: &World, node: &str) -> usize {
+    world.count(ResourceId::PODS, |pod| is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node)
+}
+
+fn interrupt(director: &Director, instance: &str) {
+    assert!(director.world.ec2.with(|cloud, now| cloud.interrupt_spot(instance, now)), "there is such an instance");
+}
+
+fn waiting_messages(world: &World) -> usize {
+    world.ec2.read(|cloud, _| cloud.queue.len())
+}
+
+/// A Spot node in service with two pods.
+async fn with_pods(director: &Director) -> (String, String, String) {
+    let (claim, node) = director.node(&spot("a-1")).await;
+    director.world.deploy("web", 2, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    director.until("the pods run", MINUTE, |world| running_on(world, &node) == 2).await;
+    let instance = instance_of(&director.world, &node);
+    (claim, node, instance)
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_plan_the_node_is_replaced_by_its_like_before_its_time_is_over() {
+    let director = begin().await;
+    let (claim, node, instance) = with_pods(&director).await;
+    interrupt(&director, &instance);
+    director
+        .until("the claim is on its way out", Duration::from_secs(2), |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|claim| object::is_deleting(&claim))
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(running_on(&director.world, &node), 2, "the drain waits for a plan");
+    let left = NOTICE - Duration::from_secs(10);
+    director
+        .until("the pods run elsewhere", left, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
+        .await;
+    director
+        .until("the old instance is gone", 2 * MINUTE, |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_none() && !world.living_instances().contains_key(&instance)
+        })
+        .await;
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
+    assert_eq!(waiting_messages(&director.world), 0);
+    let events = director.world.events_of("NodeClaim", &claim);
+    assert!(events.iter().any(|event| event.contains("SpotInterrupted")), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plans_replacement_is_the_only_one_and_starts_the_drain() {
+    let director = begin().await;
+    let (claim, node, instance) = with_pods(&director).await;
+    let pods = director.pods_on(&node);
+    interrupt(&director, &instance);
+    director
+        .until("the claim is on its way out", Duration::from_secs(2), |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
+        })
+        .await;
+    let wanted = Wanted { action: "a-2", instance_type: "m6i.xlarge", capacity_type: CapacityType::OnDemand, pods };
+    let plan = director.plan(&[wanted], Vec::new()).await;
+    let outcomes = director.send(plan).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "pods of a node that goes need another: {outcomes:?}");
+    let drained =
+        director.until("the drain starts", Duration::from_secs(4), |world| running_on(world, &node) < 2).await;
+    assert!(drained < Duration::from_secs(4), "as soon as the replacement is launched");
+    director.until("the pods run elsewhere", NOTICE, |world| world.running_pods() == 2).await;
+    director
+        .until("the old claim is gone", 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .await;
+    assert_eq!(instances_ever_launched(&director.world).len(), 2);
+}
+
+/// The message is deleted only when the claim bears the mark.
+#[tokio::test(start_paused = true)]
+async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
+    let director = begin().await;
+    let (claim, _, instance) = with_pods(&director).await;
+    let patch = Matcher::of(Verb::Patch, "nodeclaims");
+    let rule = director.world.server().faults().always(patch, Effect::internal_error());
+    interrupt(&director, &instance);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert!(waiting_messages(&director.world) > 0);
+    director.world.server().faults().remove(rule);
+    director
+        .until("the claim is marked", MINUTE, |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|claim| {
+                let mark = object::text(&claim, &["metadata", "annotations", annotation::INTERRUPTED]);
+                object::is_deleting(&claim) && mark.contains("spot_interrupted")
+            })
+        })
+        .await;
+    let delete = |world: &World| waiting_messages(world) == 0;
+    director.until("the message is deleted", 2 * MINUTE, delete).await;
+}
+
+/// A leader dies between the mark and the rest: the next one goes on, and nothing is bought twice.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_goes_on_after_the_mark() {
+    let mut director = begin().await;
+    let (claim, node, instance) = with_pods(&director).await;
+    interrupt(&director, &instance);
+    director
+        .until("the claim is on its way out", Duration::from_secs(2), |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
+        })
+        .await;
+    director.replace_actuator();
+    let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
+    director.until("the pods run elsewhere", 3 * MINUTE, moved).await;
+    director
+        .until("the old claim is gone", 3 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .await;
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
+}
+
+/// A notice may come before the claim knows its instance.
+#[tokio::test(start_paused = true)]
+async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
+    let director = begin().await;
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let rule = director.world.server().faults().always(status, Effect::internal_error());
+    let plan = director.plan(&[spot("a-1")], Vec::new()).await;
+    director.send(plan).await;
+    director.until("it is bought", MINUTE, |world| world.living_instances().len() == 1).await;
+    let instance = director.world.living_instances().into_keys().next().unwrap();
+    interrupt(&director, &instance);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(waiting_messages(&director.world) > 0, "the notice waits");
+    director.world.server().faults().remove(rule);
+    director
+        .until("the claim is on its way out", MINUTE, |world| {
+            world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::is_deleting(claim))
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_and_what_is_not_ours_is_deleted_and_touches_nothing() {
+    let director = begin().await;
+    let (claim, _) = director.node(&spot("a-1")).await;
+    let foreign = json!({"version": "0", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
+        "time": "2026-01-02T03:04:05Z", "detail": {"instance-id": "i-00000000000000000"}});
+    director.world.ec2.with(|cloud, now| {
+        for body in ["not JSON".to_owned(), "{}".to_owned(), foreign.to_string()] {
+            cloud.queue.send("", body, now);
+        }
+    });
+    director.until("the queue is empty", MINUTE, |world| waiting_messages(world) == 0).await;
+    assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rebalance_recommendation_is_an_event_only() {
+    let director = begin().await;
+    let (claim, node) = director.node(&spot("a-1")).await;
+    let instance = instance_of(&director.world, &node);
+    assert!(director.world.ec2.with(|cloud, now| cloud.recommend_rebalance(&instance, now)));
+    director
+        .until("it is told", MINUTE, |world| {
+            world.events_of("NodeClaim", &claim).iter().any(|event| event.contains("SpotRebalanceRecommendation"))
+        })
+        .await;
+    tokio::time::sleep(MINUTE).await;
+    assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
+    assert_eq!(waiting_messages(&director.world), 0);
+}

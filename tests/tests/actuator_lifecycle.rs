@@ -1,0 +1,134 @@
+//! The life of a node under the actuator alone, from the claim to its end.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+use std::time::Duration;
+
+fn wanted(action: &str) -> Wanted<'_> {
+    let pods = vec![future_pod(action)];
+    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods }
+}
+
+fn is_gone(world: &World) -> bool {
+    world.all(ResourceId::NODE_CLAIMS).is_empty()
+        && world.all(ResourceId::NODES).is_empty()
+        && world.living_instances().is_empty()
+}
+
+/// Pods that run, by their node.
+fn running_on(world: &World, node: &str) -> usize {
+    world.count(ResourceId::PODS, |pod| {
+        plimsoll_sim::world::is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_comes_into_service_as_karpenters_do() {
+    let director = Director::begin(Setup::with_pool(json!({"template": {
+        "metadata": {"labels": {"team": "blue"}},
+        "spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]},
+    }})))
+    .await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let claim = director.claim(&claim).unwrap();
+    for condition in ["Launched", "Registered", "Initialized", "Ready"] {
+        assert!(object::condition_is_true(&claim, condition), "{condition}: {claim:#}");
+    }
+    let node = director.world.get(ResourceId::NODES, &node).unwrap();
+    let label = |key| object::label(&node, key);
+    assert_eq!(label(label::REGISTERED), Some("true"));
+    assert_eq!(label(label::INITIALIZED), Some("true"));
+    assert_eq!(label(label::NODE_POOL), Some("default"));
+    assert_eq!(label("team"), Some("blue"));
+    let taints: Vec<&str> =
+        object::items(&node, &["spec", "taints"]).iter().map(|taint| object::text(taint, &["key"])).collect();
+    assert_eq!(taints, ["dedicated"], "karpenter.sh/unregistered is gone, the pool's own is there");
+    assert_eq!(object::items(&node, &["metadata", "finalizers"]), [json!("karpenter.sh/termination")]);
+    assert_eq!(object::text(&object::items(&node, &["metadata", "ownerReferences"])[0], &["kind"]), "NodeClaim");
+    director
+        .until("the pool counts it", MINUTE, |world| {
+            let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
+            object::integer(&pool, &["status", "nodes"]) == Some(1)
+                && object::text(&pool, &["status", "resources", "cpu"]) == "2"
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_claim_drains_and_takes_its_node_and_instance_along() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    director.world.deploy("web", 2, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    director.until("the pods run", MINUTE, |world| running_on(world, &node) == 2).await;
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    director
+        .until("new pods are kept away", MINUTE, |world| {
+            let node = world.get(ResourceId::NODES, &node);
+            node.is_some_and(|node| {
+                object::items(&node, &["spec", "taints"]).iter().any(|it| it["key"] == "karpenter.sh/disrupted")
+            })
+        })
+        .await;
+    let took = director.until("everything is gone", 3 * MINUTE, is_gone).await;
+    assert!(took >= Duration::from_secs(5), "a node is drained for five seconds at least, not {took:?}");
+    assert_eq!(director.world.pending_pods(), 2, "its pods were made anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_node_takes_its_claim_along() {
+    let director = Director::begin(Setup::default()).await;
+    let (_, node) = director.node(&wanted("a-1")).await;
+    director.world.delete(ResourceId::NODES, &node).unwrap();
+    director.until("everything is gone", 3 * MINUTE, is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
+    let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    director.world.apply_object(&budget).unwrap();
+    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(Duration::from_secs(80)).await;
+    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
+    let events = director.world.events_of("Node", &node);
+    assert!(events.iter().any(|event| event.contains("FailedDraining")), "{events:?}");
+    director.until("everything is gone", 3 * MINUTE, is_gone).await;
+    let events = director.world.events_of("Node", &node);
+    assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_never_becomes_a_node_is_given_up() {
+    let mut setup = Setup::default();
+    setup.scenery.boot = Duration::from_secs(3600);
+    let director = Director::begin(setup).await;
+    let plan = director.plan(&[wanted("a-1")], Vec::new()).await;
+    director.send(plan).await;
+    director.until("it is launched", MINUTE, |world| world.living_instances().len() == 1).await;
+    let took = director.until("it is given up", 20 * MINUTE, is_gone).await;
+    assert!(took >= 14 * MINUTE, "after a quarter of an hour, not {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_goes_on_with_a_drain() {
+    let mut director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    director.until("it is drained", MINUTE, |world| running_on(world, &node) == 0).await;
+    director.replace_actuator();
+    director.until("everything is gone", 5 * MINUTE, is_gone).await;
+}

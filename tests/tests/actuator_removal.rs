@@ -1,0 +1,174 @@
+//! Removals that plans ask for: admitted, tainted, checked again, deleted; or undone.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::names::annotation;
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::{World, is_running};
+use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+use std::time::Duration;
+
+fn wanted(action: &str) -> Wanted<'_> {
+    let pods = vec![future_pod(action)];
+    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods }
+}
+
+fn is_tainted(world: &World, node: &str) -> bool {
+    let node = world.get(ResourceId::NODES, node);
+    node.is_some_and(|node| {
+        object::items(&node, &["spec", "taints"]).iter().any(|it| it["key"] == "karpenter.sh/disrupted")
+    })
+}
+
+fn has_command(world: &World, claim: &str) -> bool {
+    let claim = world.get(ResourceId::NODE_CLAIMS, claim);
+    claim.is_some_and(|claim| !object::text(&claim, &["metadata", "annotations", annotation::REMOVAL]).is_empty())
+}
+
+fn is_gone(world: &World, claim: &str) -> bool {
+    world.get(ResourceId::NODE_CLAIMS, claim).is_none()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_node_is_removed() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    assert!(director.world.living_instances().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    // The plan is made before the pod comes, and arrives after it.
+    let termination = plimsoll_model::plan::Termination {
+        action_id: "r-1".into(),
+        node: node.as_str().into(),
+        reason: DisruptionReason::Empty,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: plimsoll_model::money::MicroUsdPerHour(0),
+    };
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let plan = director.plan(&[], vec![termination]).await;
+    let outcome = director.send(plan).await.remove(0);
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
+    assert!(!has_command(&director.world, &claim) && !is_tainted(&director.world, &node));
+}
+
+/// Rule 9: between admission and the taint a pod is bound. The check after the taint sees it, and all is undone.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let taint = Matcher::of(Verb::Patch, "nodes");
+    let rule = director.world.server().faults().always(taint, Effect::internal_error());
+    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted);
+    assert!(has_command(&director.world, &claim));
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    director.world.server().faults().remove(rule);
+    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    director.until("it is undone", MINUTE, undone).await;
+    tokio::time::sleep(MINUTE).await;
+    assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
+    assert_eq!(director.world.running_pods(), 1, "nobody touched the pod");
+    let events = director.world.events_of("NodeClaim", &claim);
+    assert!(events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
+}
+
+/// Rule 9: one hole is not counted twice.
+#[tokio::test(start_paused = true)]
+async fn two_removals_cannot_use_the_same_room() {
+    let director = Director::begin(Setup::default()).await;
+    let (one, first) = director.node(&wanted("a-1")).await;
+    director.world.deploy("one", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    director.until("the first pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (two, second) = director.node(&wanted("a-2")).await;
+    director.world.deploy("two", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    director.until("the second pod runs", MINUTE, |world| world.running_pods() == 2).await;
+    let (_, third) = director.node(&wanted("a-3")).await;
+    let reason = DisruptionReason::Underutilized;
+    let outcome = director.remove("r-1", &first, reason, Some(&third)).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let outcome = director.remove("r-2", &second, reason, Some(&third)).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
+    director.until("the first is gone", 3 * MINUTE, |world| is_gone(world, &one)).await;
+    assert!(!is_gone(&director.world, &two));
+    director.until("both pods run again", 3 * MINUTE, |world| world.running_pods() == 2).await;
+}
+
+/// Rule 11: budgets are counted at admission.
+#[tokio::test(start_paused = true)]
+async fn a_budget_holds_the_second_removal() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let (_, first) = director.node(&wanted("a-1")).await;
+    let (_, second) = director.node(&wanted("a-2")).await;
+    let outcome = director.remove("r-1", &first, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let outcome = director.remove("r-2", &second, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
+}
+
+/// Rule 12: a command outlives its leader.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_finishes_a_removal() {
+    let mut director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    // Nothing is deleted: the leader dies with the taint on the node.
+    let matcher = Matcher::of(Verb::Delete, "nodeclaims");
+    let rule = director.world.server().faults().always(matcher, Effect::internal_error());
+    director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    director.until("it is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    director.replace_actuator();
+    director.world.server().faults().remove(rule);
+    director.until("the claim is gone", 5 * MINUTE, |world| is_gone(world, &claim)).await;
+}
+
+/// Rule 12: what no longer holds is undone by the new leader.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
+    let mut director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let taint = Matcher::of(Verb::Patch, "nodes");
+    let rule = director.world.server().faults().always(taint, Effect::internal_error());
+    director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert!(has_command(&director.world, &claim));
+    director.replace_actuator();
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.count(ResourceId::PODS, is_running) == 1).await;
+    director.world.server().faults().remove(rule);
+    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    director.until("it is undone", 5 * MINUTE, undone).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(director.world.running_pods(), 1);
+    assert!(!is_gone(&director.world, &claim));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_be_disrupted_is_not() {
+    let director = Director::begin(Setup::default()).await;
+    let (_, node) = director.node(&wanted("a-1")).await;
+    let protected = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default", "annotations": {"karpenter.sh/do-not-disrupt": "true"}},
+        "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    director.world.apply_object(&protected).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (_, other) = director.node(&wanted("a-2")).await;
+    let outcome = director.remove("r-1", &node, DisruptionReason::Underutilized, Some(&other)).await;
+    assert_eq!(outcome.status, OutcomeStatus::Rejected);
+    assert!(!is_tainted(&director.world, &node));
+}
