@@ -74,16 +74,20 @@ pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<Ma
     let mut track = serde_path_to_error::Track::new();
     let read = {
         let deserializer = serde_path_to_error::Deserializer::new(&manifest.value, &mut track);
-        serde_ignored::deserialize(deserializer, |path| {
+        let mut note = |path: Path<'_>| {
             // A null is how YAML writes nothing at all.
             let null = value_at(&manifest.value, &path).is_some_and(Value::is_null);
             let path = text(&path);
             if !null && !path.starts_with("status.") {
                 unknown.push(manifest.fault(path, "no such field"));
             }
-        })
+        };
+        // Behind one type, since the two wrappers grow with each level: unerased, every Kubernetes type is compiled once per depth.
+        let mut erased =
+            <dyn erased_serde::Deserializer<'_>>::erase(serde_ignored::Deserializer::new(deserializer, &mut note));
+        erased_serde::deserialize(&mut erased)
     };
-    let object = read.map_err(|error: serde_json::Error| vec![manifest.fault(track.path().to_string(), error)])?;
+    let object = read.map_err(|error: erased_serde::Error| vec![manifest.fault(track.path().to_string(), error)])?;
     if unknown.is_empty() { Ok(object) } else { Err(unknown) }
 }
 
