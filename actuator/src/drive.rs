@@ -1,5 +1,6 @@
 //! The loop of a controller: look at all objects after each change, and work on those that need it, each by itself.
 
+use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
 use crate::stores::Kind;
 use crate::writes::WriteError;
@@ -19,6 +20,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 /// With nothing to wait for, everything is looked at anyway from time to time: a missed signal costs no more than this.
 const RESYNC: Duration = Duration::from_secs(60);
+
+/// While this process may not write (its lease is not renewed, another autoscaler is at work), it asks again so often.
+const LOCKED_RETRY: Duration = Duration::from_secs(1);
 
 /// An object to look at.
 pub(crate) struct Candidate<Input> {
@@ -65,9 +69,11 @@ pub(crate) async fn drive<Input, Work>(
     let mut changed = true;
     loop {
         let now = Instant::now();
+        // While nothing may be written there is no use in trying, nor in a warning for each object.
+        let allowed = context.authority.may_act(CLUSTER_CALL).is_ok();
         let candidates = list(context);
         let mut known: BTreeMap<String, State> = BTreeMap::new();
-        let mut next = now + RESYNC;
+        let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
         for candidate in candidates {
             let mut state = states.remove(&candidate.key).unwrap_or_default();
             state.fresh |= match candidate.version {
@@ -76,7 +82,7 @@ pub(crate) async fn drive<Input, Work>(
             };
             if state.busy {
                 // It is looked at again when the work is done.
-            } else if running.len() < MAX_BUSY && is_due(&state, now) {
+            } else if allowed && running.len() < MAX_BUSY && is_due(&state, now) {
                 state.busy = true;
                 state.fresh = false;
                 state.seen = candidate.version.or(Some(0));
@@ -86,7 +92,7 @@ pub(crate) async fn drive<Input, Work>(
                 tasks.insert(task.id(), candidate.key.clone());
             } else {
                 let wake = [state.paused_until, state.again].into_iter().flatten().max();
-                next = next.min(wake.unwrap_or(next).max(now));
+                next = next.min(wake.filter(|wake| *wake > now).unwrap_or(next));
             }
             known.insert(candidate.key, state);
         }

@@ -6,8 +6,9 @@ mod hold;
 mod mark;
 pub mod messages;
 mod queue;
+mod room;
 
-pub(crate) use hold::hold;
+pub(crate) use hold::{Owed, hold};
 
 use crate::context::Context;
 use crate::lifecycle::provider_id;

@@ -53,6 +53,7 @@ struct Shared {
     evictions: evict::Evictions,
     volumes: volumes::Volumes,
     unlaunched: unlaunched::LookUps,
+    owed: interruption::Owed,
 }
 
 /// What a stage of the way out says.
@@ -149,10 +150,13 @@ impl WayOut<'_> {
                 }
             }
         }
-        if let Stage::Wait(after) = self.end_instance().await? {
-            return Ok(Stage::Wait(after));
+        let is_owed = self.shared.owed.settle(self.context, &self.subject.claim);
+        match self.end_instance().await? {
+            Stage::Wait(after) => Ok(Stage::Wait(after)),
+            // The claim says what its replacement is to be like.
+            Stage::Over if is_owed => Ok(Stage::Wait(LOOK_EVERY)),
+            Stage::Over => self.finish().await,
         }
-        self.finish().await
     }
 
     /// Whether there is nothing left to drain: the kubelet is silent and the instance gone.
@@ -221,7 +225,7 @@ impl WayOut<'_> {
                 now
             }
         };
-        if let Some(wait) = interruption::hold(context, claim, &self.subject.pods, deadline) {
+        if let Some(wait) = interruption::hold(context, &self.shared.owed, claim, &self.subject.pods, deadline) {
             return Ok(Stage::Wait(wait));
         }
         let plan = drain::plan(&self.subject.pods, deadline, now);
@@ -304,6 +308,7 @@ impl WayOut<'_> {
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }
+        self.shared.owed.forget(claim);
         let name = claim.name_any();
         self.context.ledger.with(|ledger| ledger.gone(&name));
         let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);

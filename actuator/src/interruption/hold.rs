@@ -1,12 +1,13 @@
 //! The drain of an interrupted node starts when its replacement is launched, or five seconds after the notice (safety rule 13).
 
-use super::Interruption;
+use super::{Interruption, room};
 use crate::context::Context;
-use crate::launch::replacement::{Replaced, request_replacement};
+use crate::launch::replacement::{Replaced, ReplacementError, request_replacement};
 use crate::pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::{self, node_claim::LAUNCHED};
 use plimsoll_model::identity::PodUid;
@@ -18,6 +19,9 @@ use std::time::Duration;
 
 /// The longest that a drain waits for its replacement: of the two minutes of a Spot notice, pods need the most.
 const LONGEST: Millis = Millis::from_seconds(5);
+/// Later than this a like-for-like replacement is not begun: the pods are on their way, and plans see them as any others.
+/// A new leader may buy after the old lease and the longest call, which is sooner.
+const REPLACED_WITHIN: Millis = Millis::from_seconds(90);
 /// Kinds after which nothing runs any more: there is nothing to wait for.
 const OVER: [&str; 2] = ["instance_stopped", "instance_terminated"];
 /// How often it is looked at meanwhile.
@@ -38,12 +42,12 @@ enum Cover {
 /// asked for one.
 pub(crate) fn hold(
     context: &Context,
+    owed: &Owed,
     claim: &NodeClaim,
     all_pods: &[Arc<Pod>],
     deadline: Option<Timestamp>,
 ) -> Option<Duration> {
-    let text = claim.annotations().get(annotation::INTERRUPTED)?;
-    let interruption: Interruption = serde_json::from_str(text).ok()?;
+    let interruption = interruption(claim)?;
     let now = context.now();
     let is_late = deadline.is_some_and(|deadline| deadline <= context.clock.now());
     if is_late || OVER.contains(&interruption.kind.as_str()) {
@@ -62,10 +66,27 @@ pub(crate) fn hold(
     if left > 0 {
         return Some(Duration::from_millis(left).min(LOOK_EVERY));
     }
-    if cover == Cover::None && !context.outcomes.planned_since(interruption.heard) {
-        replace(context, claim);
+    let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && owed.is_new(claim);
+    if is_first
+        && cover == Cover::None
+        && !context.outcomes.planned_since(interruption.heard)
+        && !has_room(context, &to_move)
+    {
+        owed.add(claim);
+        owed.settle(context, claim);
     }
     None
+}
+
+fn interruption(claim: &NodeClaim) -> Option<Interruption> {
+    serde_json::from_str(claim.annotations().get(annotation::INTERRUPTED)?).ok()
+}
+
+fn has_room(context: &Context, to_move: &BTreeSet<PodUid>) -> bool {
+    let nodes = context.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
+    let bound = |pod: &&Arc<Pod>| pods::node_name(pod).is_some();
+    let pods = context.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
+    room::has_room(to_move, nodes, pods, context.now())
 }
 
 fn cover(context: &Context, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cover {
@@ -89,7 +110,49 @@ fn cover(context: &Context, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
     cover
 }
 
-fn replace(context: &Context, claim: &NodeClaim) {
+/// Replacements that are owed: nobody planned one, and it could not be launched at once (a new leader must wait before it buys).
+/// By the old claim's UID.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    claims: Mutex<BTreeSet<String>>,
+    /// Claims that were looked at: the look is dear, and is taken once.
+    judged: Mutex<BTreeSet<String>>,
+}
+
+impl Owed {
+    /// Tries what is owed for a claim that goes. Whether it is still owed: then its claim is not to be forgotten yet.
+    pub(crate) fn settle(&self, context: &Context, claim: &NodeClaim) -> bool {
+        let uid = claim.uid().unwrap_or_default();
+        if !self.claims.lock().contains(&uid) {
+            return false;
+        }
+        let heard = interruption(claim).map(|it| it.heard).unwrap_or_default();
+        let late = context.now().since(heard) > REPLACED_WITHIN;
+        if late || context.outcomes.planned_since(heard) || replace(context, claim) {
+            self.claims.lock().remove(&uid);
+            return false;
+        }
+        true
+    }
+
+    /// Forgets a claim that is gone.
+    pub(crate) fn forget(&self, claim: &NodeClaim) {
+        let uid = claim.uid().unwrap_or_default();
+        self.claims.lock().remove(&uid);
+        self.judged.lock().remove(&uid);
+    }
+
+    fn is_new(&self, claim: &NodeClaim) -> bool {
+        self.judged.lock().insert(claim.uid().unwrap_or_default())
+    }
+
+    fn add(&self, claim: &NodeClaim) {
+        self.claims.lock().insert(claim.uid().unwrap_or_default());
+    }
+}
+
+/// Whether nothing more is to be done about it.
+fn replace(context: &Context, claim: &NodeClaim) -> bool {
     let name = claim.name_any();
     match request_replacement(context, claim) {
         Ok(Replaced::Launching { claim }) => {
@@ -98,10 +161,16 @@ fn replace(context: &Context, claim: &NodeClaim) {
                 replacement = claim,
                 "no plan came in time, the node is replaced by its like"
             );
+            true
         }
-        Ok(Replaced::AlreadyAsked) => {}
+        Ok(Replaced::AlreadyAsked) => true,
+        Err(error @ (ReplacementError::NotAllowed(_) | ReplacementError::Busy)) => {
+            tracing::debug!(node_claim = name, %error, "the replacement has to wait");
+            false
+        }
         Err(error) => {
             tracing::warn!(node_claim = name, %error, "no plan came in time, and the node cannot be replaced by its like");
+            true
         }
     }
 }

@@ -4,12 +4,13 @@ use super::claims_by_instance;
 use super::mark::{self, Urgency};
 use super::messages::{Message, NoticeKind, parse};
 use crate::authority::CLOUD_CALL;
-use crate::collection::is_ours;
+use crate::collection::{Absence, is_ours};
 use crate::context::Context;
 use crate::ports::{InstanceFilter, InterruptionQueue, QueueMessage};
 use crate::stores::Kind;
 use crate::writes::WriteError;
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +48,9 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    kept: parking_lot::Mutex<BTreeMap<String, Kept>>,
+    kept: Mutex<BTreeMap<String, Kept>>,
+    /// Instances that EC2 does not show: not there, or so new that reads do not know them yet.
+    unseen: Mutex<BTreeMap<String, Absence>>,
 }
 
 pub(super) async fn run(context: &Context, stop: &CancellationToken) {
@@ -139,24 +142,58 @@ async fn act(context: &Context, claim: &plimsoll_api::NodeClaim, kind: NoticeKin
     Ok(())
 }
 
-/// Instances that no claim names: those that bear our tags and live are ours, and their claim will say so soon.
+/// Instances that no claim names. Those that bear our tags and live are ours, and their claim will say so soon; of those that
+/// reads do not show nothing is known until they were missed twice.
 async fn keep(context: &Context, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
+    if !kind.drains() && !context.settings.act_on_rebalance {
+        return Ok(Verdict::Done);
+    }
     let filter = InstanceFilter::Ids(ids.to_vec());
     let found = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instances(&filter)).await??;
-    let cluster = &context.settings.cluster_name;
-    let ours = found.iter().filter(|instance| instance.state.is_alive() && is_ours(instance, cluster));
-    let now = context.now();
-    let mut kept = state.kept.lock();
-    kept.retain(|_, kept| kept.until > now);
+    let (cluster, now) = (&context.settings.cluster_name, context.now());
     let mut verdict = Verdict::Done;
-    for instance in ours.filter(|_| kind.drains() || context.settings.act_on_rebalance) {
-        tracing::info!(instance = instance.id, kind = kind.as_str(), "a notice waits for its claim");
-        verdict = Verdict::Keep;
-        if kept.len() < MAX_KEPT {
-            kept.entry(instance.id.clone()).or_insert(Kept { kind, until: now.plus(KEPT) });
+    for id in ids {
+        match found.iter().find(|instance| instance.id == *id) {
+            None => {
+                if !state.missed_twice(id, now) {
+                    verdict = Verdict::Keep;
+                }
+            }
+            Some(instance) if instance.state.is_alive() && is_ours(instance, cluster) => {
+                tracing::info!(instance = id, kind = kind.as_str(), "a notice waits for its claim");
+                verdict = Verdict::Keep;
+                state.keep(id, kind, now);
+            }
+            Some(_) => {}
         }
     }
     Ok(verdict)
+}
+
+impl State {
+    fn keep(&self, id: &str, kind: NoticeKind, now: Timestamp) {
+        let mut kept = self.kept.lock();
+        kept.retain(|_, kept| kept.until > now);
+        if kept.len() < MAX_KEPT {
+            kept.entry(id.to_owned()).or_insert(Kept { kind, until: now.plus(KEPT) });
+        }
+    }
+
+    /// Whether two reads apart did not show an instance.
+    fn missed_twice(&self, id: &str, now: Timestamp) -> bool {
+        let mut unseen = self.unseen.lock();
+        if unseen.len() >= MAX_KEPT {
+            // Somebody else's queue, or nonsense: better told again than remembered for ever.
+            unseen.clear();
+        }
+        let absence = unseen.entry(id.to_owned()).or_default();
+        absence.missed(now);
+        let over = absence.is_confirmed();
+        if over {
+            unseen.remove(id);
+        }
+        over
+    }
 }
 
 /// Acts on kept notices as soon as their claims are known. The message stays in the queue and is deleted when it comes again.

@@ -167,7 +167,7 @@ mod tests {
             let status = json!({"capacity": {"cpu": "3", "memory": "7Gi"}});
             serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}, "status": status})).unwrap()
         };
-        let gib = 1024 * 1024 * 1024;
+        let gib = 1_i64 << 30;
         let expected = |cpu, memory, gpu: Option<i64>| {
             let mut all = Resources::from([("cpu", cpu), ("memory", memory * gib), ("nodes", 1)]);
             if let Some(gpu) = gpu {
