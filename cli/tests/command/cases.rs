@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 fn plan(input: &str) -> Value {
     let arguments =
-        ["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "-o", "json", "--now", "2026-06-01T12:00:00Z"];
+        ["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "-o", "json", "--now", "2026-01-02T00:00:00Z"];
     plimsoll_with(&arguments, input).json()
 }
 

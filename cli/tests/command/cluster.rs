@@ -94,7 +94,7 @@ fn explain(subject: &[&str], known: bool) -> Run {
         &[
             &["explain"],
             subject,
-            &["--kubeconfig", &kubeconfig, "--catalog", &catalog, "--now", "2026-06-01T12:00:00Z"],
+            &["--kubeconfig", &kubeconfig, "--catalog", &catalog, "--now", "2026-01-02T00:00:00Z"],
         ]
         .concat(),
     )

@@ -5,7 +5,7 @@ use crate::{Run, deployment, fixture, plimsoll, plimsoll_with};
 fn explain(kind: &str, name: &str, input: &str) -> Run {
     let files =
         ["-f", &fixture("pool.yaml"), "-f", &fixture("cluster.yaml"), "-f", "-", "--catalog", &fixture("catalog.json")];
-    plimsoll_with(&[&["explain", kind, name, "--now", "2026-06-01T12:00:00Z"], &files[..]].concat(), input)
+    plimsoll_with(&[&["explain", kind, name, "--now", "2026-01-02T00:00:00Z"], &files[..]].concat(), input)
 }
 
 /// The text beside a word of the explanation.

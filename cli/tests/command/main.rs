@@ -4,6 +4,7 @@ mod cases;
 mod catalog;
 mod certificates;
 mod cluster;
+mod docs;
 mod explain;
 mod plan;
 mod seeds;

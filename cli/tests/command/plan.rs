@@ -3,7 +3,7 @@
 use crate::{deployment, fixture, plimsoll, plimsoll_with, repository, texts};
 use serde_json::Value;
 
-const NOW: &str = "2026-06-01T12:00:00Z";
+const NOW: &str = "2026-01-02T00:00:00Z";
 
 /// A plan for the small pool and what is on stdin.
 fn plan(stdin: &str) -> Value {

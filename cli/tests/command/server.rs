@@ -43,7 +43,7 @@ fn the_same_input_gives_the_same_bytes() {
         "-f",
         "-",
         "--now",
-        "2026-06-01T12:00:00Z",
+        "2026-01-02T00:00:00Z",
         "--catalog",
         &catalog,
         "-o",
@@ -60,7 +60,7 @@ fn the_same_input_gives_the_same_bytes() {
 #[test]
 fn built_in_catalogs_go_over_the_wire() {
     let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap() + &deployment("web", 3, "1", "1Gi");
-    let files = ["plan", "-f", "-", "--now", "2026-06-01T12:00:00Z", "-o", "json"];
+    let files = ["plan", "-f", "-", "--now", "2026-01-02T00:00:00Z", "-o", "json"];
     let here = plimsoll_with(&files, &pool);
     let there = with_server(|address| plimsoll_with(&[&files[..], &["--server", address]].concat(), &pool));
     assert_eq!((there.status, &there.stdout), (0, &here.stdout), "{}", there.stderr);
