@@ -1,0 +1,287 @@
+//! The actuator alone on a world: the test is its watcher, and says itself what is to be launched and removed.
+
+use crate::scene::{MINUTE, Setup, node_class, node_pool};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::execution::{Driver, Execution, LedgerUpdate, Outcome, OutcomeStatus};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::names::{label, lease};
+use plimsoll_model::plan::{Launch, OfferingChoice, Placement, Plan, PodRef, Termination};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
+use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
+use plimsoll_proto::actuator::v1::{ExecuteRequest, WatchCatalogRequest, WatchLedgerRequest};
+use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_runtime::serve::MAX_DECODING_BYTES;
+use plimsoll_sim::apiserver::store::Object;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::machines::NAMESPACE;
+use plimsoll_sim::plimsoll::{Options, Plimsoll};
+use plimsoll_sim::world::World;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// The test's name as a watcher, and transitions of its Lease.
+const WATCHER: (&str, u64) = ("director", 1);
+/// A new leader waits for its predecessor's lease and last call.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The actuator's driver.
+#[derive(Debug)]
+pub struct Director {
+    /// The cluster and the cloud.
+    pub world: World,
+    /// One actuator, and nothing else.
+    pub plimsoll: Plimsoll,
+    pool: ClientPool,
+}
+
+/// A node to launch.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    /// Names the action.
+    pub action: &'a str,
+    /// The instance type.
+    pub instance_type: &'a str,
+    /// How it is bought.
+    pub capacity_type: CapacityType,
+    /// What it is for: at least one pod, by UID; it need not exist.
+    pub pods: Vec<PodRef>,
+}
+
+impl Director {
+    /// One actuator and a pool `default`, ready.
+    ///
+    /// # Panics
+    /// That cannot be had.
+    pub async fn begin(setup: Setup) -> Self {
+        let options = Options { watchers: 0, schedulers: 0, actuators: 1, ..setup.options };
+        let world = World::start(setup.scenery).unwrap();
+        let leases: Api<Lease> = Api::namespaced(world.server().client("director"), NAMESPACE);
+        let spec = LeaseSpec {
+            holder_identity: Some(WATCHER.0.to_owned()),
+            lease_transitions: i32::try_from(WATCHER.1).ok(),
+            ..LeaseSpec::default()
+        };
+        let metadata = ObjectMeta { name: Some(lease::WATCHER.to_owned()), ..ObjectMeta::default() };
+        leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await.unwrap();
+        let plimsoll = Plimsoll::start(&world, options);
+        let pool = plimsoll.network().pool("director", &["actuator-0".to_owned()]);
+        let director = Self { world, plimsoll, pool };
+        director.world.apply_object(&node_class()).unwrap();
+        director.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
+        let ready = |world: &World| {
+            world.get(ResourceId::NODE_POOLS, "default").is_some_and(|pool| object::condition_is_true(&pool, "Ready"))
+        };
+        director.until("the pool is Ready", 2 * MINUTE, ready).await;
+        director
+    }
+
+    async fn client(&self) -> ActuatorServiceClient<Channel> {
+        let (_, channel) = self.pool.channel().await.unwrap();
+        ActuatorServiceClient::new(channel).max_decoding_message_size(MAX_DECODING_BYTES)
+    }
+
+    /// Lets time pass until something holds, which it must within `limit`; returns how long that took.
+    ///
+    /// # Panics
+    /// It does not.
+    pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&World) -> bool) -> Duration {
+        match self.world.until(what, limit, test).await {
+            Ok(took) => took,
+            Err(missing) => panic!("{missing}\n{}", crate::scene::summary(&self.world)),
+        }
+    }
+
+    /// Kills the actuator as `kill -9` does, and starts another in its place.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn replace_actuator(&mut self) {
+        let process = self.plimsoll.processes(plimsoll_sim::plimsoll::Role::Actuator).pop().unwrap();
+        self.plimsoll.replace(&process).unwrap();
+    }
+
+    async fn catalog(&self) -> Result<Catalog, Status> {
+        let mut updates = self.client().await.watch_catalog(WatchCatalogRequest::default()).await?.into_inner();
+        while let Some(response) = updates.message().await? {
+            if let Some(catalog) = response.update.and_then(|update| update.catalog) {
+                return Ok(catalog.try_into().unwrap());
+            }
+        }
+        Err(Status::unavailable("ended"))
+    }
+
+    async fn position(&self) -> Result<LedgerPosition, Status> {
+        let mut updates = self.client().await.watch_ledger(WatchLedgerRequest {}).await?.into_inner();
+        loop {
+            let update = updates.message().await?.ok_or_else(|| Status::unavailable("ended"))?;
+            let update = LedgerUpdate::try_from(update).unwrap();
+            if update.complete {
+                return Ok(update.position);
+            }
+        }
+    }
+
+    /// A plan that knows all that the ledger knows now, once there is a leader.
+    ///
+    /// # Panics
+    /// There is none for too long.
+    pub async fn plan(&self, launches: &[Wanted<'_>], terminations: Vec<Termination>) -> Plan {
+        let start = Instant::now();
+        loop {
+            match (self.catalog().await, self.position().await) {
+                (Ok(catalog), Ok(ledger)) => {
+                    let launches: Vec<Launch> = launches.iter().map(|wanted| self.launch(&catalog, wanted)).collect();
+                    let hourly = launches.iter().map(Launch::price).sum();
+                    let sequence = u64::try_from(start.elapsed().as_millis()).unwrap_or(0);
+                    return Plan {
+                        snapshot_sequence: sequence,
+                        ledger,
+                        launches,
+                        terminations,
+                        hourly,
+                        ..Plan::default()
+                    };
+                }
+                (Err(status), _) | (_, Err(status)) => {
+                    assert!(start.elapsed() < PATIENCE, "no leader: {status}");
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends a plan until it is taken, and hears the first outcome of each action.
+    ///
+    /// # Panics
+    /// It is not taken.
+    pub async fn send(&self, plan: Plan) -> Vec<Outcome> {
+        let count = plan.launches.len() + plan.terminations.len();
+        let driver = Driver { identity: WATCHER.0.to_owned(), transitions: WATCHER.1 };
+        let request = Execution { driver, plan, cycle_id: "test".to_owned() };
+        let start = Instant::now();
+        let mut answers = loop {
+            match self.client().await.execute(ExecuteRequest::from(&request)).await {
+                Ok(answers) => break answers.into_inner(),
+                Err(status) if status.code() == Code::Unavailable && start.elapsed() < PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Err(status) => panic!("{status}"),
+            }
+        };
+        let mut first: BTreeMap<String, Outcome> = BTreeMap::new();
+        while first.len() < count {
+            let outcome = Outcome::try_from(answers.message().await.unwrap().unwrap()).unwrap();
+            first.entry(outcome.action_id.0.clone()).or_insert(outcome);
+        }
+        first.into_values().collect()
+    }
+
+    /// Launches a node and waits until it is in service. Returns claim and Node.
+    ///
+    /// # Panics
+    /// It does not come.
+    pub async fn node(&self, wanted: &Wanted<'_>) -> (String, String) {
+        let plan = self.plan(std::slice::from_ref(wanted), Vec::new()).await;
+        let outcomes = self.send(plan).await;
+        assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+        let claim = outcomes[0].node_claim.clone().unwrap();
+        let name = claim.clone();
+        let in_service = move |world: &World| {
+            world.get(ResourceId::NODE_CLAIMS, &name).is_some_and(|it| object::condition_is_true(&it, "Initialized"))
+        };
+        self.until("the node is in service", 3 * MINUTE, in_service).await;
+        let node = self.claim(&claim).map(|it| object::text(&it, &["status", "nodeName"]).to_owned()).unwrap();
+        (claim, node)
+    }
+
+    /// A claim.
+    #[must_use]
+    pub fn claim(&self, name: &str) -> Option<Object> {
+        self.world.get(ResourceId::NODE_CLAIMS, name)
+    }
+
+    /// The pods bound to a node that are to move when it goes.
+    #[must_use]
+    pub fn pods_on(&self, node: &str) -> Vec<PodRef> {
+        let on = |pod: &Object| object::text(pod, &["spec", "nodeName"]) == node && !object::is_deleting(pod);
+        self.world.all(ResourceId::PODS).iter().filter(|pod| on(pod)).map(|pod| pod_ref(pod)).collect()
+    }
+
+    /// Removes a node whose pods go to `to`, if there are any.
+    ///
+    /// # Panics
+    /// The plan is not taken.
+    pub async fn remove(&self, action: &str, node: &str, reason: DisruptionReason, to: Option<&str>) -> Outcome {
+        let pods = self.pods_on(node);
+        let moved_to = to.map(|to| Placement { node: to.into(), pods: pods.clone() }).into_iter().collect();
+        let termination = Termination {
+            action_id: action.into(),
+            node: node.into(),
+            reason,
+            pods,
+            replaced_by: Vec::new(),
+            moved_to,
+            saving: plimsoll_model::money::MicroUsdPerHour(0),
+        };
+        let plan = self.plan(&[], vec![termination]).await;
+        self.send(plan).await.remove(0)
+    }
+
+    /// As the pool has it, for one instance type.
+    fn launch(&self, catalog: &Catalog, wanted: &Wanted<'_>) -> Launch {
+        let pool = self.world.get(ResourceId::NODE_POOLS, "default").unwrap();
+        let taint = |taint: &Value| Taint {
+            key: object::text(taint, &["key"]).to_owned(),
+            value: object::text(taint, &["value"]).to_owned(),
+            effect: TaintEffect::parse(object::text(taint, &["effect"])).unwrap(),
+        };
+        let labels = pool.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
+        let kind = catalog.get(wanted.instance_type).unwrap();
+        let on_offer = kind.offerings.iter().filter(|it| it.capacity_type == wanted.capacity_type && it.available);
+        let mut offerings: Vec<OfferingChoice> = on_offer
+            .map(|it| OfferingChoice {
+                instance_type: wanted.instance_type.to_owned(),
+                zone: it.zone.clone(),
+                capacity_type: it.capacity_type,
+                price: it.price,
+            })
+            .collect();
+        offerings.sort_by(|a, b| (a.price, &a.zone).cmp(&(b.price, &b.zone)));
+        let requirement = NodeSelectorRequirement::new(label::INSTANCE_TYPE, Operator::In, vec![wanted.instance_type]);
+        Launch {
+            action_id: wanted.action.into(),
+            node_pool: "default".into(),
+            node_class: "default".to_owned(),
+            offerings,
+            requirements: vec![requirement],
+            requests: Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
+            taints: object::items(&pool, &["spec", "template", "spec", "taints"]).iter().map(taint).collect(),
+            labels: serde_json::from_value(labels).unwrap_or_default(),
+            pods: wanted.pods.clone(),
+            why: "a test".to_owned(),
+        }
+    }
+}
+
+/// A pod by its name and UID.
+#[must_use]
+pub fn pod_ref(pod: &Value) -> PodRef {
+    let name = format!("{}/{}", object::namespace(pod), object::name(pod));
+    PodRef { name, uid: PodUid(object::uid(pod).to_owned()) }
+}
+
+/// A pod that does not exist (yet).
+#[must_use]
+pub fn future_pod(name: &str) -> PodRef {
+    PodRef { name: format!("default/{name}"), uid: PodUid(name.to_owned()) }
+}
