@@ -11,6 +11,7 @@ pub mod replacement;
 pub mod request;
 pub mod run;
 pub mod settle;
+pub mod tagging;
 pub mod write;
 
 pub use launcher::Launches;

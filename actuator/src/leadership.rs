@@ -8,9 +8,9 @@ pub use pause::watch_karpenter;
 use crate::authority::{Authority, CLUSTER_CALL};
 use crate::context::{Context, Shared};
 use crate::launch::{Launches, launcher};
+use crate::ledger::Ledger;
 use crate::ledger::feed::{self, seed};
 use crate::ledger::handle::LedgerHandle;
-use crate::ledger::Ledger;
 use crate::outcomes::Outcomes;
 use crate::server::{Standing, terminations};
 use kube::Api;
@@ -27,14 +27,22 @@ const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How long controllers get to end when the process stops. When the lease is lost they get none.
 const END: Duration = Duration::from_secs(5);
 
+/// A controller broke: a leader that does only part of its work is worse than none, so the process gives up the lease and ends.
+#[derive(Debug, thiserror::Error)]
+#[error("a controller broke: {0}")]
+pub struct Broke(String);
+
 /// Leads whenever the lease is ours, until `stop`.
+///
+/// # Errors
+/// A controller panicked.
 pub async fn run(
     shared: Shared,
     mut states: watch::Receiver<LeaseState>,
     standing: watch::Sender<Standing>,
     pause: watch::Receiver<Option<String>>,
     stop: CancellationToken,
-) {
+) -> Result<(), Broke> {
     loop {
         let guard = {
             let state = states.borrow_and_update();
@@ -45,14 +53,15 @@ pub async fn run(
             state.guard().cloned()
         };
         if let Some(guard) = guard.filter(|guard| !guard.lost().is_cancelled()) {
-            lead(&shared, guard, &standing, pause.clone(), &stop).await;
+            let result = lead(&shared, guard, &standing, pause.clone(), &stop).await;
             standing.send_replace(Standing::Following { leader: None });
             shared.metrics.leading.set(0);
+            result?;
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
-            changed = states.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return Ok(()),
+            changed = states.changed() => if changed.is_err() { return Ok(()) },
         }
     }
 }
@@ -64,7 +73,7 @@ async fn lead(
     standing: &watch::Sender<Standing>,
     pause: watch::Receiver<Option<String>>,
     stop: &CancellationToken,
-) {
+) -> Result<(), Broke> {
     let lost = guard.lost();
     let ending = stop.child_token();
     let mut tasks = JoinSet::new();
@@ -82,17 +91,19 @@ async fn lead(
         tasks.spawn(crate::collection::run::run(context.clone(), ending.clone()));
         tracing::info!(epoch = context.authority.epoch(), "actions are admitted from here on");
         while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a controller broke");
-            }
+            ended.map_err(|error| Broke(error.to_string()))?;
         }
+        Ok(())
     };
-    tokio::select! {
+    let result = tokio::select! {
         biased;
-        () = lost.cancelled() => tracing::warn!("the lease is lost, everything stops"),
-        () = stop.cancelled() => {}
-        () = term => {}
-    }
+        () = lost.cancelled() => {
+            tracing::warn!("the lease is lost, everything stops");
+            Ok(())
+        }
+        () = stop.cancelled() => Ok(()),
+        result = term => result,
+    };
     if !lost.is_cancelled() {
         let drained = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(END, drained).await.is_err() {
@@ -100,6 +111,7 @@ async fn lead(
         }
     }
     tasks.shutdown().await;
+    result
 }
 
 /// Everything that runs while this process leads, whether or not actions are admitted yet.
@@ -123,6 +135,7 @@ fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<
         crate::termination::run,
         crate::removal::run,
         crate::interruption::run,
+        crate::launch::tagging::run,
         crate::node_pool_status::run,
     );
 }
@@ -131,7 +144,11 @@ type Groups = tokio::sync::mpsc::Receiver<(crate::launch::admit::Prepared, tokio
 type Removals = tokio::sync::mpsc::Receiver<Vec<terminations::Job>>;
 
 /// The ledger from a live list: our own watch may lag behind what a former leader wrote.
-async fn take_over(shared: &Shared, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> (Context, Groups, Removals) {
+async fn take_over(
+    shared: &Shared,
+    guard: LeaseGuard,
+    pause: watch::Receiver<Option<String>>,
+) -> (Context, Groups, Removals) {
     let claims = list_claims(shared).await;
     let seeds: Vec<_> = claims.iter().map(seed).collect();
     let (ledger, problems) = Ledger::from_claims(guard.epoch(), &seeds);

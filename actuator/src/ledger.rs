@@ -10,11 +10,11 @@ pub mod failures;
 pub mod feed;
 pub mod fence;
 pub mod handle;
-pub mod view;
 mod outcomes;
 mod record;
 mod rejection;
 mod removals;
+pub mod view;
 
 pub use admission::{Admission, Driver, PlanContext, PoolFacts};
 pub use changes::Subject;

@@ -50,6 +50,9 @@ pub enum ServiceError {
     /// The Lease's configuration contradicts itself.
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    /// Part of it is broken.
+    #[error(transparent)]
+    Broke(#[from] leadership::Broke),
     /// The gRPC port.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -97,14 +100,22 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let (election, states) = Election::new(client, lease, clock)?;
     let released = CancellationToken::new();
     let leading = async {
-        leadership::run(shared, states, standing_sender, pause, stop.clone()).await;
+        let result = leadership::run(shared, states, standing_sender, pause, stop.clone()).await;
         // Nothing acts any more: now another may.
         released.cancel();
+        shutdown.start();
+        result
     };
-    let serving = server.serve_on(listener, stop.clone());
+    let serving = async {
+        let result = server.serve_on(listener, stop.clone()).await;
+        // A leader that nobody can ask is of no use.
+        shutdown.start();
+        result
+    };
     let elected = async { election.run(released.clone()).await };
-    let (served, (), elected) = tokio::join!(serving, leading, elected);
+    let (served, led, elected) = tokio::join!(serving, leading, elected);
     tasks.shutdown().await;
+    led?;
     served?;
     elected?;
     Ok(())

@@ -117,6 +117,8 @@ pub mod annotation {
     pub const EC2_NODE_CLASS_HASH_VERSION: &str = "karpenter.k8s.aws/ec2nodeclass-hash-version";
     /// The instance profile that an instance was launched with.
     pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name";
+    /// `true` on a claim whose instance was named after its Node.
+    pub const TAGGED: &str = "karpenter.k8s.aws/tagged";
     /// Kubernetes' cost of deleting a pod.
     pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 

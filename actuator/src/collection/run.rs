@@ -59,7 +59,9 @@ async fn instances(context: &Context) -> Result<Vec<Instance>, String> {
 
 async fn claims(context: &Context) -> Result<Vec<NodeClaim>, String> {
     let list = tokio::time::timeout(CLUSTER_CALL, write::api(context).list(&ListParams::default())).await;
-    list.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?.map(|list| list.items).map_err(|error| error.to_string())
+    list.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
+        .map(|list| list.items)
+        .map_err(|error| error.to_string())
 }
 
 fn instance_id(claim: &NodeClaim) -> Option<&str> {

@@ -14,14 +14,20 @@ use plimsoll_model::identity::ActionId;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Claims in one group: EC2 takes more, but what one answer decides should not be everything.
 const MAX_GROUP: usize = 200;
 
-/// Pods by UID, as our watch shows them.
-pub type Pods = BTreeMap<String, Arc<Pod>>;
+/// What the cluster says of the pods that launches are for.
+#[derive(Debug, Default)]
+pub struct Pods {
+    /// By UID, as our watch shows them.
+    pub by_uid: BTreeMap<String, Arc<Pod>>,
+    /// Nodes on their way out: their pods need another place.
+    pub leaving: BTreeSet<String>,
+}
 
 /// A launch that was admitted.
 #[derive(Debug)]
@@ -71,9 +77,8 @@ pub fn ask(context: &Context, launch: &Launch, plan: &PlanContext, pods: &Pods) 
     let live = Live { pool: &pool, class: &class, catalog };
     let narrowed = {
         let memory = context.unavailable.lock();
-        let closed = |choice: &OfferingChoice| {
-            memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
-        };
+        let closed =
+            |choice: &OfferingChoice| memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now);
         match build::narrow(launch, live, closed) {
             Ok(narrowed) => narrowed,
             Err(refusal) => return rejected(refusal.reason, refusal.message),
@@ -97,12 +102,13 @@ pub fn ask(context: &Context, launch: &Launch, plan: &PlanContext, pods: &Pods) 
 
 /// Why nothing is to be launched for a pod, by our own watch. One that it does not show yet may just be new.
 fn settled(pod: &PodRef, pods: &Pods) -> Option<String> {
-    let found = pods.get(pod.uid.as_str())?;
-    let bound = found.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    if bound {
-        return Some(format!("pod {} has a node", pod.name));
+    let found = pods.by_uid.get(pod.uid.as_str())?;
+    let node = found.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    match node {
+        Some(node) if pods.leaving.contains(node) => None,
+        Some(node) => Some(format!("pod {} runs on node {node}", pod.name)),
+        None => found.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),
     }
-    found.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name))
 }
 
 /// A rejection in the wire's words.
@@ -211,12 +217,8 @@ fn claim_of(
     class: &plimsoll_api::EC2NodeClass,
 ) -> plimsoll_api::NodeClaim {
     let class_hash = hash::ec2_node_class(&class.spec, &context.settings.cluster_ca_bundle);
-    let facts = GroupFacts {
-        group,
-        epoch: context.authority.epoch(),
-        class_hash: &class_hash,
-        reserved: &admitted.reserved,
-    };
+    let facts =
+        GroupFacts { group, epoch: context.authority.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
     build::object(&admitted.claim, &admitted.narrowed, Live { pool, class, catalog: &admitted.catalog }, &facts)
 }
 
@@ -269,7 +271,12 @@ impl Admitted {
 
     /// One that no plan asks for.
     #[must_use]
-    pub fn unplanned(narrowed: Narrowed, catalog: Arc<Catalog>, claim: String, position: LedgerPosition) -> Option<Self> {
+    pub fn unplanned(
+        narrowed: Narrowed,
+        catalog: Arc<Catalog>,
+        claim: String,
+        position: LedgerPosition,
+    ) -> Option<Self> {
         let reserved = ledger::most(&narrowed.launch, &catalog).ok()?;
         Some(Self { narrowed, reserved, catalog, claim, position })
     }

@@ -171,7 +171,8 @@ mod tests {
     fn what_a_keeper_says_is_read_back_as_it_was() {
         let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
         let keeper = member("a", keeper_annotations(&request(), &attempt), None);
-        let Found::Whole(found, resumed) = read(group(), [keeper, member("b", BTreeMap::new(), None)].into(), "c") else {
+        let Found::Whole(found, resumed) = read(group(), [keeper, member("b", BTreeMap::new(), None)].into(), "c")
+        else {
             panic!("not whole")
         };
         assert_eq!((found.request, found.members.len()), (request(), 2));
@@ -182,7 +183,11 @@ mod tests {
     fn a_group_without_keeper_was_never_sent_unless_an_instance_says_otherwise() {
         let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c");
         assert!(matches!(unsent, Found::Unsent(_)));
-        let lost = read(group(), [member("b", BTreeMap::new(), Some("aws:///z/i-1")), member("c", BTreeMap::new(), None)].into(), "c");
+        let lost = read(
+            group(),
+            [member("b", BTreeMap::new(), Some("aws:///z/i-1")), member("c", BTreeMap::new(), None)].into(),
+            "c",
+        );
         assert!(matches!(lost, Found::Unreadable { .. }));
         let mut broken = keeper_annotations(&request(), &Attempt::first(Timestamp(1)));
         broken.insert(annotation::LAUNCH_REQUEST.to_owned(), "{".to_owned());

@@ -66,8 +66,10 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
         .as_ref()
         .and_then(|entry| entry.catalog.as_ref())
         .ok_or_else(|| refused(format!("node class {class_name} has no catalog")))?;
-    let pool = super::pool_named(context, pool_name.as_str()).ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
-    let class = super::class_named(context, class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
+    let pool = super::pool_named(context, pool_name.as_str())
+        .ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
+    let class =
+        super::class_named(context, class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
     let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(requirement).collect();
     let requirements = Requirements::from_api(&asked).map_err(|error| lacks(&error.to_string()))?;
     let requests = requests(old).map_err(|error| lacks(&error))?;

@@ -46,7 +46,9 @@ pub async fn fresh(context: &Context, prepared: Prepared, received: Instant) {
         return;
     }
     context.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
-    Run { context, group, attempt, look_ups: LookUps::default(), received }.go(Decision::Send { after: Millis(0) }).await;
+    Run { context, group, attempt, look_ups: LookUps::default(), received }
+        .go(Decision::Send { after: Millis(0) })
+        .await;
 }
 
 /// Goes on with a group that a former leader, or this one before an error, may have sent.
@@ -267,9 +269,8 @@ impl Run<'_> {
     }
 
     async fn fail(&mut self, failure: &Failure) {
-        let (without, _): (Vec<_>, Vec<_>) = std::mem::take(&mut self.group.members)
-            .into_values()
-            .partition(|member| member.instance().is_none());
+        let (without, _): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.group.members).into_values().partition(|member| member.instance().is_none());
         settle::fail(self.context, without.into_iter(), failure, &self.group.cycle_id, settle::Whose::Cloud).await;
     }
 }
@@ -279,10 +280,8 @@ impl Run<'_> {
 /// # Errors
 /// EC2 did not answer.
 pub async fn living(context: &Context, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
-    let filter = InstanceFilter::LaunchGroup {
-        cluster: context.settings.cluster_name.clone(),
-        group: group.id.clone(),
-    };
+    let filter =
+        InstanceFilter::LaunchGroup { cluster: context.settings.cluster_name.clone(), group: group.id.clone() };
     let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
     let instances = call
         .await

@@ -5,6 +5,7 @@ use super::record::{Member, annotation};
 use super::write::{self, Bought};
 use crate::authority::CLOUD_CALL;
 use crate::context::Context;
+use crate::events::{Note, object};
 use crate::pace::Action;
 use crate::ports::{FleetInstance, Tags};
 use crate::writes::{Updated, WriteError};
@@ -105,7 +106,12 @@ pub async fn launched(
         Updated::Written(claim) => *claim,
         Updated::AlreadySo => member.claim.clone(),
         Updated::Gone => {
-            tracing::warn!(cycle_id, claim = name, instance = instance.instance_id, "the claim is gone, its instance is ended");
+            tracing::warn!(
+                cycle_id,
+                claim = name,
+                instance = instance.instance_id,
+                "the claim is gone, its instance is ended"
+            );
             context.ledger.with(|ledger| ledger.gone(name));
             context.ledger.not_launching(name);
             surplus(context, std::slice::from_ref(&instance.instance_id)).await;
@@ -165,6 +171,10 @@ pub async fn fail(
         let pool = member.claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
         context.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
         tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
+        if member.claim.metadata.uid.is_some() {
+            let reason = if reason == OutcomeReason::NoCapacity { "InsufficientCapacityError" } else { "LaunchFailed" };
+            context.events.publish(Note::warning(object(&member.claim), reason, message(failure)));
+        }
         let now = context.now();
         context.ledger.with(|ledger| {
             ledger.failed(name, cause, now);

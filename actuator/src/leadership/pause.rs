@@ -51,7 +51,8 @@ pub async fn watch_karpenter(client: Client, lease: Option<ObjectName>, pause: w
 
 /// Who holds it. It is over once it was seen unchanged for its whole length; clocks of others are not compared.
 fn held(lease: Option<LeaseSpec>, seen: &mut Option<(LeaseSpec, Instant)>, now: Instant) -> Option<String> {
-    let Some(spec) = lease.filter(|spec| spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty())) else {
+    let Some(spec) = lease.filter(|spec| spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty()))
+    else {
         *seen = None;
         return None;
     };

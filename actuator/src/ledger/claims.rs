@@ -3,7 +3,7 @@
 use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
-use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, record};
+use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, record};
 use crate::launch::group::claim_name;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::resources::Resources;
@@ -47,6 +47,12 @@ impl Ledger {
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
+    }
+
+    /// A pool as it was taken in last.
+    #[must_use]
+    pub fn pool(&self, name: &NodePoolName) -> Option<&PoolFacts> {
+        self.pools.get(name)
     }
 
     /// Whether a claim of that name is counted.
@@ -145,7 +151,6 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PoolFacts;
     use super::*;
 
     fn seed(name: &str, cpu: i64) -> ClaimSeed {

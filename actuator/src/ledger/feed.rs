@@ -29,7 +29,8 @@ const TICK: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Feed {
     claims: BTreeSet<String>,
-    pods: BTreeSet<PodUid>,
+    /// Reserved pods, and whether each had a node when it was first seen so: one that is to move keeps its reservation.
+    pods: BTreeMap<PodUid, bool>,
     nodes: BTreeMap<NodeName, NodeFacts>,
     pools: BTreeSet<NodePoolName>,
 }
@@ -111,23 +112,23 @@ impl Feed {
         self.claims = present;
     }
 
-    /// Pods that are reserved: bound ones and those that are gone need no room any more.
+    /// Pods that are reserved: those that were bound since, and those that are gone, need no room any more.
     fn pods(&mut self, context: &Context, pods: &[Arc<Pod>]) {
         let reserved: BTreeSet<PodUid> = context.ledger.read(|ledger| ledger.reserved_pods().cloned().collect());
-        if reserved.is_empty() {
-            self.pods.clear();
-            return;
-        }
-        let mut present = BTreeSet::new();
-        for pod in pods {
+        let (mut present, mut released) = (BTreeMap::new(), Vec::new());
+        // Mostly nothing is reserved, and there may be many pods.
+        for pod in pods.iter().filter(|_| !reserved.is_empty()) {
             let Some(uid) = pod.metadata.uid.clone().map(PodUid).filter(|uid| reserved.contains(uid)) else { continue };
-            if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) || is_over(pod) {
-                context.ledger.with(|ledger| ledger.release_pod(&uid));
+            let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            let to_move = *self.pods.get(&uid).unwrap_or(&bound);
+            if is_over(pod) || (bound && !to_move) {
+                released.push(uid.clone());
             }
-            present.insert(uid);
+            present.insert(uid, to_move);
         }
-        for gone in self.pods.difference(&present) {
-            context.ledger.with(|ledger| ledger.release_pod(gone));
+        released.extend(self.pods.keys().filter(|uid| reserved.contains(uid) && !present.contains_key(uid)).cloned());
+        if !released.is_empty() {
+            context.ledger.with(|ledger| released.iter().for_each(|uid| ledger.release_pod(uid)));
         }
         self.pods = present;
     }
@@ -165,7 +166,9 @@ pub fn refresh_pools(context: &Context, known: &mut BTreeSet<NodePoolName>) {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
         match facts(context, &pool, &name) {
             Ok(facts) => {
-                context.ledger.with(|ledger| ledger.set_pool(&name, facts));
+                if context.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
+                    context.ledger.with(|ledger| ledger.set_pool(&name, facts));
+                }
                 present.insert(name);
             }
             Err(message) => tracing::warn!(pool = %name, message, "limits cannot be read, nothing is launched for it"),

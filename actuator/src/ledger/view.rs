@@ -4,6 +4,7 @@ use crate::context::Context;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
+use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::PodRef;
 use plimsoll_model::quantity::parse_resources;
@@ -11,7 +12,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::UnavailableOffering;
 use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Claims in flight, by name. One in service is shown as long as pods are reserved for it.
@@ -26,13 +27,13 @@ pub fn in_flight(context: &Context) -> BTreeMap<String, InFlightClaim> {
         .into_iter()
         .filter_map(|claim| Some((claim.metadata.name.clone()?, claim)))
         .collect();
-    let names = pod_names(context);
+    let names = pod_names(context, &launching);
     context.ledger.read(|ledger| {
         let open = ledger.claims().filter(|view| !view.initialized || view.deleting || view.pods(now).next().is_some());
         open.map(|view| {
             let known = launching.get(view.name);
             let object = shown.get(view.name);
-            let named = |uid: &plimsoll_model::identity::PodUid| {
+            let named = |uid: &PodUid| {
                 let of_plan = known.and_then(|known| known.pods.iter().find(|pod| pod.uid == *uid));
                 let name = of_plan.map(|pod| pod.name.clone()).or_else(|| names.get(uid.as_str()).cloned());
                 PodRef { name: name.unwrap_or_default(), uid: uid.clone() }
@@ -63,10 +64,11 @@ pub fn in_flight(context: &Context) -> BTreeMap<String, InFlightClaim> {
     })
 }
 
-/// Names of pods that claims are reserved for, where the plan that named them is not at hand.
-fn pod_names(context: &Context) -> BTreeMap<String, String> {
-    let reserved = context.ledger.read(|ledger| ledger.reserved_pods().next().is_some());
-    let pods = if reserved { context.stores.pods.state() } else { Vec::new() };
+/// Names of reserved pods where no plan that named them is at hand: after a change of leader.
+fn pod_names(context: &Context, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
+    let named: BTreeSet<&PodUid> = launching.values().flat_map(|claim| &claim.pods).map(|pod| &pod.uid).collect();
+    let nameless = context.ledger.read(|ledger| ledger.reserved_pods().any(|uid| !named.contains(uid)));
+    let pods = if nameless { context.stores.pods.state() } else { Vec::new() };
     let name = |pod: &Pod| {
         let (namespace, name) = (pod.metadata.namespace.as_deref()?, pod.metadata.name.as_deref()?);
         Some((pod.metadata.uid.clone()?, format!("{namespace}/{name}")))

@@ -26,17 +26,20 @@ pub(super) fn watch(
         let mut ledger = context.ledger.subscribe();
         let mut told = Entries::default();
         let mut told_unavailable: Option<Vec<UnavailableOffering>> = None;
+        let mut complete = false;
         loop {
             let now = entries.borrow_and_update().clone();
             ledger.mark_unchanged();
             let mut updates = differences(&told, &now, &mut known);
-            let first = told_unavailable.is_none();
             let unavailable = view::unavailable(&context);
-            let fresh = told_unavailable.as_ref().is_none_or(|told| more_than(told, &unavailable));
-            if first || fresh {
-                told_unavailable = Some(unavailable.clone());
-                let unavailable_offerings = Some(unavailable);
-                updates.push(CatalogUpdate { unavailable_offerings, complete: first, ..CatalogUpdate::default() });
+            let unavailable_offerings =
+                told_unavailable.as_ref().is_none_or(|told| more_than(told, &unavailable)).then(|| unavailable.clone());
+            // A new leader works the catalogs out first: until then, what is missing is not known to be gone.
+            let whole = !complete && is_whole(&context, &now);
+            if unavailable_offerings.is_some() || whole {
+                told_unavailable = Some(unavailable);
+                complete |= whole;
+                updates.push(CatalogUpdate { unavailable_offerings, complete: whole, ..CatalogUpdate::default() });
             }
             told = now;
             for update in updates {
@@ -50,6 +53,12 @@ pub(super) fn watch(
             }
         }
     })
+}
+
+/// Whether every node class of the cluster has been looked at.
+fn is_whole(context: &Context, entries: &Entries) -> bool {
+    let classes = context.stores.classes.state();
+    classes.iter().all(|class| class.metadata.name.as_ref().is_none_or(|name| entries.contains_key(name)))
 }
 
 /// Whether something was refused since.

@@ -21,7 +21,12 @@ pub(crate) async fn check(context: &Context, driver: &Driver) -> Result<(), Stat
         return Ok(());
     }
     let known = context.ledger.read(|ledger| ledger.driver().clone());
-    tracing::warn!(sent_by = driver.holder, transitions = driver.transitions, leads = known.holder, "a plan of a watcher that does not lead");
+    tracing::warn!(
+        sent_by = driver.holder,
+        transitions = driver.transitions,
+        leads = known.holder,
+        "a plan of a watcher that does not lead"
+    );
     let lease = &context.settings.watcher_lease;
     let message = format!(
         "{} with transition {} does not hold the lease {lease}: {} does, with transition {}",

@@ -4,14 +4,16 @@
 use super::{Responses, driver, refused, streaming, terminations};
 use crate::context::Context;
 use crate::launch::admit::{self, Admitted, Asked, Pods};
-use crate::launch::launcher::Room;
+use crate::launch::launcher::{QUEUE, Room};
+use crate::launch::record::annotation as read;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, feed};
 use k8s_openapi::api::core::v1::Pod;
-use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
+use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_proto::actuator::v1 as wire;
+use plimsoll_runtime::telemetry::MAX_CYCLE_ID_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ use tonic::Status;
 const LONGEST: Duration = Duration::from_secs(600);
 /// Actions in one plan: more come with the next one.
 const MAX_ACTIONS: usize = 10_000;
+/// Launches taken from one plan: each may be a group of its own, and the rest comes with the next plan.
+const AT_ONCE: usize = QUEUE / 2;
 
 pub(super) async fn execute(
     context: Context,
@@ -36,28 +40,38 @@ pub(super) async fn execute(
     if actions > MAX_ACTIONS {
         return Err(Status::invalid_argument(format!("plan: {actions} actions, at most {MAX_ACTIONS} are taken")));
     }
+    if cycle_id.len() > MAX_CYCLE_ID_BYTES {
+        return Err(Status::invalid_argument(format!("cycle_id: is longer than {MAX_CYCLE_ID_BYTES} bytes")));
+    }
     let driver = Driver { holder: driver.identity, transitions: driver.transitions };
     for unschedulable in &plan.unschedulable {
         context.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
     }
     if let Some(reason) = context.authority.paused() {
         tracing::info!(
-            cycle_id, reason, launches = plan.launches.len(), terminations = plan.terminations.len(),
+            cycle_id,
+            reason,
+            launches = plan.launches.len(),
+            terminations = plan.terminations.len(),
             "nothing is written; this is what would be done"
         );
     }
     context.authority.may_admit().map_err(|error| refused(&error))?;
     driver::check(&context, &driver).await?;
     context.outcomes.planned(context.now());
-    let room = context.launches.room(plan.launches.len());
+    let room = context.launches.room(plan.launches.len().min(AT_ONCE));
     let busy = || Status::resource_exhausted("too many actions wait, ask again");
     let mut room = room.ok_or_else(busy)?;
     let queue = context.terminations.clone();
     let removals = queue.try_reserve().map_err(|_full| busy())?;
     let about = PlanContext { driver, position: plan.ledger, snapshot_sequence: plan.snapshot_sequence };
     tracing::info!(
-        cycle_id, snapshot = plan.snapshot_sequence, launches = plan.launches.len(),
-        terminations = plan.terminations.len(), unschedulable = plan.unschedulable.len(), "plan received"
+        cycle_id,
+        snapshot = plan.snapshot_sequence,
+        launches = plan.launches.len(),
+        terminations = plan.terminations.len(),
+        unschedulable = plan.unschedulable.len(),
+        "plan received"
     );
     // From here to the queue there is no await: a caller that goes away cannot leave half of it.
     feed::refresh_pools(&context, &mut BTreeSet::new());
@@ -81,7 +95,17 @@ fn launches(
 ) {
     let pods = pods_of(context, plan);
     let mut admitted = Vec::new();
-    for launch in &plan.launches {
+    for launch in plan.launches.iter().skip(AT_ONCE) {
+        let message = format!("more than {AT_ONCE} launches in one plan");
+        context.outcomes.post(outcome(
+            context,
+            launch,
+            OutcomeStatus::Rejected,
+            Some(OutcomeReason::StaleSnapshot),
+            message,
+        ));
+    }
+    for launch in plan.launches.iter().take(AT_ONCE) {
         match admit::ask(context, launch, about, &pods) {
             Asked::Admitted(it) => {
                 count(context, "accepted");
@@ -133,26 +157,24 @@ fn pods_of(context: &Context, plan: &Plan) -> Pods {
     let wanted: BTreeSet<&str> =
         plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.uid.as_str()).collect();
     if wanted.is_empty() {
-        return Pods::new();
+        return Pods::default();
     }
-    let leaving = leaving(context, plan);
-    let stays = |pod: &Arc<Pod>| {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        node.is_none_or(|node| !leaving.contains(node))
-    };
-    let all = context.stores.pods.state().into_iter().filter(stays);
-    all.filter_map(|pod| Some((pod.metadata.uid.clone().filter(|uid| wanted.contains(uid.as_str()))?, pod))).collect()
+    let all = context.stores.pods.state().into_iter();
+    let of_plan = |pod: Arc<Pod>| Some((pod.metadata.uid.clone().filter(|uid| wanted.contains(uid.as_str()))?, pod));
+    Pods { by_uid: all.filter_map(of_plan).collect(), leaving: leaving(context, plan) }
 }
 
-/// Nodes that go, or that the plan removes: their pods have a node, and need another all the same.
+/// Nodes on their way out, by this plan or already.
 fn leaving(context: &Context, plan: &Plan) -> BTreeSet<String> {
-    let mut nodes: BTreeSet<String> = plan.terminations.iter().map(|it| it.node.0.clone()).collect();
-    let going = |claim: &&Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
-    let claims = context.stores.claims.state();
-    nodes.extend(claims.iter().filter(going).filter_map(|claim| claim.status.as_ref()?.node_name.clone()));
-    let deleted = context.stores.nodes.state().into_iter().filter(|node| node.metadata.deletion_timestamp.is_some());
-    nodes.extend(deleted.filter_map(|node| node.metadata.name.clone()));
-    nodes
+    let mut leaving: BTreeSet<String> = plan.terminations.iter().map(|it| it.node.0.clone()).collect();
+    for claim in context.stores.claims.state() {
+        let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
+        let node = claim.status.as_ref().and_then(|status| status.node_name.clone());
+        leaving.extend(node.filter(|_| marked || claim.metadata.deletion_timestamp.is_some()));
+    }
+    let nodes = context.stores.nodes.state().into_iter().filter(|node| node.metadata.deletion_timestamp.is_some());
+    leaving.extend(nodes.filter_map(|node| node.metadata.name.clone()));
+    leaving
 }
 
 /// Asked for again: what is known is told again. Before a new leader has heard of it, what the claim says.
@@ -167,10 +189,7 @@ fn repeated(context: &Context, launch: &Launch, known: &LedgerOutcome) {
         _ if launched => OutcomeStatus::Launched,
         _ => OutcomeStatus::Accepted,
     };
-    context.outcomes.post(Outcome {
-        node_claim: Some(claim),
-        ..outcome(context, launch, status, None, String::new())
-    });
+    context.outcomes.post(Outcome { node_claim: Some(claim), ..outcome(context, launch, status, None, String::new()) });
 }
 
 fn outcome(

@@ -52,11 +52,15 @@ impl Told {
         let claims = view::in_flight(context);
         let unavailable = view::unavailable(context);
         let first = self.position.is_none();
-        let upserted: Vec<InFlightClaim> =
-            claims.iter().filter(|(name, claim)| self.claims.get(*name) != Some(*claim)).map(|(_, it)| it.clone()).collect();
+        let upserted: Vec<InFlightClaim> = claims
+            .iter()
+            .filter(|(name, claim)| self.claims.get(*name) != Some(*claim))
+            .map(|(_, it)| it.clone())
+            .collect();
         let removed: Vec<String> = self.claims.keys().filter(|name| !claims.contains_key(*name)).cloned().collect();
         let offerings = (first || !same_offerings(&self.unavailable, &unavailable)).then(|| unavailable.clone());
-        let nothing = upserted.is_empty() && removed.is_empty() && offerings.is_none() && self.position == Some(position);
+        let nothing =
+            upserted.is_empty() && removed.is_empty() && offerings.is_none() && self.position == Some(position);
         if nothing {
             return Vec::new();
         }

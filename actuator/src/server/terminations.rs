@@ -66,23 +66,22 @@ pub async fn run(context: Context, mut queue: mpsc::Receiver<Vec<Job>>, stop: Ca
 
 async fn admit(context: &Context, job: &Job) {
     let Job { termination, replacements, plan, cycle_id } = job;
-    let (status, reason, message, claim) =
-        match crate::removal::admit(context, termination, replacements, plan).await {
-            Ok(Admission::Admitted { claim, .. }) => (OutcomeStatus::Accepted, None, String::new(), Some(claim)),
-            Ok(Admission::Repeated(known)) => {
-                if !context.outcomes.of(&termination.action_id).is_empty() {
-                    return;
-                }
-                let done = known == LedgerOutcome::Done;
-                let status = if done { OutcomeStatus::Removed } else { OutcomeStatus::Accepted };
-                (status, None, String::new(), None)
+    let (status, reason, message, claim) = match crate::removal::admit(context, termination, replacements, plan).await {
+        Ok(Admission::Admitted { claim, .. }) => (OutcomeStatus::Accepted, None, String::new(), Some(claim)),
+        Ok(Admission::Repeated(known)) => {
+            if !context.outcomes.of(&termination.action_id).is_empty() {
+                return;
             }
-            Ok(Admission::Rejected(rejection)) => {
-                let (reason, message) = words(&rejection);
-                (OutcomeStatus::Rejected, Some(reason), message, None)
-            }
-            Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
-        };
+            let done = known == LedgerOutcome::Done;
+            let status = if done { OutcomeStatus::Removed } else { OutcomeStatus::Accepted };
+            (status, None, String::new(), None)
+        }
+        Ok(Admission::Rejected(rejection)) => {
+            let (reason, message) = words(&rejection);
+            (OutcomeStatus::Rejected, Some(reason), message, None)
+        }
+        Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
+    };
     let counted = if status == OutcomeStatus::Rejected { "rejected" } else { "accepted" };
     context.metrics.actions.with_label_values(&["termination", counted]).inc();
     tracing::info!(

@@ -78,7 +78,9 @@ pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requiremen
         }
     }
     // A requirement that says the label must be missing has no value either, but is the pool's own wish.
-    let emptied = all.iter().find(|it| it.is_empty() && own.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != it.key));
+    let emptied = all
+        .iter()
+        .find(|it| it.is_empty() && own.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != it.key));
     match emptied {
         Some(empty) => Err(Refusal::pool(format!("NodePool {name} leaves no value for {}", empty.key))),
         None => Ok(all),
@@ -145,8 +147,7 @@ pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
 pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
     let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
     let cheapest = on_demand.map(|choice| choice.price).min();
-    let (mut chosen, _): (Vec<_>, Vec<_>) =
-        open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
+    let (mut chosen, _): (Vec<_>, Vec<_>) = open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
     if capacity_type == CapacityType::Spot
         && let Some(most) = cheapest
         && chosen.iter().any(|choice| choice.price <= most)
@@ -165,7 +166,8 @@ pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityTyp
 
 /// The requirements of exactly these offerings.
 pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
-    let of = |value: fn(&OfferingChoice) -> &str| offerings.iter().map(value).map(str::to_owned).collect::<BTreeSet<_>>();
+    let of =
+        |value: fn(&OfferingChoice) -> &str| offerings.iter().map(value).map(str::to_owned).collect::<BTreeSet<_>>();
     all.add(Requirement::one_of(label::INSTANCE_TYPE, of(|choice| &choice.instance_type)));
     all.add(Requirement::one_of(label::ZONE, of(|choice| &choice.zone)));
     all.add(Requirement::one_of(label::CAPACITY_TYPE, of(|choice| choice.capacity_type.as_str())));
@@ -175,7 +177,8 @@ pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) 
 
 /// What any of the types leaves to pods.
 pub(super) fn least(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
-    let mut types = offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);
+    let mut types =
+        offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);
     let Some(mut least) = types.next() else { return Resources::new() };
     for other in types {
         for (name, amount) in least.clone().iter() {

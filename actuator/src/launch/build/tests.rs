@@ -1,0 +1,196 @@
+use super::*;
+use crate::launch::group::LaunchGroup;
+use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
+use plimsoll_api::{EC2NodeClassSpec, NodeClassRef, NodePoolSpec, Operator, Requirement, Taint};
+use plimsoll_model::catalog::{InstanceType, Offering};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::{annotation, label};
+use plimsoll_model::plan::PodRef;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator as ModelOperator};
+use std::collections::BTreeMap;
+
+struct World {
+    pool: NodePool,
+    class: EC2NodeClass,
+    catalog: Catalog,
+}
+
+fn kind(name: &str, cpu: i64, spot: i64, on_demand: i64) -> InstanceType {
+    let offering = |zone: &str, capacity_type, price| Offering {
+        zone: zone.to_owned(),
+        zone_id: String::new(),
+        capacity_type,
+        price: MicroUsdPerHour(price),
+        available: true,
+    };
+    InstanceType {
+        name: name.to_owned(),
+        architecture: "amd64".to_owned(),
+        operating_systems: vec!["linux".to_owned()],
+        capacity: Resources::from([("cpu", cpu), ("pods", 10)]),
+        overhead: Resources::new(),
+        labels: BTreeMap::from([(format!("{}/instance-category", label::AWS_DOMAIN), name[..1].to_owned())]),
+        offerings: vec![
+            offering("a", CapacityType::Spot, spot),
+            offering("a", CapacityType::OnDemand, on_demand),
+            offering("b", CapacityType::OnDemand, on_demand),
+        ],
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let requirements = vec![
+            Requirement::new(label::CAPACITY_TYPE, Operator::In, ["spot", "on-demand"]),
+            Requirement::new("example.com/tier", Operator::In, ["one", "two"]),
+        ];
+        let template = NodeClaimTemplate {
+            metadata: Some(TemplateMetadata {
+                labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
+                annotations: BTreeMap::from([("note".to_owned(), "kept".to_owned())]),
+            }),
+            spec: NodeClaimTemplateSpec {
+                requirements,
+                taints: vec![Taint { key: "dedicated".to_owned(), ..Taint::default() }],
+                node_class_ref: NodeClassRef { name: "class".to_owned(), ..NodeClassRef::default() },
+                ..NodeClaimTemplateSpec::default()
+            },
+        };
+        let mut pool = NodePool::new("pool", NodePoolSpec { template, ..NodePoolSpec::default() });
+        pool.metadata.uid = Some("pool-uid".to_owned());
+        let class = EC2NodeClass::new("class", EC2NodeClassSpec::default());
+        let instance_types = vec![kind("c.large", 2000, 50, 90), kind("m.large", 4000, 95, 100)];
+        Self { pool, class, catalog: Catalog { region: "r".to_owned(), instance_types } }
+    }
+
+    fn live(&self) -> Live<'_> {
+        Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    }
+
+    fn narrow(&self, launch: &Launch) -> Result<Narrowed, Refusal> {
+        narrow(launch, self.live(), |_| false)
+    }
+
+    fn launch(&self) -> Launch {
+        let all = self.catalog.instance_types.iter().flat_map(|kind| kind.offerings.iter().map(move |it| (kind, it)));
+        Launch {
+            action_id: "action".into(),
+            node_pool: "pool".into(),
+            node_class: "class".to_owned(),
+            offerings: all
+                .map(|(kind, it)| OfferingChoice {
+                    instance_type: kind.name.clone(),
+                    zone: it.zone.clone(),
+                    capacity_type: it.capacity_type,
+                    price: it.price,
+                })
+                .collect(),
+            requirements: vec![NodeSelectorRequirement::new("example.com/tier", ModelOperator::In, ["two"])],
+            requests: Resources::from([("cpu", 1500), ("pods", 2)]),
+            taints: self.pool.spec.template.spec.taints.iter().map(Into::into).collect(),
+            labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
+            pods: vec![PodRef { name: "ns/p".to_owned(), uid: "p".into() }],
+            why: "because".to_owned(),
+        }
+    }
+}
+
+fn shown(narrowed: &Narrowed) -> Vec<String> {
+    narrowed
+        .launch
+        .offerings
+        .iter()
+        .map(|it| format!("{} {} {}", it.instance_type, it.zone, it.capacity_type))
+        .collect()
+}
+
+#[test]
+fn spot_comes_first_and_none_that_is_dearer_than_on_demand() {
+    let world = World::new();
+    let narrowed = world.narrow(&world.launch()).unwrap();
+    assert_eq!(narrowed.capacity_type, CapacityType::Spot);
+    assert_eq!(shown(&narrowed), ["c.large a spot"], "m.large's Spot costs more than c.large On-Demand");
+    assert_eq!(narrowed.allocatable.get("cpu"), 2000);
+
+    let closed = |choice: &OfferingChoice| choice.capacity_type == CapacityType::Spot;
+    let on_demand = narrow(&world.launch(), world.live(), closed).unwrap();
+    assert_eq!(shown(&on_demand)[..2], ["c.large a on-demand", "c.large b on-demand"]);
+    assert_eq!(on_demand.launch.offerings.len(), 4);
+}
+
+#[test]
+fn what_the_pool_does_not_allow_is_refused_by_name() {
+    let world = World::new();
+    let changed = |change: &dyn Fn(&mut Launch)| {
+        let mut launch = world.launch();
+        change(&mut launch);
+        world.narrow(&launch).unwrap_err().message
+    };
+    let says = |change: &dyn Fn(&mut Launch), text: &str| {
+        let message = changed(change);
+        assert!(message.contains(text), "{message:?} lacks {text:?}");
+    };
+    says(&|launch| launch.node_class = "other".to_owned(), "node class");
+    says(&|launch| drop(launch.labels.insert("team".to_owned(), "b".to_owned())), "team=b");
+    says(&|launch| launch.taints.clear(), "taints");
+    says(
+        &|launch| launch.requirements = vec![NodeSelectorRequirement::new("new", ModelOperator::In, ["x"])],
+        "no label new",
+    );
+    says(
+        &|launch| {
+            launch.requirements = vec![NodeSelectorRequirement::new("example.com/tier", ModelOperator::In, ["three"])]
+        },
+        "example.com/tier",
+    );
+    says(
+        &|launch| launch.requirements = vec![NodeSelectorRequirement::new(label::ZONE, ModelOperator::In, ["b"])],
+        "does not allow c.large in a",
+    );
+    says(&|launch| launch.offerings[0].instance_type = "x.large".to_owned(), "x.large");
+    says(&|launch| launch.requests.set("cpu", 3000), "too little cpu");
+}
+
+#[test]
+fn nothing_left_is_no_capacity() {
+    let world = World::new();
+    let refusal = narrow(&world.launch(), world.live(), |_| true).unwrap_err();
+    assert_eq!(refusal.reason, OutcomeReason::NoCapacity);
+}
+
+#[test]
+fn the_claim_is_the_pools_with_what_the_plan_narrowed() {
+    let world = World::new();
+    let narrowed = world.narrow(&world.launch()).unwrap();
+    let group = LaunchGroup { id: "g".to_owned(), size: 1 };
+    let reserved = Resources::from([("cpu", 2000), ("nodes", 1)]);
+    let facts = GroupFacts { group: &group, epoch: 3, class_hash: "77", reserved: &reserved };
+    let claim = object("pool-1", &narrowed, world.live(), &facts);
+
+    let labels = claim.metadata.labels.unwrap();
+    let expected =
+        [("example.com/tier", "two"), (label::EC2_NODE_CLASS, "class"), (label::NODE_POOL, "pool"), ("team", "a")];
+    assert_eq!(labels, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    let annotations = claim.metadata.annotations.unwrap();
+    for (key, value) in [
+        ("note", "kept"),
+        (annotation::ACTION_ID, "action"),
+        (annotation::EPOCH, "3"),
+        (annotation::PODS, r#"["p"]"#),
+        (annotation::RESERVED, r#"{"cpu":"2","nodes":"1"}"#),
+        (annotation::LAUNCH_GROUP, r#"{"id":"g","size":1}"#),
+        (annotation::EC2_NODE_CLASS_HASH, "77"),
+    ] {
+        assert_eq!(annotations[key], value, "{key}");
+    }
+    let values = |key: &str| {
+        let found = claim.spec.requirements.iter().find(|it| it.key == key);
+        found.map(|it| it.values.clone()).unwrap_or_default()
+    };
+    assert_eq!(values(label::INSTANCE_TYPE), ["c.large"]);
+    assert_eq!(values(label::CAPACITY_TYPE), ["spot"]);
+    assert_eq!(values("team"), ["a"]);
+    assert_eq!(claim.spec.resources.unwrap().requests["cpu"].0, "1500m");
+    assert_eq!(claim.spec.taints, world.pool.spec.template.spec.taints);
+    assert_eq!(claim.metadata.owner_references.unwrap()[0].uid, "pool-uid");
+}
