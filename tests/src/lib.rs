@@ -1,1 +1,12 @@
 //! What crosses services, tested on the in-memory cluster and cloud.
+//!
+//! [`Scene`] is a world with all of Plimsoll in it, and the ways in which the tests look at it; the tests are in `tests/`.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "only tests use this: what cannot be had ends the test")]
+
+pub mod director;
+mod history;
+mod scene;
+
+pub use history::{claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
+pub use scene::{HOUR, MINUTE, Scene, Setup, node_class, node_pool};

@@ -1,0 +1,251 @@
+//! A world with Plimsoll in it.
+
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::store::Object;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::{Options, Plimsoll};
+use plimsoll_sim::world::{Scenery, World, is_running};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tracing_subscriber::EnvFilter;
+
+/// A minute.
+pub const MINUTE: Duration = Duration::from_secs(60);
+/// An hour.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// What a scene begins with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The world.
+    pub scenery: Scenery,
+    /// The services.
+    pub options: Options,
+    /// Merged into the spec of the pool `default`.
+    pub pool: Value,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        // A few types of two sizes and architectures: enough for a choice, and quick.
+        let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge", "m6g.large", "m6g.xlarge"];
+        let scenery = Scenery { types: Some(types.map(str::to_owned).to_vec()), ..Scenery::default() };
+        Self { scenery, options: Options::default(), pool: json!({}) }
+    }
+}
+
+impl Setup {
+    /// With another seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let mut setup = Self::default();
+        setup.scenery.seed = seed;
+        setup
+    }
+
+    /// With a pool that differs.
+    #[must_use]
+    pub fn with_pool(pool: Value) -> Self {
+        Self { pool, ..Self::default() }
+    }
+}
+
+/// A cluster, a cloud, and Plimsoll with one pool.
+#[derive(Debug)]
+pub struct Scene {
+    /// The cluster and the cloud.
+    pub world: World,
+    /// The services.
+    pub plimsoll: Plimsoll,
+}
+
+/// The node class of the pools of the tests.
+#[must_use]
+pub fn node_class() -> Value {
+    json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"}, "spec": {
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "instanceProfile": "karpenter-node",
+        "subnetSelectorTerms": [{"tags": {"karpenter.sh/discovery": "demo"}}],
+        "securityGroupSelectorTerms": [{"tags": {"karpenter.sh/discovery": "demo"}}],
+    }})
+}
+
+/// A pool of On-Demand amd64 nodes that are removed half a minute after they are not needed, and what is merged into its spec.
+#[must_use]
+pub fn node_pool(name: &str, spec: &Value) -> Value {
+    let mut pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": {
+        "template": {"spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "expireAfter": "Never",
+            "requirements": [
+                {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]},
+                {"key": label::ARCH, "operator": "In", "values": ["amd64"]},
+            ],
+        }},
+        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]},
+    }});
+    json_patch::merge(&mut pool, &json!({ "spec": spec }));
+    pool
+}
+
+impl Scene {
+    /// Two replicas of each service, one pool `default`, all ready.
+    ///
+    /// # Panics
+    /// Where that cannot be had.
+    pub async fn begin(setup: Setup) -> Self {
+        // Logs of the services where RUST_LOG asks for them; another test may have begun already.
+        let filter = EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
+        let world = World::start(setup.scenery).unwrap();
+        let plimsoll = Plimsoll::start(&world, setup.options);
+        let scene = Self { world, plimsoll };
+        scene.world.apply_object(&node_class()).unwrap();
+        scene.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
+        let ready = |world: &World| {
+            world.get(ResourceId::NODE_POOLS, "default").is_some_and(|pool| object::condition_is_true(&pool, "Ready"))
+        };
+        scene.until("the pool is Ready", 2 * MINUTE, ready).await;
+        scene
+    }
+
+    /// As [`Scene::begin`] with nothing special.
+    pub async fn usual() -> Self {
+        Self::begin(Setup::default()).await
+    }
+
+    /// Lets time pass until something holds, which it must within `limit`; returns how long that took.
+    ///
+    /// # Panics
+    /// It does not. The message says how things stand.
+    pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&World) -> bool) -> Duration {
+        match self.world.until(what, limit, test).await {
+            Ok(took) => took,
+            Err(missing) => panic!("{missing}\n{}", self.summary()),
+        }
+    }
+
+    /// A Deployment of pods of so many thousandths of a CPU and half as much memory in MiB.
+    ///
+    /// # Panics
+    /// The server refuses it.
+    pub fn deploy(&self, name: &str, replicas: u32, millicpu: u32) {
+        let requests = json!({"cpu": format!("{millicpu}m"), "memory": format!("{}Mi", millicpu / 2)});
+        self.world.deploy(name, replicas, &requests, &json!({})).unwrap();
+    }
+
+    /// Sets the replicas of a Deployment.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn scale(&self, name: &str, replicas: u32) {
+        self.world.scale(name, replicas).unwrap();
+    }
+
+    /// Waits until so many pods run and there are no others.
+    pub async fn until_running(&self, count: usize, limit: Duration) -> Duration {
+        let test = move |world: &World| {
+            world.running_pods() == count && world.count(ResourceId::PODS, |pod| !is_over(pod)) == count
+        };
+        self.until(&format!("exactly {count} pods run"), limit, test).await
+    }
+
+    /// Waits until nothing is left: no claim, no node, no instance.
+    pub async fn until_empty(&self, limit: Duration) {
+        let nothing = |world: &World| {
+            world.all(ResourceId::NODE_CLAIMS).is_empty()
+                && world.all(ResourceId::NODES).is_empty()
+                && world.living_instances().is_empty()
+        };
+        self.until("no claim, node or instance is left", limit, nothing).await;
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// All claims.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Object> {
+        self.world.all(ResourceId::NODE_CLAIMS)
+    }
+
+    /// Names of nodes on which pods run.
+    #[must_use]
+    pub fn nodes_in_use(&self) -> Vec<String> {
+        let pods = self.world.all(ResourceId::PODS);
+        let mut nodes: Vec<String> = pods
+            .iter()
+            .filter(|pod| is_running(pod))
+            .map(|pod| object::text(pod, &["spec", "nodeName"]).to_owned())
+            .collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+
+    /// The instance behind a node.
+    ///
+    /// # Panics
+    /// There is no such node.
+    #[must_use]
+    pub fn instance_of(&self, node: &str) -> String {
+        let node = self.world.get(ResourceId::NODES, node).unwrap();
+        object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned()
+    }
+
+    /// How things stand, for messages.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        summary(&self.world)
+    }
+}
+
+/// How things stand, for messages.
+pub(crate) fn summary(world: &World) -> String {
+    let mut lines = vec![format!("at {}", world.server().now())];
+    for pod in world.all(ResourceId::PODS) {
+        lines.push(format!(
+            "pod {} {} on {:?}{}",
+            object::name(&pod),
+            object::text(&pod, &["status", "phase"]),
+            object::text(&pod, &["spec", "nodeName"]),
+            if object::is_deleting(&pod) { ", deleting" } else { "" }
+        ));
+    }
+    for kind in [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::NODE_POOLS, ResourceId::EC2_NODE_CLASSES] {
+        for one in world.all(kind) {
+            let conditions: Vec<String> = object::items(&one, &["status", "conditions"])
+                .iter()
+                .map(|condition| {
+                    let text = |field| object::text(condition, &[field]);
+                    let message = if text("status") == "True" { "" } else { text("message") };
+                    format!("{}={} {message}", text("type"), text("status"))
+                })
+                .collect();
+            let deleting = if object::is_deleting(&one) { ", deleting" } else { "" };
+            lines.push(format!("{} {}{deleting}: {}", kind.get().kind, object::name(&one), conditions.join(", ")));
+        }
+    }
+    for (id, machine) in world.living_instances() {
+        lines.push(format!("instance {id} {} {}", machine.instance_type, machine.private_dns_name));
+    }
+    for event in world.all(ResourceId::EVENTS).iter().rev().take(EVENTS_SHOWN) {
+        let about = object::text(event, &["involvedObject", "name"]);
+        lines.push(format!(
+            "event {about} {}: {}",
+            object::text(event, &["reason"]),
+            object::text(event, &["message"])
+        ));
+    }
+    lines.extend(world.problems.all());
+    lines.join("\n")
+}
+
+/// Events in a summary: enough to see a cause.
+const EVENTS_SHOWN: usize = 20;
+
+fn is_over(pod: &Value) -> bool {
+    matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed")
+}

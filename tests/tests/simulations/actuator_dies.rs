@@ -1,0 +1,141 @@
+//! The leading actuator dies, is cut off, or is not answered, at the points where something could be bought twice or lost
+//! (rules 1 to 4, 14 and 16).
+
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::cloud::{Action, Effect as CloudEffect};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_tests::{MINUTE, Scene, Setup, claims_ever_launched, instances_ever_launched};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Nodes that the burst needs: each pod fills one.
+const NODES: u32 = 8;
+
+/// A pool of one type, of which a pod of 3 CPUs fills one node.
+async fn scene() -> Scene {
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
+                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
+    Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
+}
+
+/// What has to hold whatever died: every pod runs, and what was bought is what claims have, no more.
+async fn nothing_was_bought_twice_or_lost(scene: &Scene) {
+    scene.until_running(NODES as usize, 10 * MINUTE).await;
+    // Time enough for a purchase that comes late, and for what is surplus to be found.
+    scene.pass(5 * MINUTE).await;
+    let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
+    assert_eq!(instances_ever_launched(&scene.world), claimed, "{}", scene.summary());
+    assert_eq!(scene.world.living_instances().len(), NODES as usize, "{}", scene.summary());
+    scene.scale("web", 0);
+    scene.until_empty(15 * MINUTE).await;
+}
+
+fn leader(scene: &Scene) -> String {
+    scene.plimsoll.leader(Role::Actuator).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn dies_when_a_claim_is_written() {
+    let mut scene = scene().await;
+    let gate = Gate::default();
+    let claims = Matcher::of(Verb::Create, "nodeclaims");
+    let rule = scene.world.server().faults().always(claims, Effect::HoldAfter(gate.clone()));
+    scene.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    scene.plimsoll.kill(&leader(&scene));
+    scene.world.server().faults().remove(rule);
+    gate.open();
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dies_before_the_fleet_call_arrives() {
+    let mut scene = scene().await;
+    let gate = Gate::default();
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
+    scene.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    scene.plimsoll.kill(&leader(&scene));
+    gate.open();
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dies_when_the_fleet_is_bought_and_the_answer_on_its_way() {
+    let mut scene = scene().await;
+    let gate = Gate::default();
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
+    scene.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    assert!(!instances_ever_launched(&scene.world).is_empty());
+    scene.plimsoll.kill(&leader(&scene));
+    gate.open();
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dies_when_the_answer_is_there_but_not_written_down() {
+    let mut scene = scene().await;
+    let gate = Gate::default();
+    let status = Matcher { verb: Some(Verb::Patch), resource: Some("nodeclaims"), ..Matcher::default() };
+    let rule = scene.world.server().faults().always(status, Effect::HoldBefore(gate.clone()));
+    scene.deploy("web", NODES, 3000);
+    let bought = |world: &plimsoll_sim::world::World| !instances_ever_launched(world).is_empty();
+    scene.until("an instance is bought", 2 * MINUTE, bought).await;
+    scene.plimsoll.kill(&leader(&scene));
+    scene.world.server().faults().remove(rule);
+    gate.open();
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_answered() {
+    let scene = scene().await;
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::LoseAnswer, 2));
+    scene.deploy("web", NODES, 3000);
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_answered_because_its_call_comes_late() {
+    let scene = scene().await;
+    let late = CloudEffect::Late(Duration::from_secs(90));
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, late, 1));
+    scene.deploy("web", NODES, 3000);
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_cut_off_while_its_call_is_on_its_way_and_comes_back_when_another_leads() {
+    let scene = scene().await;
+    let old = leader(&scene);
+    let late = CloudEffect::Late(Duration::from_secs(40));
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, late, 1));
+    scene.deploy("web", NODES, 3000);
+    let called = |world: &plimsoll_sim::world::World| {
+        world.ec2.read(|cloud, _| cloud.log.iter().any(|call| call.action == Action::CreateFleet))
+    };
+    scene.until("a fleet is called", 2 * MINUTE, called).await;
+    scene.plimsoll.isolate(&old);
+    scene.pass(MINUTE).await;
+    let new = leader(&scene);
+    assert_ne!(old, new, "the other took over within a minute");
+    scene.plimsoll.heal(&old);
+    nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dies_and_is_replaced_again_and_again() {
+    let mut scene = scene().await;
+    scene.deploy("web", NODES, 3000);
+    for _ in 0..6 {
+        scene.pass(Duration::from_secs(7)).await;
+        if let Some(leader) = scene.plimsoll.leader(Role::Actuator) {
+            scene.plimsoll.replace(&leader).unwrap();
+        }
+    }
+    nothing_was_bought_twice_or_lost(&scene).await;
+}

@@ -1,0 +1,94 @@
+//! Offerings without capacity: the next one is taken at once, the first is left alone for a while, failure slows down
+//! (rules 3 and 8).
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_sim::cloud::{Action, Capacity, Pool};
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, claims_ever_launched, instances_ever_launched};
+use std::time::Duration;
+
+const ZONES: [&str; 4] = ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"];
+
+fn exhaust(scene: &Scene, instance_type: &str) {
+    scene.world.ec2.with(|cloud, _| {
+        for zone in ZONES {
+            cloud.limit(Pool::new(instance_type, zone, CapacityType::OnDemand), Capacity::Instances(0));
+        }
+    });
+}
+
+fn bought(world: &World) -> bool {
+    !instances_ever_launched(world).is_empty()
+}
+
+/// Types that answers said had no capacity, and types asked for, call by call.
+fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
+    scene.world.ec2.read(|cloud, _| {
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names.dedup();
+            names
+        };
+        let fleets = cloud.fleets().iter();
+        fleets
+            .map(|fleet| {
+                let configs = fleet.request.launch_template_configs.iter();
+                let asked = configs.flat_map(|config| &config.overrides).map(|way| way.instance_type.clone());
+                let lacking = fleet.answer.errors.iter().map(|error| error.instance_type.clone());
+                (sorted(lacking.collect()), sorted(asked.collect()))
+            })
+            .collect()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
+    let scene = Scene::usual().await;
+    // The cheapest that takes the pod.
+    exhaust(&scene, "c6i.large");
+    scene.deploy("web", 1, 1500);
+    let took = scene.until("an instance is bought", MINUTE, bought).await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    scene.until_running(1, 3 * MINUTE).await;
+    let first = calls(&scene);
+    assert!(first.iter().any(|(lacking, _)| lacking.contains(&"c6i.large".to_owned())), "{first:?}");
+    scene.deploy("more", 3, 1500);
+    scene.until_running(4, 5 * MINUTE).await;
+    let later = &calls(&scene)[first.len()..];
+    assert!(!later.is_empty());
+    for (_, asked) in later {
+        assert!(!asked.contains(&"c6i.large".to_owned()), "tried again: {later:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_could_be_had_is_kept_and_the_rest_is_planned_again() {
+    let scene = Scene::usual().await;
+    scene.world.ec2.with(|cloud, _| {
+        for instance_type in ["c6i.large", "m6i.large", "c6i.xlarge", "m6i.2xlarge"] {
+            for zone in ZONES {
+                cloud.limit(Pool::new(instance_type, zone, CapacityType::OnDemand), Capacity::Instances(1));
+            }
+        }
+    });
+    scene.deploy("web", 12, 1500);
+    scene.until_running(12, 10 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), claims_ever_launched(&scene.world).len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_can_be_had_calls_become_rare_and_it_goes_on_when_there_is_capacity() {
+    let scene = Scene::usual().await;
+    let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge"];
+    for instance_type in types {
+        exhaust(&scene, instance_type);
+    }
+    scene.deploy("web", 10, 700);
+    scene.pass(10 * MINUTE).await;
+    let fleets =
+        scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count());
+    assert!((1..=60).contains(&fleets), "{fleets} calls in ten minutes");
+    assert!(scene.claims().len() <= 10, "{}", scene.summary());
+    scene.world.ec2.with(|cloud, _| cloud.limits.clear());
+    scene.until_running(10, 10 * MINUTE).await;
+}

@@ -1,0 +1,39 @@
+//! While Karpenter's lease is held, nothing is written and nothing bought (rule 20).
+
+use plimsoll_model::names::lease;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::cloud::Action;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn held(world: &World, holder: &str) -> Value {
+    let now = world.server().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": lease::KARPENTER, "namespace": "kube-system"},
+           "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, "leaseTransitions": 1}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone() {
+    let scene = Arc::new(Scene::usual().await);
+    let renewing = scene.clone();
+    let renewals = tokio::spawn(async move {
+        loop {
+            renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    });
+    scene.pass(Duration::from_secs(30)).await;
+    scene.deploy("web", 3, 500);
+    scene.pass(3 * MINUTE).await;
+    let mutating = [Action::CreateFleet, Action::TerminateInstances, Action::CreateLaunchTemplate];
+    let calls =
+        scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
+    assert_eq!(calls, 0);
+    assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
+    renewals.abort();
+    scene.world.apply_object(&held(&scene.world, "")).unwrap();
+    scene.until_running(3, 5 * MINUTE).await;
+}

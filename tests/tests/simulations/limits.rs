@@ -1,0 +1,84 @@
+//! Limits hold exactly, also in bursts and when an actuator dies (rule 7), and what they keep waiting says so (rule 27).
+
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::{World, is_pending};
+use plimsoll_tests::{MINUTE, Scene, Setup, most_cpu_of_claims};
+use serde_json::json;
+use std::time::Duration;
+
+/// CPUs of the limit, in thousandths.
+const LIMIT: i64 = 20_000;
+
+async fn scene() -> Scene {
+    Scene::begin(Setup::with_pool(json!({"limits": {"cpu": "20"}}))).await
+}
+
+fn says_limit(world: &World) -> bool {
+    let pods = world.all(ResourceId::PODS);
+    pods.iter()
+        .filter(|pod| is_pending(pod))
+        .any(|pod| world.events_of("Pod", object::name(pod)).iter().any(|event| event.contains("limit")))
+}
+
+/// Nobody over the limit, and no room within it left unused: the smallest type has 2 CPUs.
+fn the_limit_is_used_and_kept(scene: &Scene) {
+    let most = most_cpu_of_claims(&scene.world, "default");
+    assert!(most <= LIMIT, "{most}");
+    assert!(most > LIMIT - 4000, "{most} of {LIMIT}\n{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_fills_the_limit_and_not_more() {
+    let scene = scene().await;
+    scene.deploy("web", 60, 700);
+    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    scene.pass(5 * MINUTE).await;
+    the_limit_is_used_and_kept(&scene);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_small_bursts_fill_the_limit_and_not_more() {
+    let scene = scene().await;
+    for step in 1..=20 {
+        scene.deploy("web", 3 * step, 700);
+        scene.pass(Duration::from_millis(150)).await;
+    }
+    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    scene.pass(5 * MINUTE).await;
+    the_limit_is_used_and_kept(&scene);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_holds_when_the_actuator_dies_in_the_burst() {
+    let mut scene = scene().await;
+    scene.deploy("web", 60, 700);
+    let some = |world: &World| !world.all(ResourceId::NODE_CLAIMS).is_empty();
+    scene.until("claims are written", MINUTE, some).await;
+    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    scene.plimsoll.kill(&leader);
+    scene.until("waiting pods say that the limit is reached", 5 * MINUTE, says_limit).await;
+    scene.pass(5 * MINUTE).await;
+    the_limit_is_used_and_kept(&scene);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raised_limit_lets_more_pods_run() {
+    let scene = scene().await;
+    scene.deploy("web", 60, 700);
+    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    scene.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "100"}}})).unwrap();
+    scene.until_running(60, 5 * MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_being_removed_count_until_their_instances_are_gone() {
+    let scene = scene().await;
+    scene.deploy("web", 60, 700);
+    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    for claim in scene.claims().iter().take(2) {
+        scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
+    }
+    scene.pass(10 * MINUTE).await;
+    the_limit_is_used_and_kept(&scene);
+}

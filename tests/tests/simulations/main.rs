@@ -1,0 +1,13 @@
+//! Simulations: the real three services in one process, on the in-memory cluster and cloud, in virtual time.
+//! One module a topic; together they hold the rules between the services.
+
+mod actuator_dies;
+mod capacity;
+mod collection;
+mod first_node;
+mod karpenter;
+mod limits;
+mod random_faults;
+mod removal;
+mod spot;
+mod watcher_dies;

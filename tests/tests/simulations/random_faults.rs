@@ -1,0 +1,151 @@
+//! Everything goes wrong by chance, fixed by a seed: in the end all pods run, and nothing is left when none are wanted.
+//! A seed that fails becomes a test of its own.
+
+use plimsoll_actuator::ports::CloudError;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::Effect as CloudEffect;
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::seed::Rng;
+use plimsoll_tests::{MINUTE, Scene, Setup, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Rounds of changes with faults.
+const ROUNDS: u64 = 6;
+/// CPUs of the pool's limit, in thousandths: what the pods want in the end fits in.
+const LIMIT: i64 = 64_000;
+
+/// Chances of faults in thousandths: enough that each run has some of each, few enough that it gets on.
+fn let_things_go_wrong(scene: &Scene) {
+    let faults = scene.world.server().faults();
+    faults.sometimes(15, Matcher::default(), Effect::LoseAnswer);
+    faults.sometimes(15, Matcher::default(), Effect::Drop);
+    faults.sometimes(15, Matcher::default(), Effect::internal_error());
+    faults.sometimes(15, Matcher::default(), Effect::throttle(1));
+    faults.sometimes(50, Matcher::default(), Effect::Delay(Duration::from_millis(300)));
+    scene.world.ec2.faults(|faults| {
+        faults.sometimes(40, None, CloudEffect::LoseAnswer);
+        faults.sometimes(20, None, CloudEffect::Late(Duration::from_secs(30)));
+        faults.sometimes(40, None, CloudEffect::Refuse(CloudError::Throttled));
+        faults.sometimes(20, None, CloudEffect::Drop);
+        faults.sometimes(50, None, CloudEffect::Delay(Duration::from_secs(2)));
+    });
+}
+
+fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
+    all.get(usize::try_from(rng.below(all.len() as u64)).unwrap_or(0))
+}
+
+/// One thing that happens to the services or the machines.
+fn strike(scene: &mut Scene, rng: &mut Rng) {
+    match rng.below(6) {
+        kind @ 0..=2 => {
+            let role = [Role::Watcher, Role::Scheduler, Role::Actuator][usize::try_from(kind).unwrap_or(0)];
+            let processes = scene.plimsoll.processes(role);
+            if let Some(process) = one_of(rng, &processes) {
+                scene.plimsoll.replace(process).unwrap();
+            }
+        }
+        3 => scene.world.server().faults().cut_watches([]),
+        4 => {
+            let living: Vec<String> = scene.world.living_instances().into_keys().collect();
+            if let Some(id) = one_of(rng, &living) {
+                scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(id, now));
+            }
+        }
+        _ => {
+            let living: Vec<String> = scene.world.living_instances().into_keys().collect();
+            if let Some(id) = one_of(rng, &living) {
+                scene.world.ec2.with(|cloud, now| cloud.terminate_instances(&[id.clone()], now));
+            }
+        }
+    }
+}
+
+async fn run(seed: u64) {
+    let requirements = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
+                              {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
+    let pool = json!({"limits": {"cpu": "64"}, "template": {"spec": {"requirements": requirements}}});
+    let mut scene = Scene::begin(Setup { pool, ..Setup::seeded(seed) }).await;
+    let mut rng = Rng::new(seed);
+    let_things_go_wrong(&scene);
+    for _ in 0..ROUNDS {
+        let replicas = u32::try_from(rng.below(20)).unwrap_or(0);
+        scene.deploy("web", replicas, 900);
+        scene.pass(Duration::from_millis(rng.below(20_000))).await;
+        strike(&mut scene, &mut rng);
+        scene.pass(Duration::from_millis(rng.below(60_000))).await;
+    }
+    scene.world.server().faults().clear_rules();
+    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
+    scene.deploy("web", 12, 900);
+    scene.until_running(12, 20 * MINUTE).await;
+    assert!(most_cpu_of_claims(&scene.world, "default") <= LIMIT);
+    scene.scale("web", 0);
+    scene.until_empty(30 * MINUTE).await;
+    let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
+    let bought = instances_ever_launched(&scene.world);
+    assert!(claimed.is_subset(&bought), "a claim has an instance that was never bought");
+    assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
+}
+
+/// What a run without faults of connections came to: clients wait a random time before they try again.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    bought: Vec<(i64, String, String)>,
+    pods: Vec<(String, String)>,
+}
+
+async fn calm(seed: u64) -> Outcome {
+    let scene = Scene::begin(Setup::seeded(seed)).await;
+    let mut rng = Rng::new(seed);
+    for _ in 0..ROUNDS {
+        scene.deploy("web", u32::try_from(rng.below(20)).unwrap_or(0), 900);
+        scene.pass(Duration::from_millis(rng.below(90_000))).await;
+    }
+    scene.deploy("web", 12, 900);
+    scene.until_running(12, 20 * MINUTE).await;
+    let machine = |machine: &plimsoll_sim::cloud::Machine| {
+        (machine.launched.0, machine.id.clone(), machine.instance_type.clone())
+    };
+    let bought = scene.world.ec2.read(|cloud, _| cloud.machines().values().map(machine).collect());
+    let place =
+        |pod: &serde_json::Value| (object::name(pod).to_owned(), object::text(pod, &["spec", "nodeName"]).to_owned());
+    let pods = scene.world.all(ResourceId::PODS).iter().map(|pod| place(pod)).collect();
+    Outcome { bought, pods }
+}
+
+/// Seeds `from` to `to`, each a run.
+async fn runs(from: u64, to: u64) {
+    for seed in from..to {
+        println!("seed {seed}");
+        run(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeds_0_to_4() {
+    runs(0, 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeds_5_to_9() {
+    runs(5, 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeds_10_to_14() {
+    runs(10, 15).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeds_15_to_19() {
+    runs(15, 20).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_reproduces_a_run() {
+    assert_eq!(calm(3).await, calm(3).await);
+}

@@ -1,0 +1,181 @@
+//! Voluntary removals: budgets, disruption budgets of pods, do-not-disrupt, and races with pods that come (rules 9 to 12).
+
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::store::ChangeKind;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::{World, is_running};
+use plimsoll_tests::{MINUTE, Scene, Setup};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// One pod of 3 CPUs fills a node of 4.
+fn one_to_a_node(disruption: &Value) -> Setup {
+    let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
+    let mut spec = json!({"template": {"spec": {"requirements": requirements}}});
+    json_patch::merge(&mut spec, &json!({ "disruption": disruption }));
+    Setup::with_pool(spec)
+}
+
+/// The most nodes of claims that were on their way out at one time.
+fn most_at_once(scene: &Scene) -> usize {
+    scene.world.server().read(|store| {
+        let (mut leaving, mut most) = (BTreeSet::new(), 0);
+        for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
+            let uid = object::uid(&event.object).to_owned();
+            if event.kind == ChangeKind::Deleted {
+                leaving.remove(&uid);
+            } else if object::is_deleting(&event.object) {
+                leaving.insert(uid);
+            }
+            most = most.max(leaving.len());
+        }
+        most
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_one_node_lets_one_go_at_a_time() {
+    let scene = Scene::begin(one_to_a_node(&json!({"budgets": [{"nodes": "1"}]}))).await;
+    scene.deploy("web", 4, 3000);
+    scene.until_running(4, 3 * MINUTE).await;
+    scene.scale("web", 0);
+    scene.until_empty(20 * MINUTE).await;
+    assert_eq!(most_at_once(&scene), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_none_keeps_all() {
+    let scene = Scene::begin(one_to_a_node(&json!({"budgets": [{"nodes": "0"}]}))).await;
+    scene.deploy("web", 2, 3000);
+    scene.until_running(2, 3 * MINUTE).await;
+    scene.scale("web", 0);
+    scene.pass(10 * MINUTE).await;
+    assert_eq!(scene.world.living_instances().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn consolidate_after_is_waited_for() {
+    let scene = Scene::begin(one_to_a_node(&json!({"consolidateAfter": "5m"}))).await;
+    scene.deploy("web", 1, 3000);
+    scene.until_running(1, 3 * MINUTE).await;
+    scene.scale("web", 0);
+    scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    scene.pass(5 * MINUTE - Duration::from_secs(5)).await;
+    assert_eq!(most_at_once(&scene), 0, "not yet");
+    scene.until_empty(3 * MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_is_too_large_move_to_a_cheaper_one_without_an_interval() {
+    let scene = Scene::usual().await;
+    scene.deploy("web", 5, 1200);
+    scene.until_running(5, 3 * MINUTE).await;
+    let cost = scene.world.hourly_cost();
+    scene.scale("web", 1);
+    scene
+        .until("one cheaper node is left", 15 * MINUTE, move |world| {
+            world.hourly_cost() < cost && world.living_instances().len() == 1 && world.running_pods() == 1
+        })
+        .await;
+    // It stays as it is: a plan that is executed is not made again the other way round.
+    let staying = |scene: &Scene| -> Vec<String> {
+        let claims = scene.claims();
+        let staying = claims.iter().filter(|claim| !object::is_deleting(claim));
+        staying.map(|claim| object::name(claim).to_owned()).collect()
+    };
+    let before = staying(&scene);
+    scene.pass(15 * MINUTE).await;
+    assert_eq!(staying(&scene), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn do_not_disrupt_keeps_a_node() {
+    let scene = Scene::usual().await;
+    scene.deploy("web", 5, 1200);
+    scene.until_running(5, 3 * MINUTE).await;
+    for pod in scene.world.all(ResourceId::PODS) {
+        let mark = json!({"metadata": {"annotations": {annotation::DO_NOT_DISRUPT: "true"}}});
+        scene.world.patch(ResourceId::PODS, object::name(&pod), mark).unwrap();
+    }
+    let before = scene.nodes_in_use();
+    scene.scale("web", 1);
+    scene.pass(10 * MINUTE).await;
+    let after = scene.nodes_in_use();
+    assert_eq!(after.len(), 1);
+    assert!(before.contains(&after[0]), "the pod was moved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disruption_budget_of_pods_is_kept_when_nodes_are_deleted() {
+    let scene = Scene::begin(one_to_a_node(&json!({}))).await;
+    scene.deploy("web", 3, 3000);
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}});
+    scene.world.apply_object(&budget).unwrap();
+    scene.until_running(3, 3 * MINUTE).await;
+    for claim in scene.claims() {
+        scene.world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
+    }
+    let old: BTreeSet<String> = scene.world.living_instances().into_keys().collect();
+    let replaced = move |world: &World| {
+        let running = world.running_pods();
+        assert!(running >= 2, "only {running} run");
+        running == 3 && world.living_instances().keys().all(|id| !old.contains(id))
+    };
+    scene.until("all run on other nodes", 20 * MINUTE, replaced).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_while_its_node_is_being_removed_is_not_killed() {
+    let scene = Scene::begin(one_to_a_node(&json!({}))).await;
+    scene.deploy("web", 1, 3000);
+    scene.until_running(1, 3 * MINUTE).await;
+    let node = scene.nodes_in_use().remove(0);
+    let gate = Gate::default();
+    // The taint is the first thing that is written on the node.
+    let taint = Matcher { verb: Some(Verb::Patch), resource: Some("nodes"), ..Matcher::default() };
+    scene.scale("web", 0);
+    scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    scene.world.server().faults().next(1, taint, Effect::HoldBefore(gate.clone()));
+    gate.reached(1).await;
+    // Bound in the last moment, as by a scheduler that had not seen the taint.
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late", "annotations": {annotation::DO_NOT_DISRUPT: "true"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    scene.world.apply_object(&pod).unwrap();
+    gate.open();
+    scene.pass(10 * MINUTE).await;
+    let pod = scene.world.get(ResourceId::PODS, "late").expect("the pod is still there");
+    assert!(is_running(&pod), "{}", scene.summary());
+    let node = scene.world.get(ResourceId::NODES, &node).unwrap();
+    let taints = object::items(&node, &["spec", "taints"]);
+    assert!(taints.is_empty(), "the taint is taken back: {taints:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_is_finished_or_undone_by_the_next_leader() {
+    let mut scene = Scene::usual().await;
+    scene.deploy("web", 5, 1200);
+    scene.until_running(5, 3 * MINUTE).await;
+    scene.scale("web", 1);
+    let marked = |world: &World| {
+        world.count(ResourceId::NODE_CLAIMS, |claim| object::annotation(claim, annotation::REMOVAL).is_some()) > 0
+    };
+    scene.until("a removal is admitted", 5 * MINUTE, marked).await;
+    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    scene.plimsoll.kill(&leader);
+    scene
+        .until("it settles", 20 * MINUTE, |world| {
+            world.living_instances().len() == 1
+                && world.running_pods() == 1
+                && world
+                    .count(ResourceId::NODE_CLAIMS, |claim| object::annotation(claim, annotation::REMOVAL).is_some())
+                    == 0
+        })
+        .await;
+    let nodes = scene.world.all(ResourceId::NODES);
+    assert!(nodes.iter().all(|node| object::items(node, &["spec", "taints"]).is_empty()), "{}", scene.summary());
+}

@@ -1,0 +1,145 @@
+//! Spot interruptions: the replacement first, the drain within the two minutes, also when others are down (rule 13).
+
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::store::Object;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const NOTICE: Duration = Duration::from_secs(120);
+
+/// A pool of Spot nodes with four pods on two of them.
+async fn scene() -> Scene {
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
+                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large", "c6i.large"]}]);
+    let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    scene.deploy("web", 4, 800);
+    scene.until_running(4, 3 * MINUTE).await;
+    assert_eq!(scene.world.living_instances().len(), 2);
+    scene
+}
+
+struct Interrupted {
+    instance: String,
+    node: Object,
+    at: Instant,
+    wall: jiff::Timestamp,
+    bought: usize,
+}
+
+fn interrupt(scene: &Scene) -> Interrupted {
+    let name = scene.nodes_in_use().remove(0);
+    let instance = scene.instance_of(&name);
+    let node = scene.world.get(ResourceId::NODES, &name).unwrap();
+    assert!(scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
+    let bought = instances_ever_launched(&scene.world).len();
+    Interrupted { instance, node, at: Instant::now(), wall: scene.world.server().now(), bought }
+}
+
+impl Interrupted {
+    /// The node is drained and its instance terminated before the cloud takes it, and all pods run in the end.
+    async fn is_handled_in_time(&self, scene: &Scene) {
+        let name = object::name(&self.node).to_owned();
+        let drained = move |world: &World| {
+            world.count(ResourceId::PODS, |pod| object::text(pod, &["spec", "nodeName"]) == name) == 0
+        };
+        scene.until("no pod is left on it", NOTICE, drained).await;
+        let id = self.instance.clone();
+        scene.until("the instance ends", NOTICE, move |world| !world.living_instances().contains_key(&id)).await;
+        assert!(self.at.elapsed() < NOTICE, "{:?}", self.at.elapsed());
+        scene.until_running(4, 3 * MINUTE).await;
+        let extra = instances_ever_launched(&scene.world).len() - self.bought;
+        assert_eq!(extra, 1, "one replacement\n{}", scene.summary());
+    }
+
+    /// When the first eviction after the notice was asked for, from the notice on.
+    fn first_eviction(&self, scene: &Scene) -> Option<Duration> {
+        let audit = scene.world.server().audit();
+        let evictions = audit.iter().filter(|entry| entry.verb == Verb::Create && entry.subresource == "eviction");
+        evictions
+            .map(|entry| entry.at)
+            .find(|at| *at >= self.wall)
+            .map(|at| at.duration_since(self.wall).unsigned_abs())
+    }
+
+    /// When the first purchase after the notice was made, from the notice on.
+    fn first_purchase(&self, scene: &Scene) -> Option<Duration> {
+        scene.world.ec2.read(|cloud, _| {
+            let notice = self.wall.as_millisecond();
+            let at = cloud.fleets().iter().map(|fleet| fleet.at.0).find(|at| *at >= notice)?;
+            u64::try_from(at - notice).ok().map(Duration::from_millis)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_replacement_is_bought_at_once_and_the_drain_follows() {
+    let scene = scene().await;
+    let interrupted = interrupt(&scene);
+    interrupted.is_handled_in_time(&scene).await;
+    let (purchase, eviction) =
+        (interrupted.first_purchase(&scene).unwrap(), interrupted.first_eviction(&scene).unwrap());
+    assert!(purchase < Duration::from_secs(2), "{purchase:?}");
+    assert!(purchase <= eviction && eviction < Duration::from_secs(10), "{purchase:?}, {eviction:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_watchers_the_actuator_buys_one_like_it() {
+    let mut scene = scene().await;
+    for watcher in scene.plimsoll.processes(Role::Watcher) {
+        scene.plimsoll.kill(&watcher);
+    }
+    let interrupted = interrupt(&scene);
+    interrupted.is_handled_in_time(&scene).await;
+    let eviction = interrupted.first_eviction(&scene).unwrap();
+    assert!(eviction <= Duration::from_secs(10), "the drain does not wait: {eviction:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leading_actuator_dies_right_after_the_notice() {
+    let mut scene = scene().await;
+    let interrupted = interrupt(&scene);
+    scene.pass(Duration::from_millis(100)).await;
+    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    scene.plimsoll.kill(&leader);
+    interrupted.is_handled_in_time(&scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_notice_buys_nothing_more() {
+    let scene = scene().await;
+    let interrupted = interrupt(&scene);
+    // Delivered at least once, in the queue's words.
+    let body = json!({"version": "0", "id": "again", "detail-type": "EC2 Spot Instance Interruption Warning", "source": "aws.ec2",
+        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
+        "detail": {"instance-id": interrupted.instance, "instance-action": "terminate"}});
+    for _ in 0..3 {
+        let id = interrupted.instance.clone();
+        scene.world.ec2.with(|cloud, now| cloud.queue.send(&id, body.to_string(), now));
+        scene.pass(Duration::from_secs(1)).await;
+    }
+    interrupted.is_handled_in_time(&scene).await;
+    scene.pass(5 * MINUTE).await;
+    assert!(scene.world.ec2.read(|cloud, _| cloud.queue.is_empty()), "messages are deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_not_for_us_are_deleted_and_change_nothing() {
+    let scene = scene().await;
+    for body in [
+        "not JSON",
+        "{}",
+        r#"{"source":"aws.ec2","detail-type":"EC2 Spot Instance Interruption Warning","detail":{"instance-id":"i-unknown"}}"#,
+    ] {
+        scene.world.ec2.with(|cloud, now| cloud.queue.send("", body.to_owned(), now));
+    }
+    scene.pass(10 * MINUTE).await;
+    assert!(scene.world.ec2.read(|cloud, _| cloud.queue.is_empty()));
+    assert_eq!(scene.world.running_pods(), 4);
+    assert_eq!(instances_ever_launched(&scene.world).len(), 2);
+}
