@@ -1,3 +1,13 @@
 //! The `plimsoll-actuator` program.
 
-fn main() {}
+use clap::Parser;
+use plimsoll_actuator_aws::program::{self, Program};
+
+fn main() -> anyhow::Result<()> {
+    // Before anything else: a mistake in the arguments needs no runtime.
+    let program = Program::parse();
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .map_err(|_installed| anyhow::anyhow!("a TLS provider is installed already"))?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(program::run(program))
+}

@@ -27,23 +27,18 @@ pub(super) async fn region(cloud: &Cloud) -> Result<Region, CloudError> {
     Ok(Region { types: Arc::new(types), zones: Arc::new(zones) })
 }
 
-/// On-Demand prices: those that were read, over those of the program, over nothing.
-pub(super) fn with_builtin(region: &str, read: BTreeMap<String, MicroUsdPerHour>) -> BTreeMap<String, MicroUsdPerHour> {
+/// On-Demand prices that the program knows, for as long as none can be read.
+pub(super) fn builtin(region: &str) -> Prices {
     let known = builtin::prices(region).or_else(|_| builtin::prices(FALLBACK_REGION));
-    let mut prices = known.map(|prices| prices.on_demand).unwrap_or_default();
-    prices.extend(read);
-    prices
+    Prices { on_demand: known.map(|prices| prices.on_demand).unwrap_or_default(), ..Prices::default() }
 }
 
 /// Reads prices over `before`, of which stays what cannot be read now. Returns what could not.
-pub(super) async fn prices(cloud: &Cloud, region: &str, before: &Prices) -> (Prices, Vec<CloudError>) {
+pub(super) async fn prices(cloud: &Cloud, before: &Prices) -> (Prices, Vec<CloudError>) {
     let mut prices = before.clone();
     let mut failures = Vec::new();
     match cloud.prices.on_demand_prices().await {
-        Ok(read) => {
-            let read = read.into_iter().map(|it| (it.instance_type, it.price)).collect();
-            prices.on_demand.extend(with_builtin(region, read));
-        }
+        Ok(read) => prices.on_demand.extend(read.into_iter().map(|it| (it.instance_type, it.price))),
         Err(error) => failures.push(error),
     }
     match cloud.compute.spot_prices().await {

@@ -63,8 +63,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
     }
     let mut changes = context.stores.changes(&[Kind::EC2NodeClass]);
     let mut region: Option<Region> = None;
-    let mut prices =
-        Prices { on_demand: facts::with_builtin(&context.settings.region, BTreeMap::new()), ..Prices::default() };
+    let mut prices = facts::builtin(&context.settings.region);
     let (mut region_due, mut prices_due) = (Due::now(), Due::now());
     let mut made: BTreeMap<String, Made> = BTreeMap::new();
     loop {
@@ -81,7 +80,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
             }
         }
         if prices_due.is_due() {
-            let (read, failures) = facts::prices(&context.cloud, &context.settings.region, &prices).await;
+            let (read, failures) = facts::prices(&context.cloud, &prices).await;
             prices_due.read(&failures);
             if read != prices {
                 prices = read;

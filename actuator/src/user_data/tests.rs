@@ -1,1 +1,215 @@
+use super::*;
+use serde_json::{Value, json};
 
+fn bootstrap(user_data: Option<&str>) -> Bootstrap<'_> {
+    let labels = [
+        ("karpenter.sh/nodepool", "general"),
+        ("karpenter.sh/capacity-type", "spot"),
+        // A kubelet may set neither of these on its own Node.
+        ("topology.kubernetes.io/zone", "a"),
+        ("team.node-restriction.kubernetes.io/x", "y"),
+    ];
+    let taint = |key: &str, value: &str, effect| Taint { key: key.to_owned(), value: value.to_owned(), effect };
+    Bootstrap {
+        cluster_name: "demo",
+        cluster_endpoint: "https://api.test",
+        cluster_ca_bundle: "Y2E=",
+        service_cidr: Some("10.100.0.0/16"),
+        cluster_dns: Some("10.100.0.10"),
+        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        taints: vec![
+            taint("dedicated", "gpu", TaintEffect::NoSchedule),
+            // The same key and effect again.
+            taint("dedicated", "other", TaintEffect::NoSchedule),
+        ],
+        kubelet: KubeletConfiguration::default(),
+        max_pods: 29,
+        user_data,
+        raid0: false,
+        bottlerocket_version: None,
+    }
+}
+
+fn kubelet(settings: Value) -> KubeletConfiguration {
+    serde_json::from_value(settings).unwrap()
+}
+
+fn text(bootstrap: &Bootstrap<'_>, family: AmiFamily) -> String {
+    bootstrap.render(family).unwrap().text
+}
+
+/// The last NodeConfig of a document.
+fn node_config(text: &str) -> Value {
+    let part = mime::parse(text).unwrap().pop().unwrap();
+    assert_eq!(part.header, ["Content-Type: application/node.eks.aws"]);
+    serde_saphyr::from_str(&part.body).unwrap()
+}
+
+const LABELS: &str =
+    "karpenter.sh/capacity-type=spot,karpenter.sh/do-not-sync-taints=true,karpenter.sh/nodepool=general";
+
+#[test]
+fn amazon_linux_2023_gets_a_node_config() {
+    let text = text(&bootstrap(None), AmiFamily::AL2023);
+    assert!(text.starts_with("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n--//\n"), "{text}");
+    let expected = json!({
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "spec": {
+            "cluster": {
+                "name": "demo", "apiServerEndpoint": "https://api.test", "certificateAuthority": "Y2E=",
+                "cidr": "10.100.0.0/16",
+            },
+            "kubelet": {
+                "config": {
+                    "maxPods": 29,
+                    "clusterDNS": ["10.100.0.10"],
+                    "registerWithTaints": [
+                        {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
+                        {"key": "karpenter.sh/unregistered", "effect": "NoExecute"},
+                    ],
+                },
+                "flags": [format!("--node-labels=\"{LABELS}\"")],
+            },
+        },
+    });
+    assert_eq!(node_config(&text), expected);
+}
+
+#[test]
+fn the_users_kubelet_settings_pass_verbatim_but_for_taints() {
+    let settings = json!({
+        "maxPods": 50, "clusterDNS": ["10.0.0.9"], "evictionHard": {"memory.available": "5%"},
+        "kubeReserved": {"cpu": "100m"}, "serializeImagePulls": false, "registerWithTaints": [{"key": "mine"}],
+    });
+    let bootstrap = Bootstrap { kubelet: kubelet(settings), raid0: true, ..bootstrap(None) };
+    let spec = node_config(&text(&bootstrap, AmiFamily::AL2023))["spec"].clone();
+    let config = &spec["kubelet"]["config"];
+    assert_eq!(config["maxPods"], 50);
+    assert_eq!(config["clusterDNS"], json!(["10.0.0.9"]));
+    assert_eq!(config["evictionHard"], json!({"memory.available": "5%"}));
+    assert_eq!(config["kubeReserved"], json!({"cpu": "100m"}));
+    assert_eq!(config["serializeImagePulls"], false);
+    assert_eq!(config["registerWithTaints"][0]["key"], "dedicated");
+    assert_eq!(spec["instance"], json!({"localStorage": {"strategy": "RAID0"}}));
+}
+
+#[test]
+fn the_users_parts_come_before_ours() {
+    let types = |own: &str| {
+        let parts = mime::parse(&text(&bootstrap(Some(own)), AmiFamily::AL2023)).unwrap();
+        parts.into_iter().map(|part| part.header[0].replace("Content-Type: ", "")).collect::<Vec<_>>()
+    };
+    let ours = "application/node.eks.aws";
+    assert_eq!(types("#!/bin/sh\necho hi"), [mime::SHELL_SCRIPT, ours]);
+    assert_eq!(types("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"), [ours, ours]);
+    assert_eq!(types(r#"{"kind": "NodeConfig"}"#), [ours, ours]);
+    let own = "Content-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: text/cloud-config\n\na: 1\n--B--\n";
+    assert_eq!(types(own), ["text/cloud-config", ours]);
+    assert_eq!(types("  \n"), [ours], "nothing is nothing");
+}
+
+#[test]
+fn what_is_not_known_or_too_large_is_refused() {
+    let unknown = Bootstrap { service_cidr: None, ..bootstrap(None) };
+    assert_eq!(unknown.render(AmiFamily::AL2023), Err(UserDataError::ServiceCidrUnknown(AmiFamily::AL2023)));
+    assert!(unknown.render(AmiFamily::AL2).is_ok());
+    let long = "x".repeat(BYTES_MAX + 1);
+    let error = bootstrap(Some(&long)).render(AmiFamily::Custom).unwrap_err();
+    assert_eq!(error, UserDataError::TooLarge { bytes: BYTES_MAX + 1, own: BYTES_MAX + 1 });
+}
+
+#[test]
+fn amazon_linux_2_runs_the_bootstrap_script() {
+    let settings = json!({"evictionHard": {"memory.available": "5%"}, "podsPerCore": 4, "cpuCFSQuota": false});
+    let bootstrap = Bootstrap { kubelet: kubelet(settings), raid0: true, ..bootstrap(None) };
+    let expected = format!(
+        "#!/bin/bash -xe\n\
+         exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1\n\
+         /etc/eks/bootstrap.sh 'demo' \\\n  --apiserver-endpoint 'https://api.test' \\\n  --b64-cluster-ca 'Y2E=' \\\n  \
+         --dns-cluster-ip '10.100.0.10' \\\n  --use-max-pods false \\\n  \
+         --kubelet-extra-args '--node-labels=\"{LABELS}\" \
+         --register-with-taints=\"dedicated=gpu:NoSchedule,karpenter.sh/unregistered:NoExecute\" --max-pods=29 \
+         --pods-per-core=4 --eviction-hard=\"memory.available<5%\" --cpu-cfs-quota=false' \\\n  --local-disks raid0"
+    );
+    let parts = mime::parse(&text(&bootstrap, AmiFamily::AL2)).unwrap();
+    assert_eq!(parts.last().unwrap().body, expected);
+}
+
+#[test]
+fn a_quote_in_a_value_stays_a_part_of_it() {
+    let bootstrap = Bootstrap { cluster_name: "it's", ..bootstrap(None) };
+    assert!(text(&bootstrap, AmiFamily::AL2).contains("bootstrap.sh 'it'\\''s' "));
+    assert!(text(&bootstrap, AmiFamily::Windows2022).contains("-EKSClusterName 'it''s' "));
+}
+
+#[test]
+fn windows_gets_one_block_with_the_users_text_first() {
+    let own = bootstrap(Some("Write-Host hi"));
+    let expected = format!(
+        "<powershell>\nWrite-Host hi\n\
+         [string]$EKSBootstrapScriptFile = \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n\
+         & $EKSBootstrapScriptFile -EKSClusterName 'demo' -APIServerEndpoint 'https://api.test' -Base64ClusterCA 'Y2E=' \
+         -KubeletExtraArgs '--node-labels=\"{LABELS}\" \
+         --register-with-taints=\"dedicated=gpu:NoSchedule,karpenter.sh/unregistered:NoExecute\" --max-pods=29' \
+         -DNSClusterIP '10.100.0.10'\n</powershell>"
+    );
+    assert_eq!(text(&own, AmiFamily::Windows2022), expected);
+}
+
+#[test]
+fn custom_passes_the_users_text_as_it_is() {
+    assert_eq!(text(&bootstrap(Some("anything\r\n")), AmiFamily::Custom), "anything\r\n");
+    assert_eq!(text(&bootstrap(None), AmiFamily::Custom), "");
+}
+
+fn bottlerocket(bootstrap: &Bootstrap<'_>) -> (toml::Table, Vec<String>) {
+    let rendered = bootstrap.render(AmiFamily::Bottlerocket).unwrap();
+    (rendered.text.parse().unwrap(), rendered.ignored)
+}
+
+#[test]
+fn bottlerocket_keeps_the_users_settings_but_for_those_that_must_be_known() {
+    let own = "[settings.host-containers.admin]\nenabled = true\n\
+               [settings.kubernetes]\nmax-pods = 3\nlog-level = 4\nno-such-key = 1\n\
+               [settings.kubernetes.node-labels]\n\"mine\" = \"1\"\n\"karpenter.sh/nodepool\" = \"stolen\"\n\
+               [settings.kubernetes.node-taints]\n\"mine\" = [\":NoSchedule\"]\n";
+    let settings = json!({"imageGCHighThresholdPercent": 80, "systemReserved": {"memory": "1Gi"}});
+    let (document, ignored) = bottlerocket(&Bootstrap { kubelet: kubelet(settings), ..bootstrap(Some(own)) });
+    assert_eq!(ignored, ["settings.kubernetes.no-such-key"]);
+    let expected: toml::Table = "[settings.host-containers.admin]\nenabled = true\n\
+        [settings.kubernetes]\napi-server = \"https://api.test\"\ncluster-certificate = \"Y2E=\"\ncluster-name = \"demo\"\n\
+        max-pods = 29\nlog-level = 4\ncluster-dns-ip = \"10.100.0.10\"\nimage-gc-high-threshold-percent = \"80\"\n\
+        system-reserved = { memory = \"1Gi\" }\n\
+        [settings.kubernetes.node-labels]\n\"mine\" = \"1\"\n\"karpenter.sh/nodepool\" = \"general\"\n\
+        \"karpenter.sh/capacity-type\" = \"spot\"\n\"karpenter.sh/do-not-sync-taints\" = \"true\"\n\
+        [settings.kubernetes.node-taints]\n\"dedicated\" = [\"gpu:NoSchedule\"]\n\
+        \"karpenter.sh/unregistered\" = [\":NoExecute\"]\n"
+        .parse()
+        .unwrap();
+    assert_eq!(document, expected);
+}
+
+#[test]
+fn bottlerocket_mounts_the_disks_of_the_instance_as_its_version_needs() {
+    let bind = |version: Option<&str>| {
+        let bootstrap = Bootstrap { raid0: true, bottlerocket_version: version.map(str::to_owned), ..bootstrap(None) };
+        let (document, _) = bottlerocket(&bootstrap);
+        let command = &document["settings"]["bootstrap-commands"]["000-mount-instance-storage"];
+        assert_eq!(command["mode"].as_str(), Some("always"));
+        assert_eq!(command["essential"].as_bool(), Some(true));
+        command["commands"][1].as_array().unwrap().len()
+    };
+    assert_eq!(bind(Some("latest")), 3);
+    assert_eq!(bind(Some("v1.46.0")), 3);
+    assert_eq!(bind(Some("1.45.0")), 7, "with the directories");
+    assert_eq!(bind(None), 7);
+}
+
+#[test]
+fn text_that_is_not_toml_is_refused_with_its_field() {
+    let error = bootstrap(Some("#!/bin/sh\necho")).render(AmiFamily::Bottlerocket).unwrap_err();
+    assert!(error.to_string().starts_with("spec.userData: not TOML: "), "{error}");
+    let error = bootstrap(Some("settings = 1")).render(AmiFamily::Bottlerocket).unwrap_err();
+    assert_eq!(error.to_string(), "spec.userData: settings is not a table");
+}

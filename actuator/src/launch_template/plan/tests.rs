@@ -1,1 +1,173 @@
+use super::*;
+use crate::node_class::resolve::ResolvedSubnet;
+use plimsoll_model::requirements::{Requirement, Requirements};
+use serde_json::{Value, json};
 
+fn settings() -> Settings {
+    Settings {
+        cluster_name: "demo".to_owned(),
+        service_cidr: Some("10.100.0.0/16".to_owned()),
+        cluster_dns: Some("10.100.0.10".to_owned()),
+        ..Settings::default()
+    }
+}
+
+fn class(spec: Value) -> EC2NodeClass {
+    let mut whole = json!({"subnetSelectorTerms": [], "securityGroupSelectorTerms": [], "amiFamily": "AL2023"});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    EC2NodeClass::new("default", serde_json::from_value(whole).unwrap())
+}
+
+fn image(id: &str, architecture: &str) -> ResolvedImage {
+    let requirements: Requirements = [Requirement::one_of(label::ARCH, [architecture])].into_iter().collect();
+    ResolvedImage { id: id.to_owned(), name: String::new(), requirements }
+}
+
+fn resolved() -> Resolved {
+    let subnet = ResolvedSubnet { id: "subnet-1".to_owned(), zone: "a".to_owned(), zone_id: String::new() };
+    Resolved {
+        node_class: "default".to_owned(),
+        subnets: vec![subnet],
+        security_group_ids: vec!["sg-1".to_owned()],
+        images: vec![image("ami-amd", "amd64"), image("ami-arm", "arm64")],
+        instance_profile: "profile".to_owned(),
+    }
+}
+
+fn wanted() -> Wanted {
+    Wanted {
+        node_pool: "general".to_owned(),
+        labels: BTreeMap::from([(label::NODE_POOL.to_owned(), "general".to_owned())]),
+        taints: Vec::new(),
+        capacity_type: CapacityType::Spot,
+        dedicated: false,
+        requests: Resources::new(),
+    }
+}
+
+fn kind(name: &str, architecture: &str, pods: i64, efa: i64) -> InstanceType {
+    InstanceType {
+        name: name.to_owned(),
+        architecture: architecture.to_owned(),
+        operating_systems: vec!["linux".to_owned()],
+        capacity: Resources::from([(PODS, pods), (EFA, efa)]),
+        overhead: Resources::new(),
+        labels: BTreeMap::new(),
+        offerings: Vec::new(),
+    }
+}
+
+fn planned(class: &EC2NodeClass, wanted: &Wanted, kinds: &[InstanceType]) -> Vec<Planned> {
+    let kinds: Vec<&InstanceType> = kinds.iter().collect();
+    plan(&settings(), class, &resolved(), wanted, &kinds).unwrap()
+}
+
+#[test]
+fn types_share_a_template_if_they_have_image_and_pods_in_common() {
+    let kinds = [
+        kind("m5.large", "amd64", 29, 0),
+        kind("m5.xlarge", "amd64", 58, 0),
+        kind("c5.large", "amd64", 29, 0),
+        kind("m6g.large", "arm64", 29, 0),
+        kind("mac1.metal", "x86_64_mac", 29, 0),
+    ];
+    let planned = planned(&class(json!({})), &wanted(), &kinds);
+    let of: Vec<_> = planned.iter().map(|it| (it.spec.image_id.as_str(), it.instance_types.join(" "))).collect();
+    assert_eq!(
+        of,
+        [
+            ("ami-amd", "m5.large c5.large".to_owned()),
+            ("ami-amd", "m5.xlarge".to_owned()),
+            ("ami-arm", "m6g.large".to_owned())
+        ]
+    );
+    let names: BTreeSet<&str> = planned.iter().map(|it| it.spec.name.as_str()).collect();
+    assert_eq!(names.len(), 3, "each has a name of its own");
+    assert!(planned[1].spec.user_data.contains("maxPods: 58"), "{}", planned[1].spec.user_data);
+}
+
+#[test]
+fn adapters_count_only_for_a_claim_that_asks_for_them() {
+    let kinds = [kind("a", "amd64", 29, 1), kind("b", "amd64", 29, 4)];
+    assert_eq!(planned(&class(json!({})), &wanted(), &kinds).len(), 1);
+    let asking = Wanted { requests: Resources::from([(EFA, 1)]), ..wanted() };
+    let with = planned(&class(json!({})), &asking, &kinds);
+    let interfaces: Vec<usize> = with.iter().map(|it| it.spec.network_interfaces.len()).collect();
+    assert_eq!(interfaces, [1, 4]);
+    assert_eq!(with[1].spec.network_interfaces[0].interface_type.as_deref(), Some("efa"));
+}
+
+#[test]
+fn a_name_changes_with_the_content_and_with_nothing_else() {
+    let kinds = [kind("m5.large", "amd64", 29, 0)];
+    let name = |class: &EC2NodeClass, wanted: &Wanted| planned(class, wanted, &kinds)[0].spec.name.clone();
+    let base = name(&class(json!({})), &wanted());
+    assert!(base.strip_prefix("karpenter.k8s.aws/").is_some_and(|number| number.parse::<u64>().is_ok()), "{base}");
+    assert_eq!(base, name(&class(json!({})), &wanted()));
+    assert_ne!(base, name(&class(json!({"userData": "#!/bin/sh"})), &wanted()));
+    assert_ne!(base, name(&class(json!({})), &Wanted { capacity_type: CapacityType::OnDemand, ..wanted() }));
+    assert_ne!(base, name(&class(json!({})), &Wanted { node_pool: "other".to_owned(), ..wanted() }));
+    let mut other = class(json!({}));
+    other.metadata.name = Some("other".to_owned());
+    assert_ne!(base, name(&other, &wanted()), "classes never share a template");
+}
+
+#[test]
+fn what_the_class_says_is_in_the_template() {
+    let class = class(json!({
+        "detailedMonitoring": true, "cpuOptions": {"nestedVirtualization": "enabled"},
+        "metadataOptions": {"httpPutResponseHopLimit": 2}, "tags": {"team": "a", "karpenter.sh/nodepool": "stolen"},
+    }));
+    let asking = Wanted { dedicated: true, requests: Resources::from([(NITRO_SANDBOX, 1)]), ..wanted() };
+    let spec = planned(&class, &asking, &[kind("m5.large", "amd64", 29, 0)]).remove(0).spec;
+    assert!(spec.detailed_monitoring && spec.enclave && spec.nested_virtualization == Some(true));
+    assert_eq!(spec.tenancy, "dedicated");
+    assert_eq!(spec.instance_profile, "profile");
+    let metadata = MetadataOptions {
+        http_endpoint: "enabled".to_owned(),
+        http_protocol_ipv6: Some("disabled".to_owned()),
+        http_put_response_hop_limit: 2,
+        http_tokens: "required".to_owned(),
+    };
+    assert_eq!(spec.metadata, metadata);
+    let tags: Vec<(&str, &str)> = spec.tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    assert_eq!(
+        tags,
+        [
+            ("eks:eks-cluster-name", "demo"),
+            ("karpenter.k8s.aws/ec2nodeclass", "default"),
+            ("karpenter.sh/nodepool", "general"),
+            ("kubernetes.io/cluster/demo", "owned"),
+            ("plimsoll.dev/owner", "plimsoll"),
+            ("team", "a"),
+        ]
+    );
+    assert!(spec.user_data.contains("karpenter.sh/capacity-type=spot"), "{}", spec.user_data);
+}
+
+#[test]
+fn bottlerockets_version_comes_from_the_alias_or_a_name() {
+    let version = |spec: Value, image_name: &str| {
+        let image = ResolvedImage { name: image_name.to_owned(), ..image("ami-1", "amd64") };
+        bottlerocket_version(&class(spec).spec, &image)
+    };
+    let family = |terms: Value| json!({"amiFamily": "Bottlerocket", "amiSelectorTerms": terms});
+    assert_eq!(version(family(json!([{"alias": "bottlerocket@1.50.0"}])), "").as_deref(), Some("1.50.0"));
+    let named = json!([{"name": "bottlerocket-aws-k8s-1.36-x86_64-v1.44.0-abc"}]);
+    assert_eq!(version(family(named), "").as_deref(), Some("v1.44.0"));
+    let image_name = "bottlerocket-aws-k8s-1.36-x86_64-v1.20.1-abc";
+    assert_eq!(version(family(json!([{"id": "ami-1"}])), image_name).as_deref(), Some("v1.20.1"));
+    assert_eq!(version(json!({"amiFamily": "AL2023"}), image_name), None);
+}
+
+#[test]
+fn without_an_image_or_user_data_there_is_no_launch() {
+    let refused = |class: &EC2NodeClass, kinds: &[&InstanceType]| {
+        plan(&settings(), class, &resolved(), &wanted(), kinds).unwrap_err().to_string()
+    };
+    let mac = kind("mac1.metal", "x86_64_mac", 29, 0);
+    assert!(refused(&class(json!({})), &[&mac]).contains("no image in its status runs on any"));
+    let broken = class(json!({"amiFamily": "Bottlerocket", "userData": "x"}));
+    let message = refused(&broken, &[&kind("m5.large", "amd64", 29, 0)]);
+    assert!(message.starts_with("EC2NodeClass default: spec.userData: not TOML"), "{message}");
+}

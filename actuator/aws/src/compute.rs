@@ -1,0 +1,208 @@
+//! EC2.
+
+mod facts;
+mod fleet;
+mod images;
+mod instances;
+mod network;
+mod status;
+mod template_data;
+mod templates;
+#[cfg(test)]
+mod tests;
+
+use crate::deadline::{LIST, PAGE, change, within};
+use crate::error::classify;
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_sdk_ec2::types::{Filter, LocationType, Tag};
+use plimsoll_actuator::ports::{
+    CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
+    InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm,
+    SpotPrice, Subnet, Tags, Termination, TypeOffering,
+};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_runtime::clock::Clock;
+use std::collections::BTreeMap;
+
+/// Prices of Linux are listed under one of these, by the age of the account.
+const SPOT_PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
+/// Values that EC2 takes in one filter.
+const FILTER_VALUES: usize = 200;
+/// Instance types on a page, at most.
+const TYPES: i32 = 100;
+/// Items on other pages. EC2 takes 1,000 for most lists.
+const ITEMS: i32 = 1000;
+/// The tag's value in a selector that means any.
+const ANY: &str = "*";
+
+/// EC2.
+#[derive(Debug, Clone)]
+pub struct Ec2 {
+    /// For calls that change something.
+    changes: aws_sdk_ec2::Client,
+    /// For the call that buys: never repeated here, so that its answer is about this one sending.
+    buys: aws_sdk_ec2::Client,
+    /// For lists.
+    reads: aws_sdk_ec2::Client,
+    clock: Clock,
+}
+
+impl Ec2 {
+    /// With this configuration.
+    #[must_use]
+    pub fn new(config: &SdkConfig, clock: Clock) -> Self {
+        let client = |change: &dyn Fn(aws_sdk_ec2::config::Builder) -> aws_sdk_ec2::config::Builder| {
+            aws_sdk_ec2::Client::from_conf(change(aws_sdk_ec2::config::Builder::from(config)).build())
+        };
+        let pages = TimeoutConfig::builder().operation_timeout(PAGE).operation_attempt_timeout(PAGE).build();
+        // CreateFleet may need most of its deadline.
+        let whole = TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
+        Self {
+            changes: client(&|builder| builder),
+            buys: client(&|builder| builder.retry_config(RetryConfig::disabled()).timeout_config(whole.clone())),
+            reads: client(&|builder| builder.timeout_config(pages.clone())),
+            clock,
+        }
+    }
+}
+
+/// Filters of a selector's tags.
+fn tag_filters(tags: &Tags) -> Vec<Filter> {
+    let filter = |(key, value): (&String, &String)| match value.as_str() {
+        ANY => filter("tag-key", [key.as_str()]),
+        value => filter(&format!("tag:{key}"), [value]),
+    };
+    tags.iter().map(filter).collect()
+}
+
+fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -> Filter {
+    Filter::builder().name(name).set_values(Some(values.into_iter().map(str::to_owned).collect())).build()
+}
+
+fn to_tags(tags: &Tags) -> Vec<Tag> {
+    tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect()
+}
+
+fn from_tags(tags: Option<Vec<Tag>>) -> Tags {
+    let tags = tags.unwrap_or_default().into_iter();
+    tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect()
+}
+
+/// A number of the ports in the SDK's type; what is too large is EC2's to refuse.
+fn number(value: u64) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+#[async_trait]
+impl Compute for Ec2 {
+    async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeFacts>, CloudError> {
+        let list = async {
+            let mut items = self.reads.describe_instance_types().max_results(TYPES).into_paginator().items().send();
+            let mut found = Vec::new();
+            while let Some(item) = items.next().await {
+                found.extend(facts::facts(item.map_err(classify)?));
+            }
+            found.sort_by(|left: &InstanceTypeFacts, right| left.name.cmp(&right.name));
+            found.dedup_by(|left, right| left.name == right.name);
+            Ok(found)
+        };
+        within(LIST, list).await
+    }
+
+    async fn describe_type_offerings(&self) -> Result<Vec<TypeOffering>, CloudError> {
+        let list = async {
+            let call = self.reads.describe_instance_type_offerings();
+            let call = call.location_type(LocationType::AvailabilityZone).max_results(ITEMS);
+            let mut items = call.into_paginator().items().send();
+            let mut found = Vec::new();
+            while let Some(item) = items.next().await {
+                let item = item.map_err(classify)?;
+                let (Some(kind), Some(zone)) = (item.instance_type, item.location) else { continue };
+                found.push(TypeOffering { instance_type: kind.as_str().to_owned(), zone });
+            }
+            found.sort();
+            found.dedup();
+            Ok(found)
+        };
+        within(LIST, list).await
+    }
+
+    async fn spot_prices(&self) -> Result<Vec<SpotPrice>, CloudError> {
+        let list = async {
+            let now = aws_sdk_ec2::primitives::DateTime::from_millis(self.clock.now_millis());
+            let products = SPOT_PRODUCTS.map(str::to_owned).into();
+            let call = self.reads.describe_spot_price_history();
+            let call = call.set_product_descriptions(Some(products)).start_time(now).max_results(ITEMS);
+            let mut items = call.into_paginator().items().send();
+            // The newest of each pool: the history may list more than one.
+            let mut newest: BTreeMap<(String, String), (i64, MicroUsdPerHour)> = BTreeMap::new();
+            while let Some(item) = items.next().await {
+                let item = item.map_err(classify)?;
+                let at = item.timestamp.map_or(0, |at| at.secs());
+                let price = item.spot_price.and_then(|price| price.parse().ok()).and_then(MicroUsdPerHour::from_usd);
+                let (Some(kind), Some(zone), Some(price)) = (item.instance_type, item.availability_zone, price) else {
+                    continue;
+                };
+                let entry = newest.entry((kind.as_str().to_owned(), zone)).or_insert((at, price));
+                if at > entry.0 {
+                    *entry = (at, price);
+                }
+            }
+            let prices = newest.into_iter();
+            Ok(prices.map(|((instance_type, zone), (_, price))| SpotPrice { instance_type, zone, price }).collect())
+        };
+        within(LIST, list).await
+    }
+
+    async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        within(change(), fleet::create(&self.buys, request)).await
+    }
+
+    async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
+        within(LIST, instances::describe(&self.reads, filter)).await
+    }
+
+    async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
+        within(change(), instances::terminate(&self.changes, ids)).await
+    }
+
+    async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), CloudError> {
+        if ids.is_empty() || tags.is_empty() {
+            return Ok(());
+        }
+        let call = self.changes.create_tags().set_resources(Some(ids.to_vec())).set_tags(Some(to_tags(tags)));
+        call.send().await.map_err(classify)?;
+        Ok(())
+    }
+
+    async fn ensure_launch_template(&self, template: &LaunchTemplateSpec) -> Result<LaunchTemplate, CloudError> {
+        within(change(), templates::ensure(&self.changes, template)).await
+    }
+
+    async fn list_launch_templates(&self, filter: &LaunchTemplateFilter) -> Result<Vec<LaunchTemplate>, CloudError> {
+        within(LIST, templates::list(&self.reads, tag_filters(&filter.tags))).await
+    }
+
+    async fn delete_launch_templates(&self, names: &[String]) -> Result<(), CloudError> {
+        within(change(), templates::delete(&self.changes, names)).await
+    }
+
+    async fn describe_subnets(&self, terms: &[SelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
+        within(LIST, network::subnets(&self.reads, terms)).await
+    }
+
+    async fn describe_security_groups(&self, terms: &[SelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
+        within(LIST, network::security_groups(&self.reads, terms)).await
+    }
+
+    async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError> {
+        within(LIST, images::images(&self.reads, query, self.clock.now_millis())).await
+    }
+
+    async fn describe_instance_status(&self) -> Result<Vec<InstanceStatus>, CloudError> {
+        within(LIST, status::troubled(&self.reads)).await
+    }
+}

@@ -1,0 +1,124 @@
+//! CreateFleet of type `instant`. What is sent is a function of the request alone: sent again, it is the same byte for byte.
+
+use super::{number, to_tags};
+use crate::error::classify;
+use aws_sdk_ec2::types::{
+    CreateFleetError, CreateFleetInstance, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
+    FleetLaunchTemplateOverrides, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
+    FleetOnDemandAllocationStrategy, FleetType, InstanceLifecycle, InstanceType, OnDemandOptionsRequest, ResourceType,
+    SpotAllocationStrategy, SpotOptionsRequest, TagSpecification, TargetCapacitySpecificationRequest,
+};
+use plimsoll_actuator::ports::{
+    CloudError, FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override,
+};
+use plimsoll_model::catalog::CapacityType;
+
+pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+    let spot = request.capacity_type == CapacityType::Spot;
+    let kind = if spot { DefaultTargetCapacityType::Spot } else { DefaultTargetCapacityType::OnDemand };
+    let target = TargetCapacitySpecificationRequest::builder()
+        .total_target_capacity(number(u64::from(request.total_target_capacity)))
+        .default_target_capacity_type(kind)
+        .build();
+    let tags = [ResourceType::Fleet, ResourceType::Instance, ResourceType::Volume].map(|resource| {
+        TagSpecification::builder().resource_type(resource).set_tags(Some(to_tags(&request.tags))).build()
+    });
+    let mut call = client
+        .create_fleet()
+        .r#type(FleetType::Instant)
+        .client_token(&request.client_token)
+        .target_capacity_specification(target)
+        .set_launch_template_configs(Some(request.launch_template_configs.iter().map(config).collect()))
+        .set_tag_specifications(Some(tags.into()))
+        .set_context(request.context.clone());
+    if spot {
+        let strategy = if request.prioritized {
+            SpotAllocationStrategy::CapacityOptimizedPrioritized
+        } else {
+            SpotAllocationStrategy::PriceCapacityOptimized
+        };
+        call = call.spot_options(SpotOptionsRequest::builder().allocation_strategy(strategy).build());
+    } else {
+        let strategy = if request.prioritized {
+            FleetOnDemandAllocationStrategy::Prioritized
+        } else {
+            FleetOnDemandAllocationStrategy::LowestPrice
+        };
+        call = call.on_demand_options(OnDemandOptionsRequest::builder().allocation_strategy(strategy).build());
+    }
+    match call.send().await.map_err(|error| (code(&error), classify(error))) {
+        Ok(answer) => Ok(FleetAnswer {
+            instances: answer.instances.unwrap_or_default().into_iter().flat_map(|it| instances(it, request)).collect(),
+            errors: answer.errors.unwrap_or_default().into_iter().map(|error| refusal(error, request)).collect(),
+        }),
+        // What is missing is a part of the request: whoever made it must know which.
+        Err((code, CloudError::NotFound { message })) => Err(CloudError::InvalidRequest { code, message }),
+        Err((_, error)) => Err(error),
+    }
+}
+
+fn code<E: aws_sdk_ec2::error::ProvideErrorMetadata, R>(error: &aws_sdk_ec2::error::SdkError<E, R>) -> String {
+    use aws_sdk_ec2::error::ProvideErrorMetadata as _;
+    error.code().unwrap_or_default().to_owned()
+}
+
+fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
+    let template = FleetLaunchTemplateSpecificationRequest::builder()
+        .launch_template_name(&config.launch_template_name)
+        .version(config.version.to_string())
+        .build();
+    FleetLaunchTemplateConfigRequest::builder()
+        .launch_template_specification(template)
+        .set_overrides(Some(config.overrides.iter().map(way).collect()))
+        .build()
+}
+
+fn way(way: &Override) -> FleetLaunchTemplateOverridesRequest {
+    #[expect(clippy::cast_precision_loss, reason = "positions and micro-dollars are far below 2^53")]
+    let priority = way.priority as f64;
+    FleetLaunchTemplateOverridesRequest::builder()
+        .instance_type(InstanceType::from(way.instance_type.as_str()))
+        .availability_zone(&way.zone)
+        .set_subnet_id(way.subnet_id.clone())
+        .image_id(&way.image_id)
+        .priority(priority)
+        .build()
+}
+
+fn instances(found: CreateFleetInstance, request: &FleetRequest) -> impl Iterator<Item = FleetInstance> {
+    let place = found.launch_template_and_overrides.and_then(|it| it.overrides);
+    let place = place.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
+    let instance_type = found.instance_type.or(place.instance_type);
+    let template = FleetInstance {
+        instance_id: String::new(),
+        instance_type: instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: found.availability_zone.or(place.availability_zone).unwrap_or_default(),
+        capacity_type: bought(found.lifecycle.as_ref(), request),
+        subnet_id: found.subnet_id.or(place.subnet_id).unwrap_or_default(),
+        image_id: place.image_id.unwrap_or_default(),
+    };
+    let ids = found.instance_ids.unwrap_or_default().into_iter();
+    ids.map(move |instance_id| FleetInstance { instance_id, ..template.clone() })
+}
+
+fn refusal(error: CreateFleetError, request: &FleetRequest) -> OfferingError {
+    let place = error.launch_template_and_overrides.and_then(|it| it.overrides);
+    let place = place.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
+    OfferingError {
+        instance_type: place.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: place.availability_zone.unwrap_or_default(),
+        subnet_id: place.subnet_id.unwrap_or_default(),
+        capacity_type: bought(error.lifecycle.as_ref(), request),
+        code: error.error_code.unwrap_or_default(),
+        message: error.error_message.unwrap_or_default(),
+    }
+}
+
+/// EC2 calls reserved capacity on-demand.
+fn bought(lifecycle: Option<&InstanceLifecycle>, request: &FleetRequest) -> CapacityType {
+    match lifecycle {
+        Some(InstanceLifecycle::Spot) => CapacityType::Spot,
+        Some(InstanceLifecycle::OnDemand) if request.capacity_type == CapacityType::Spot => CapacityType::OnDemand,
+        _ => request.capacity_type,
+    }
+}

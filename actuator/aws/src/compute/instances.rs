@@ -1,0 +1,112 @@
+//! Instances: reading and ending them.
+
+use super::{FILTER_VALUES, ITEMS, filter, from_tags};
+use crate::error::classify;
+use aws_sdk_ec2::types::{Filter, InstanceLifecycleType, InstanceStateName};
+use plimsoll_actuator::ports::{CloudError, Instance, InstanceFilter, InstanceState, Termination};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::{annotation, tag};
+use plimsoll_model::time::Timestamp;
+
+pub(super) async fn describe(
+    client: &aws_sdk_ec2::Client,
+    wanted: &InstanceFilter,
+) -> Result<Vec<Instance>, CloudError> {
+    let ours = |cluster: &str| {
+        vec![
+            filter(&format!("tag:{}{cluster}", tag::CLUSTER_PREFIX), ["owned"]),
+            filter(&format!("tag:{}", tag::OWNER), [annotation::OWNER_VALUE]),
+        ]
+    };
+    let queries: Vec<Vec<Filter>> = match wanted {
+        // A filter, not the call's own parameter: that refuses the whole call for one unknown id.
+        InstanceFilter::Ids(ids) => {
+            ids.chunks(FILTER_VALUES).map(|ids| vec![filter("instance-id", ids.iter().map(String::as_str))]).collect()
+        }
+        InstanceFilter::Cluster { cluster } => vec![ours(cluster)],
+        InstanceFilter::LaunchGroup { cluster, group } => {
+            let mut filters = ours(cluster);
+            filters.push(filter(&format!("tag:{}", tag::LAUNCH_GROUP), [group.as_str()]));
+            vec![filters]
+        }
+    };
+    let mut found = Vec::new();
+    for filters in queries {
+        let call = client.describe_instances().set_filters(Some(filters)).max_results(ITEMS);
+        let mut reservations = call.into_paginator().items().send();
+        while let Some(reservation) = reservations.next().await {
+            let instances = reservation.map_err(classify)?.instances.unwrap_or_default();
+            found.extend(instances.into_iter().filter_map(instance));
+        }
+    }
+    found.sort_by(|left: &Instance, right| left.id.cmp(&right.id));
+    found.dedup_by(|left, right| left.id == right.id);
+    Ok(found)
+}
+
+fn instance(found: aws_sdk_ec2::types::Instance) -> Option<Instance> {
+    let spot =
+        found.instance_lifecycle == Some(InstanceLifecycleType::Spot) || found.spot_instance_request_id.is_some();
+    let mut groups: Vec<String> =
+        found.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
+    groups.sort();
+    Some(Instance {
+        id: found.instance_id?,
+        state: found.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
+        instance_type: found.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: found.placement.and_then(|it| it.availability_zone).unwrap_or_default(),
+        image_id: found.image_id.unwrap_or_default(),
+        subnet_id: found.subnet_id.unwrap_or_default(),
+        security_group_ids: groups,
+        capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
+        capacity_reservation_id: found.capacity_reservation_id,
+        private_dns_name: found.private_dns_name.unwrap_or_default(),
+        launched: Timestamp(found.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
+        tags: from_tags(found.tags),
+    })
+}
+
+/// A state that EC2 may have invented since counts as alive: nothing is taken for gone that is not.
+fn state(name: &InstanceStateName) -> InstanceState {
+    match name {
+        InstanceStateName::Pending => InstanceState::Pending,
+        InstanceStateName::Stopping => InstanceState::Stopping,
+        InstanceStateName::Stopped => InstanceState::Stopped,
+        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        InstanceStateName::Terminated => InstanceState::Terminated,
+        _ => InstanceState::Running,
+    }
+}
+
+/// EC2 ends none if it does not know one of them: then each is ended by itself.
+pub(super) async fn terminate(client: &aws_sdk_ec2::Client, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    match together(client, ids).await {
+        Err(CloudError::NotFound { .. }) if ids.len() > 1 => {}
+        Err(CloudError::NotFound { .. }) => {
+            return Ok(ids.iter().map(|id| Termination { instance_id: id.clone(), state: None }).collect());
+        }
+        result => return result,
+    }
+    let mut ended = Vec::new();
+    for id in ids {
+        match together(client, std::slice::from_ref(id)).await {
+            Ok(one) => ended.extend(one),
+            Err(CloudError::NotFound { .. }) => ended.push(Termination { instance_id: id.clone(), state: None }),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ended)
+}
+
+async fn together(client: &aws_sdk_ec2::Client, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
+    let call = client.terminate_instances().set_instance_ids(Some(ids.to_vec()));
+    let changes = call.send().await.map_err(classify)?.terminating_instances.unwrap_or_default();
+    let state_of = |id: &String| {
+        let change = changes.iter().find(|change| change.instance_id.as_ref() == Some(id))?;
+        change.current_state.as_ref()?.name.as_ref().map(state)
+    };
+    Ok(ids.iter().map(|id| Termination { instance_id: id.clone(), state: state_of(id) }).collect())
+}

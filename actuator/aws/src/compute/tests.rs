@@ -1,0 +1,264 @@
+use super::*;
+use crate::stub::{Reply, Stub, config};
+use plimsoll_actuator::ports::{InstanceState, LaunchTemplateConfig, OfferingError, Override};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::time::Timestamp;
+
+fn ec2(stub: &Stub) -> Ec2 {
+    Ec2::new(&stub.config(), Clock::system())
+}
+
+fn request(capacity_type: CapacityType) -> FleetRequest {
+    let way = |zone: &str, priority| Override {
+        instance_type: "c6g.large".to_owned(),
+        zone: zone.to_owned(),
+        subnet_id: Some(format!("subnet-{zone}")),
+        image_id: "ami-1".to_owned(),
+        priority,
+    };
+    FleetRequest {
+        client_token: "group-1".to_owned(),
+        capacity_type,
+        total_target_capacity: 3,
+        launch_template_configs: vec![LaunchTemplateConfig {
+            launch_template_name: "karpenter.k8s.aws/1".to_owned(),
+            version: 4,
+            overrides: vec![way("us-east-1a", 1), way("us-east-1b", 2)],
+        }],
+        prioritized: false,
+        context: None,
+        tags: [("team".to_owned(), "a b".to_owned())].into(),
+    }
+}
+
+const FLEET: &str = "<CreateFleetResponse><requestId>1</requestId><fleetId>fleet-1</fleetId>\
+    <fleetInstanceSet><item><instanceIds><item>i-1</item><item>i-2</item></instanceIds><instanceType>c6g.large</instanceType>\
+    <lifecycle>spot</lifecycle><launchTemplateAndOverrides><overrides><instanceType>c6g.large</instanceType>\
+    <availabilityZone>us-east-1a</availabilityZone><subnetId>subnet-us-east-1a</subnetId><imageId>ami-1</imageId></overrides>\
+    </launchTemplateAndOverrides></item></fleetInstanceSet>\
+    <errorSet><item><errorCode>InsufficientInstanceCapacity</errorCode><errorMessage>none left</errorMessage>\
+    <lifecycle>spot</lifecycle><launchTemplateAndOverrides><overrides><instanceType>c6g.large</instanceType>\
+    <availabilityZone>us-east-1b</availabilityZone><subnetId>subnet-us-east-1b</subnetId></overrides></launchTemplateAndOverrides>\
+    </item></errorSet></CreateFleetResponse>";
+
+#[tokio::test]
+async fn a_fleet_is_asked_for_in_ec2s_words_and_its_answer_is_read_whole() {
+    let stub = Stub::new(vec![Reply::ok(FLEET), Reply::ok(FLEET)]).await;
+    let ec2 = ec2(&stub);
+    let answer = ec2.create_fleet(&request(CapacityType::Spot)).await.unwrap();
+    let ids: Vec<&str> = answer.instances.iter().map(|it| it.instance_id.as_str()).collect();
+    assert_eq!(ids, ["i-1", "i-2"]);
+    let first = &answer.instances[0];
+    assert_eq!((first.zone.as_str(), first.image_id.as_str()), ("us-east-1a", "ami-1"));
+    let refused = OfferingError {
+        instance_type: "c6g.large".to_owned(),
+        zone: "us-east-1b".to_owned(),
+        subnet_id: "subnet-us-east-1b".to_owned(),
+        capacity_type: CapacityType::Spot,
+        code: "InsufficientInstanceCapacity".to_owned(),
+        message: "none left".to_owned(),
+    };
+    assert_eq!(answer.errors, [refused]);
+
+    ec2.create_fleet(&request(CapacityType::Spot)).await.unwrap();
+    let sent = stub.requests();
+    assert_eq!(sent[0], sent[1], "the same request is the same byte for byte");
+    for part in [
+        "Action=CreateFleet&",
+        "&Type=instant",
+        "&ClientToken=group-1",
+        "&TargetCapacitySpecification.TotalTargetCapacity=3",
+        "&TargetCapacitySpecification.DefaultTargetCapacityType=spot",
+        "&SpotOptions.AllocationStrategy=price-capacity-optimized",
+        "&LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version=4",
+        "&LaunchTemplateConfigs.1.Overrides.2.SubnetId=subnet-us-east-1b",
+        "&LaunchTemplateConfigs.1.Overrides.2.Priority=2",
+        "&TagSpecification.3.ResourceType=volume",
+        "&TagSpecification.3.Tag.1.Value=a%20b",
+    ] {
+        assert!(sent[0].contains(part), "{part} in {}", sent[0]);
+    }
+}
+
+#[tokio::test]
+async fn a_prioritized_fleet_on_demand_says_so() {
+    let stub = Stub::new(vec![Reply::ok(FLEET)]).await;
+    let wanted = FleetRequest { prioritized: true, ..request(CapacityType::OnDemand) };
+    let answer = ec2(&stub).create_fleet(&wanted).await.unwrap();
+    assert_eq!(answer.instances[0].capacity_type, CapacityType::Spot, "as EC2 says, not as we asked");
+    let sent = stub.requests().remove(0);
+    assert!(sent.contains("&OnDemandOptions.AllocationStrategy=prioritized"), "{sent}");
+    assert!(!sent.contains("SpotOptions"), "{sent}");
+}
+
+/// Each kind of failure, and that the call which buys is sent once: its answer must be about that sending alone.
+#[tokio::test]
+async fn failures_of_the_call_that_buys_are_told_apart_and_it_is_sent_once() {
+    let message = |code: &str| format!("{code}: words");
+    let cases = [
+        (Reply::ec2_error(503, "RequestLimitExceeded"), CloudError::Throttled),
+        (Reply::ec2_error(400, "IdempotentParameterMismatch"), CloudError::IdempotentParameterMismatch),
+        (
+            Reply::ec2_error(403, "UnauthorizedOperation"),
+            CloudError::Denied { message: message("UnauthorizedOperation") },
+        ),
+        (
+            Reply::ec2_error(400, "InvalidLaunchTemplateName.NotFoundException"),
+            CloudError::InvalidRequest {
+                code: "InvalidLaunchTemplateName.NotFoundException".to_owned(),
+                message: message("InvalidLaunchTemplateName.NotFoundException"),
+            },
+        ),
+        (Reply::ec2_error(503, "Unavailable"), CloudError::Unavailable { message: message("Unavailable") }),
+        (Reply::ec2_error(500, "InternalError"), CloudError::Ambiguous { message: message("InternalError") }),
+    ];
+    for (reply, expected) in cases {
+        let stub = Stub::new(vec![reply]).await;
+        assert_eq!(ec2(&stub).create_fleet(&request(CapacityType::Spot)).await, Err(expected));
+        assert_eq!(stub.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_before_the_answer_leaves_it_open_and_one_that_never_began_does_not() {
+    let stub = Stub::new(vec![Reply::HangUp]).await;
+    let lost = ec2(&stub).create_fleet(&request(CapacityType::Spot)).await.unwrap_err();
+    assert!(matches!(lost, CloudError::Ambiguous { .. }), "{lost}");
+    assert_eq!(stub.requests().len(), 1);
+
+    // Bound and dropped: nobody listens there.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let ec2 = Ec2::new(&config(&url), Clock::system());
+    let refused = ec2.create_fleet(&request(CapacityType::Spot)).await.unwrap_err();
+    assert!(matches!(refused, CloudError::Unavailable { .. }), "{refused}");
+}
+
+fn reservation(id: &str, next: &str) -> Reply {
+    Reply::ok(&format!(
+        "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>{id}</instanceId>\
+         <instanceState><code>16</code><name>running</name></instanceState><instanceType>m5.large</instanceType>\
+         <placement><availabilityZone>us-east-1a</availabilityZone></placement><instanceLifecycle>spot</instanceLifecycle>\
+         <launchTime>1970-01-01T00:00:05.000Z</launchTime><groupSet><item><groupId>sg-2</groupId></item>\
+         <item><groupId>sg-1</groupId></item></groupSet><tagSet><item><key>a</key><value>b</value></item></tagSet>\
+         </item></instancesSet></item></reservationSet>{next}</DescribeInstancesResponse>"
+    ))
+}
+
+#[tokio::test]
+async fn lists_follow_pages_and_come_sorted() {
+    let replies = vec![reservation("i-2", "<nextToken>more</nextToken>"), reservation("i-1", "")];
+    let stub = Stub::new(replies).await;
+    let filter = InstanceFilter::LaunchGroup { cluster: "demo".to_owned(), group: "g".to_owned() };
+    let found = ec2(&stub).describe_instances(&filter).await.unwrap();
+    assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["i-1", "i-2"]);
+    let first = &found[0];
+    assert_eq!((first.state, first.capacity_type), (InstanceState::Running, CapacityType::Spot));
+    assert_eq!(first.launched, Timestamp(5_000));
+    assert_eq!(first.security_group_ids, ["sg-1", "sg-2"]);
+    assert_eq!(first.provider_id(), "aws:///us-east-1a/i-1");
+    let sent = stub.requests();
+    assert!(
+        sent[0].contains("Filter.1.Name=tag%3Akubernetes.io%2Fcluster%2Fdemo&Filter.1.Value.1=owned"),
+        "{}",
+        sent[0]
+    );
+    assert!(sent[0].contains("=tag%3Aplimsoll.dev%2Flaunch-group&"), "{}", sent[0]);
+    assert!(sent[1].contains("NextToken=more"), "{}", sent[1]);
+}
+
+#[tokio::test]
+async fn an_unknown_instance_does_not_keep_others_from_being_ended() {
+    let ended = |id: &str| {
+        Reply::ok(&format!(
+            "<TerminateInstancesResponse><instancesSet><item><instanceId>{id}</instanceId><currentState><code>32</code>\
+             <name>shutting-down</name></currentState></item></instancesSet></TerminateInstancesResponse>"
+        ))
+    };
+    let unknown = || Reply::ec2_error(400, "InvalidInstanceID.NotFound");
+    let stub = Stub::new(vec![unknown(), ended("i-1"), unknown()]).await;
+    let result = ec2(&stub).terminate_instances(&["i-1".to_owned(), "i-2".to_owned()]).await.unwrap();
+    let states: Vec<_> = result.iter().map(|it| (it.instance_id.as_str(), it.state)).collect();
+    assert_eq!(states, [("i-1", Some(InstanceState::ShuttingDown)), ("i-2", None)]);
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_repeated_is_repeated() {
+    let answer = Reply::ok("<CreateTagsResponse><return>true</return></CreateTagsResponse>");
+    let stub = Stub::new(vec![Reply::ec2_error(503, "RequestLimitExceeded"), answer]).await;
+    ec2(&stub).create_tags(&["i-1".to_owned()], &[("Name".to_owned(), "node".to_owned())].into()).await.unwrap();
+    assert_eq!(stub.requests().len(), 2);
+}
+
+fn template() -> LaunchTemplateSpec {
+    let spec = serde_json::json!({
+        "name": "karpenter.k8s.aws/1", "image_id": "ami-1", "user_data": "hello", "instance_profile": "profile",
+        "block_devices": [{"device_name": "/dev/xvda", "size_gib": 20, "volume_type": "gp3", "iops": null,
+            "throughput": null, "encrypted": true, "kms_key_id": null, "snapshot_id": null, "initialization_rate": null,
+            "delete_on_termination": null}],
+        "metadata": {"http_endpoint": "enabled", "http_protocol_ipv6": "disabled", "http_put_response_hop_limit": 1,
+            "http_tokens": "required"},
+        "detailed_monitoring": false, "nested_virtualization": null, "enclave": false, "tenancy": "default",
+        "placement_group_id": null, "partition": null, "network_interfaces": [{"network_card_index": 0, "device_index": 0,
+            "interface_type": null, "security_group_ids": ["sg-1"], "associate_public_ip": null, "ipv4_prefix_count": null,
+            "ipv6_prefix_count": null, "ipv6_address_count": null, "primary_ipv6": null, "tcp_established_timeout": 100,
+            "udp_stream_timeout": null, "udp_timeout": null}],
+        "capacity_type": "spot", "reservation": null, "tags": {"karpenter.sh/nodepool": "general"},
+    });
+    serde_json::from_value(spec).unwrap()
+}
+
+#[tokio::test]
+async fn a_template_that_somebody_makes_at_the_same_time_is_taken() {
+    let none = || Reply::ok("<DescribeLaunchTemplatesResponse><launchTemplates/></DescribeLaunchTemplatesResponse>");
+    let one = Reply::ok(
+        "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateId>lt-1</launchTemplateId>\
+         <launchTemplateName>karpenter.k8s.aws/1</launchTemplateName><latestVersionNumber>1</latestVersionNumber></item>\
+         </launchTemplates></DescribeLaunchTemplatesResponse>",
+    );
+    let exists = Reply::ec2_error(400, "InvalidLaunchTemplateName.AlreadyExistsException");
+    let stub = Stub::new(vec![none(), exists, one]).await;
+    let made = ec2(&stub).ensure_launch_template(&template()).await.unwrap();
+    assert_eq!((made.id.as_str(), made.version), ("lt-1", 1));
+    let sent = stub.requests().remove(1);
+    for part in [
+        "LaunchTemplateData.UserData=aGVsbG8%3D",
+        "LaunchTemplateData.BlockDeviceMapping.1.Ebs.VolumeSize=20",
+        "LaunchTemplateData.NetworkInterface.1.ConnectionTrackingSpecification.TcpEstablishedTimeout=100",
+        "LaunchTemplateData.MetadataOptions.InstanceMetadataTags=disabled",
+        "LaunchTemplateData.TagSpecification.2.ResourceType=spot-instances-request",
+        "TagSpecification.1.ResourceType=launch-template",
+    ] {
+        assert!(sent.contains(part), "{part} in {sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_selector_without_anything_asks_nothing() {
+    let stub = Stub::new(Vec::new()).await;
+    assert_eq!(ec2(&stub).describe_subnets(&[SelectorTerm::default()]).await, Ok(Vec::new()));
+    let images = ImageQuery::Terms(vec![SelectorTerm { owner: Some("self".to_owned()), ..SelectorTerm::default() }]);
+    assert_eq!(ec2(&stub).describe_images(&images).await, Ok(Vec::new()));
+    assert_eq!(stub.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn subnets_of_several_terms_are_told_once() {
+    let answer = || {
+        Reply::ok(
+            "<DescribeSubnetsResponse><subnetSet><item><subnetId>subnet-1</subnetId><availabilityZone>us-east-1a</availabilityZone>\
+             <availabilityZoneId>use1-az2</availabilityZoneId><availableIpAddressCount>7</availableIpAddressCount></item></subnetSet>\
+             </DescribeSubnetsResponse>",
+        )
+    };
+    let stub = Stub::new(vec![answer(), answer()]).await;
+    let by_tags = SelectorTerm { tags: [("tier".to_owned(), "*".to_owned())].into(), ..SelectorTerm::default() };
+    let by_id = SelectorTerm { id: Some("subnet-1".to_owned()), ..SelectorTerm::default() };
+    let found = ec2(&stub).describe_subnets(&[by_tags, by_id]).await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].zone_id.as_str(), found[0].free_ipv4_addresses), ("use1-az2", 7));
+    let sent = stub.requests();
+    assert!(sent[0].contains("Filter.1.Name=subnet-id&Filter.1.Value.1=subnet-1"), "{}", sent[0]);
+    assert!(sent[1].contains("Filter.1.Name=tag-key&Filter.1.Value.1=tier"), "{}", sent[1]);
+}

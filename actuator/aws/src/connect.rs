@@ -1,0 +1,88 @@
+//! Clients of all services, set up alike.
+
+use crate::deadline::{ATTEMPT, CONNECT, change};
+use crate::{Ec2, Iam, Pricing, Sqs, Ssm};
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
+use plimsoll_actuator::context::Cloud;
+use plimsoll_actuator::ports::InterruptionQueue;
+use plimsoll_runtime::clock::Clock;
+use std::sync::Arc;
+
+/// Tries of a call that may be repeated. Some failures pass within the second; more than that is for whoever calls.
+const ATTEMPTS: u32 = 3;
+/// How this program names itself to AWS.
+const APP_NAME: &str = concat!("plimsoll-", env!("CARGO_PKG_VERSION"));
+
+/// What to connect to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Region; `None`: that of the environment.
+    pub region: Option<String>,
+    /// Address of all services; `None`: their own.
+    pub endpoint_url: Option<String>,
+    /// Queue of interruptions by name, if there is one.
+    pub interruption_queue: Option<String>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nothing says which region is meant.
+    #[error("no region: give --region or AWS_REGION, or run on an EC2 instance")]
+    NoRegion,
+}
+
+/// The ports, and where they lead.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// Adapters of all ports.
+    pub cloud: Cloud,
+    /// Region.
+    pub region: String,
+}
+
+/// Sets up all adapters. Nothing is called but what finds region and credentials.
+///
+/// # Errors
+/// There is no region.
+pub async fn connect(options: &Options, clock: Clock) -> Result<Connection, ConnectError> {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+        .timeout_config(timeouts());
+    if let Some(region) = &options.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    if let Some(url) = &options.endpoint_url {
+        loader = loader.endpoint_url(url);
+    }
+    if let Ok(name) = AppName::new(APP_NAME) {
+        loader = loader.app_name(name);
+    }
+    let config = loader.load().await;
+    let region = config.region().ok_or(ConnectError::NoRegion)?.to_string();
+    let queue = options.interruption_queue.as_ref().filter(|name| !name.is_empty());
+    let queue = queue.map(|name| Arc::new(Sqs::new(&config, name)) as Arc<dyn InterruptionQueue>);
+    let cloud = Cloud {
+        compute: Arc::new(Ec2::new(&config, clock)),
+        parameters: Arc::new(Ssm::new(&config)),
+        profiles: Arc::new(Iam::new(&config)),
+        prices: Arc::new(Pricing::new(&with_region(&config, Pricing::region_for(&region)), &region)),
+        queue,
+    };
+    Ok(Connection { cloud, region })
+}
+
+/// For calls that change something; lists set their own.
+pub(crate) fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT)
+        .operation_attempt_timeout(ATTEMPT)
+        .operation_timeout(change())
+        .build()
+}
+
+fn with_region(config: &SdkConfig, region: &'static str) -> SdkConfig {
+    config.clone().into_builder().region(Region::from_static(region)).build()
+}

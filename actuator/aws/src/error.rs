@@ -1,0 +1,207 @@
+//! What a failed call means, in the ports' closed kinds.
+//!
+//! The one question that costs money is whether something may have happened: in doubt the answer is yes.
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_ec2::config::http::HttpResponse;
+use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
+use plimsoll_actuator::ports::CloudError;
+use std::error::Error;
+use std::fmt::Write as _;
+
+const THROTTLED: &[&str] = &[
+    "BandwidthLimitExceeded",
+    "EC2ThrottledException",
+    "PriorRequestNotComplete",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "SlowDown",
+    "ThrottledException",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+];
+const DENIED: &[&str] = &[
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthFailure",
+    "Blocked",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "NotAuthorized",
+    "OptInRequired",
+    "PendingVerification",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "UnauthorizedOperation",
+    "UnrecognizedClientException",
+];
+const CAPACITY: &[&str] = &[
+    "InstanceLimitExceeded",
+    "InsufficientFreeAddressesInSubnet",
+    "InsufficientHostCapacity",
+    "InsufficientInstanceCapacity",
+    "InsufficientReservedInstanceCapacity",
+    "MaxFleetCountExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "ReservationCapacityExceeded",
+    "UnfulfillableCapacity",
+    "VcpuLimitExceeded",
+];
+const MISSING: &[&str] = &[
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "NoSuchEntity",
+    "NoSuchEntityException",
+    "ParameterNotFound",
+    "QueueDoesNotExist",
+];
+/// The service says that it did not take the call. A plain internal error does not say so.
+const UNAVAILABLE: &[&str] = &["ServiceUnavailable", "ServiceUnavailableException", "Unavailable"];
+const MISMATCH: &[&str] = &["IdempotentParameterMismatch", "IdempotentParameterMismatchException"];
+/// What follows is long, and readable by nobody but the account's administrator.
+const ENCODED_REASON: &str = "Encoded authorization failure message";
+/// Longest text that goes into conditions and logs, in bytes.
+const MESSAGE_MAX: usize = 500;
+
+/// Says what a failure of the SDK means.
+pub(crate) fn classify<E>(error: SdkError<E, HttpResponse>) -> CloudError
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    match &error {
+        SdkError::ConstructionFailure(_) => {
+            CloudError::InvalidRequest { code: "ConstructionFailure".to_owned(), message: chain(&error) }
+        }
+        // The answer is there but cannot be read: it has happened.
+        SdkError::ResponseError(_) => CloudError::Ambiguous { message: chain(&error) },
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => not_answered(&error),
+        SdkError::ServiceError(answer) => {
+            let metadata = answer.err();
+            of_answer(answer.raw().status().as_u16(), metadata.code(), metadata.message().unwrap_or_default())
+        }
+        _ => CloudError::Ambiguous { message: chain(&error) },
+    }
+}
+
+/// Says what an error that the service answered with means.
+fn of_answer(status: u16, code: Option<&str>, message: &str) -> CloudError {
+    let message = short(message);
+    let Some(code) = code.filter(|code| !code.is_empty()) else {
+        let message = format!("HTTP {status} without an error code {message}").trim_end().to_owned();
+        return match status {
+            500.. => CloudError::Ambiguous { message },
+            _ => CloudError::InvalidRequest { code: format!("HTTP{status}"), message },
+        };
+    };
+    let is = |codes: &[&str]| codes.contains(&code);
+    let worded = || format!("{code}: {message}");
+    if is(THROTTLED) {
+        CloudError::Throttled
+    } else if is(MISMATCH) {
+        CloudError::IdempotentParameterMismatch
+    } else if is(DENIED) || code.starts_with("AuthFailure.") {
+        CloudError::Denied { message: worded() }
+    } else if is(CAPACITY) {
+        CloudError::InsufficientCapacity { message: worded() }
+    } else if is(MISSING) || code.ends_with(".NotFound") || code.ends_with(".NotFoundException") {
+        CloudError::NotFound { message: worded() }
+    } else if is(UNAVAILABLE) {
+        CloudError::Unavailable { message: worded() }
+    } else if status >= 500 || code == "RequestTimeout" {
+        CloudError::Ambiguous { message: worded() }
+    } else {
+        CloudError::InvalidRequest { code: code.to_owned(), message }
+    }
+}
+
+/// There was no answer: whether the call can have left this process.
+fn not_answered(error: &(dyn Error + 'static)) -> CloudError {
+    let message = chain(error);
+    let mut source = Some(error);
+    while let Some(cause) = source {
+        let refused = cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused);
+        if refused || cause.is::<CredentialsError>() {
+            return CloudError::Unavailable { message };
+        }
+        source = cause.source();
+    }
+    // The connector's own errors have no public types.
+    let never_sent = ["connect timeout", "dns error", "failed to resolve"];
+    let lower = message.to_ascii_lowercase();
+    if never_sent.iter().any(|words| lower.contains(words)) {
+        return CloudError::Unavailable { message };
+    }
+    CloudError::Ambiguous { message }
+}
+
+/// An error with its causes, which the SDK's own words leave out.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            // Writing to a text does not fail.
+            let _ = write!(text, ": {words}");
+        }
+        source = cause.source();
+    }
+    short(&text)
+}
+
+fn short(message: &str) -> String {
+    let message = message.split(ENCODED_REASON).next().unwrap_or_default().trim();
+    let mut end = message.len().min(MESSAGE_MAX);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(status: u16, code: &str) -> CloudError {
+        of_answer(status, Some(code), "words")
+    }
+
+    #[test]
+    fn codes_are_told_apart() {
+        let message = |code: &str| format!("{code}: words");
+        assert_eq!(kind(503, "RequestLimitExceeded"), CloudError::Throttled);
+        assert_eq!(kind(400, "IdempotentParameterMismatch"), CloudError::IdempotentParameterMismatch);
+        for code in ["UnauthorizedOperation", "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "AccessDenied"] {
+            assert_eq!(kind(403, code), CloudError::Denied { message: message(code) });
+        }
+        for code in ["InvalidInstanceID.NotFound", "NoSuchEntity", "InvalidLaunchTemplateName.NotFoundException"] {
+            assert_eq!(kind(400, code), CloudError::NotFound { message: message(code) });
+        }
+        let code = "InsufficientInstanceCapacity";
+        assert_eq!(kind(500, code), CloudError::InsufficientCapacity { message: message(code) });
+        let invalid = CloudError::InvalidRequest { code: "MissingParameter".to_owned(), message: "words".to_owned() };
+        assert_eq!(kind(400, "MissingParameter"), invalid);
+    }
+
+    #[test]
+    fn an_internal_error_may_have_happened_and_unavailable_says_it_did_not() {
+        assert!(!kind(500, "InternalError").nothing_happened());
+        assert!(kind(503, "Unavailable").nothing_happened());
+        assert!(!of_answer(502, None, "").nothing_happened());
+        assert!(of_answer(404, None, "").nothing_happened());
+    }
+
+    #[test]
+    fn a_reason_that_nobody_can_read_is_left_out() {
+        let long = format!("You are not authorized. {ENCODED_REASON}: {}", "x".repeat(2000));
+        assert_eq!(short(&long), "You are not authorized.");
+        assert_eq!(short(&"ü".repeat(600)).len(), MESSAGE_MAX);
+    }
+}

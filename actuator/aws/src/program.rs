@@ -1,0 +1,135 @@
+//! The program: arguments, logs, signals, ports.
+
+use crate::cluster;
+use crate::connect::{self, Options};
+use anyhow::{Context, Result};
+use clap::Parser;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use plimsoll_actuator::args::ActuatorArgs;
+use plimsoll_actuator::service::{self, Parts};
+use plimsoll_runtime::admin::{self, Readiness};
+use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::{DEFAULT_GRACE, Shutdown};
+use plimsoll_runtime::{telemetry, tls};
+use std::net::SocketAddr;
+use std::path::Path;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Carries out Plimsoll's plans: the only service that writes to the cluster and spends money on AWS.
+///
+/// Credentials come as for any AWS program: from the environment, EKS Pod Identity, a web identity or the instance.
+#[derive(Parser, Debug)]
+#[command(name = "plimsoll-actuator", version, after_help = EXAMPLES)]
+pub struct Program {
+    #[command(flatten)]
+    args: ActuatorArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  In a cluster, as the deployment in deploy/ does:
+    plimsoll-actuator --cluster-name prod --cluster-endpoint https://ABC.eks.amazonaws.com \\
+      --region eu-west-1 --interruption-queue prod --listen 0.0.0.0:9442 \\
+      --tls-cert /tls/tls.crt --tls-key /tls/tls.key --tls-ca /tls/ca.crt
+
+  On one's own machine, against an AWS stand-in:
+    plimsoll-actuator --kubeconfig ~/.kube/config --cluster-name demo --cluster-endpoint https://127.0.0.1:6443 \\
+      --region us-east-1 --aws-endpoint-url http://127.0.0.1:5000";
+
+/// Runs until a signal or a failure.
+///
+/// # Errors
+/// A flag, a file or an address cannot be used, the cluster or AWS does not tell what must be known, or a part failed.
+pub async fn run(program: Program) -> Result<()> {
+    let Program { args } = program;
+    let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
+    let clock = Clock::system();
+    let shutdown = Shutdown::new();
+    let tls = match tls::load(&args.service.tls).await? {
+        Some((tls, reloader)) => {
+            shutdown.spawn(reloader.run(shutdown.token()));
+            Some(tls)
+        }
+        None => None,
+    };
+    tls::check_listen(args.service.listen.listen, tls.as_ref())?;
+    let (readiness, metrics) = (Readiness::new(), Metrics::new("actuator"));
+    // Not before the service has added what it waits for.
+    let started = readiness.handle("started");
+    let listener = Listener::Closed(listen(args.service.listen.listen, "--listen").await?, tls);
+    let health = listen(args.service.admin.health_listen, "--health-listen").await?;
+    let measured = listen(args.service.admin.metrics_listen, "--metrics-listen").await?;
+    // Probes and scrapes are answered to the end of the drain.
+    let stop = CancellationToken::new();
+    tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), stop.clone()));
+    tokio::spawn(admin::serve(measured, admin::metrics_router(metrics.clone(), level), stop.clone()));
+
+    let config = kubeconfig(args.kubeconfig.as_deref()).await?;
+    let ca_file = args.cluster_ca_file.as_deref();
+    let ca_bundle = cluster::ca_bundle(ca_file, &config)?;
+    let client = kube::Client::try_from(config)?;
+    let facts = cluster::facts(&client).await.context("the cluster does not tell what nodes must know")?;
+    let mut settings = args.settings(ca_bundle, facts.kubernetes_version);
+    settings.cluster_dns = settings.cluster_dns.or(facts.cluster_dns);
+    settings.service_cidr = settings.service_cidr.or(facts.service_cidr);
+    let options = Options {
+        region: Some(args.region.clone()).filter(|region| !region.is_empty()),
+        endpoint_url: args.aws_endpoint_url.clone(),
+        interruption_queue: args.interruption_queue.clone(),
+    };
+    let connection = connect::connect(&options, clock).await?;
+    settings.region = connection.region;
+    let lease = args.lease(&clock);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        cluster = settings.cluster_name,
+        region = settings.region,
+        kubernetes = settings.kubernetes_version,
+        service_cidr = settings.service_cidr,
+        cluster_dns = settings.cluster_dns,
+        interruption_queue = args.interruption_queue,
+        "starting"
+    );
+    let parts = Parts {
+        client,
+        cloud: connection.cloud,
+        clock,
+        settings,
+        lease,
+        listener,
+        metrics,
+        readiness: readiness.clone(),
+    };
+    shutdown.spawn_critical("actuator", service::run(parts, shutdown.clone()));
+    started.release();
+    let token = shutdown.token();
+    shutdown.spawn(async move {
+        token.cancelled().await;
+        readiness.drain();
+    });
+    let ended = shutdown.run(DEFAULT_GRACE).await;
+    stop.cancel();
+    tracing::info!("stopped");
+    Ok(ended?)
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{flag}: cannot listen on {address}"))
+}
+
+/// A client that tries nothing again by itself: to it, an eviction that a budget forbids would be a failure to repeat.
+async fn kubeconfig(path: Option<&Path>) -> Result<kube::Config> {
+    let mut config = match path {
+        Some(path) => {
+            let about = || format!("kubeconfig {}", path.display());
+            let file = Kubeconfig::read_from(path).with_context(about)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(about)?
+        }
+        None => kube::Config::infer().await.context("no access to a cluster")?,
+    };
+    config.default_retry = false;
+    Ok(config)
+}
