@@ -12,10 +12,10 @@ const MARGIN: Duration = Duration::from_millis(500);
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(5);
 /// To connect. What is not answered by then was never sent.
 pub(crate) const CONNECT: Duration = Duration::from_millis(1500);
-/// One page of a list, retries included.
-pub(crate) const PAGE: Duration = Duration::from_secs(20);
+/// One page of a list, retries included. Stand-ins of EC2 answer all instance types on one.
+pub(crate) const PAGE: Duration = Duration::from_secs(60);
 /// A whole list: the largest, instance types, are 14 pages.
-pub(crate) const LIST: Duration = Duration::from_secs(90);
+pub(crate) const LIST: Duration = Duration::from_secs(180);
 /// A receive waits that long for messages, as the port says.
 pub(crate) const LONG_POLL: Duration = Duration::from_secs(20);
 /// And so long in all.

@@ -71,6 +71,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
             match facts::region(&context.cloud).await {
                 Ok(read) => {
                     region_due.read(&[]);
+                    tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
                     if region.as_ref() != Some(&read) {
                         region = Some(read);
                         made.clear();
