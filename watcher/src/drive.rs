@@ -64,7 +64,8 @@ impl Driver {
                 biased;
                 () = shutdown.cancelled() => {}
                 () = lost.cancelled() => tracing::warn!(transitions = guard.epoch(), "no longer driving"),
-                () = self.lead(&guard) => {}
+                // Nobody makes snapshots any more.
+                () = self.lead(&guard) => return,
             }
             self.metrics.leader.set(0);
             self.metrics.waiting_pods.set(0);
@@ -90,8 +91,7 @@ impl Driver {
                     cycle.planned(published.snapshot.sequence, plan, Instant::now());
                     continue;
                 }
-                (Step::Execute(plan), Some(published)) => {
-                    let cycle_id = cycle.id(published.snapshot.sequence);
+                (Step::Execute { plan, cycle_id }, Some(published)) => {
                     self.execute(&mut executor, *plan, cycle_id, &published);
                     continue;
                 }
@@ -111,7 +111,7 @@ impl Driver {
                     }
                     continue;
                 }
-                (Step::Plan | Step::Execute(_), None) => {}
+                (Step::Plan | Step::Execute { .. }, None) => {}
             }
             // A snapshot was asked for.
             tokio::select! {

@@ -11,10 +11,13 @@ use plimsoll_runtime::client_pool::{ClientPool, PoolError, ReplicaId};
 use session::Session;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 /// How long a plan may take before another replica is asked as well: whichever is first answers, since all answer alike.
+/// In a large cluster plans take longer: then so many times what the last one took are added.
 const STALLED_AFTER: Duration = Duration::from_millis(500);
+const STALLED_FACTOR: u32 = 3;
 
 /// Longest time for a plan of a large cluster.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -67,11 +70,13 @@ pub(crate) struct Scheduler {
     client: String,
     metrics: WatcherMetrics,
     session: Option<(ReplicaId, Session)>,
+    /// How long the last plan took.
+    usual: Duration,
 }
 
 impl Scheduler {
     pub(crate) fn new(pool: ClientPool, cluster: String, client: String, metrics: WatcherMetrics) -> Self {
-        Self { pool, cluster, client, metrics, session: None }
+        Self { pool, cluster, client, metrics, session: None, usual: Duration::ZERO }
     }
 
     /// The plan that a question asks for. If this is dropped before it ends, the next one begins with a new session.
@@ -84,7 +89,8 @@ impl Scheduler {
         loop {
             tries += 1;
             let (replica, mut attempt) = self.attempt(question).await?;
-            let (replica, made) = match tokio::time::timeout(STALLED_AFTER, &mut attempt).await {
+            let (began, patience) = (Instant::now(), STALLED_AFTER + self.usual.saturating_mul(STALLED_FACTOR));
+            let (replica, made) = match tokio::time::timeout(patience, &mut attempt).await {
                 Ok(made) => (replica, made),
                 Err(_stalled) => self.race(replica, attempt, question).await?,
             };
@@ -92,6 +98,7 @@ impl Scheduler {
                 Ok((session, plan)) => {
                     self.pool.succeeded(&replica);
                     self.session = Some((replica, session));
+                    self.usual = began.elapsed();
                     return Ok(plan);
                 }
                 Err(status) => status,

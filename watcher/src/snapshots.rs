@@ -25,6 +25,9 @@ pub const TIME_STEP_MS: i64 = 1000;
 /// Objects in a message: well below the size limit for messages of a few kB each.
 pub(crate) const OBJECTS_PER_CHUNK: usize = 1000;
 
+/// Objects in a change: as many as fit into one message even if each is as large as a node with all its labels.
+const OBJECTS_PER_DELTA: usize = 2000;
+
 /// Objects with problems that are named in the log at a change; the rest are counted.
 const LOGGED_PROBLEMS: usize = 20;
 
@@ -37,6 +40,8 @@ pub struct Published {
     pub checksum: u64,
     /// What changed since the one before; `None` for the first.
     pub delta: Option<wire::Delta>,
+    /// Sequence of the last snapshot in which anything changed that a plan depends on, or that was asked for.
+    pub relevant: u64,
     /// Pods to be placed whose owners want more than have been seen.
     pub incomplete: BTreeSet<PodUid>,
     /// When its making began.
@@ -46,14 +51,21 @@ pub struct Published {
 }
 
 impl Published {
-    /// What changed from an earlier snapshot to this one.
+    /// What changed from an earlier snapshot to this one; `None` if it is too much for one message, so that a whole
+    /// snapshot, which comes in pieces, is the better answer.
     #[must_use]
-    pub fn since(&self, earlier: &Self) -> wire::Delta {
-        match &self.delta {
+    pub fn since(&self, earlier: &Self) -> Option<wire::Delta> {
+        let delta = match &self.delta {
             Some(delta) if delta.base_sequence == earlier.snapshot.sequence => delta.clone(),
             _ => delta::diff_from(&earlier.snapshot, earlier.checksum, &self.snapshot),
-        }
+        };
+        (delta.upserts.as_ref().map_or(0, count) <= OBJECTS_PER_DELTA).then_some(delta)
     }
+}
+
+/// How many objects there are, without those that are small and few.
+fn count(part: &wire::Snapshot) -> usize {
+    part.shapes.len() + part.pods.len() + part.nodes.len() + part.ignored.len()
 }
 
 /// The newest snapshot; `None` before the first.
@@ -168,27 +180,28 @@ fn make(
     let Some(before) = before else {
         snapshot.sequence = 1;
         let checksum = delta::checksum(&snapshot);
-        return Some((Some(Published { snapshot, checksum, delta: None, incomplete, at, time }), problems));
+        return Some((
+            Some(Published { relevant: 1, snapshot, checksum, delta: None, incomplete, at, time }),
+            problems,
+        ));
     };
     snapshot.sequence = before.snapshot.sequence + 1;
     let delta = delta::diff_from(&before.snapshot, before.checksum, &snapshot);
-    let same = is_empty(&delta) && snapshot.ledger == before.snapshot.ledger && incomplete == before.incomplete;
+    let (same, alike) = compare(&delta, before.snapshot.ledger == snapshot.ledger);
+    let relevant = if alike && !asked { before.relevant } else { snapshot.sequence };
+    let unchanged = same && incomplete == before.incomplete;
     let checksum = delta.checksum;
-    let published = Published { snapshot, checksum, delta: Some(delta), incomplete, at, time };
-    Some(((asked || !same).then_some(published), problems))
+    let published = Published { relevant, snapshot, checksum, delta: Some(delta), incomplete, at, time };
+    Some(((asked || !unchanged).then_some(published), problems))
 }
 
-/// Whether nothing but sequence and time changed.
-fn is_empty(delta: &wire::Delta) -> bool {
-    let nothing = |upserts: &wire::Snapshot| {
-        let header = wire::Snapshot {
-            sequence: upserts.sequence,
-            ledger: upserts.ledger,
-            now_unix_ms: upserts.now_unix_ms,
-            ..Default::default()
-        };
-        *upserts == header
-    };
-    delta.upserts.as_ref().is_none_or(nothing)
-        && delta.removals.as_ref().is_none_or(|removals| *removals == wire::Removals::default())
+/// Whether nothing but sequence and time changed; and whether nothing else but pods that nobody is to place: those come
+/// and go, each once before its scheduler has looked at it, and no plan depends on them.
+fn compare(delta: &wire::Delta, same_ledger: bool) -> (bool, bool) {
+    let mut upserts = delta.upserts.clone().unwrap_or_default();
+    let mut removals = delta.removals.clone().unwrap_or_default();
+    (upserts.sequence, upserts.ledger, upserts.now_unix_ms) = Default::default();
+    let ignored = std::mem::take(&mut upserts.ignored).len() + std::mem::take(&mut removals.ignored).len();
+    let alike = same_ledger && upserts == wire::Snapshot::default() && removals == wire::Removals::default();
+    (alike && ignored == 0, alike)
 }

@@ -22,7 +22,7 @@ pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a failed plan or Execute call, doubled by each further one in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the ledger may stay behind what outcomes told, before the ledger itself is believed. That is so only if the
 /// actuator's Lease was deleted and its epochs began anew; the actuator rejects stale plans in any case.
@@ -34,7 +34,12 @@ pub enum Step {
     /// Ask for a plan for the newest snapshot.
     Plan,
     /// Send this to the actuator.
-    Execute(Box<Plan>),
+    Execute {
+        /// What.
+        plan: Box<Plan>,
+        /// Names the execution.
+        cycle_id: String,
+    },
     /// Ask for a snapshot of the present time.
     Refresh,
     /// Wait for a snapshot or an event, at most until then.
@@ -48,6 +53,8 @@ struct Planned {
     plan: Option<Plan>,
     /// Actions of it that were sent.
     sent: BTreeSet<ActionId>,
+    /// Parts of it that were sent.
+    parts: u32,
 }
 
 /// Actions of which it is not known whether they are admitted.
@@ -74,8 +81,22 @@ pub struct Cycle {
     behind_since: Option<Instant>,
     awaited: Option<Awaited>,
     told: Option<Told>,
+    planning: Rest,
+    executing: Rest,
+}
+
+/// Failures in a row that are about no action: nothing is tried for a while.
+#[derive(Debug, Default)]
+struct Rest {
     failures: u32,
-    pause: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl Rest {
+    fn failed(&mut self, now: Instant) {
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        *self = Self { failures: self.failures.saturating_add(1), until: Some(now + pause) };
+    }
 }
 
 impl Cycle {
@@ -85,7 +106,7 @@ impl Cycle {
         Self { epoch, ..Self::default() }
     }
 
-    /// Names the execution of a plan for that snapshot.
+    /// Names the round of planning for that snapshot.
     #[must_use]
     pub fn id(&self, sequence: u64) -> String {
         format!("{}-{sequence}", self.epoch)
@@ -105,14 +126,16 @@ impl Cycle {
             tracing::warn!(cycle_id = awaited.cycle_id, actions = awaited.actions.len(), "not told what was admitted");
             self.lost(&awaited, now);
         }
-        let pause = self.awaited.as_ref().map(|awaited| awaited.until).or(self.pause.filter(|until| *until > now));
-        if let Some(until) = pause {
+        let rests = [self.planning.until, self.executing.until].into_iter().flatten().filter(|until| *until > now);
+        let awaited = self.awaited.as_ref().map(|awaited| awaited.until);
+        if let Some(until) = awaited.or(rests.max()) {
             return Step::Wait(Some(until));
         }
         if let Some(until) = self.behind(published.snapshot.ledger, now) {
             return Step::Wait(Some(until));
         }
-        let planned = self.planned.as_ref().filter(|planned| planned.sequence == published.snapshot.sequence);
+        // A newer snapshot in which nothing has changed that matters has the same plan.
+        let planned = self.planned.as_ref().filter(|planned| planned.sequence >= published.relevant);
         let Some(plan) = planned.and_then(|planned| planned.plan.as_ref()) else { return Step::Plan };
         let part = self.sendable(plan, now);
         let has_actions = !part.launches.is_empty() || !part.terminations.is_empty();
@@ -120,8 +143,8 @@ impl Cycle {
         if !has_actions && !news {
             return self.idle(plan, published, now);
         }
-        self.send(&part, now);
-        Step::Execute(Box::new(part))
+        let cycle_id = self.send(&part, now);
+        Step::Execute { plan: Box::new(part), cycle_id }
     }
 
     /// Takes note of a snapshot's pods.
@@ -195,32 +218,33 @@ impl Cycle {
         Step::Wait(until)
     }
 
-    fn send(&mut self, part: &Plan, now: Instant) {
-        let actions: BTreeSet<ActionId> = part
-            .launches
-            .iter()
-            .map(|one| one.action_id.clone())
-            .chain(part.terminations.iter().map(|one| one.action_id.clone()))
-            .collect();
+    /// Notes what is sent, and names it: after the round, and after the part if it is not the first.
+    fn send(&mut self, part: &Plan, now: Instant) -> String {
+        let launches = part.launches.iter().map(|one| one.action_id.clone());
+        let terminations = part.terminations.iter().map(|one| one.action_id.clone());
+        let actions: BTreeSet<ActionId> = launches.chain(terminations).collect();
         self.told = Some(told(part));
-        if actions.is_empty() {
-            return;
-        }
+        let mut cycle_id = self.id(part.snapshot_sequence);
         if let Some(planned) = &mut self.planned {
             planned.sent.extend(actions.iter().cloned());
+            planned.parts += 1;
+            if planned.parts > 1 {
+                cycle_id = format!("{cycle_id}.{}", planned.parts);
+            }
         }
-        let cycle_id = self.id(part.snapshot_sequence);
-        self.awaited = Some(Awaited { cycle_id, actions, until: now + ADMISSION_TIMEOUT });
+        if !actions.is_empty() {
+            self.awaited = Some(Awaited { cycle_id: cycle_id.clone(), actions, until: now + ADMISSION_TIMEOUT });
+        }
+        cycle_id
     }
 
     /// A plan was made for the snapshot with that sequence; `None` if none could be had.
     pub fn planned(&mut self, sequence: u64, plan: Option<Plan>, now: Instant) {
-        if plan.is_some() {
-            (self.failures, self.pause) = (0, None);
-        } else {
-            self.rest(now);
+        match &plan {
+            Some(_) => self.planning = Rest::default(),
+            None => self.planning.failed(now),
         }
-        self.planned = Some(Planned { sequence, plan, sent: BTreeSet::new() });
+        self.planned = Some(Planned { sequence, plan, sent: BTreeSet::new(), parts: 0 });
     }
 
     /// Something was heard from the actuator.
@@ -229,18 +253,27 @@ impl Cycle {
             Event::Outcome { outcome, .. } => self.outcome(&outcome, now),
             Event::Ended { cycle_id, result } => {
                 let awaited = self.awaited.take_if(|awaited| awaited.cycle_id == cycle_id);
-                if let Some(awaited) = &awaited {
-                    self.lost(awaited, now);
-                }
-                if result.is_err() {
-                    self.told = None;
-                    self.rest(now);
+                match (result, awaited) {
+                    (Ok(()), awaited) => {
+                        self.executing = Rest::default();
+                        awaited.into_iter().for_each(|awaited| self.lost(&awaited, now));
+                    }
+                    // The actuator is down, stands by or is not sure yet that it leads. Whatever it did with the plan,
+                    // asking again does nothing twice.
+                    (Err(_), awaited) => {
+                        self.told = None;
+                        self.executing.failed(now);
+                        if awaited.is_some() {
+                            self.planned = None;
+                        }
+                    }
                 }
             }
         }
     }
 
     fn outcome(&mut self, outcome: &Outcome, now: Instant) {
+        self.executing = Rest::default();
         self.required = self.required.max(outcome.ledger);
         match outcome.status {
             OutcomeStatus::Rejected | OutcomeStatus::Failed => self.retries.failed(&outcome.action_id, now),
@@ -259,13 +292,6 @@ impl Cycle {
         for action in &awaited.actions {
             self.retries.failed(action, now);
         }
-    }
-
-    /// A failure that is not about an action: nothing is tried for a while.
-    fn rest(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
-        self.failures = self.failures.saturating_add(1);
-        self.pause = Some(now + pause);
     }
 }
 

@@ -115,13 +115,15 @@ impl Session {
         }
         match self.sent.take() {
             Some(sent) if sent.snapshot.sequence == published.snapshot.sequence => {}
-            Some(sent) => send(&self.requests, Ask::Delta(published.since(&sent))).await?,
-            None => {
-                self.metrics.full_snapshots.inc();
-                for chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
-                    send(&self.requests, Ask::SnapshotChunk(chunk)).await?;
+            sent => match sent.and_then(|sent| published.since(&sent)) {
+                Some(delta) => send(&self.requests, Ask::Delta(delta)).await?,
+                None => {
+                    self.metrics.full_snapshots.inc();
+                    for chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
+                        send(&self.requests, Ask::SnapshotChunk(chunk)).await?;
+                    }
                 }
-            }
+            },
         }
         self.sent = Some(Arc::clone(published));
         Ok(())

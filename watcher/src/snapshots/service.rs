@@ -96,8 +96,10 @@ async fn follow(mut newest: Newest, sender: &Sender, once: bool) -> Result<(), S
             }) => published.map_err(|_stopped| Status::unavailable("the watcher is stopping"))?.clone(),
         };
         let Some(published) = published else { continue };
-        match known.filter(|known| published.snapshot.sequence.wrapping_sub(known.snapshot.sequence) <= MAX_BEHIND) {
-            Some(known) => send(sender, Message::Delta(published.since(&known))).await?,
+        let near =
+            |known: &Arc<Published>| published.snapshot.sequence.wrapping_sub(known.snapshot.sequence) <= MAX_BEHIND;
+        match known.filter(near).and_then(|known| published.since(&known)) {
+            Some(delta) => send(sender, Message::Delta(delta)).await?,
             None => {
                 for chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
                     send(sender, Message::SnapshotChunk(chunk)).await?;

@@ -42,7 +42,15 @@ impl Scene {
             ..Snapshot::default()
         };
         let incomplete = seen.incomplete.chars().map(|letter| PodUid(letter.to_string())).collect();
-        Published { snapshot, checksum: 0, delta: None, incomplete, at: self.at(millis), time }
+        Published {
+            relevant: snapshot.sequence,
+            snapshot,
+            checksum: 0,
+            delta: None,
+            incomplete,
+            at: self.at(millis),
+            time,
+        }
     }
 
     fn next(&mut self, published: &Published, millis: u64) -> Step {
@@ -119,7 +127,7 @@ fn reasons(uid: &str) -> Plan {
 
 /// The actions of a step that executes.
 fn actions(step: &Step) -> Vec<&str> {
-    let Step::Execute(plan) = step else { panic!("{step:?}") };
+    let Step::Execute { plan, .. } = step else { panic!("{step:?}") };
     plan.launches.iter().map(|one| one.action_id.as_str()).collect()
 }
 
@@ -248,11 +256,31 @@ fn an_unheard_execution_is_asked_again() {
     let cycle_id = scene.cycle.id(seen.snapshot.sequence);
     scene.cycle.heard(Event::Ended { cycle_id, result: Err(status) }, now);
     assert_eq!(scene.next(&seen, 20), Step::Wait(Some(scene.at(70))), "not at once: the actuator is down");
-    assert_eq!(scene.next(&seen, 70), Step::Refresh);
-    let again = scene.snapshot(71, Seen { pods: "a", ..Seen::default() });
-    assert_eq!(scene.next(&again, 71), Step::Plan);
-    scene.planned(&again, launches(&["a"]), 71);
-    assert_eq!(actions(&scene.next(&again, 71)), ["a"]);
+    assert_eq!(scene.next(&seen, 70), Step::Plan);
+    scene.planned(&seen, launches(&["a"]), 71);
+    assert_eq!(actions(&scene.next(&seen, 71)), ["a"]);
+}
+
+#[test]
+fn a_snapshot_in_which_nothing_matters_has_the_same_plan_and_its_parts_have_names_of_their_own() {
+    let mut scene = Scene::new();
+    let seen = scene.snapshot(0, Seen { pods: "ab", incomplete: "a", ledger: 0 });
+    scene.next(&seen, 0);
+    scene.planned(&seen, launches(&["a", "b"]), 0);
+    let name = |step: Step| match step {
+        Step::Execute { cycle_id, .. } => cycle_id,
+        step => panic!("{step:?}"),
+    };
+    assert_eq!(name(scene.next(&seen, 0)), "7-1");
+    scene.outcome("b", OutcomeStatus::Accepted, 0, 1);
+    let mut again = scene.snapshot(20, Seen { pods: "ab", ..Seen::default() });
+    again.relevant = 1;
+    let step = scene.next(&again, 20);
+    assert_eq!(actions(&step), ["a"], "its owner is complete now");
+    assert_eq!(name(step), "7-1.2");
+    let now = scene.at(21);
+    scene.cycle.heard(Event::Ended { cycle_id: "7-1".to_owned(), result: Ok(()) }, now);
+    assert!(scene.cycle.awaited.is_some(), "the end of the first part is not that of the second");
 }
 
 #[test]
@@ -261,7 +289,7 @@ fn reasons_are_told_once() {
     let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
     scene.next(&seen, 0);
     scene.planned(&seen, reasons("a"), 0);
-    assert!(matches!(scene.next(&seen, 0), Step::Execute(_)));
+    assert!(matches!(scene.next(&seen, 0), Step::Execute { .. }));
     assert_eq!(scene.next(&seen, 1), Step::Wait(None));
     let again = scene.snapshot(5000, Seen { pods: "a", ..Seen::default() });
     scene.next(&again, 5000);
@@ -270,7 +298,7 @@ fn reasons_are_told_once() {
     let other = scene.snapshot(6000, Seen { pods: "b", ..Seen::default() });
     scene.next(&other, 6000);
     scene.planned(&other, reasons("b"), 6000);
-    assert!(matches!(scene.next(&other, 6000), Step::Execute(_)));
+    assert!(matches!(scene.next(&other, 6000), Step::Execute { .. }));
 }
 
 #[test]
@@ -315,5 +343,5 @@ fn without_a_plan_it_is_asked_for_again_with_growing_pauses() {
         pauses.push(next - millis);
         millis = next;
     }
-    assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 2000, 2000, 2000]);
 }

@@ -1,0 +1,111 @@
+//! Replicas die, stall and come back.
+
+use crate::actuator::FakeActuator;
+use crate::stage::Stage;
+use std::time::Duration;
+
+/// How long a dead or stalled scheduler may delay a plan.
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_scheduler_costs_less_than_a_second() {
+    let (stage, _watcher) = Stage::with_watcher().await;
+    stage.pending_pod("a", None);
+    stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    assert_eq!(stage.schedulers[1].plans(), 0, "the session is sticky");
+    stage.network.kill("scheduler-0");
+    stage.pending_pod("b", None);
+    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
+    assert!(took < SECOND, "{took:?}");
+    assert_eq!(stage.schedulers[1].with(|state| (state.sessions, state.full)), (1, 1), "it got a full snapshot");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_scheduler_costs_less_than_a_second() {
+    let (stage, _watcher) = Stage::with_watcher().await;
+    stage.schedulers[0].with(|state| state.stalled = true);
+    stage.pending_pod("a", None);
+    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    assert!(took < SECOND, "{took:?}");
+    stage.pending_pod("b", None);
+    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
+    assert!(took < SECOND / 10, "{took:?}: it stays with the one that answers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_forgot_gets_a_full_snapshot() {
+    let (stage, _watcher) = Stage::with_watcher().await;
+    let before = stage.schedulers[0].with(|state| {
+        state.forget = true;
+        state.full
+    });
+    stage.pending_pod("a", None);
+    stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    assert_eq!(stage.schedulers[0].with(|state| (state.sessions, state.full)), (1, before + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_standby_is_warm_and_drives_only_once_it_leads() {
+    let (stage, first) = Stage::with_watcher().await;
+    let second = stage.watcher("watcher-1", &["actuator-0"]);
+    stage.until("the standby is ready", || second.readiness.is_ready()).await;
+    stage.pending_pod("a", None);
+    stage.pass(5).await;
+    assert_eq!(stage.actuator.executions(), 1);
+    first.kill(&stage.network);
+    stage.pending_pod("b", None);
+    // The lease has to run out first.
+    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let drivers: Vec<_> = stage.actuator.with(|state| {
+        state.executions.iter().map(|(_, one)| (one.driver.identity.clone(), one.driver.transitions)).collect()
+    });
+    assert_eq!((drivers[0].0.as_str(), drivers[1].0.as_str()), ("watcher-0", "watcher-1"));
+    assert!(drivers[1].1 > drivers[0].1, "{drivers:?}: the newer driver says so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_stops_gives_its_lease_up() {
+    let (stage, first) = Stage::with_watcher().await;
+    let second = stage.watcher("watcher-1", &["actuator-0"]);
+    stage.until("the standby is ready", || second.readiness.is_ready()).await;
+    first.shutdown.start();
+    first.task.await.unwrap().unwrap();
+    stage.pending_pod("a", None);
+    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    assert!(took < Duration::from_secs(4), "{took:?}: the lease need not run out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_lost_its_lease_stops_driving() {
+    use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+    let (stage, first) = Stage::with_watcher().await;
+    let mut lease = Matcher::client("watcher-0");
+    lease.resource = Some("leases");
+    stage.server.faults().always(lease, Effect::Drop);
+    stage.until("it no longer leads", || first.metrics_say("plimsoll_watcher_leader 0\n")).await;
+    stage.pending_pod("a", None);
+    stage.pass(30).await;
+    assert_eq!(stage.actuator.executions(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_actuator_that_leads_is_followed() {
+    let stage = Stage::new();
+    let other = FakeActuator::start(&stage.network, "actuator-1");
+    stage.actuator.with(|state| state.standby_of = Some("actuator-1".to_owned()));
+    let watcher = stage.watcher("watcher-0", &["actuator-0", "actuator-1"]);
+    stage.until("it is ready", || watcher.readiness.is_ready()).await;
+    stage.pending_pod("a", None);
+    stage.until("a launch was asked for", || other.executions() == 1).await;
+    // Now the other way round.
+    stage.actuator.with(|state| {
+        state.standby_of = None;
+        state.position.epoch = 2;
+    });
+    stage.network.kill("actuator-1");
+    stage.pass(1).await;
+    stage.delete_pod("a");
+    stage.pending_pod("b", None);
+    stage.until("a launch was asked for", || stage.actuator.launches().contains(&"for-default-b".to_owned())).await;
+}

@@ -1,0 +1,179 @@
+//! A scheduler that a test can look at: one launch for each pending pod of a pool that can be used.
+
+use parking_lot::Mutex;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::snapshot::{PodState, Snapshot};
+use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_proto::delta::Mirror;
+use plimsoll_proto::scheduler::v1::scheduler_service_server::{SchedulerService, SchedulerServiceServer};
+use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
+use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
+use plimsoll_proto::scheduler::v1::*;
+use plimsoll_runtime::serve::{GrpcServer, Limits, Listener};
+use plimsoll_sim::network::Network;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+type Sender = mpsc::Sender<Result<SessionResponse, Status>>;
+
+/// What a test sees and sets.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Sessions opened.
+    pub(crate) sessions: usize,
+    /// Full snapshots received.
+    pub(crate) full: usize,
+    /// Catalogs received.
+    pub(crate) catalogs: usize,
+    /// Snapshots planned for, in order.
+    pub(crate) planned: Vec<Snapshot>,
+    /// Plans are not answered.
+    pub(crate) stalled: bool,
+    /// Before the next plan a full snapshot is asked for.
+    pub(crate) forget: bool,
+    /// Pods without a place, by name.
+    pub(crate) impossible: Vec<String>,
+    /// Every plan says that it changes so much later than its snapshot.
+    pub(crate) next_time: Option<Millis>,
+}
+
+/// A replica.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FakeScheduler(pub(crate) Arc<Mutex<State>>);
+
+impl FakeScheduler {
+    /// Serves at a port of that name, as a process of the same name.
+    pub(crate) fn start(network: &Network, name: &str) -> Self {
+        let fake = Self::default();
+        let listener = network.listen(name, name);
+        let server = GrpcServer::new(Limits::default()).add_service(SchedulerServiceServer::new(fake.clone()));
+        tokio::spawn(server.serve_on(Listener::Memory(listener), CancellationToken::new()));
+        fake
+    }
+
+    /// Reads or sets what a test sees and sets.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.0.lock())
+    }
+
+    /// How many plans were made.
+    pub(crate) fn plans(&self) -> usize {
+        self.with(|state| state.planned.len())
+    }
+
+    fn solve(&self, snapshot: &Snapshot) -> Plan {
+        let mut state = self.0.lock();
+        state.planned.push(snapshot.clone());
+        let mut plan = Plan { snapshot_sequence: snapshot.sequence, ledger: snapshot.ledger, ..Plan::default() };
+        for pod in snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending) {
+            let place = PodRef { name: pod.full_name(), uid: pod.uid.clone() };
+            if state.impossible.contains(&pod.name) {
+                let reason = Reason {
+                    node_pool: String::new(),
+                    code: ReasonCode::InvalidPod,
+                    message: "the test says so".to_owned(),
+                };
+                plan.unschedulable.push(Unschedulable { pod: place, reasons: vec![reason] });
+            } else {
+                plan.launches.push(launch(place));
+            }
+        }
+        plan.next_time = state.next_time.map(|later| snapshot.now.plus(later));
+        plan
+    }
+
+    async fn converse(&self, mut requests: Streaming<SessionRequest>, answers: Sender) -> Option<()> {
+        let answer = |message| Ok(SessionResponse { message: Some(message) });
+        let mut mirror = Mirror::new();
+        while let Some(request) = requests.message().await.ok()? {
+            match request.message? {
+                Ask::Hello(hello) => {
+                    assert!(!hello.cluster.is_empty() && !hello.client.is_empty());
+                    answers.send(answer(Answer::Ready(Ready::default()))).await.ok()?;
+                }
+                Ask::Catalog(_) => self.with(|state| state.catalogs += 1),
+                Ask::SnapshotChunk(chunk) => {
+                    let complete = mirror.apply_chunk(chunk).unwrap();
+                    self.with(|state| state.full += usize::from(complete));
+                }
+                Ask::Delta(delta) => mirror.apply_delta(delta).unwrap(),
+                Ask::PlanNow(ask) => {
+                    if self.with(|state| std::mem::take(&mut state.forget)) {
+                        mirror = Mirror::new();
+                        let resync = ResyncRequired { reason: "the test says so".to_owned() };
+                        answers.send(answer(Answer::ResyncRequired(resync))).await.ok()?;
+                        continue;
+                    }
+                    let snapshot = mirror.snapshot().unwrap();
+                    assert_eq!(snapshot.sequence, ask.sequence);
+                    if self.with(|state| state.stalled) {
+                        continue;
+                    }
+                    let part = Some((&self.solve(snapshot)).into());
+                    let fragment = PlanFragment { sequence: ask.sequence, last: true, part };
+                    answers.send(answer(Answer::PlanFragment(fragment))).await.ok()?;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn launch(pod: PodRef) -> Launch {
+    let offering = OfferingChoice {
+        instance_type: "m5.large".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        price: MicroUsdPerHour(96_000),
+    };
+    Launch {
+        action_id: format!("for-{}", pod.name.replace('/', "-")).into(),
+        node_pool: "default".into(),
+        node_class: "default".to_owned(),
+        offerings: vec![offering],
+        requirements: Vec::new(),
+        requests: Default::default(),
+        taints: Vec::new(),
+        labels: Default::default(),
+        pods: vec![pod],
+        why: String::new(),
+    }
+}
+
+#[tonic::async_trait]
+impl SchedulerService for FakeScheduler {
+    type SessionStream = ReceiverStream<Result<SessionResponse, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        self.with(|state| state.sessions += 1);
+        let (sender, receiver) = mpsc::channel(4);
+        let fake = self.clone();
+        tokio::spawn(async move { fake.converse(request.into_inner(), sender).await });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn explain(&self, _: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn what_if(&self, _: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+}
+
+/// The times that plans were made for, in whole seconds since `start`.
+pub(crate) fn times(planned: &[Snapshot], start: Timestamp) -> Vec<u64> {
+    planned.iter().map(|snapshot| snapshot.now.since(start).0 / 1000).collect()
+}

@@ -1,0 +1,188 @@
+//! An API server, replicas of the watcher, and whom they talk to.
+
+use crate::actuator::FakeActuator;
+use crate::scheduler::FakeScheduler;
+use jiff::Timestamp;
+use plimsoll_model::names::lease;
+use plimsoll_runtime::admin::Readiness;
+use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::lease::LeaseConfig;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_sim::apiserver::store::{DeleteOptions, Part, Store, Write};
+use plimsoll_sim::apiserver::{ApiServer, Patch, ResourceId};
+use plimsoll_sim::clock::START_SECONDS;
+use plimsoll_sim::network::Network;
+use plimsoll_watcher::service::{self, Parts, ServiceError, Settings};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// The namespace of the Lease and of the pods.
+pub(crate) const NAMESPACE: &str = "default";
+
+/// Nothing takes so long that is to happen at all.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// A replica of the watcher.
+pub(crate) struct Watcher {
+    pub(crate) name: String,
+    pub(crate) readiness: Readiness,
+    pub(crate) metrics: Metrics,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) task: JoinHandle<Result<(), ServiceError>>,
+}
+
+/// All of it.
+pub(crate) struct Stage {
+    pub(crate) server: ApiServer,
+    pub(crate) network: Network,
+    pub(crate) schedulers: Vec<FakeScheduler>,
+    pub(crate) actuator: FakeActuator,
+    pub(crate) clock: Clock,
+}
+
+fn start() -> Timestamp {
+    Timestamp::from_second(START_SECONDS).unwrap()
+}
+
+impl Stage {
+    /// Two schedulers, one actuator, a pool and its class; no watcher yet.
+    pub(crate) fn new() -> Self {
+        let clock = Clock::starting_at(start());
+        let server = ApiServer::new(1, std::sync::Arc::new(move || clock.now()));
+        let network = Network::default();
+        let schedulers = ["scheduler-0", "scheduler-1"].map(|name| FakeScheduler::start(&network, name)).into();
+        let actuator = FakeActuator::start(&network, "actuator-0");
+        let stage = Self { server, network, schedulers, actuator, clock };
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
+            "lastTransitionTime": "2026-01-05T00:00:00Z"}]});
+        let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+            "spec": {"amiFamily": "AL2023", "role": "node", "subnetSelectorTerms": [{"id": "subnet-1"}],
+                "securityGroupSelectorTerms": [{"id": "sg-1"}]}});
+        stage.put(ResourceId::EC2_NODE_CLASSES, "default", class, &ready);
+        let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+            "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": []}}}});
+        stage.put(ResourceId::NODE_POOLS, "default", pool, &ready);
+        stage
+    }
+
+    /// With one watcher that leads and knows all.
+    pub(crate) async fn with_watcher() -> (Self, Watcher) {
+        let stage = Self::new();
+        let watcher = stage.watcher("watcher-0", &["actuator-0"]);
+        stage.until("it is ready", || watcher.readiness.is_ready()).await;
+        stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leader 1\n")).await;
+        (stage, watcher)
+    }
+
+    /// Starts a watcher.
+    pub(crate) fn watcher(&self, name: &str, actuators: &[&str]) -> Watcher {
+        let (readiness, metrics, shutdown) = (Readiness::new(), Metrics::new("watcher"), Shutdown::new());
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let parts = Parts {
+            client: self.server.client(name),
+            clock: self.clock,
+            settings: Settings::default(),
+            scheduler: self.network.pool(name, &names(&["scheduler-0", "scheduler-1"])),
+            actuator: self.network.pool(name, &names(actuators)),
+            lease: LeaseConfig::new(NAMESPACE, lease::WATCHER, name),
+            listener: Listener::Memory(self.network.listen(name, name)),
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+        };
+        let task = tokio::spawn(service::run(parts, shutdown.clone()));
+        Watcher { name: name.to_owned(), readiness, metrics, shutdown, task }
+    }
+
+    fn write<T>(&self, act: impl FnOnce(&mut Store, &Write<'_>) -> T) -> T {
+        let write = Write::new(self.server.now(), "test");
+        self.server.write(|store| act(store, &write))
+    }
+
+    /// Creates an object, and gives it a status.
+    pub(crate) fn put(&self, kind: ResourceId, name: &str, object: Value, status: &Value) {
+        let namespace = if kind.get().namespaced { NAMESPACE } else { "" };
+        self.write(|store, write| store.create(kind, namespace, object, write)).unwrap();
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.write(|store, write| store.patch(kind, namespace, name, Part::Status, &patch, write)).unwrap();
+    }
+
+    /// A pod that kube-scheduler could not place, of the ReplicaSet if one is named.
+    pub(crate) fn pending_pod(&self, name: &str, owner: Option<&str>) {
+        self.pod(name, owner);
+        self.mark_unschedulable(name);
+    }
+
+    /// A pod that nobody has looked at.
+    pub(crate) fn pod(&self, name: &str, owner: Option<&str>) {
+        let owners: Vec<_> = owner.map(|owner| self.reference(owner)).into_iter().collect();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "ownerReferences": owners},
+            "spec": {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}]}});
+        self.write(|store, write| store.create(ResourceId::PODS, NAMESPACE, pod, write)).unwrap();
+    }
+
+    /// What kube-scheduler says of a pod that it cannot place.
+    pub(crate) fn mark_unschedulable(&self, name: &str) {
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+        let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        self.write(|store, write| store.patch(ResourceId::PODS, NAMESPACE, name, Part::Status, &patch, write)).unwrap();
+    }
+
+    /// A ReplicaSet that wants so many pods; nobody makes them but the test.
+    pub(crate) fn replica_set(&self, name: &str, replicas: u32) {
+        let labels = json!({"app": name});
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": {
+            "replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}}}});
+        self.write(|store, write| store.create(ResourceId::REPLICA_SETS, NAMESPACE, set, write)).unwrap();
+    }
+
+    fn reference(&self, name: &str) -> Value {
+        use plimsoll_sim::apiserver::store::Key;
+        let set = self.server.read(|store| store.find(ResourceId::REPLICA_SETS, &Key::new(NAMESPACE, name))).unwrap();
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": set["metadata"]["uid"], "controller": true})
+    }
+
+    /// Deletes a pod at once.
+    pub(crate) fn delete_pod(&self, name: &str) {
+        let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+        self.write(|store, write| store.delete(ResourceId::PODS, NAMESPACE, name, &options, write)).unwrap();
+    }
+
+    /// Lets time pass until something holds; returns how long that took.
+    pub(crate) async fn until(&self, what: &str, test: impl Fn() -> bool) -> Duration {
+        let began = Instant::now();
+        while !test() {
+            assert!(began.elapsed() < LONGEST, "never: {what}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        began.elapsed()
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// Plans made by all schedulers.
+    pub(crate) fn plans(&self) -> usize {
+        self.schedulers.iter().map(FakeScheduler::plans).sum()
+    }
+}
+
+impl Watcher {
+    /// Whether its metrics contain a line.
+    pub(crate) fn metrics_say(&self, line: &str) -> bool {
+        self.metrics.encode().unwrap().contains(line)
+    }
+
+    /// As `kill -9`.
+    pub(crate) fn kill(&self, network: &Network) {
+        self.task.abort();
+        network.kill(&self.name);
+    }
+}

@@ -1,0 +1,46 @@
+//! `WatchSnapshot`: what schedulers are told can be followed.
+
+use crate::stage::Stage;
+use plimsoll_model::snapshot::PodState;
+use plimsoll_proto::delta::Mirror;
+use plimsoll_proto::watcher::v1::WatchSnapshotRequest;
+use plimsoll_proto::watcher::v1::watch_snapshot_response::Message;
+use plimsoll_proto::watcher::v1::watcher_service_client::WatcherServiceClient;
+
+#[tokio::test(start_paused = true)]
+async fn a_full_snapshot_is_followed_by_changes() {
+    let (stage, _watcher) = Stage::with_watcher().await;
+    let (_, channel) = stage.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
+    let mut client = WatcherServiceClient::new(channel);
+    let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: false }).await.unwrap().into_inner();
+    let mut mirror = Mirror::new();
+    let mut full = 0;
+    stage.pending_pod("web", None);
+    loop {
+        match stream.message().await.unwrap().unwrap().message.unwrap() {
+            Message::SnapshotChunk(chunk) => full += usize::from(mirror.apply_chunk(chunk).unwrap()),
+            Message::Delta(delta) => mirror.apply_delta(delta).unwrap(),
+        }
+        let reserved = |pod: &plimsoll_model::snapshot::Pod| matches!(pod.state, PodState::Reserved(_));
+        if mirror.snapshot().is_some_and(|snapshot| snapshot.pods.iter().any(reserved)) {
+            break;
+        }
+    }
+    assert_eq!(full, 1);
+    let last = stage.schedulers[0].with(|state| state.planned.last().cloned().unwrap());
+    assert_eq!(mirror.snapshot().unwrap().nodes, last.nodes, "all see the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_ends_after_the_first() {
+    let (stage, _watcher) = Stage::with_watcher().await;
+    let (_, channel) = stage.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
+    let mut client = WatcherServiceClient::new(channel);
+    let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: true }).await.unwrap().into_inner();
+    let mut mirror = Mirror::new();
+    while let Some(response) = stream.message().await.unwrap() {
+        let Some(Message::SnapshotChunk(chunk)) = response.message else { panic!("only pieces") };
+        mirror.apply_chunk(chunk).unwrap();
+    }
+    assert_eq!(mirror.snapshot().unwrap().node_pools.len(), 1);
+}
