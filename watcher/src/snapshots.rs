@@ -15,7 +15,9 @@ use plimsoll_runtime::clock::Clock;
 use plimsoll_snapshot::Problem;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 /// Snapshots tell the time no finer than this, in milliseconds (rule 23): plans of one second are then alike, and what a
@@ -138,8 +140,7 @@ impl Publisher {
         let time = Timestamp(self.clock.now_millis());
         let facts = Arc::clone(&self.facts);
         let before = self.newest.borrow().clone();
-        // A panic in it is a bug, but no reason to stop watching: the next change makes another snapshot.
-        let made = tokio::task::spawn_blocking(move || make(&facts, (began, time), before.as_deref(), asked)).await;
+        let made = apart(move || make(&facts, (began, time), before.as_deref(), asked)).await;
         let (published, problems) = match made {
             Ok(Some(made)) => made,
             Ok(None) => return,
@@ -161,6 +162,16 @@ impl Publisher {
         }
         self.metrics.problems.set(i64::try_from(problems.len()).unwrap_or(i64::MAX));
         self.problems = problems;
+    }
+}
+
+/// Work for the CPU: on a thread of its own, so that others go on, and a panic in it, which is a bug, does not end the
+/// watch. A runtime of one thread, as simulations have, does it at once instead: what it sees of the facts is then the same
+/// in each run.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => Ok(work()),
+        _ => tokio::task::spawn_blocking(work).await,
     }
 }
 
