@@ -71,7 +71,7 @@ async fn of_terms(cloud: &Cloud, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image
             match cloud.parameters.get(path).await {
                 Ok(id) if id.starts_with("ami-") => ids.push(id),
                 Ok(value) => {
-                    tracing::warn!(%path, %value, "spec.amiSelectorTerms: the parameter does not name an image")
+                    tracing::warn!(%path, %value, "spec.amiSelectorTerms: the parameter does not name an image");
                 }
                 Err(CloudError::NotFound { message }) => tracing::warn!(%path, %message, "spec.amiSelectorTerms"),
                 Err(error) => return Err(error.into()),

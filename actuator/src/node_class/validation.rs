@@ -22,14 +22,21 @@ type Problem = (&'static str, String);
 /// Sets the condition.
 pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2NodeClassStatus, moment: Moment) {
     let conditions = &mut status.conditions;
-    if let Some((reason, message)) = problem(settings, class) {
-        CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
-        return;
-    }
+    let ignored = match look(settings, class) {
+        Ok(ignored) => ignored,
+        Err((reason, message)) => {
+            CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
+            return;
+        }
+    };
     let unmet: Vec<&str> =
         DEPENDENCIES.into_iter().filter(|dependency| !condition::is_true(conditions, dependency)).collect();
     if unmet.is_empty() {
-        CONDITIONS.set_true(conditions, moment, VALIDATION_SUCCEEDED);
+        let message = match ignored.as_slice() {
+            [] => String::new(),
+            fields => format!("without effect: {}", fields.join(", ")),
+        };
+        CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::True, VALIDATION_SUCCEEDED, &message);
         return;
     }
     let refused = unmet.iter().any(|dependency| condition::is_false(conditions, dependency));
@@ -38,32 +45,37 @@ pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2N
     CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, known, "DependenciesNotReady", &message);
 }
 
-/// The first thing that is wrong with the class, with its field.
-fn problem(settings: &Settings, class: &EC2NodeClass) -> Option<Problem> {
+/// What of the class has no effect; or the first thing that is wrong with it, with its field.
+fn look(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Problem> {
     let family = class.spec.effective_ami_family();
     if family == AmiFamily::AL2023 && settings.service_cidr.is_none() {
         let message = "the cluster's service CIDR is not known, which AL2023 nodes need";
-        return Some(("ClusterCIDRResolutionFailed", message.to_owned()));
+        return Err(("ClusterCIDRResolutionFailed", message.to_owned()));
     }
     let kubelet = class.spec.kubelet.clone().unwrap_or_default();
     if let Some(problem) = kubelet.check(family).into_iter().next() {
-        return Some((problem.reason.as_str(), problem.error.to_string()));
+        return Err((problem.reason.as_str(), problem.error.to_string()));
     }
     if let Some(error) = class.validate().into_iter().next() {
         let reason = if error.path.starts_with("spec.tags") { "TagValidationFailed" } else { "SpecValidationFailed" };
-        return Some((reason, error.to_string()));
+        return Err((reason, error.to_string()));
     }
-    user_data(settings, class).err().map(|error| {
+    let in_user_data = user_data(settings, class).map_err(|error| {
         let reason = match error {
             UserDataError::TooLarge { .. } => "UserDataSizeLimitExceeded",
             UserDataError::Invalid(_) | UserDataError::ServiceCidrUnknown(_) => "UserDataInvalid",
         };
         (reason, error.to_string())
-    })
+    })?;
+    let mut ignored: Vec<String> = in_user_data.into_iter().map(|path| format!("spec.userData: {path}")).collect();
+    if !class.spec.capacity_reservation_selector_terms.is_empty() {
+        ignored.push("spec.capacityReservationSelectorTerms".to_owned());
+    }
+    Ok(ignored)
 }
 
-/// Renders what a node of the class would get, but for the labels and taints of its claim.
-fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<(), UserDataError> {
+/// Renders what a node of the class would get, but for the labels and taints of its claim; tells what of it has no effect.
+fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, UserDataError> {
     let bootstrap = Bootstrap {
         cluster_name: &settings.cluster_name,
         cluster_endpoint: &settings.cluster_endpoint,
@@ -78,12 +90,7 @@ fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<(), UserDataEr
         raid0: class.spec.instance_store_policy.is_some(),
         bottlerocket_version: None,
     };
-    let rendered = bootstrap.render(class.spec.effective_ami_family())?;
-    if !rendered.ignored.is_empty() {
-        let (node_class, settings) = (class.metadata.name.as_deref(), rendered.ignored.join(", "));
-        tracing::warn!(node_class, settings, "spec.userData: settings that have no effect");
-    }
-    Ok(())
+    Ok(bootstrap.render(class.spec.effective_ami_family())?.ignored)
 }
 
 #[cfg(test)]
@@ -102,7 +109,8 @@ mod tests {
     /// Reason and message of the condition that a class gets whose spec is valid but for `change`.
     fn verdict(settings: &Settings, change: serde_json::Value) -> (String, String) {
         let mut spec: serde_json::Value = serde_json::from_str(VALID).unwrap();
-        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let change: serde_json::Map<String, serde_json::Value> = serde_json::from_value(change).unwrap();
+        spec.as_object_mut().unwrap().extend(change);
         let class = EC2NodeClass::new("default", serde_json::from_value(spec).unwrap());
         let mut status = EC2NodeClassStatus::default();
         let moment = Moment::of(&class.metadata, Timestamp::UNIX_EPOCH);
@@ -134,6 +142,19 @@ mod tests {
         assert_eq!(verdict(&unknown, json!({})).0, "ClusterCIDRResolutionFailed");
         let bottlerocket = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]});
         assert_eq!(verdict(&unknown, bottlerocket).0, VALIDATION_SUCCEEDED);
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let change = json!({
+            "amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "userData": "[settings.kubernetes]\nno-such-key = 1\n",
+            "capacityReservationSelectorTerms": [{"id": "cr-1"}],
+        });
+        let (reason, message) = verdict(&settings(), change);
+        assert_eq!(reason, VALIDATION_SUCCEEDED);
+        let expected =
+            "without effect: spec.userData: settings.kubernetes.no-such-key, spec.capacityReservationSelectorTerms";
+        assert_eq!(message, expected);
     }
 
     #[test]

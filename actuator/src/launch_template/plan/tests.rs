@@ -14,7 +14,7 @@ fn settings() -> Settings {
 
 fn class(spec: Value) -> EC2NodeClass {
     let mut whole = json!({"subnetSelectorTerms": [], "securityGroupSelectorTerms": [], "amiFamily": "AL2023"});
-    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    whole.as_object_mut().unwrap().extend(serde_json::from_value::<serde_json::Map<String, Value>>(spec).unwrap());
     EC2NodeClass::new("default", serde_json::from_value(whole).unwrap())
 }
 

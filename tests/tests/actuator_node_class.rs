@@ -1,0 +1,269 @@
+//! Node classes and their catalogs: the real actuator alone, on a cluster and a cloud in memory.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use plimsoll_actuator::ports::CloudError;
+use plimsoll_api::{EC2NodeClass, EC2NodeClassSpec, hash};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_proto::actuator::v1::WatchCatalogRequest;
+use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
+use plimsoll_runtime::serve::MAX_DECODING_BYTES;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::plimsoll::{Options, Plimsoll};
+use plimsoll_sim::world::{Scenery, World};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(180);
+const CLASSES: ResourceId = ResourceId::EC2_NODE_CLASSES;
+
+struct Stage {
+    world: World,
+    plimsoll: Plimsoll,
+}
+
+/// One actuator, nobody to drive it.
+fn stage() -> Stage {
+    let types = ["m6i.large", "m6g.large", "g5.xlarge"].map(str::to_owned).to_vec();
+    let world = World::start(Scenery { types: Some(types), ..Scenery::default() }).unwrap();
+    let options = Options { watchers: 0, schedulers: 0, actuators: 1, ..Options::default() };
+    let plimsoll = Plimsoll::start(&world, options);
+    Stage { world, plimsoll }
+}
+
+/// A class that finds everything, with another spec in part.
+fn class(change: &Value) -> Value {
+    let discovered = json!([{"tags": {"karpenter.sh/discovery": "demo"}}]);
+    let mut class = json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {
+            "amiSelectorTerms": [{"alias": "al2023@latest"}], "instanceProfile": "karpenter-node",
+            "subnetSelectorTerms": discovered, "securityGroupSelectorTerms": discovered,
+        },
+    });
+    json_patch::merge(&mut class, &json!({ "spec": change }));
+    class
+}
+
+impl Stage {
+    fn class(&self) -> Value {
+        Value::clone(&self.world.get(CLASSES, "default").unwrap())
+    }
+
+    async fn until(&self, what: &str, test: impl Fn(&Value) -> bool) {
+        let seen = |world: &World| world.get(CLASSES, "default").is_some_and(|class| test(&class));
+        if let Err(missing) = self.world.until(what, LIMIT, seen).await {
+            panic!("{missing}\n{:#}", self.class());
+        }
+    }
+
+    async fn until_ready(&self) {
+        self.until("the class is Ready", |class| object::condition_is_true(class, "Ready")).await;
+    }
+
+    /// Reason and message of a condition, once it is false.
+    async fn refusal(&self, condition: &str) -> (String, String) {
+        self.until(&format!("{condition} is False"), |class| {
+            object::condition(class, condition).is_some_and(|it| it["status"] == "False")
+        })
+        .await;
+        let class = self.class();
+        let condition = object::condition(&class, condition).unwrap();
+        (object::text(condition, &["reason"]).to_owned(), object::text(condition, &["message"]).to_owned())
+    }
+
+    /// What the actuator says that the class can buy: catalog and problem.
+    async fn catalog(&self) -> (Catalog, Option<String>) {
+        let pool = self.plimsoll.network().pool("test", &["actuator-0".to_owned()]);
+        let (_, channel) = pool.channel().await.unwrap();
+        let mut client = ActuatorServiceClient::new(channel).max_decoding_message_size(MAX_DECODING_BYTES);
+        let mut updates = client.watch_catalog(WatchCatalogRequest::default()).await.unwrap().into_inner();
+        loop {
+            let update = updates.message().await.unwrap().unwrap().update.unwrap();
+            if let Some(catalog) = update.catalog {
+                return (catalog.try_into().unwrap(), update.problem);
+            }
+        }
+    }
+}
+
+/// `type zone` of what can be bought.
+fn on_offer(catalog: &Catalog) -> BTreeSet<String> {
+    let types = catalog.instance_types.iter();
+    types
+        .flat_map(|kind| {
+            let offerings = kind.offerings.iter().filter(|offering| offering.available);
+            offerings.map(|offering| format!("{} {}", kind.name, offering.zone))
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_comes_to_what_its_selectors_find() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({"instanceProfile": null, "role": "path/node"}))).unwrap();
+    stage.until_ready().await;
+    let class: EC2NodeClass = serde_json::from_value(stage.class()).unwrap();
+    let status = class.status.clone().unwrap();
+
+    let subnets = stage.world.ec2.read(|cloud, _| cloud.subnets.clone());
+    let found: BTreeSet<&String> = status.subnets.iter().map(|subnet| &subnet.id).collect();
+    assert_eq!(found, subnets.keys().collect());
+    let zone_ids: Vec<Option<String>> = status.subnets.iter().map(|subnet| subnet.zone_id.clone()).collect();
+    assert!(zone_ids.iter().all(Option::is_some), "{zone_ids:?}");
+    assert_eq!(status.security_groups.len(), 1);
+    // Two architectures, and what accelerators need besides.
+    assert_eq!(status.amis.len(), 5);
+    let names: Vec<&str> = status.amis.iter().filter_map(|ami| ami.name.as_deref()).collect();
+    assert!(names.iter().any(|name| name.contains("arm64-nvidia")), "{names:?}");
+
+    let profile = status.instance_profile.unwrap();
+    let made = stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).unwrap();
+    assert_eq!(made.role.as_deref(), Some("node"), "without the role's path");
+    let uid = class.metadata.uid.unwrap();
+    assert!(made.path.starts_with("/karpenter/") && made.path.ends_with(&format!("/{uid}/")), "{}", made.path);
+    assert_eq!(made.tags["kubernetes.io/cluster/demo"], "owned");
+
+    let annotations = class.metadata.annotations.unwrap();
+    let spec: EC2NodeClassSpec = class.spec;
+    let expected = hash::ec2_node_class(&spec, "Y2VydGlmaWNhdGUgYXV0aG9yaXR5");
+    assert_eq!(annotations["karpenter.k8s.aws/ec2nodeclass-hash"], expected);
+    assert_eq!(annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"], "v6");
+    assert_eq!(class.metadata.finalizers.unwrap(), ["karpenter.k8s.aws/termination"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_family_alone_means_its_newest_image() {
+    let stage = stage();
+    let family = json!({"amiSelectorTerms": null, "amiFamily": "Bottlerocket"});
+    stage.world.apply_object(&class(&family)).unwrap();
+    stage.until_ready().await;
+    let class = stage.class();
+    let names: BTreeSet<&str> =
+        object::items(&class, &["status", "amis"]).iter().map(|ami| object::text(ami, &["name"])).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| name.starts_with("bottlerocket-aws-k8s-")), "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_a_class_is_told_and_mended_at_once() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({"subnetSelectorTerms": [{"tags": {}}]}))).unwrap();
+    let (reason, message) = stage.refusal("SubnetsReady").await;
+    assert_eq!(reason, "SubnetsNotFound", "tags without any select nothing, not everything");
+    assert!(message.contains("spec.subnetSelectorTerms"), "{message}");
+    assert_eq!(stage.refusal("Ready").await.0, "UnhealthyDependents");
+    let (reason, message) = stage.refusal("ValidationSucceeded").await;
+    assert_eq!(reason, "SpecValidationFailed");
+    assert!(message.starts_with("spec.subnetSelectorTerms"), "{message}");
+
+    let unknown = json!([{"tags": {"karpenter.sh/discovery": "nobody"}}]);
+    stage.world.patch(CLASSES, "default", json!({"spec": {"subnetSelectorTerms": unknown}})).unwrap();
+    stage
+        .until("it waits for subnets", |class| {
+            let validation = object::condition(class, "ValidationSucceeded").unwrap();
+            validation["reason"] == "DependenciesNotReady" && validation["message"] == "waits for SubnetsReady"
+        })
+        .await;
+
+    stage.world.patch(CLASSES, "default", class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    stage.world.patch(CLASSES, "default", json!({"spec": {"kubelet": {"noSuchField": true}}})).unwrap();
+    let (reason, message) = stage.refusal("ValidationSucceeded").await;
+    assert_eq!(reason, "InvalidKubeletConfiguration");
+    assert!(message.contains("spec.kubelet"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_stays_ready_while_ec2_does_not_answer() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    let before = stage.class()["status"].clone();
+    for action in [Action::DescribeSubnets, Action::DescribeImages, Action::GetParameter] {
+        let refusal = Effect::Refuse(CloudError::Throttled);
+        stage.world.ec2.faults(|faults| faults.sometimes(1000, action, refusal));
+    }
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(stage.class()["status"], before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_too() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({"instanceProfile": null, "role": "node"}))).unwrap();
+    stage.until_ready().await;
+    let profile = object::text(&stage.class(), &["status", "instanceProfile"]).to_owned();
+    // Of somebody else's making: it is not touched, and it holds the class.
+    let claim = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": "holder", "finalizers": ["test/hold"]},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [],
+        },
+    });
+    stage.world.apply_object(&claim).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.world.delete(CLASSES, "default").unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(object::is_deleting(&stage.class()), "the claim holds it");
+
+    stage.world.delete(ResourceId::NODE_CLAIMS, "holder").unwrap();
+    let claim = json!({"metadata": {"finalizers": null}});
+    stage.world.patch(ResourceId::NODE_CLAIMS, "holder", claim).unwrap();
+    stage.world.until("the class is gone", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).is_err(), "its profile is gone");
+    let others = stage.world.ec2.read(|cloud, _| cloud.support.profiles.len());
+    assert_eq!(others, 1, "the user's own is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalog_follows_its_class() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (whole, problem) = stage.catalog().await;
+    assert_eq!(problem, None);
+    let zones = stage
+        .world
+        .ec2
+        .read(|cloud, _| cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect::<BTreeSet<_>>());
+    let of = |catalog: &Catalog, kind: &str| {
+        let all = on_offer(catalog).into_iter();
+        all.filter_map(|offer| Some(offer.strip_prefix(&format!("{kind} "))?.to_owned())).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(of(&whole, "m6i.large"), zones);
+    assert!(!of(&whole, "m6g.large").is_empty() && !of(&whole, "g5.xlarge").is_empty());
+    let kind = whole.get("m6i.large").unwrap();
+    // 3 interfaces of 10 addresses: 3 * 9 + 2.
+    assert_eq!(kind.capacity.get("pods"), 29);
+
+    let subnet = stage.world.ec2.read(|cloud, _| cloud.subnets.values().next().cloned()).unwrap();
+    let zone = &subnet.zone;
+    let image = stage.world.ec2.read(|cloud, _| {
+        let standard = cloud.images.values().find(|image| image.name.contains("x86_64-standard"));
+        standard.map(|image| image.id.clone()).unwrap()
+    });
+    let one = json!({"spec": {
+        "subnetSelectorTerms": [{"id": subnet.id}],
+        "amiSelectorTerms": [{"id": image}],
+        "amiFamily": "AL2023",
+        "kubelet": {"maxPods": 20},
+    }});
+    stage.world.patch(CLASSES, "default", one).unwrap();
+    stage
+        .until("the new generation is Ready", |class| {
+            let ready = object::condition(class, "Ready").unwrap();
+            ready["status"] == "True" && ready["observedGeneration"] == class["metadata"]["generation"]
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (narrow, problem) = stage.catalog().await;
+    assert_eq!(problem, None);
+    assert_ne!(narrow.id(), whole.id());
+    assert_eq!(of(&narrow, "m6i.large"), [zone.clone()].into());
+    assert_eq!(of(&narrow, "m6g.large"), BTreeSet::new(), "no image runs on it");
+    assert_eq!(narrow.get("m6i.large").unwrap().capacity.get("pods"), 20);
+}
