@@ -1,6 +1,12 @@
 //! Simulations: the real three services in one process, on the in-memory cluster and cloud, in virtual time.
 //! One module a topic; together they hold the rules between the services.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests: what cannot be had ends the test, and a seed that fails must be known"
+)]
+
 mod actuator_dies;
 mod capacity;
 mod collection;
