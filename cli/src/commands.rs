@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{CommandError, catalog, certificates, explain, plan};
+use crate::{CommandError, catalog, certificates, demo, explain, plan};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -22,6 +22,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Watch all of Plimsoll at work on a cluster and an EC2 that exist in memory alone.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(demo::Arguments),
     /// Show what would be launched and removed for the pods and nodes in manifests. Nothing is changed.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(plan::Arguments),
@@ -48,12 +51,17 @@ Examples:
   plimsoll explain pod web-0 -n shop           why this pod of the cluster waits
   plimsoll catalog --region eu-west-1          what can be bought in Ireland";
 
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  plimsoll demo                                slow enough to follow
+  plimsoll demo --speed 0                      as fast as it goes";
+
 const PLAN_EXAMPLES: &str = "\
 Examples:
   plimsoll plan -f manifests/                  a table of nodes to launch
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
   plimsoll plan -f manifests/ --server scheduler.example:9452
-  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets -A -o yaml | plimsoll plan -f -
+  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds -A -o yaml | plimsoll plan -f -
 
 Exit status: 0 a plan was made, 1 could not run, 2 bad input.";
 
@@ -89,6 +97,7 @@ impl Cli {
     /// Bad input, or something that could not be done.
     pub fn run(self) -> Result<String, CommandError> {
         match self.command {
+            Command::Demo(arguments) => demo::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Catalog(arguments) => catalog::run(&arguments),

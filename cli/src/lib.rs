@@ -5,6 +5,7 @@ mod catalog;
 mod certificates;
 mod cluster;
 mod commands;
+mod demo;
 mod explain;
 mod hints;
 mod input;

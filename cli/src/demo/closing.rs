@@ -1,0 +1,28 @@
+//! The closing table.
+
+use super::stage::{Stage, clock, seconds};
+use crate::output;
+
+/// How things stood after each step, and what it came to in all.
+pub(super) fn table(stage: &Stage) -> String {
+    let mut table =
+        output::table(&["STEP", "PODS RUNNING", "PENDING", "NODES", "USD PER HOUR", "PENDING TO LAUNCH", "TOOK"]);
+    for standing in stage.standings() {
+        table.add_row([
+            standing.step,
+            standing.running.to_string(),
+            standing.pending.to_string(),
+            standing.nodes.to_string(),
+            standing.hourly.to_string(),
+            standing.to_launch.map_or_else(|| "-".to_owned(), seconds),
+            seconds(standing.took),
+        ]);
+    }
+    let launched = stage.world.ec2.read(|cloud, _| cloud.ever_launched().len());
+    format!(
+        "\n{}\n{launched} instances launched in {} simulated minutes, {} of real time. Simulated times count waits, not computing.\n",
+        output::render(&table),
+        clock(stage.time()),
+        seconds(stage.real.elapsed()),
+    )
+}

@@ -1,0 +1,188 @@
+//! The script: what happens, and what has to be seen.
+
+mod facts;
+
+use super::stage::{Missing, Stage};
+use facts::{
+    claims_of, cpu_of_claims, drain_began, evictions_since, fleet_calls_since, nodes_of, pending_because, pods_on,
+};
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use serde_json::json;
+use std::time::Duration;
+
+/// The manifests of the two seeds.
+const BACKEND: &str = include_str!("seed-000.yaml");
+const DEFAULT: &str = include_str!("seed-001.yaml");
+
+/// Time for resources to be found ready.
+const SHORT: Duration = Duration::from_secs(60);
+/// Time for nodes to come: a boot takes 20 s and readiness 5 s.
+const LAUNCH: Duration = Duration::from_secs(120);
+/// Time for nodes to go: `consolidateAfter` is at most a minute, a replacement has to boot first.
+const REMOVAL: Duration = Duration::from_secs(600);
+/// `consolidateAfter` of the workshop's pool.
+const CONSOLIDATE_AFTER: Duration = Duration::from_secs(30);
+/// How long EC2 leaves a Spot instance after its notice.
+const SPOT_NOTICE: Duration = Duration::from_secs(120);
+/// How long a limit is watched after it was reached.
+const WATCHED: Duration = Duration::from_secs(45);
+
+/// CPUs of the workshop's limit, in thousandths.
+const LIMIT: i64 = 10_000;
+
+/// Plays all steps. Ends at the first thing that is not seen.
+pub(super) async fn play(stage: &Stage) -> Result<(), Missing> {
+    install(stage).await?;
+    scale_up(stage).await?;
+    limit(stage).await?;
+    scale_down(stage).await?;
+    consolidation(stage).await?;
+    interruption(stage).await?;
+    to_zero(stage).await
+}
+
+fn apply(stage: &Stage, text: &str) -> Result<(), Missing> {
+    stage.world.apply(text).map_err(|error| Missing { step: "Install".to_owned(), what: error.to_string() })
+}
+
+/// Sets the replicas of a Deployment of pods of 1 CPU and 1Gi for an architecture.
+fn deploy(stage: &Stage, name: &str, replicas: u32, architecture: &str) -> Result<(), Missing> {
+    stage.note(&format!("Deployment {name}: {replicas} replicas of 1 CPU, 1Gi, {architecture}"));
+    let selector = json!({"nodeSelector": {label::ARCH: architecture}});
+    let requests = json!({"cpu": "1", "memory": "1Gi"});
+    let deployed = stage.world.deploy(name, replicas, &requests, &selector);
+    deployed.map_err(|error| Missing { step: format!("Deployment {name}"), what: error.to_string() })
+}
+
+async fn install(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Install", "two NodePools with their node classes, as two users wrote them");
+    apply(stage, BACKEND)?;
+    apply(stage, DEFAULT)?;
+    for (kind, what) in [(ResourceId::EC2_NODE_CLASSES, "EC2NodeClasses"), (ResourceId::NODE_POOLS, "NodePools")] {
+        let ready = move |world: &World| world.count(kind, |object| object::condition_is_true(object, "Ready")) == 2;
+        stage.expect(&format!("both {what} are Ready"), SHORT, ready).await?;
+    }
+    stage.stand();
+    Ok(())
+}
+
+async fn scale_up(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Scale up", "5 pods need nodes");
+    deploy(stage, "web", 5, "amd64")?;
+    stage.expect("NodeClaims are written", SHORT, |world| !claims_of(world, "default").is_empty()).await?;
+    stage.expect("all 5 pods run", LAUNCH, |world| pods_on(world, "web") == 5).await?;
+    let nodes = nodes_of(&stage.world, "default");
+    let as_asked = nodes.iter().all(|node| {
+        let text = |key| object::label(node, key).unwrap_or_default();
+        ["c", "m", "r"].contains(&text("karpenter.k8s.aws/instance-category"))
+            && text("karpenter.k8s.aws/instance-generation").parse::<u32>().is_ok_and(|generation| generation > 5)
+            && text(label::ARCH) == "amd64"
+            && text(label::CAPACITY_TYPE) == "on-demand"
+    });
+    stage.check("every node is on-demand amd64 of c, m or r, generation 6 or later", !nodes.is_empty() && as_asked)?;
+    stage.stand();
+    Ok(())
+}
+
+async fn limit(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Limit", "15 pods want more than the pool's 10 CPUs");
+    deploy(stage, "web", 15, "amd64")?;
+    let said = |world: &World| pending_because(world, "web", "limit").is_some();
+    stage.expect("a pod that stays pending says that the limit is the reason", LAUNCH, said).await?;
+    if let Some(event) = pending_because(&stage.world, "web", "limit") {
+        stage.note(&event);
+    }
+    let full = |world: &World| {
+        let ready = nodes_of(world, "default").len() == claims_of(world, "default").len();
+        ready && pods_on(world, "web") > 5 && pods_on(world, "web") + world.pending_pods() == 15
+    };
+    stage.expect("the nodes within the limit take what they can", LAUNCH, full).await?;
+    let over = |world: &World| cpu_of_claims(world, "default") > LIMIT;
+    let broken = stage.world.until("the limit is broken", WATCHED, over).await.is_ok();
+    let text = format!("{} of 10 CPUs are in use, never more", cpu_of_claims(&stage.world, "default") / 1000);
+    stage.check(&text, !broken)?;
+    stage.stand();
+    Ok(())
+}
+
+async fn scale_down(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Scale down", "3 pods are left; consolidateAfter is 30 s");
+    let (cost, nodes) = (stage.world.hourly_cost(), nodes_of(&stage.world, "default").len());
+    deploy(stage, "web", 3, "amd64")?;
+    stage.expect("3 pods are left", SHORT, |world| pods_on(world, "web") == 3 && world.pending_pods() == 0).await?;
+    let gone = move |world: &World| world.hourly_cost() < cost && nodes_of(world, "default").len() < nodes.max(2);
+    let took = stage.expect("what is not needed is gone, and the cost falls", REMOVAL, gone).await?;
+    stage.check("not before consolidateAfter was over", took >= CONSOLIDATE_AFTER)?;
+    stage.expect("3 pods run", LAUNCH, |world| pods_on(world, "web") == 3).await?;
+    stage.stand();
+    Ok(())
+}
+
+async fn consolidation(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Consolidation", "1 pod is left on a node that is too large for it");
+    let cost = stage.world.hourly_cost();
+    let before: Vec<String> =
+        nodes_of(&stage.world, "default").iter().map(|node| object::name(node).to_owned()).collect();
+    deploy(stage, "web", 1, "amd64")?;
+    let replaced = move |world: &World| {
+        let nodes = nodes_of(world, "default");
+        nodes.len() == 1
+            && nodes.iter().all(|node| !before.contains(&object::name(node).to_owned()))
+            && pods_on(world, "web") == 1
+            && world.hourly_cost() < cost
+            && world.living_instances().len() == 1
+    };
+    stage.expect("a cheaper node took its place", REMOVAL, replaced).await?;
+    stage.stand();
+    Ok(())
+}
+
+async fn interruption(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Spot interruption", "EC2 takes back a Spot instance in two minutes");
+    deploy(stage, "api", 4, "arm64")?;
+    stage.expect("all 4 pods run", LAUNCH, |world| pods_on(world, "api") == 4).await?;
+    let nodes = nodes_of(&stage.world, "backend");
+    let spot = nodes.iter().all(|node| object::label(node, label::CAPACITY_TYPE) == Some("spot"));
+    stage.check(
+        "their nodes are Spot instances of the six types, in the two zones",
+        !nodes.is_empty() && spot && nodes.iter().all(facts::is_backend),
+    )?;
+    let Some(node) = nodes.first().cloned() else { return Ok(()) };
+    let name = object::name(&node).to_owned();
+    let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned();
+    let notice = stage.world.server().now();
+    let noticed = stage.world.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now));
+    stage.check(&format!("EC2 gives notice for {name}"), noticed)?;
+    let launched = move |world: &World| !fleet_calls_since(world, notice).is_empty();
+    stage.expect("a replacement is launched", SHORT, launched).await?;
+    let drains = move |world: &World| drain_began(world, notice).is_some();
+    stage.expect("then the drain begins", SHORT, drains).await?;
+    let first_launch = fleet_calls_since(&stage.world, notice).first().copied();
+    let first_drain = drain_began(&stage.world, notice);
+    stage.check("the launch came before the drain", first_launch.is_some() && first_launch <= first_drain)?;
+    let gone = move |world: &World| !world.living_instances().contains_key(&id);
+    stage.expect("the instance is terminated", SPOT_NOTICE, gone).await?;
+    let in_time = stage.world.server().now().duration_since(notice).unsigned_abs() < SPOT_NOTICE;
+    stage.check("before the two minutes were over", in_time)?;
+    stage.expect("all 4 pods run elsewhere", LAUNCH, |world| pods_on(world, "api") == 4).await?;
+    stage.note(&format!("{} evictions", evictions_since(&stage.world, notice)));
+    stage.stand();
+    Ok(())
+}
+
+async fn to_zero(stage: &Stage) -> Result<(), Missing> {
+    stage.step("Scale to zero", "no pods, no nodes");
+    deploy(stage, "web", 0, "amd64")?;
+    deploy(stage, "api", 0, "arm64")?;
+    let empty = |world: &World| {
+        world.all(ResourceId::NODES).is_empty()
+            && world.all(ResourceId::NODE_CLAIMS).is_empty()
+            && world.living_instances().is_empty()
+    };
+    stage.expect("no node, no NodeClaim and no instance is left", REMOVAL, empty).await?;
+    stage.check("every instance became a Node as it should", stage.world.problems.all().is_empty())?;
+    stage.stand();
+    Ok(())
+}

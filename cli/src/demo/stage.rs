@@ -1,0 +1,228 @@
+//! The stage: a world with Plimsoll in it, and a reporter who watches.
+
+use super::measure::Measures;
+use super::view::View;
+use parking_lot::Mutex;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::{Options, Plimsoll};
+use plimsoll_sim::world::{Scenery, World, WorldError};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often the picture is drawn, in simulated time.
+const FRAME: Duration = Duration::from_millis(500);
+/// Nodes shown at most: the picture must fit on a screen.
+const NODES_SHOWN: usize = 12;
+/// Characters of a bar.
+const BAR: usize = 30;
+
+/// Something that the demo shows was not seen.
+#[derive(Debug, thiserror::Error)]
+#[error("the demo did not see this: {step}: {what}")]
+pub(super) struct Missing {
+    pub(super) step: String,
+    pub(super) what: String,
+}
+
+/// How things stood when a step was over.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    pub(super) step: String,
+    pub(super) took: Duration,
+    pub(super) running: usize,
+    pub(super) pending: usize,
+    pub(super) nodes: usize,
+    pub(super) hourly: MicroUsdPerHour,
+    /// Longest time from pending to launch of the pods of this step; none if nothing was launched for any.
+    pub(super) to_launch: Option<Duration>,
+}
+
+/// What the reporter and the script share.
+#[derive(Debug)]
+struct Desk {
+    view: View,
+    step: String,
+    step_started: Instant,
+    standings: Vec<Standing>,
+}
+
+/// The stage.
+pub(super) struct Stage {
+    pub(super) world: Arc<World>,
+    pub(super) measures: Measures,
+    /// Stops with the stage.
+    _plimsoll: Plimsoll,
+    desk: Arc<Mutex<Desk>>,
+    started: Instant,
+    pub(super) real: std::time::Instant,
+    reporter: tokio::task::JoinHandle<()>,
+}
+
+impl Stage {
+    /// Sets the stage in the region of the first seed, with a network for each seed's node class.
+    pub(super) fn set(seed: u64, view: View) -> Result<Self, WorldError> {
+        let scenery = Scenery {
+            seed,
+            region: "ap-northeast-2".to_owned(),
+            networks: vec!["backend".to_owned(), "eks-workshop".to_owned()],
+            ..Scenery::default()
+        };
+        let world = Arc::new(World::start(scenery)?);
+        let plimsoll = Plimsoll::start(&world, Options::default());
+        let started = Instant::now();
+        let desk =
+            Arc::new(Mutex::new(Desk { view, step: String::new(), step_started: started, standings: Vec::new() }));
+        let measures = Measures::start(&world);
+        let reporter = tokio::spawn(report(world.clone(), desk.clone(), started));
+        Ok(Self { world, measures, _plimsoll: plimsoll, desk, started, real: std::time::Instant::now(), reporter })
+    }
+
+    /// Simulated time since the beginning.
+    pub(super) fn time(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn standings(&self) -> Vec<Standing> {
+        self.desk.lock().standings.clone()
+    }
+
+    /// A step begins.
+    pub(super) fn step(&self, name: &str, text: &str) {
+        let mut desk = self.desk.lock();
+        desk.step = name.to_owned();
+        desk.step_started = Instant::now();
+        desk.view.heading(&format!("{name}: {text}"));
+    }
+
+    /// A step is over: how things stand.
+    pub(super) fn stand(&self) {
+        let (world, mut desk) = (&self.world, self.desk.lock());
+        let standing = Standing {
+            step: desk.step.clone(),
+            took: desk.step_started.elapsed(),
+            running: world.running_pods(),
+            pending: world.pending_pods(),
+            nodes: world.ready_nodes(),
+            hourly: world.hourly_cost(),
+            to_launch: self.measures.longest_to_launch(world, desk.step_started),
+        };
+        desk.standings.push(standing);
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        self.desk.lock().view.note(&clock(self.time()), text);
+    }
+
+    fn missing(&self, what: &str) -> Missing {
+        let mut desk = self.desk.lock();
+        desk.view.missed(&clock(self.time()), what);
+        Missing { step: desk.step.clone(), what: what.to_owned() }
+    }
+
+    /// Lets time pass until something is seen, which has to be within `limit` of simulated time.
+    pub(super) async fn expect(
+        &self,
+        what: &str,
+        limit: Duration,
+        test: impl Fn(&World) -> bool,
+    ) -> Result<Duration, Missing> {
+        match self.world.until(what, limit, test).await {
+            Ok(took) => {
+                self.desk.lock().view.seen(&clock(self.time()), &format!("{what} ({})", seconds(took)));
+                Ok(took)
+            }
+            Err(_) => Err(self.missing(&format!("{what} (within {})", seconds(limit)))),
+        }
+    }
+
+    /// Something that has to hold now.
+    pub(super) fn check(&self, what: &str, holds: bool) -> Result<(), Missing> {
+        if !holds {
+            return Err(self.missing(what));
+        }
+        self.desk.lock().view.seen(&clock(self.time()), what);
+        Ok(())
+    }
+
+    /// The curtain falls.
+    pub(super) fn end(&self) {
+        self.reporter.abort();
+        self.desk.lock().view.close();
+    }
+}
+
+async fn report(world: Arc<World>, desk: Arc<Mutex<Desk>>, started: Instant) {
+    loop {
+        let lines = picture(&world, &desk.lock().step, started.elapsed());
+        desk.lock().view.picture(lines, FRAME);
+        tokio::time::sleep(FRAME).await;
+    }
+}
+
+fn picture(world: &World, step: &str, time: Duration) -> Vec<String> {
+    let (running, pending) = (world.running_pods(), world.pending_pods());
+    let nodes = world.all(ResourceId::NODES);
+    let mut lines = vec![
+        String::new(),
+        format!("  {}  {step}", clock(time)),
+        format!("  pods   {}  {running} running, {pending} pending", bar(running, pending)),
+        format!("  nodes  {}, {} USD per hour", nodes.len(), world.hourly_cost()),
+    ];
+    let mut pods: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in world.all(ResourceId::PODS) {
+        *pods.entry(object::text(&pod, &["spec", "nodeName"]).to_owned()).or_default() += 1;
+    }
+    for node in nodes.iter().take(NODES_SHOWN) {
+        let on_it = pods.get(object::name(node)).copied().unwrap_or(0);
+        lines.push(format!("         {}", node_line(node, on_it)));
+    }
+    if nodes.len() > NODES_SHOWN {
+        lines.push(format!("         and {} more", nodes.len() - NODES_SHOWN));
+    }
+    lines
+}
+
+fn node_line(node: &Value, pods: usize) -> String {
+    let label = |key| object::label(node, key).unwrap_or("-");
+    let tainted = object::items(node, &["spec", "taints"])
+        .iter()
+        .any(|taint| taint["key"] == plimsoll_model::names::taint::DISRUPTED);
+    let state = match (tainted || object::is_deleting(node), object::condition_is_true(node, "Ready")) {
+        (true, _) => "leaving",
+        (false, true) => "ready",
+        (false, false) => "booting",
+    };
+    format!(
+        "{:<44} {:<14} {:<16} {:<10} {state:<8} {pods} pods",
+        object::name(node),
+        label(label::INSTANCE_TYPE),
+        label(label::ZONE),
+        label(label::CAPACITY_TYPE)
+    )
+}
+
+fn bar(running: usize, pending: usize) -> String {
+    let all = (running + pending).max(1);
+    let filled = (running * BAR).div_ceil(all).min(BAR);
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled))
+}
+
+/// Simulated time since the beginning, as `mm:ss.t`.
+pub(super) fn clock(time: Duration) -> String {
+    let tenths = time.as_millis() / 100;
+    format!("{:02}:{:02}.{}", tenths / 600, tenths / 10 % 60, tenths % 10)
+}
+
+/// A length of time for people.
+pub(super) fn seconds(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}

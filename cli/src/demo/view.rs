@@ -1,0 +1,99 @@
+//! What the viewer sees: a picture that is drawn again and again in a terminal, plain lines elsewhere.
+
+use anstyle::{AnsiColor, Style};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+const HEADING: Style = Style::new().bold();
+const SEEN: Style = AnsiColor::Green.on_default().bold();
+const MISSED: Style = AnsiColor::Red.on_default().bold();
+const QUIET: Style = Style::new().dimmed();
+
+/// The screen.
+#[derive(Debug)]
+pub(super) struct View {
+    live: bool,
+    /// Simulated seconds per second; 0 for no pause.
+    speed: f64,
+    /// Lines of the picture that stands at the end of the screen.
+    drawn: usize,
+    last: Vec<String>,
+    /// When the last picture was shown, in real time.
+    shown: Instant,
+}
+
+impl View {
+    pub(super) fn new(live: bool, speed: f64) -> Self {
+        Self { live, speed, drawn: 0, last: Vec::new(), shown: Instant::now() }
+    }
+
+    /// A step begins.
+    pub(super) fn heading(&mut self, text: &str) {
+        self.lines(&[String::new(), format!("{HEADING}{text}{HEADING:#}")]);
+    }
+
+    /// Something was seen that had to be.
+    pub(super) fn seen(&mut self, time: &str, text: &str) {
+        self.lines(&[format!("{QUIET}{time}{QUIET:#}  {SEEN}seen{SEEN:#}  {text}")]);
+    }
+
+    /// Something was not.
+    pub(super) fn missed(&mut self, time: &str, text: &str) {
+        self.lines(&[format!("{QUIET}{time}{QUIET:#}  {MISSED}MISSING{MISSED:#}  {text}")]);
+    }
+
+    /// Something happened.
+    pub(super) fn note(&mut self, time: &str, text: &str) {
+        self.lines(&[format!("{QUIET}{time}{QUIET:#}        {text}")]);
+    }
+
+    /// Shows the state of things, and lets the viewer look at it for as long as `simulated` is to take.
+    pub(super) fn picture(&mut self, lines: Vec<String>, simulated: Duration) {
+        if self.live {
+            self.erase();
+            self.last = lines;
+            self.draw();
+        }
+        if self.speed > 0.0 {
+            let pace = simulated.div_f64(self.speed.max(f64::MIN_POSITIVE));
+            // The runtime has nothing else to do: its time is not this one's. Waking too soon does no harm.
+            std::thread::park_timeout(pace.saturating_sub(self.shown.elapsed()));
+        }
+        self.shown = Instant::now();
+    }
+
+    /// Takes the picture away.
+    pub(super) fn close(&mut self) {
+        self.erase();
+        self.last.clear();
+    }
+
+    fn lines(&mut self, lines: &[String]) {
+        self.erase();
+        for line in lines {
+            print(&format!("{line}\n"));
+        }
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        if self.live {
+            print(&self.last.iter().map(|line| format!("{line}\n")).collect::<String>());
+            self.drawn = self.last.len();
+        }
+    }
+
+    fn erase(&mut self) {
+        if self.drawn > 0 {
+            // Up to the first line of the picture, and clear from there.
+            print(&format!("\x1b[{}A\x1b[J", self.drawn));
+            self.drawn = 0;
+        }
+    }
+}
+
+/// A reader that has seen enough is no reason to stop: the exit status still says whether all was seen.
+fn print(text: &str) {
+    let mut stdout = anstream::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
