@@ -164,6 +164,10 @@ resources! {
     };
     SERVICES = Resource { kind: "Service", plural: "services", status: true, returns_deleted: true, ..BASE };
     CONFIG_MAPS = Resource { kind: "ConfigMap", plural: "configmaps", ..BASE };
+    // Only kept: nothing makes pods of them.
+    REPLICATION_CONTROLLERS = Resource {
+        kind: "ReplicationController", plural: "replicationcontrollers", status: true, generation: true, scale: REPLICAS, ..BASE
+    };
     SERVICE_ACCOUNTS = Resource { kind: "ServiceAccount", plural: "serviceaccounts", ..BASE };
     DEPLOYMENTS = Resource { kind: "Deployment", plural: "deployments", scale: REPLICAS, ..WORKLOAD };
     REPLICA_SETS = Resource { kind: "ReplicaSet", plural: "replicasets", scale: REPLICAS, ..WORKLOAD };
