@@ -47,3 +47,6 @@ pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut V
     }
     daemon_sets
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,3 +104,6 @@ fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
         serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
     parse_resources(&list).map(Some).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -131,3 +131,6 @@ fn scaled(value: &IntOrString, total: i64, field: &str) -> Result<i64, Fault> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

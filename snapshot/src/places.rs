@@ -29,13 +29,14 @@ impl<'a> Places<'a> {
         Self { nodes: by_name, reserved }
     }
 
-    /// Where a pod is that runs on `node`. One that must leave it and has a place elsewhere already waits for that (rule 7).
-    pub(crate) fn bound(&self, uid: &PodUid, node: &str) -> Result<PodState, String> {
+    /// Where a pod is that runs on `node`. One that must leave it and has a place elsewhere already waits for that (rule 7); one
+    /// that ends does not: it is another pod that its owner makes in its stead, and that one needs the place.
+    pub(crate) fn bound(&self, uid: &PodUid, node: &str, ends: bool) -> Result<PodState, String> {
         let Some(here) = self.nodes.get(node) else {
             return Err(format!("it runs on node {node:?}, which is not known"));
         };
         match self.reserved.get(uid) {
-            Some(next) if here.deleting && next.as_str() != node && self.nodes.contains_key(next.as_str()) => {
+            Some(next) if !ends && here.deleting && next.as_str() != node && self.nodes.contains_key(next.as_str()) => {
                 Ok(PodState::Reserved(NodeName::clone(next)))
             }
             _ => Ok(PodState::Bound(here.name.clone())),
@@ -52,3 +53,6 @@ impl<'a> Places<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,8 @@ pub(crate) fn build(
 /// Where a pod is, or why nobody is to place it.
 fn place(pod: &KubePod, spec: &PodSpec, extra: &Extra, places: &Places<'_>) -> Result<PodState, String> {
     if let Some(node) = node_name(pod) {
-        return places.bound(&uid(pod), node);
+        let ends = pod.metadata.deletion_timestamp.is_some();
+        return places.bound(&uid(pod), node, ends);
     }
     if let Some(reason) = is_nobodys(pod, spec) {
         return Err(reason.to_owned());

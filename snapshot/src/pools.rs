@@ -135,3 +135,6 @@ fn census(pool: &str, nodes: &[Node], objects: &Objects) -> (u32, u32) {
     }
     (total, disrupted)
 }
+
+#[cfg(test)]
+mod tests;

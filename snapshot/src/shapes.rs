@@ -290,3 +290,6 @@ fn host_ports(spec: &PodSpec) -> Result<Vec<HostPort>, Fault> {
     }
     Ok(ports.into_iter().collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -170,3 +170,6 @@ fn bound(claim: &str, volume: &PersistentVolume) -> Result<VolumeTopology, Fault
 fn driver_name(provisioner: &str) -> String {
     if provisioner == IN_TREE_EBS { EBS_DRIVER.to_owned() } else { provisioner.to_owned() }
 }
+
+#[cfg(test)]
+mod tests;

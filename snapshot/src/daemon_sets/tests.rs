@@ -1,0 +1,44 @@
+use crate::{Extra, Objects};
+use plimsoll_model::snapshot::PodShape;
+use serde_json::{Value, json};
+
+fn shape(spec: &Value) -> PodShape {
+    let set = json!({"metadata": {"namespace": "kube-system", "name": "proxy", "uid": "u"}, "spec": {
+        "selector": {}, "template": {"metadata": {"labels": {"app": "proxy"}}, "spec": spec}}});
+    let objects = Objects { daemon_sets: vec![serde_json::from_value(set).unwrap()], ..Objects::default() };
+    let (snapshot, problems) = crate::build(&objects, &Extra::default());
+    assert_eq!(problems, []);
+    assert_eq!(snapshot.daemon_sets[0].shape, snapshot.shapes[0].id);
+    assert_eq!(snapshot.daemon_sets[0].uid, "u");
+    snapshot.shapes[0].clone()
+}
+
+#[test]
+fn its_pods_request_what_the_template_says_and_tolerate_what_the_controller_adds() {
+    let container = json!({"name": "app", "resources": {"requests": {"cpu": "100m"}}});
+    let found = shape(&json!({"containers": [container], "tolerations": [{"key": "own", "operator": "Exists"}]}));
+    assert_eq!((found.requests.get("cpu"), found.requests.get("pods")), (100, 1));
+    assert_eq!(found.labels.get("app").map(String::as_str), Some("proxy"));
+    let keys: Vec<_> = found.tolerations.iter().map(|it| it.key.as_str()).collect();
+    assert!(keys.contains(&"own") && keys.contains(&"node.kubernetes.io/not-ready"), "{keys:?}");
+    assert!(!keys.contains(&"node.kubernetes.io/network-unavailable"), "{keys:?}");
+}
+
+#[test]
+fn in_the_hosts_network_its_pods_do_not_wait_for_the_network() {
+    let found =
+        shape(&json!({"hostNetwork": true, "containers": [{"name": "app", "ports": [{"containerPort": 9100}]}]}));
+    assert!(found.tolerations.iter().any(|it| it.key == "node.kubernetes.io/network-unavailable"));
+    assert_eq!(found.host_ports.iter().map(|it| it.port).collect::<Vec<_>>(), [9100]);
+}
+
+#[test]
+fn a_template_that_cannot_be_read_is_named() {
+    let set = json!({"metadata": {"namespace": "n", "name": "bad"}, "spec": {"selector": {}, "template": {"spec": {
+        "containers": [{"name": "app", "resources": {"requests": {"cpu": "lots"}}}]}}}});
+    let objects = Objects { daemon_sets: vec![serde_json::from_value(set).unwrap()], ..Objects::default() };
+    let (snapshot, problems) = crate::build(&objects, &Extra::default());
+    assert_eq!(snapshot.daemon_sets, []);
+    assert_eq!(problems[0].kind, "DaemonSet");
+    assert_eq!(problems[0].field, "spec.template.spec.containers[0].resources.requests.cpu");
+}

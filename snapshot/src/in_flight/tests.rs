@@ -1,0 +1,71 @@
+use crate::{Extra, Objects};
+use plimsoll_model::execution::{ClaimState, InFlightClaim};
+use plimsoll_model::plan::PodRef;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodeState};
+use plimsoll_model::time::Timestamp;
+use serde_json::{Value, json};
+
+pub(crate) fn in_ledger(name: &str, state: ClaimState, pods: &[&str]) -> InFlightClaim {
+    InFlightClaim {
+        name: name.to_owned(),
+        uid: String::new(),
+        node_pool: "default".into(),
+        action_id: None,
+        pods: pods.iter().map(|uid| PodRef { name: (*uid).to_owned(), uid: (*uid).into() }).collect(),
+        limit_usage: Resources::from([("cpu", 8000)]),
+        labels: [("topology.kubernetes.io/zone".to_owned(), "a".to_owned())].into(),
+        taints: Vec::new(),
+        allocatable: Resources::from([("cpu", 3800)]),
+        state,
+        launched: None,
+    }
+}
+
+fn claim() -> Value {
+    json!({"metadata": {"name": "c1", "labels": {"karpenter.sh/nodepool": "default"}}, "spec": {
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+        "requirements": [], "resources": {"requests": {"cpu": "2"}}}})
+}
+
+fn nodes(claims: &[Value], in_flight: Vec<InFlightClaim>) -> Vec<Node> {
+    let objects = Objects {
+        node_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        ..Objects::default()
+    };
+    let extra = Extra { in_flight, now: Timestamp(9000), ..Extra::default() };
+    let (snapshot, problems) = crate::build(&objects, &extra);
+    assert_eq!(problems, []);
+    snapshot.nodes
+}
+
+#[test]
+fn a_claim_that_only_the_ledger_knows_is_a_node_on_its_way() {
+    let [node] = &nodes(&[], vec![in_ledger("c1", ClaimState::Launching, &[])])[..] else { panic!("one node") };
+    assert_eq!((node.state, node.deleting, node.node_claim.as_deref()), (NodeState::InFlight, false, Some("c1")));
+    assert_eq!(node.allocatable, Resources::from([("cpu", 3800)]));
+    assert_eq!(node.limit_usage, Resources::from([("cpu", 8000), ("nodes", 1)]));
+    assert_eq!(node.node_pool.as_ref().map(|pool| pool.as_str()), Some("default"));
+    assert_eq!(node.created, Timestamp(9000));
+}
+
+#[test]
+fn a_claim_that_both_know_is_one_record() {
+    let [node] = &nodes(&[claim()], vec![in_ledger("c1", ClaimState::Launching, &[])])[..] else { panic!("one node") };
+    assert_eq!(node.allocatable, Resources::from([("cpu", 3800)]), "more than was asked for");
+    assert_eq!(node.limit_usage.get("cpu"), 8000, "the most that it may turn out to be (rule 7)");
+    let mut launched = claim();
+    launched["status"] = json!({"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3900m"}});
+    let [node] = &nodes(&[launched], vec![in_ledger("c1", ClaimState::Launched, &[])])[..] else { panic!("one node") };
+    assert_eq!((node.allocatable.get("cpu"), node.limit_usage.get("cpu")), (3900, 4000), "what it turned out to be");
+}
+
+#[test]
+fn what_is_on_its_way_out_counts_but_offers_no_room() {
+    let [node] = &nodes(&[], vec![in_ledger("c1", ClaimState::Terminating, &[])])[..] else { panic!("one node") };
+    assert_eq!((node.deleting, node.allocatable.is_empty(), node.limit_usage.get("cpu")), (true, true, 8000));
+    let [node] = &nodes(&[claim()], vec![in_ledger("c1", ClaimState::Terminating, &[])])[..] else {
+        panic!("one node")
+    };
+    assert!(node.deleting);
+}

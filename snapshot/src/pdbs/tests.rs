@@ -1,0 +1,86 @@
+use crate::{Extra, Objects, Source};
+use plimsoll_model::snapshot::Snapshot;
+use serde_json::{Value, json};
+
+fn budget(spec: &Value, status: &Value) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": "web", "generation": 2}, "spec": spec, "status": status})
+}
+
+fn pod(name: &str, ready: bool) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name, "labels": {"app": "web"}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "app"}]},
+        "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
+}
+
+fn snapshot(source: Source, budget: &Value, pods: &[Value]) -> Snapshot {
+    let objects = Objects {
+        nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
+        pods: pods.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        pod_disruption_budgets: vec![serde_json::from_value(budget.clone()).unwrap()],
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, &Extra { source, ..Extra::default() });
+    assert_eq!(problems, []);
+    snapshot
+}
+
+fn selecting(rest: &Value) -> Value {
+    let mut spec = json!({"selector": {"matchLabels": {"app": "web"}}});
+    spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    spec
+}
+
+#[test]
+fn a_status_that_lags_allows_nothing() {
+    for (observed, allowed) in [(2, 3), (1, 0)] {
+        let status = json!({"observedGeneration": observed, "disruptionsAllowed": 3, "currentHealthy": 3,
+            "desiredHealthy": 0, "expectedPods": 3});
+        let found = snapshot(Source::Cluster, &budget(&selecting(&json!({"minAvailable": 0})), &status), &[]);
+        assert_eq!(found.pod_disruption_budgets[0].disruptions_allowed, allowed, "observed {observed}");
+    }
+}
+
+#[test]
+fn without_a_status_files_are_counted_and_a_cluster_allows_nothing() {
+    let pods = [pod("a", true), pod("b", true), pod("c", true), pod("d", false)];
+    let table = [
+        (json!({"minAvailable": 2}), 1),
+        (json!({"minAvailable": "50%"}), 1),
+        (json!({"maxUnavailable": 2}), 1),
+        (json!({"maxUnavailable": "25%"}), 0),
+        (json!({"minAvailable": 4}), 0),
+    ];
+    for (rest, allowed) in table {
+        let budget = budget(&selecting(&rest), &Value::Null);
+        let found = snapshot(Source::Files, &budget, &pods);
+        assert_eq!(found.pod_disruption_budgets[0].disruptions_allowed, allowed, "{rest}");
+        assert_eq!(snapshot(Source::Cluster, &budget, &pods).pod_disruption_budgets[0].disruptions_allowed, 0);
+    }
+}
+
+#[test]
+fn pods_name_the_budgets_that_cover_them() {
+    let covered = |rest: &Value, ready: bool| {
+        let found = snapshot(Source::Files, &budget(&selecting(rest), &Value::Null), &[pod("a", ready)]);
+        found.pods[0].pod_disruption_budgets.clone()
+    };
+    assert_eq!(covered(&json!({}), true), ["shop/web"]);
+    assert_eq!(covered(&json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"}), false), [""; 0]);
+    assert_eq!(covered(&json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"}), true), ["shop/web"]);
+    let other = json!({"selector": {"matchLabels": {"app": "other"}}});
+    let found = snapshot(Source::Files, &budget(&other, &Value::Null), &[pod("a", true)]);
+    assert_eq!(found.pods[0].pod_disruption_budgets, [""; 0]);
+}
+
+#[test]
+fn budgets_that_never_allow_any_say_so() {
+    for (rest, blocking) in [
+        (json!({"maxUnavailable": 0}), true),
+        (json!({"maxUnavailable": "0%"}), true),
+        (json!({"minAvailable": "100%"}), true),
+        (json!({"minAvailable": 1}), false),
+    ] {
+        let found = snapshot(Source::Files, &budget(&selecting(&rest), &Value::Null), &[]);
+        assert_eq!(found.pod_disruption_budgets[0].fully_blocking, blocking, "{rest}");
+    }
+}

@@ -1,0 +1,92 @@
+use crate::in_flight::tests::in_ledger;
+use crate::{Extra, Objects};
+use plimsoll_model::execution::{ClaimState, InFlightClaim};
+use plimsoll_model::snapshot::{PodState, Snapshot};
+use serde_json::{Value, json};
+
+/// A pod `u1`, bound or marked Unschedulable.
+fn pod(node: Option<&str>) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u1"},
+        "spec": {"containers": [{"name": "app"}], "nodeName": node},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}})
+}
+
+fn node(name: &str, taint: Option<&str>) -> Value {
+    let taints: Vec<_> = taint.map(|key| json!({"key": key, "effect": "NoSchedule"})).into_iter().collect();
+    json!({"metadata": {"name": name}, "spec": {"taints": taints, "providerID": format!("aws:///a/i-{name}")}})
+}
+
+fn snapshot(pod: &Value, nodes: &[Value], claims: &[Value], in_flight: Vec<InFlightClaim>) -> Snapshot {
+    let objects = Objects {
+        pods: vec![serde_json::from_value(pod.clone()).unwrap()],
+        nodes: nodes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        node_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, &Extra { in_flight, ..Extra::default() });
+    assert_eq!(problems, []);
+    snapshot
+}
+
+fn claim_of(node: &str, annotation: Option<&str>) -> Value {
+    let annotations: serde_json::Map<_, _> = annotation.map(|key| (key.to_owned(), json!("x"))).into_iter().collect();
+    json!({"metadata": {"name": "c1", "annotations": annotations}, "spec": {
+        "nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}, "requirements": []},
+        "status": {"providerID": format!("aws:///a/i-{node}"), "nodeName": node}})
+}
+
+#[test]
+fn a_pod_that_a_launch_is_for_waits_for_its_node() {
+    let launching = vec![in_ledger("c1", ClaimState::Launching, &["u1"])];
+    let found = snapshot(&pod(None), &[], &[], launching.clone());
+    assert_eq!(found.pods[0].state, PodState::Reserved("c1".into()));
+    // Once there is a Node, that is what it waits for: they are one record.
+    let found = snapshot(&pod(None), &[node("n1", None)], &[claim_of("n1", None)], launching);
+    assert_eq!(found.pods[0].state, PodState::Reserved("n1".into()));
+    assert_eq!(found.nodes.len(), 1);
+}
+
+#[test]
+fn a_claim_on_its_way_out_reserves_nothing() {
+    let found = snapshot(&pod(None), &[], &[], vec![in_ledger("c1", ClaimState::Terminating, &["u1"])]);
+    assert_eq!(found.pods[0].state, PodState::Pending);
+}
+
+#[test]
+fn a_bound_pod_runs_where_it_is_whatever_was_reserved() {
+    let found =
+        snapshot(&pod(Some("n1")), &[node("n1", None)], &[], vec![in_ledger("c1", ClaimState::Launched, &["u1"])]);
+    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
+}
+
+#[test]
+fn pods_of_a_node_that_goes_are_to_be_placed_once() {
+    let going = [node("n1", Some("karpenter.sh/disrupted"))];
+    let found = snapshot(&pod(Some("n1")), &going, &[], vec![]);
+    assert!(found.nodes[0].deleting, "somebody has begun to remove it");
+    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
+    let found = snapshot(&pod(Some("n1")), &going, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    assert_eq!(found.pods[0].state, PodState::Reserved("c2".into()), "its next node is on the way");
+    let mut ending = pod(Some("n1"));
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    let found = snapshot(&ending, &going, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()), "the pod made in its stead needs the place");
+}
+
+#[test]
+fn a_node_whose_capacity_is_taken_back_goes() {
+    let found =
+        snapshot(&pod(Some("n1")), &[node("n1", None)], &[claim_of("n1", Some("plimsoll.dev/interrupted"))], vec![]);
+    assert!(found.nodes[0].deleting);
+    let found = snapshot(&pod(Some("n1")), &[node("n1", None)], &[claim_of("n1", None)], vec![]);
+    assert!(!found.nodes[0].deleting);
+}
+
+#[test]
+fn a_pod_that_ends_leaves_its_next_place_to_the_pod_made_in_its_stead() {
+    let mut ending = pod(Some("n1"));
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    let going = [node("n1", Some("karpenter.sh/disrupted"))];
+    let found = snapshot(&ending, &going, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
+}

@@ -1,0 +1,110 @@
+use crate::{Extra, Objects, Source};
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool};
+use plimsoll_model::time::{Millis, Timestamp};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn pool(spec: &Value) -> Value {
+    let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let mut pool = json!({"metadata": {"name": "default"},
+        "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": []}}}});
+    pool["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    pool
+}
+
+fn class(ready: &str) -> Value {
+    let condition = json!({"type": "Ready", "status": ready, "reason": "R", "message": "no subnets found",
+        "lastTransitionTime": "2026-01-05T00:00:00Z"});
+    json!({"metadata": {"name": "default"}, "spec": {"subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+        "status": {"conditions": [condition]}})
+}
+
+fn node(name: &str, ready: bool) -> Value {
+    let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    json!({"metadata": {"name": name, "labels": labels}, "status": {"capacity": {"cpu": "1"},
+        "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
+}
+
+fn read(pool: &Value, classes: &[Value], nodes: &[Value], extra: &Extra) -> NodePool {
+    let objects = Objects {
+        node_pools: vec![serde_json::from_value(pool.clone()).unwrap()],
+        node_classes: classes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        nodes: nodes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, extra);
+    assert_eq!(problems, []);
+    snapshot.node_pools[0].clone()
+}
+
+fn with_catalog() -> Extra {
+    Extra { catalogs: BTreeMap::from([("default".to_owned(), "c1".into())]), ..Extra::default() }
+}
+
+#[test]
+fn a_pool_buys_from_the_catalog_of_its_ready_class() {
+    let found = read(&pool(&json!({"weight": 7, "limits": {"cpu": "10"}})), &[class("True")], &[], &with_catalog());
+    assert_eq!((found.catalog.map(|id| id.0), found.not_ready, found.weight), (Some("c1".to_owned()), None, 7));
+    assert_eq!(found.limits.get("cpu"), 10_000);
+}
+
+#[test]
+fn a_pool_that_cannot_be_used_says_why() {
+    let problem = |pool: &Value, classes: &[Value], extra: &Extra| {
+        let found = read(pool, classes, &[], extra);
+        assert_eq!(found.catalog, None);
+        found.not_ready.map(|it| (it.code, it.message)).unwrap()
+    };
+    let usual = pool(&json!({}));
+    let (code, message) = problem(&usual, &[], &with_catalog());
+    assert_eq!((code.as_str(), message.as_str()), ("NodeClassNotFound", "EC2NodeClass \"default\" not found"));
+    let (code, message) = problem(&usual, &[class("False")], &with_catalog());
+    assert_eq!(code, "NodeClassNotReady");
+    assert!(message.contains("no subnets found"), "{message}");
+    let mut unseen = class("True");
+    unseen["status"] = Value::Null;
+    assert_eq!(problem(&usual, std::slice::from_ref(&unseen), &with_catalog()).0, "NodeClassNotReady");
+    let from_files = Extra { source: Source::Files, ..with_catalog() };
+    assert_eq!(read(&usual, &[unseen], &[], &from_files).not_ready, None, "nobody looks at classes in files");
+    let why = Extra {
+        catalog_problems: BTreeMap::from([("default".to_owned(), "no offering".to_owned())]),
+        ..Extra::default()
+    };
+    let (code, message) = problem(&usual, &[class("True")], &why);
+    assert_eq!(code, "CatalogMissing");
+    assert!(message.ends_with("\"default\": no offering"), "{message}");
+    let requirement = json!({"key": "karpenter.sh/nodepool", "operator": "In", "values": ["x"]});
+    let mut invalid = usual;
+    invalid["spec"]["template"]["spec"]["requirements"] = json!([requirement]);
+    assert_eq!(problem(&invalid, &[class("True")], &with_catalog()).0, "NodePoolInvalid");
+}
+
+#[test]
+fn budgets_are_counted_from_the_nodes_in_service() {
+    let disruption = json!({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "5m",
+        "budgets": [{"nodes": "50%"}, {"nodes": "1", "reasons": ["Drifted"]}]});
+    let nodes = [node("a", true), node("b", true), node("c", true), node("d", false)];
+    let found = read(&pool(&json!({ "disruption": disruption })), &[class("True")], &nodes, &with_catalog()).disruption;
+    assert_eq!((found.policy, found.consolidate_after), (ConsolidationPolicy::WhenEmpty, Some(Millis(300_000))));
+    // Half of four, less the one that is not ready.
+    assert_eq!(found.allowed.get(&DisruptionReason::Empty), Some(&1));
+    assert_eq!(found.allowed.get(&DisruptionReason::Drifted), Some(&0));
+    assert_eq!(found.allowed.get(&DisruptionReason::Expired), None, "budgets are not about expiry");
+}
+
+#[test]
+fn a_window_that_opens_later_is_foretold() {
+    let budgets = json!([{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]);
+    let pool = pool(&json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}}));
+    let hour = 3_600_000;
+    let at = |now: i64| {
+        let extra = Extra { now: Timestamp(now), ..with_catalog() };
+        read(&pool, &[class("True")], &[node("a", true)], &extra).disruption
+    };
+    let before = at(8 * hour);
+    assert_eq!(before.next_budget_change, Some(Timestamp(9 * hour)));
+    assert_ne!(before.allowed.get(&DisruptionReason::Empty), Some(&0));
+    let within = at(10 * hour);
+    assert_eq!(within.allowed.get(&DisruptionReason::Empty), Some(&0));
+    assert_eq!(within.next_budget_change, Some(Timestamp(17 * hour)));
+}

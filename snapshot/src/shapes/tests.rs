@@ -1,0 +1,111 @@
+use crate::{Extra, Objects, Problem, Source};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{PodShape, Snapshot};
+use serde_json::{Value, json};
+
+fn build(specs: &[Value]) -> (Snapshot, Vec<Problem>) {
+    let pod = |(index, spec): (usize, &Value)| {
+        let mut spec = spec.clone();
+        spec["containers"] = json!([{"name": "app"}]);
+        let metadata = json!({"namespace": "shop", "name": format!("p{index}"), "labels": {"app": "web", "rev": "7"}});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+    };
+    let namespace = |name: &str, team: &str| {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": {"team": team}}})).unwrap()
+    };
+    let objects = Objects {
+        pods: specs.iter().enumerate().map(pod).collect(),
+        namespaces: vec![namespace("shop", "blue"), namespace("billing", "blue"), namespace("ops", "red")],
+        ..Objects::default()
+    };
+    crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() })
+}
+
+fn shape(spec: Value) -> PodShape {
+    let (snapshot, problems) = build(&[spec]);
+    assert_eq!(problems, []);
+    snapshot.shapes[0].clone()
+}
+
+fn term(rest: &Value) -> Value {
+    let mut term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}});
+    term.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    term
+}
+
+#[test]
+fn pods_alike_share_a_shape() {
+    let (snapshot, _) = build(&[json!({}), json!({}), json!({"nodeSelector": {"zone": "a"}})]);
+    assert_eq!((snapshot.pods.len(), snapshot.shapes.len()), (3, 2));
+    assert_eq!(snapshot.pods[0].shape, snapshot.pods[1].shape);
+}
+
+#[test]
+fn affinity_is_about_the_pods_own_namespace_those_named_and_those_selected() {
+    let table = [
+        (json!({}), vec!["shop"]),
+        (json!({"namespaces": ["ops", "billing"]}), vec!["billing", "ops"]),
+        (json!({"namespaceSelector": {"matchLabels": {"team": "blue"}}}), vec!["billing", "shop"]),
+        (json!({"namespaceSelector": {}}), vec!["billing", "ops", "shop"]),
+        (json!({"namespaces": ["ops"], "namespaceSelector": {"matchLabels": {"team": "none"}}}), vec!["ops"]),
+        (json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ops"}}}), vec!["ops"]),
+    ];
+    for (rest, namespaces) in table {
+        let required = json!([term(&rest)]);
+        let found =
+            shape(json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}));
+        assert_eq!(found.pod_affinity[0].namespaces, namespaces, "{rest}");
+    }
+}
+
+#[test]
+fn affinity_tells_apart_what_is_required_and_preferred_together_and_apart() {
+    let found = shape(json!({"affinity": {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 30, "podAffinityTerm": term(&json!({}))}]},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(&json!({"matchLabelKeys": ["rev"]}))]},
+    }}));
+    let mut kinds: Vec<_> = found.pod_affinity.iter().map(|it| (it.anti, it.weight)).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, [(false, Some(30)), (true, None)]);
+    let apart = found.pod_affinity.iter().find(|it| it.anti).and_then(|it| it.selector.clone()).unwrap();
+    let expression = &apart.match_expressions[0];
+    assert_eq!((expression.key.as_str(), expression.operator), ("rev", Operator::In));
+    assert_eq!(expression.values, ["7"], "matchLabelKeys take the pod's own value");
+}
+
+#[test]
+fn spread_constraints_keep_their_policies() {
+    let found = shape(json!({"topologySpreadConstraints": [
+        {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3,
+         "labelSelector": {"matchLabels": {"app": "web"}}},
+        {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway",
+         "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"},
+    ]}));
+    let seen: Vec<_> = found
+        .topology_spread
+        .iter()
+        .map(|it| (it.required, it.min_domains, it.selector.is_some(), it.honor_node_affinity, it.honor_node_taints))
+        .collect();
+    assert_eq!(seen, [(true, Some(3), true, true, false), (false, None, false, false, true)]);
+}
+
+#[test]
+fn what_makes_no_sense_is_named_by_its_field() {
+    let table = [
+        (
+            json!({"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]}),
+            "spec.topologySpreadConstraints[0].maxSkew",
+        ),
+        (
+            json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ""}]}}}),
+            "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey",
+        ),
+        (json!({"tolerations": [{"key": "a", "operator": "Likes"}]}), "spec.tolerations[0].operator"),
+        (json!({"tolerations": [{"key": "a", "effect": "Never"}]}), "spec.tolerations[0].effect"),
+    ];
+    for (spec, field) in table {
+        let (snapshot, problems) = build(std::slice::from_ref(&spec));
+        assert_eq!((snapshot.pods.len(), problems.len()), (0, 1), "{spec}");
+        assert_eq!(problems[0].field, field);
+    }
+}
