@@ -200,7 +200,7 @@ pub fn holder(name: &str, address: &str, start: &str) -> String {
 /// Where a holder answers.
 #[must_use]
 pub fn address_of(holder: &str) -> Option<&str> {
-    holder.rsplitn(3, '_').nth(1).filter(|address| !address.is_empty())
+    holder.rsplit('_').nth(1).filter(|address| !address.is_empty())
 }
 
 #[cfg(test)]

@@ -48,7 +48,6 @@ impl Server {
     }
 
     /// The term's context; else UNAVAILABLE with the leader's address.
-    #[expect(clippy::result_large_err, reason = "tonic's own type, once per call")]
     fn context(&self) -> Result<Context, Status> {
         match &*self.standing.borrow() {
             Standing::Leading(context) => Ok(Context::clone(context)),
@@ -82,7 +81,7 @@ impl ActuatorService for Server {
         request: Request<wire::WatchCatalogRequest>,
     ) -> Result<Response<Self::WatchCatalogStream>, Status> {
         let context = self.context()?;
-        Ok(Response::new(catalog::watch(context, request.into_inner(), self.stop.clone())))
+        Ok(Response::new(catalog::watch(&context, request.into_inner(), self.stop.clone())))
     }
 
     async fn watch_ledger(
@@ -90,7 +89,7 @@ impl ActuatorService for Server {
         _request: Request<wire::WatchLedgerRequest>,
     ) -> Result<Response<Self::WatchLedgerStream>, Status> {
         let context = self.context()?;
-        Ok(Response::new(ledger::watch(context, self.stop.clone())))
+        Ok(Response::new(ledger::watch(&context, self.stop.clone())))
     }
 }
 

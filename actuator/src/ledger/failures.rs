@@ -96,6 +96,8 @@ mod tests {
             now = now.plus(Millis::from_seconds(seconds));
             assert_eq!(failures.pause(&pool, now), None);
         }
+        failures.failed(&pool, INSUFFICIENT_CAPACITY, now);
+        assert_eq!(failures.pause(&pool, now), Some((INSUFFICIENT_CAPACITY, Millis(100))));
         failures.failed(&pool, "Other", now);
         assert_eq!(failures.pause(&pool, now), Some(("Other", Millis::from_seconds(1))));
         assert_eq!(failures.pause(&NodePoolName::from("b"), now), None);

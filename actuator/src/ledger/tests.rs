@@ -151,7 +151,7 @@ fn failure_pauses_the_pool_and_outdates_plans() {
     let old = plan(&ledger, 1);
     let one = launch("one", &["small"], &["p"]);
     let claim = claim_of(&admit(&mut ledger, &one, &old));
-    ledger.failed(&claim, "InsufficientCapacity", NOW);
+    ledger.failed(&claim, "LaunchFailed", NOW);
     assert_eq!(
         rejection(admit(&mut ledger, &launch("two", &["small"], &["q"]), &old)),
         Rejection::Changed(Subject::Pool("pool".into()))
@@ -160,7 +160,7 @@ fn failure_pauses_the_pool_and_outdates_plans() {
     assert_eq!(rejection(admit(&mut ledger, &one, &new)), Rejection::ClaimExists(claim.clone()));
     ledger.gone(&claim);
     let new = plan(&ledger, 3);
-    let pause = Rejection::BackOff { cause: "InsufficientCapacity".to_owned(), remaining: Millis(1000) };
+    let pause = Rejection::BackOff { cause: "LaunchFailed".to_owned(), remaining: Millis(1000) };
     assert_eq!(rejection(admit(&mut ledger, &one, &new)), pause);
     let later = ledger.admit_launch(&one, &[], &new, &catalog(), NOW.plus(Millis(1000)));
     assert_eq!(claim_of(&later), claim);

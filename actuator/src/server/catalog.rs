@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 const MAX_KNOWN: usize = 1024;
 
 pub(super) fn watch(
-    context: Context,
+    context: &Context,
     request: wire::WatchCatalogRequest,
     stop: CancellationToken,
 ) -> Responses<wire::WatchCatalogResponse> {
     let inner = context.clone();
-    streaming(&context, stop, move |sender| async move {
+    streaming(context, stop, move |sender| async move {
         let context = inner;
         let mut known: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
         let mut entries = context.catalogs.subscribe();

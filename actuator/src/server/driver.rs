@@ -8,7 +8,6 @@ use kube::Api;
 use tonic::Status;
 
 /// The driver as the ledger knows it by now; an older one is refused.
-#[expect(clippy::result_large_err, reason = "tonic's own type, once per call")]
 pub(crate) async fn check(context: &Context, driver: &Driver) -> Result<(), Status> {
     if is_known(context, driver) {
         return Ok(());

@@ -23,9 +23,9 @@ struct Told {
     unavailable: Vec<UnavailableOffering>,
 }
 
-pub(super) fn watch(context: Context, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
+pub(super) fn watch(context: &Context, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
     let inner = context.clone();
-    streaming(&context, stop, move |sender| async move {
+    streaming(context, stop, move |sender| async move {
         let context = inner;
         let mut changed = context.ledger.subscribe();
         let mut told = Told::default();

@@ -139,7 +139,7 @@ fn what_the_pool_does_not_allow_is_refused_by_name() {
     );
     says(
         &|launch| {
-            launch.requirements = vec![NodeSelectorRequirement::new("example.com/tier", ModelOperator::In, ["three"])]
+            launch.requirements = vec![NodeSelectorRequirement::new("example.com/tier", ModelOperator::In, ["three"])];
         },
         "example.com/tier",
     );
