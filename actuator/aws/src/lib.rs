@@ -15,6 +15,8 @@ pub mod program;
 mod queue;
 #[cfg(test)]
 mod stub;
+#[cfg(test)]
+mod tests;
 
 pub use compute::Ec2;
 pub use connect::{ConnectError, Connection, Options, connect};

@@ -1,0 +1,124 @@
+//! The smaller services on real answers.
+
+use crate::stub::{Reply, Stub};
+use crate::{Iam, Pricing, Sqs, Ssm};
+use plimsoll_actuator::ports::{
+    CloudError, InstanceProfiles, InterruptionQueue, OnDemandPrice, Parameters, PriceList, QueueMessage,
+};
+use plimsoll_model::money::MicroUsdPerHour;
+
+#[tokio::test]
+async fn a_queue_is_found_by_name_once_and_polled_long() {
+    let url = Reply::ok(r#"{"QueueUrl": "http://127.0.0.1/1/demo"}"#);
+    let one = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
+    let stub = Stub::new(vec![url, one, Reply::ok("{}"), Reply::ok("{}")]).await;
+    let queue = Sqs::new(&stub.config(), "demo");
+    let message = QueueMessage { receipt: "handle".to_owned(), body: "notice".to_owned() };
+    assert_eq!(queue.receive().await, Ok(vec![message]));
+    assert_eq!(queue.receive().await, Ok(Vec::new()));
+    queue.delete("handle").await.unwrap();
+    let sent = stub.requests();
+    assert_eq!(sent.len(), 4, "{sent:?}");
+    assert!(sent[1].contains("\"WaitTimeSeconds\":20") && sent[1].contains("\"VisibilityTimeout\":20"), "{}", sent[1]);
+    assert!(sent[3].contains("\"ReceiptHandle\":\"handle\""), "{}", sent[3]);
+}
+
+#[tokio::test]
+async fn a_parameter_is_its_value_or_missing() {
+    let missing = Reply::Answer(400, r#"{"__type": "ParameterNotFound", "message": "words"}"#.to_owned());
+    let stub = Stub::new(vec![Reply::ok(r#"{"Parameter": {"Value": "ami-1"}}"#), missing]).await;
+    let parameters = Ssm::new(&stub.config());
+    assert_eq!(parameters.get("/path").await, Ok("ami-1".to_owned()));
+    let missing = parameters.get("/path").await.unwrap_err();
+    assert!(matches!(missing, CloudError::NotFound { .. }), "{missing}");
+}
+
+#[tokio::test]
+async fn prices_of_both_tenancies_are_read_page_by_page() {
+    let product = |kind: &str, usd: &str| {
+        let text = format!(
+            r#"{{"product": {{"attributes": {{"instanceType": "{kind}"}}}}, "terms": {{"OnDemand": {{"a": {{"priceDimensions":
+            {{"b": {{"pricePerUnit": {{"USD": "{usd}"}}}}}}}}}}}}}}"#
+        );
+        serde_json::Value::from(text).to_string()
+    };
+    let page = |products: &[String], next: &str| {
+        Reply::ok(&format!(r#"{{"FormatVersion": "aws_v1", "PriceList": [{}]{next}}}"#, products.join(",")))
+    };
+    let stub = Stub::new(vec![
+        page(&[product("m5.metal", "4.608"), product("m5.large", "0.2")], ""),
+        page(&[product("m5.large", "0.096")], r#", "NextToken": "2""#),
+        page(&[product("c5.large", "0.085")], ""),
+    ])
+    .await;
+    let prices = Pricing::new(&stub.config(), "us-east-1").on_demand_prices().await.unwrap();
+    let price = |kind: &str, price| OnDemandPrice { instance_type: kind.to_owned(), price: MicroUsdPerHour(price) };
+    assert_eq!(prices, [price("c5.large", 85_000), price("m5.large", 96_000), price("m5.metal", 4_608_000)]);
+    let sent = stub.requests();
+    assert!(sent[0].contains("Dedicated") && sent[1].contains("Shared"), "{sent:?}");
+    assert!(sent[2].contains(r#""NextToken":"2""#), "{}", sent[2]);
+}
+
+/// An error of IAM.
+fn refused(code: &str) -> Reply {
+    let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>words</Message></Error>");
+    Reply::Answer(404, format!("<ErrorResponse>{error}<RequestId>1</RequestId></ErrorResponse>"))
+}
+
+fn profile(role: Option<&str>) -> Reply {
+    let role = role.map_or_else(String::new, |role| {
+        format!(
+            "<member><Path>/</Path><RoleName>{role}</RoleName><RoleId>1</RoleId><Arn>arn</Arn>\
+             <CreateDate>2026-01-01T00:00:00Z</CreateDate></member>"
+        )
+    });
+    Reply::ok(&format!(
+        "<GetInstanceProfileResponse><GetInstanceProfileResult><InstanceProfile><Path>/</Path>\
+         <InstanceProfileName>p</InstanceProfileName><InstanceProfileId>1</InstanceProfileId><Arn>arn</Arn>\
+         <CreateDate>2026-01-01T00:00:00Z</CreateDate><Roles>{role}</Roles></InstanceProfile></GetInstanceProfileResult>\
+         </GetInstanceProfileResponse>"
+    ))
+}
+
+fn done(action: &str) -> Reply {
+    Reply::ok(&format!("<{action}Response/>"))
+}
+
+fn actions(stub: &Stub) -> Vec<String> {
+    let action = |body: &String| body.split('&').next().unwrap_or_default().replace("Action=", "");
+    stub.requests().iter().map(action).collect()
+}
+
+#[tokio::test]
+async fn a_profile_that_exists_gets_another_role_in_place_of_its_own() {
+    let replies = vec![
+        refused("EntityAlreadyExists"),
+        profile(Some("old")),
+        done("RemoveRoleFromInstanceProfile"),
+        done("AddRoleToInstanceProfile"),
+        profile(Some("new")),
+    ];
+    let stub = Stub::new(replies).await;
+    let iam = Iam::new(&stub.config());
+    iam.create("p", "/", &[("team".to_owned(), "a".to_owned())].into()).await.unwrap();
+    iam.set_role("p", "new").await.unwrap();
+    iam.set_role("p", "new").await.unwrap();
+    let expected = [
+        "CreateInstanceProfile",
+        "GetInstanceProfile",
+        "RemoveRoleFromInstanceProfile",
+        "AddRoleToInstanceProfile",
+        "GetInstanceProfile",
+    ];
+    assert_eq!(actions(&stub), expected);
+    assert!(stub.requests()[0].contains("Tags.member.1.Key=team"), "{:?}", stub.requests());
+}
+
+#[tokio::test]
+async fn a_profile_that_is_gone_is_deleted() {
+    let stub = Stub::new(vec![refused("NoSuchEntity"), profile(None), refused("NoSuchEntity")]).await;
+    let iam = Iam::new(&stub.config());
+    iam.delete("p").await.unwrap();
+    iam.delete("p").await.unwrap();
+    assert_eq!(actions(&stub), ["GetInstanceProfile", "GetInstanceProfile", "DeleteInstanceProfile"]);
+}
