@@ -1,6 +1,6 @@
 //! The launch path of the actuator alone: a plan over gRPC in, an instance and a launched claim out, exactly one each,
 //! whatever happens in between. The watcher is the test itself; the scheduler's part is written by hand.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot be had ends the test")]
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
@@ -536,4 +536,32 @@ async fn a_claim_that_the_api_server_refuses_is_not_bought() {
         "{outcomes:?}"
     );
     assert_eq!((stage.bought(), fleet_calls(&stage)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_others_with_the_same_name_is_left_alone() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    // The actuator does not see it yet.
+    stage.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
+    let name = plimsoll_actuator::launch::group::claim_name(&"default".into(), &"a-0".into());
+    stage
+        .world
+        .apply_object(&serde_json::json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []},
+        }))
+        .unwrap();
+    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let last = outcomes.last().unwrap();
+    assert_eq!(
+        (last.status, last.reason),
+        (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused)),
+        "{outcomes:?}"
+    );
+    let claims = stage.claims().await;
+    assert_eq!((claims.len(), stage.bought()), (1, 0));
+    assert!(claims[0].metadata.deletion_timestamp.is_none());
 }

@@ -97,11 +97,15 @@ pub async fn raise(
     .await
 }
 
-/// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end.
+/// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end. One
+/// that we never saw written has no UID here: whatever has its name is not ours to delete, and the sweep finds it if it is.
 ///
 /// # Errors
 /// It may still be there.
 pub async fn abandon(context: &Context, claim: &NodeClaim) -> Result<(), WriteError> {
+    if claim.metadata.uid.is_none() {
+        return Ok(());
+    }
     let api = api(context);
     writes::delete(context, &api, claim, None).await?;
     writes::update(context, &api, claim, Part::Main, |claim| {
