@@ -82,7 +82,7 @@ fn ensure_limit(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The message of Plimsoll's Event on a pod.
+/// The message of Plimsoll's latest Event on a pod.
 pub(super) fn reason(world: &World, pod: &Value) -> Result<Option<String>> {
     let name = pod["metadata"]["name"].as_str().context("a pod without name")?;
     let events = world.cluster.kubectl.list(&[
@@ -92,11 +92,19 @@ pub(super) fn reason(world: &World, pod: &Value) -> Result<Option<String>> {
         "--field-selector",
         &format!("involvedObject.name={name}"),
     ])?;
-    let ours = events.into_iter().find(|e| {
+    let ours = events.into_iter().filter(|e| {
         let source = [&e["source"]["component"], &e["reportingComponent"], &e["reportingController"]];
         source.iter().any(|s| s.as_str().is_some_and(|s| s.contains("plimsoll")))
     });
-    Ok(ours.and_then(|e| e["message"].as_str().map(str::to_owned)))
+    // As kubectl orders them; what was said last counts.
+    let latest = ours.max_by_key(|e| time_of(e).to_owned());
+    Ok(latest.and_then(|e| e["message"].as_str().map(str::to_owned)))
+}
+
+/// When an Event was last seen: RFC 3339 in UTC, which sorts as text.
+fn time_of(event: &Value) -> &str {
+    let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
+    times.iter().find_map(|t| t.as_str()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
         let (ready, pending): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| condition(p, "Ready"));
         waiting = None;
         for pod in pending {
-            if waiting.is_none() && reason(world, &pod)?.is_some() {
+            // Before the node class is resolved the reason is another, and as true.
+            if waiting.is_none() && reason(world, &pod)?.is_some_and(|r| r.contains("limit")) {
                 waiting = pod["metadata"]["name"].as_str().map(str::to_owned);
             }
         }
@@ -38,7 +39,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
 
     let pod = waiting.context("no pod waits")?;
     let told = world.cluster.kubectl.run(&["describe", "pod", &pod, "-n", "default"])?;
-    let line = told.lines().find(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
+    let line = told.lines().rfind(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
     for word in ["Warning", "FailedScheduling", "default", "limit", "cpu"] {
         ensure!(line.contains(word), "the Event does not say {word:?}: {line}");
     }
