@@ -103,7 +103,7 @@ impl Compute for Ec2 {
             let mut items = self.reads.describe_instance_types().max_results(TYPES).into_paginator().items().send();
             let mut found = Vec::new();
             while let Some(item) = items.next().await {
-                found.extend(facts::facts(item.map_err(classify)?));
+                found.extend(facts::facts(&item.map_err(classify)?));
             }
             found.sort_by(|left: &InstanceTypeFacts, right| left.name.cmp(&right.name));
             found.dedup_by(|left, right| left.name == right.name);

@@ -69,6 +69,7 @@ const ENCODED_REASON: &str = "Encoded authorization failure message";
 const MESSAGE_MAX: usize = 500;
 
 /// Says what a failure of the SDK means.
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(crate) fn classify<E>(error: SdkError<E, HttpResponse>) -> CloudError
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,

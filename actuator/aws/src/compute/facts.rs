@@ -7,7 +7,7 @@ use plimsoll_actuator::ports::InstanceTypeFacts;
 use plimsoll_catalog::facts::{AcceleratorFacts, GpuFacts, InstanceStoreFacts, NetworkFacts, NeuronFacts};
 
 /// `None` for one without name.
-pub(super) fn facts(info: InstanceTypeInfo) -> Option<InstanceTypeFacts> {
+pub(super) fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
     let name = info.instance_type.as_ref()?.as_str().to_owned();
     let words = |words: &mut Vec<String>| {
         words.sort();
@@ -30,12 +30,12 @@ pub(super) fn facts(info: InstanceTypeInfo) -> Option<InstanceTypeFacts> {
         sustained_clock_mhz: processor.and_then(|it| it.sustained_clock_speed_in_ghz).map_or(0, mhz),
         processor_features: words(&mut features),
         nitro_enclaves: info.nitro_enclaves_support == Some(NitroEnclavesSupport::Supported),
-        ebs_bandwidth_mbps: ebs_bandwidth(&info),
+        ebs_bandwidth_mbps: ebs_bandwidth(info),
         network: info.network_info.as_ref().map(network).unwrap_or_default(),
-        instance_store: instance_store(&info),
-        gpus: gpus(&info),
-        neuron_devices: neuron(&info),
-        inference_accelerators: accelerators(&info),
+        instance_store: instance_store(info),
+        gpus: gpus(info),
+        neuron_devices: neuron(info),
+        inference_accelerators: accelerators(info),
     })
 }
 
