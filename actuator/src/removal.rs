@@ -243,7 +243,8 @@ async fn mark(context: &Context, claim: &NodeClaim, node: &Node, command: &Remov
     Ok(Some(LOOK_EVERY))
 }
 
-/// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go.
+/// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go. So no node goes
+/// for an emptiness that the watch alone shows, however many turn empty at once (rule 15).
 async fn finish(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
     let api: Api<Pod> = Api::all(context.client.clone());
     let params = ListParams::default().fields(&format!("spec.nodeName={}", command.node));

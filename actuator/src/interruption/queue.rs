@@ -222,3 +222,29 @@ async fn remember(context: &Context, state: &State) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_that_reads_do_not_show_is_asked_for_twice() {
+        let state = State::default();
+        let at = |seconds: i64| Timestamp(seconds * 1000);
+        assert!(!state.missed_twice("i-1", at(100)), "it may be too new");
+        assert!(!state.missed_twice("i-1", at(101)), "the same message again");
+        assert!(!state.missed_twice("i-2", at(120)));
+        assert!(state.missed_twice("i-1", at(120)), "the queue brought it again after twenty seconds");
+        assert!(!state.missed_twice("i-1", at(121)), "what is over is forgotten");
+    }
+
+    #[test]
+    fn a_notice_is_kept_for_two_minutes_under_its_first_kind() {
+        let state = State::default();
+        state.keep("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
+        state.keep("i-1", NoticeKind::InstanceStopped, Timestamp(1000));
+        assert_eq!(state.kept.lock()["i-1"].kind, NoticeKind::SpotInterrupted);
+        state.keep("i-2", NoticeKind::InstanceStopped, Timestamp(120_000));
+        assert_eq!(state.kept.lock().keys().collect::<Vec<_>>(), ["i-2"]);
+    }
+}
