@@ -1,6 +1,6 @@
 //! Is this plan valid on these facts? Knows nothing of how plans are made.
 //!
-//! Required topology spread, pod affinity, volumes and resource claims are not checked yet, because no plan places pods that use them.
+//! Volumes and resource claims are not checked yet, because no plan places pods that use them.
 
 mod labels;
 mod launches;
@@ -9,6 +9,7 @@ mod pods;
 mod removal;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod violation;
 
 use plimsoll_model::catalog::Catalog;
@@ -79,6 +80,7 @@ pub fn check(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan:
     launches::check(&facts, plan, &mut found);
     nodes::check(&facts, plan, &mut found);
     removal::check(&facts, plan, &mut found);
+    topology::check(&facts, plan, &mut found);
     let hourly: MicroUsdPerHour = plan.launches.iter().map(Launch::price).sum();
     if hourly != plan.hourly {
         found.push(Violation::BadSum(format!("launches cost {hourly}, the plan says {}", plan.hourly)));

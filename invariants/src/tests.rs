@@ -393,3 +393,4 @@ fn existing_nodes_hold_what_they_are_given() {
 }
 
 mod removals;
+mod together;

@@ -47,6 +47,12 @@ impl CustomKeys {
         self.domains.contains_key(label::normalized(key))
     }
 
+    /// The values that the pool lists for such a label; none if it is not one, or if any value will do.
+    pub(crate) fn values(&self, key: &str) -> Vec<String> {
+        let listed = self.domains.get(label::normalized(key)).filter(|domain| !domain.complement);
+        listed.map_or_else(Vec::new, |domain| domain.values.iter().cloned().collect())
+    }
+
     /// Narrows `state` by one requirement on a key of these; false if nothing is left.
     pub(crate) fn narrow(&self, state: &mut Narrowed, requirement: &NodeSelectorRequirement) -> bool {
         let Ok(read) = Requirement::new(requirement) else { return false };

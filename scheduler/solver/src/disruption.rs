@@ -9,7 +9,7 @@ mod consolidate;
 mod record;
 
 use crate::lots::{self, Lot};
-use crate::place::{Placed, Search, State, place};
+use crate::place::{Placed, Search, State};
 use crate::world::World;
 use allowance::Allowance;
 use candidates::Candidate;
@@ -86,7 +86,8 @@ fn drifted<'a>(
         }
         let placed = state.trial(|state| {
             state.change(candidate.node).closed = true;
-            let placed = place(world, state, wanted, Search { in_service: true, settled: false });
+            lots::leave(world, state, &wanted);
+            let placed = crate::topology::place(world, state, wanted, Search { in_service: true, settled: false });
             placed.left.is_empty().then_some(placed)
         });
         if let Some(placed) = placed {

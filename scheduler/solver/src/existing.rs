@@ -86,7 +86,7 @@ pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, 
         most = if taken { 0 } else { most.min(1) };
     }
     if !pods.hosts.is_free() {
-        most = most.min(room.tally.limit(&world.host_rules, &pods.hosts, lot.whole));
+        most = most.min(room.tally.limit(&world.topology.host_rules, &pods.hosts, lot.whole));
     }
     if lot.whole && most < lot.pods.len() { 0 } else { most }
 }

@@ -43,11 +43,6 @@ impl ResourceTable {
     pub(crate) fn name(&self, index: usize) -> &str {
         self.names.get(index).map_or("", String::as_str)
     }
-
-    /// The number of `name`.
-    pub(crate) fn index(&self, name: &str) -> Option<usize> {
-        self.names.binary_search_by(|probe| probe.as_str().cmp(name)).ok()
-    }
 }
 
 /// Whether `request` fits in `room`; a zero request always does.

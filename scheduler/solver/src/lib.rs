@@ -3,9 +3,8 @@
 //! Pure and deterministic: the order of the snapshot's lists does not matter, and no clock, environment or randomness is read.
 //! Pods are handled by shape, offerings (type x zone x capacity type) as bit sets per pool.
 //!
-//! Not done yet: pods with required topology spread, required pod (anti-)affinity, volumes with a topology or resource claims are
-//! reported as unschedulable; required anti-affinity of pods that already run is not looked at; preferences of any kind are ignored,
-//! but for PreferNoSchedule taints, which are avoided first. Reserved capacity is bought like any other offering.
+//! Not done yet: pods whose volumes have a topology or that have resource claims are reported as unschedulable; preferences of any
+//! kind are ignored, but for PreferNoSchedule taints, which are avoided first. Reserved capacity is bought like any other offering.
 
 mod bound;
 mod custom;
@@ -26,11 +25,12 @@ mod select;
 mod single;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod world;
 
 use crate::disruption::Removal;
 use crate::lots::Lot;
-use crate::place::{Placed, Search, State, place};
+use crate::place::{Placed, Search, State};
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
@@ -57,7 +57,8 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     expired.iter().for_each(|one| state.change(one.node).closed = true);
     let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
     let (wanted, refused) = wanted(&world, &leaving);
-    let placed = place(&world, &mut state, wanted, Search::default());
+    lots::leave(&world, &mut state, &wanted);
+    let placed = topology::place(&world, &mut state, wanted, Search::default());
     plan.unschedulable = dangling(&world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {

@@ -1,7 +1,9 @@
 //! Which pods are to be placed, in lots of pods that are placed alike.
 
 use crate::intern::Bits;
+use crate::place::State;
 use crate::world::World;
+use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::snapshot::{Pod, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
@@ -25,6 +27,15 @@ pub(crate) struct Only {
     pub(crate) offerings: Vec<Bits>,
     /// Of the nodes of the world.
     pub(crate) nodes: Bits,
+    /// What makes it so: one value per label.
+    pub(crate) demands: Vec<NodeSelectorRequirement>,
+}
+
+impl Only {
+    /// The values by label.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        self.demands.iter().filter_map(|one| Some((one.key.clone(), one.values.first()?.clone()))).collect()
+    }
 }
 
 impl<'a> Lot<'a> {
@@ -39,6 +50,17 @@ pub(crate) fn to_place<'a>(world: &World<'a>, more: &[&'a Pod]) -> Vec<Lot<'a>> 
     let leaving = leaving.filter(|pod| moves(pod) && can_leave(world, pod));
     let pending = world.snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && moves(pod));
     by_shape(world, pending.chain(leaving).chain(more.iter().copied()))
+}
+
+/// Takes pods that run somewhere out of what topology counts: they are placed anew.
+pub(crate) fn leave(world: &World<'_>, state: &mut State, lots: &[Lot<'_>]) {
+    for pod in lots.iter().flat_map(|lot| &lot.pods) {
+        if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state
+            && let Some(node) = world.node_number(name)
+        {
+            state.counts.leave(world, pod, node);
+        }
+    }
 }
 
 /// Pods by shape, each list sorted by name; those whose shape is not in the snapshot are left out.

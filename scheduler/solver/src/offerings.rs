@@ -218,6 +218,23 @@ impl<'a> PoolView<'a> {
         all
     }
 
+    /// `alternatives` within `only`: offerings, and demands on labels of which some may be open.
+    pub(crate) fn narrowed(
+        &self,
+        alternatives: &[Alternative],
+        only: Option<(&Bits, &[NodeSelectorRequirement])>,
+    ) -> Vec<Alternative> {
+        let mut all = alternatives.to_vec();
+        if let Some((offerings, demands)) = only {
+            all.retain_mut(|one| {
+                one.offerings.keep(offerings);
+                let mut open = demands.iter().filter(|demand| self.custom.has(&demand.key));
+                open.all(|demand| self.custom.narrow(&mut one.custom, demand)) && !one.offerings.is_empty()
+            });
+        }
+        all
+    }
+
     fn apply(&self, alternative: &mut Alternative, requirement: &NodeSelectorRequirement) -> bool {
         if self.custom.has(&requirement.key) {
             return self.custom.narrow(&mut alternative.custom, requirement);

@@ -8,6 +8,7 @@ use crate::custom::Narrowed;
 use crate::duals;
 use crate::intern::{Amounts, Bits, how_many};
 use crate::limits::Headroom;
+use crate::lots::Only;
 use crate::offerings::{Alternative, PoolView};
 use crate::world::World;
 use std::cmp::Reverse;
@@ -19,7 +20,7 @@ pub(crate) struct Item<'l> {
     pub(crate) lot: usize,
     pub(crate) shape: usize,
     pub(crate) count: usize,
-    pub(crate) only: Option<&'l Bits>,
+    pub(crate) only: Option<&'l Only>,
     pub(crate) whole: bool,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Pattern {
     pub(crate) custom: Narrowed,
     /// What one node counts against limits at most, unless it is allowed more.
     pub(crate) charge: Amounts,
-    /// Offerings that all pods accept and that have room, cheapest first by number; limits not looked at.
+    /// Offerings that all pods accept and that have room, cheapest first by number; limits not looked at. Known once the packing is.
     pub(crate) accept: Bits,
     /// The cheapest of them within `charge`.
     pub(crate) price: i64,
@@ -207,7 +208,8 @@ impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
     fn share(&self, item: usize) -> f64 {
         let shape = &self.world.shapes[self.items[item].item.shape];
         let most = if shape.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
-        let most = most.min(crate::hosts::Tally::default().limit(&self.world.host_rules, &shape.hosts, true)).max(1);
+        let most =
+            most.min(crate::hosts::Tally::default().limit(&self.world.topology.host_rules, &shape.hosts, true)).max(1);
         let per_pod = |offering: usize| {
             let count = how_many(&shape.requests, self.room(offering), most).max(1);
             self.view.price(offering).max(1) as f64 / count as f64
@@ -218,11 +220,7 @@ impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
 }
 
 fn entry<'l>(world: &World<'_>, pool: usize, item: &Item<'l>) -> Entry<'l> {
-    let mut alternatives = world.shapes[item.shape].fits[pool].clone();
-    if let Some(only) = item.only {
-        alternatives.iter_mut().for_each(|one| one.offerings.keep(only));
-        alternatives.retain(|one| !one.offerings.is_empty());
-    }
+    let alternatives = world.narrowed(item.shape, pool, item.only);
     let mut any = Bits::none(world.pools[pool].offerings.len());
     alternatives.iter().for_each(|one| any.join(&one.offerings));
     let plain = alternatives.iter().all(|one| one.custom.is_empty());
@@ -230,9 +228,10 @@ fn entry<'l>(world: &World<'_>, pool: usize, item: &Item<'l>) -> Entry<'l> {
 }
 
 impl Packing {
-    /// With the caller's numbers of lots instead of the packer's.
+    /// With all offerings that would do, and the caller's numbers of lots instead of the packer's.
     fn named(mut self, packer: &Packer<'_, '_, '_>) -> Self {
         for pattern in &mut self.patterns {
+            pattern.accept = packer.accept(pattern);
             pattern.take.iter_mut().for_each(|(item, _)| *item = packer.items[*item].item.lot);
         }
         self

@@ -7,6 +7,7 @@ use crate::limits::{self, Headroom};
 use crate::lots::Lot;
 use crate::pack::{Item, Pattern, pack};
 use crate::select::{self, NewNode};
+use crate::topology::Counts;
 use crate::world::World;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{NodeState, Pod};
@@ -18,6 +19,8 @@ pub(crate) struct State {
     rooms: Vec<Room>,
     pub(crate) headroom: Vec<Headroom>,
     pub(crate) work: u64,
+    /// By topology groups.
+    pub(crate) counts: Counts,
     /// Rooms as they were before a trial changed them, if one is under way.
     journal: Option<Vec<(usize, Room)>>,
 }
@@ -49,7 +52,13 @@ impl State {
             }
             Room { free: view.free.clone(), ports: view.ports.clone(), tally, closed: false }
         };
-        Self { rooms: world.nodes.iter().map(room).collect(), headroom: limits::headroom(world), work, journal: None }
+        Self {
+            rooms: world.nodes.iter().map(room).collect(),
+            headroom: limits::headroom(world),
+            work,
+            counts: Counts::new(world),
+            journal: None,
+        }
     }
 
     pub(crate) fn room(&self, node: usize) -> &Room {
@@ -67,7 +76,7 @@ impl State {
 
     /// Does what `attempt` does if it gives something; else nothing changes but the work left.
     pub(crate) fn trial<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
-        let headroom = self.headroom.clone();
+        let (headroom, counts) = (self.headroom.clone(), self.counts.clone());
         let outer = self.journal.replace(Vec::new());
         let result = attempt(self);
         let own = std::mem::replace(&mut self.journal, outer).unwrap_or_default();
@@ -80,12 +89,12 @@ impl State {
         for (node, room) in own.into_iter().rev() {
             self.rooms[node] = room;
         }
-        self.headroom = headroom;
+        (self.headroom, self.counts) = (headroom, counts);
         None
     }
 }
 
-/// Places as many of `lots` as it can. PreferNoSchedule taints are avoided first and given way on for what is left then.
+/// Places as many of `lots` as it can, domains being assigned. PreferNoSchedule taints are avoided first and given way on for what is left then.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
     let mut placed = Placed { left: lots, ..Placed::default() };
     for relaxed in [false, true] {
@@ -151,7 +160,7 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
             lot: index,
             shape: lot.shape,
             count: lot.pods.len(),
-            only: lot.only.as_ref().and_then(|only| only.offerings.get(pool)),
+            only: lot.only.as_deref(),
             whole: lot.whole,
         })
         .collect();
@@ -173,8 +182,10 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
             limits::take_extra(view, &offerings, &pattern.charge, room);
             let mut pods: Vec<&'a Pod> = Vec::new();
             for (lot, n) in &pattern.take {
-                let left = &mut placed.left[*lot].pods;
-                pods.extend(left.drain(..(*n).min(left.len())));
+                let lot = &mut placed.left[*lot];
+                pods.extend(lot.pods.drain(..(*n).min(lot.pods.len())));
+                // What such a node could not hold must not start another.
+                lot.whole = false;
             }
             let node = NewNode { pool, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
             placed.launches.push(select::launch(world, &node, &pods));

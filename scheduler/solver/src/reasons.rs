@@ -15,18 +15,6 @@ pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
     if let Some((claim, problem)) = shape.volumes.iter().find_map(|one| Some((&one.claim, one.problem.as_ref()?))) {
         return reason(ReasonCode::VolumeProblem, format!("volume {claim}: {problem}"));
     }
-    if let Some(spread) = shape.topology_spread.iter().find(|one| one.required) {
-        let text =
-            format!("topologySpreadConstraints over {} (DoNotSchedule) are not supported yet", spread.topology_key);
-        return reason(ReasonCode::NotSupported, text);
-    }
-    if let Some(term) = shape.pod_affinity.iter().find(|one| one.weight.is_none()) {
-        let kind = if term.anti { "podAntiAffinity" } else { "podAffinity" };
-        return reason(
-            ReasonCode::NotSupported,
-            format!("required {kind} over {} is not supported yet", term.topology_key),
-        );
-    }
     if let Some(volume) = shape.volumes.iter().find(|one| !one.alternatives.is_empty()) {
         let text = format!("volume {} is bound to a topology, which is not supported yet", volume.claim);
         return reason(ReasonCode::NotSupported, text);
@@ -112,6 +100,10 @@ fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (Reas
     }
     if view.flexible {
         let text = "too few different instance types are left for minValues of the NodePool".to_owned();
+        return (ReasonCode::RequirementsIncompatible, text);
+    }
+    if world.topology.concerns(shape) || !pods.hosts.is_free() {
+        let text = "topology spread, affinity or anti-affinity of pods leaves no domain with room".to_owned();
         return (ReasonCode::RequirementsIncompatible, text);
     }
     if !pods.shape.host_ports.is_empty() {

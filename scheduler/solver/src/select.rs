@@ -26,17 +26,17 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize
             goals.push((label::normalized(&requirement.key), wanted, BTreeSet::new()));
         }
     }
-    let mut types = BTreeSet::new();
+    let (mut known, mut types) = (vec![false; view.types.len()], 0);
     let mut listed = Vec::new();
     for offering in accept.iter() {
         let kind = view.offerings[offering].type_index;
         let useful = |(key, wanted, known): &(&str, usize, BTreeSet<&str>)| {
             known.len() < *wanted && view.label(offering, key).is_some_and(|value| !known.contains(value))
         };
-        if types.len() >= MAX_TYPES && !types.contains(&kind) && !goals.iter().any(useful) {
+        if types >= MAX_TYPES && !known[kind] && !goals.iter().any(useful) {
             continue;
         }
-        types.insert(kind);
+        types += usize::from(!std::mem::replace(&mut known[kind], true));
         listed.push(offering);
         for (key, _, known) in &mut goals {
             known.extend(view.label(offering, key));

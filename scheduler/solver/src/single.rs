@@ -38,21 +38,17 @@ fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize, rela
             return None;
         }
         // The first demand on open labels that agrees with those before it.
-        let mut fitting = shape.fits[pool].iter().filter_map(|one| Some((combine(&custom, &one.custom)?, one)));
-        let (narrowed, _) = fitting.next()?;
-        custom = narrowed;
+        let alternatives = world.narrowed(lot.shape, pool, lot.only.as_deref());
+        custom = alternatives.iter().find_map(|one| combine(&custom, &one.custom))?;
         let mut any = Bits::none(view.offerings.len());
-        for one in &shape.fits[pool] {
+        for one in &alternatives {
             if combine(&custom, &one.custom).as_ref() == Some(&custom) {
                 any.join(&one.offerings);
             }
         }
         accept.keep(&any);
-        if let Some(only) = lot.only.as_ref().and_then(|only| only.offerings.get(pool)) {
-            accept.keep(only);
-        }
         add(&mut load, &shape.requests, i64::try_from(lot.pods.len()).unwrap_or(i64::MAX));
-        if !shape.hosts.is_free() && tally.limit(&world.host_rules, &shape.hosts, lot.whole) < lot.pods.len() {
+        if !shape.hosts.is_free() && tally.limit(&world.topology.host_rules, &shape.hosts, lot.whole) < lot.pods.len() {
             return None;
         }
         tally.add(&shape.hosts, lot.pods.len());

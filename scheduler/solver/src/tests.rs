@@ -7,3 +7,4 @@ mod placing;
 mod pools;
 mod properties;
 mod removal;
+mod topology;

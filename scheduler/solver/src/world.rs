@@ -3,14 +3,18 @@
 use crate::daemon;
 use crate::existing::NodeView;
 use crate::facts::{lookup, selects};
-use crate::hosts::{Membership, Rule};
+use crate::hosts::Membership;
 use crate::intern::{Amounts, ResourceTable};
+use crate::lots::Only;
 use crate::offerings::{Alternative, PoolView};
+use crate::topology::{Cells, Topology};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// A shape and what it asks for.
 pub(crate) struct ShapeView<'a> {
@@ -41,11 +45,14 @@ pub(crate) struct World<'a> {
     shape_index: BTreeMap<&'a ShapeId, usize>,
     /// In the order in which they are filled.
     pub(crate) nodes: Vec<NodeView<'a>>,
+    node_index: BTreeMap<&'a NodeName, usize>,
     /// Per node: its class; nodes of a class differ in nothing that a shape asks for.
     classes: Vec<usize>,
     /// Per shape and class.
     welcome: Vec<Vec<Welcome>>,
-    pub(crate) host_rules: Vec<Rule>,
+    pub(crate) topology: Topology,
+    /// Per shape, once asked for.
+    cells: RefCell<BTreeMap<usize, Rc<Cells>>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
 }
 
@@ -75,8 +82,10 @@ impl<'a> World<'a> {
         for pool in &mut pools {
             daemon::reserve(pool, snapshot, &table);
         }
-        let shapes: Vec<ShapeView<'a>> =
+        let topology = Topology::new(&snapshot.shapes);
+        let mut shapes: Vec<ShapeView<'a>> =
             snapshot.shapes.iter().map(|shape| shape_view(shape, &pools, &table)).collect();
+        shapes.iter_mut().zip(&topology.hosts).for_each(|(shape, hosts)| shape.hosts = hosts.clone());
         let shape_index = snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
         let budgets = snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
         let mut world = Self {
@@ -86,18 +95,26 @@ impl<'a> World<'a> {
             shapes,
             shape_index,
             nodes: Vec::new(),
+            node_index: BTreeMap::new(),
             classes: Vec::new(),
             welcome: Vec::new(),
-            host_rules: Vec::new(),
+            topology,
+            cells: RefCell::default(),
             budgets,
         };
         world.nodes = crate::existing::views(&world);
+        world.node_index = world.nodes.iter().enumerate().map(|(index, view)| (&view.node.name, index)).collect();
         world.classify();
         world
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
         self.shape_index.get(&pod.shape).copied()
+    }
+
+    /// The node of that name.
+    pub(crate) fn node_number(&self, name: &NodeName) -> Option<usize> {
+        self.node_index.get(name).copied()
     }
 
     pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
@@ -116,6 +133,22 @@ impl<'a> World<'a> {
 
     pub(crate) fn welcome(&self, shape: usize, node: usize) -> Welcome {
         self.welcome[shape][self.classes[node]]
+    }
+
+    /// Where pods of `shape` can run in `pool`, within `only`.
+    pub(crate) fn narrowed(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
+        let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
+        self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
+    }
+
+    /// The domains in which pods of `shape` could be.
+    pub(crate) fn cells(&self, shape: usize) -> Rc<Cells> {
+        let known = self.cells.borrow().get(&shape).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let cells = Rc::new(Cells::new(self, shape));
+            self.cells.borrow_mut().insert(shape, Rc::clone(&cells));
+            cells
+        })
     }
 
     fn classify(&mut self) {

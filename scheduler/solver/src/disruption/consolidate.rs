@@ -127,6 +127,11 @@ impl<'a> Sweep<'_, 'a> {
         nodes.iter().for_each(|candidate| state.change(candidate.node).closed = true);
         let pods = nodes.iter().flat_map(|candidate| &candidate.pods).copied();
         let lots: Vec<Lot<'a>> = lots::by_shape(world, pods);
+        lots::leave(world, state, &lots);
+        let (lots, nowhere) = crate::topology::assign(world, state, lots);
+        if !nowhere.is_empty() {
+            return None;
+        }
         let total: i64 = nodes.iter().map(|candidate| candidate.price).sum();
         let mut placed = Placed { left: lots, ..Placed::default() };
         for relaxed in [false, true] {

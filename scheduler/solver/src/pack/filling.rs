@@ -84,7 +84,7 @@ impl Packer<'_, '_, '_> {
             return 0;
         }
         if !shape.hosts.is_free() {
-            n = n.min(node.tally.limit(&self.world.host_rules, &shape.hosts, entry.item.whole));
+            n = n.min(node.tally.limit(&self.world.topology.host_rules, &shape.hosts, entry.item.whole));
         }
         let ports = &shape.shape.host_ports;
         if !ports.is_empty() {
@@ -144,44 +144,57 @@ impl Packer<'_, '_, '_> {
 
     /// The pattern of nodes that are filled so; `None` if `minValues` or a limit rules it out.
     pub(super) fn pattern(&self, offering: usize, filled: Filled, copies: usize, limit: &Headroom) -> Option<Pattern> {
-        let mut accept = self.view.usable.clone();
-        let mut ports: Vec<&HostPort> = Vec::new();
-        for (item, _) in &filled.take {
-            let entry = &self.items[*item];
-            if entry.plain {
-                accept.keep(&entry.any);
-            } else {
-                let mut any = Bits::none(self.view.offerings.len());
-                // Only alternatives that the node's open labels, as narrowed so far, still satisfy.
-                for one in &entry.alternatives {
-                    if combine(&filled.custom, &one.custom).as_ref() == Some(&filled.custom) {
-                        any.join(&one.offerings);
-                    }
-                }
-                accept.keep(&any);
-            }
-            ports.extend(&self.world.shapes[entry.item.shape].shape.host_ports);
-        }
-        let mut roomy = Bits::none(self.view.offerings.len());
-        for index in accept.iter() {
-            let view = &self.view.offerings[index];
-            let clash = ports.iter().any(|port| view.ports.iter().any(|other| other.conflicts(port)));
-            if !clash && fits(&filled.load, &view.room) {
-                roomy.insert(index);
-            }
-        }
-        let charge = limits::charge(self.view, &roomy, self.view.offerings[offering].type_index, limit)?;
-        let copies = limits::times(limit, &charge, copies);
-        let within = limits::within(self.view, &roomy, &charge, limit, 1, false);
-        let price = within.first().map(|cheapest| self.view.price(cheapest))?;
-        (copies > 0).then(|| Pattern {
+        let own = self.view.offerings[offering].type_index;
+        let mut pattern = Pattern {
             copies,
             take: filled.take,
             load: filled.load,
             custom: filled.custom,
-            charge,
-            accept: roomy,
-            price,
-        })
+            charge: self.view.types[own].capacity.clone(),
+            accept: Bits::default(),
+            price: 0,
+        };
+        if self.view.flexible {
+            pattern.accept = self.accept(&pattern);
+            pattern.charge = limits::charge(self.view, &pattern.accept, own, limit)?;
+            let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit, 1, false);
+            pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
+        } else {
+            // Whatever is no candidate has one that is as good and no dearer.
+            let counts = |index: usize| &self.view.types[self.view.offerings[index].type_index].capacity;
+            let small = |index: usize| {
+                let pairs = limit.iter().zip(counts(index).iter().zip(&pattern.charge));
+                pairs.into_iter().all(|(limit, (theirs, mine))| limit.is_none() || theirs <= mine)
+            };
+            let cheapest = self.candidates.iter().find(|index| small(**index) && self.holds(**index, &pattern))?;
+            pattern.price = self.view.price(*cheapest);
+        }
+        pattern.copies = limits::times(limit, &pattern.charge, copies);
+        (pattern.copies > 0).then_some(pattern)
+    }
+
+    /// All offerings that could be a node of the pattern.
+    pub(super) fn accept(&self, pattern: &Pattern) -> Bits {
+        let mut accept = self.view.usable.clone();
+        pattern.take.iter().for_each(|(item, _)| accept.keep(&self.items[*item].any));
+        accept.retain(|index| self.holds(index, pattern));
+        accept
+    }
+
+    /// Whether a node of that offering could hold the pattern's pods.
+    fn holds(&self, offering: usize, pattern: &Pattern) -> bool {
+        let view = &self.view.offerings[offering];
+        fits(&pattern.load, &view.room)
+            && pattern.take.iter().all(|(item, _)| {
+                let entry = &self.items[*item];
+                let ports = &self.world.shapes[entry.item.shape].shape.host_ports;
+                let clash = ports.iter().any(|port| view.ports.iter().any(|other| other.conflicts(port)));
+                // Only alternatives that the node's open labels, as narrowed so far, still satisfy.
+                let agrees = |one: &crate::offerings::Alternative| {
+                    one.offerings.has(offering)
+                        && combine(&pattern.custom, &one.custom).as_ref() == Some(&pattern.custom)
+                };
+                !clash && if entry.plain { entry.any.has(offering) } else { entry.alternatives.iter().any(agrees) }
+            })
     }
 }

@@ -1,0 +1,99 @@
+//! What is wrong with who shares a domain with whom.
+
+use super::*;
+use plimsoll_model::snapshot::{LabelSelector, PodAffinityTerm, TopologySpread};
+
+fn selector() -> Option<LabelSelector> {
+    let match_labels = [("app".to_owned(), "web".to_owned())].into();
+    Some(LabelSelector { match_labels, match_expressions: Vec::new() })
+}
+
+fn term(key: &str, anti: bool) -> PodAffinityTerm {
+    let (topology_key, namespaces) = (key.into(), vec![String::new()]);
+    PodAffinityTerm { anti, weight: None, topology_key, selector: selector(), namespaces }
+}
+
+fn web(case: &mut Case, pod: &str, change: impl FnOnce(&mut PodShape)) {
+    case.reshape(pod, |shape| {
+        shape.labels.insert("app".into(), "web".into());
+        change(shape);
+    });
+}
+
+/// The launch is pinned to zone-b.
+fn pin(case: &mut Case) {
+    case.plan.launches[0].offerings = vec![choice("a", "zone-b", 100), choice("b", "zone-b", 120)];
+}
+
+#[test]
+fn pods_that_avoid_each_other_are_apart() {
+    let on_host = "pod ns/fits cannot run on n1: podAntiAffinity over kubernetes.io/hostname";
+    rejected(on_host, |case| {
+        web(case, "stays", |_| {});
+        case.reshape("fits", |shape| shape.pod_affinity.push(term(label::HOSTNAME, true)));
+    });
+    rejected("pod ns/stays cannot run on n1: podAntiAffinity over kubernetes.io/hostname", |case| {
+        web(case, "fits", |_| {});
+        case.reshape("stays", |shape| shape.pod_affinity.push(term(label::HOSTNAME, true)));
+    });
+    rejected("pod ns/fits cannot run on n1: podAntiAffinity over topology.kubernetes.io/zone", |case| {
+        web(case, "stays", |_| {});
+        case.reshape("fits", |shape| shape.pod_affinity.push(term("failure-domain.beta.kubernetes.io/zone", true)));
+        case.snapshot.shapes.iter_mut().flat_map(|shape| &mut shape.pod_affinity).for_each(|term| {
+            term.topology_key = label::ZONE.into();
+        });
+    });
+    accepted(|case| {
+        web(case, "new", |shape| shape.pod_affinity.push(term(label::HOSTNAME, true)));
+        web(case, "fits", |_| {});
+    });
+}
+
+#[test]
+fn pods_that_want_each_other_are_together() {
+    rejected("pod ns/fits cannot run on n1: podAffinity over kubernetes.io/hostname", |case| {
+        case.reshape("fits", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false)));
+    });
+    rejected("cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", |case| {
+        // Somebody is in zone-a, the launch may be in zone-b.
+        web(case, "stays", |_| {});
+        pin(case);
+        web(case, "new", |shape| shape.pod_affinity.push(term(label::ZONE, false)));
+    });
+    accepted(|case| {
+        web(case, "stays", |_| {});
+        case.reshape("fits", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false)));
+    });
+    accepted(|case| web(case, "new", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false))));
+}
+
+#[test]
+fn pods_are_spread() {
+    let spread = |key: &str, max_skew| TopologySpread {
+        topology_key: key.into(),
+        max_skew,
+        min_domains: None,
+        required: true,
+        selector: selector(),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    };
+    // Two in zone-a, none in zone-b.
+    let two = |case: &mut Case, key, skew| {
+        pin(case);
+        web(case, "stays", |_| {});
+        web(case, "fits", |shape| shape.topology_spread.push(spread(key, skew)));
+    };
+    rejected("pod ns/fits cannot run on n1: topology spread over topology.kubernetes.io/zone", |case| {
+        two(case, label::ZONE, 1);
+    });
+    rejected("pod ns/fits cannot run on n1: topology spread over kubernetes.io/hostname", |case| {
+        two(case, label::HOSTNAME, 1);
+    });
+    rejected("pod ns/fits cannot run on n1: topology spread over rack", |case| two(case, "rack", 1));
+    accepted(|case| two(case, label::ZONE, 2));
+    accepted(|case| {
+        two(case, label::ZONE, 1);
+        web(case, "new", |_| {});
+    });
+}

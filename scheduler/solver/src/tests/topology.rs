@@ -1,0 +1,203 @@
+//! Spread, affinity and anti-affinity of pods.
+
+use super::builder::*;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Plan, ReasonCode};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{DisruptionReason, LabelSelector, PodAffinityTerm, PodShape, TopologySpread};
+use std::collections::BTreeMap;
+
+fn selector(app: &str) -> Option<LabelSelector> {
+    let match_labels = [("app".to_owned(), app.to_owned())].into();
+    Some(LabelSelector { match_labels, match_expressions: Vec::new() })
+}
+
+fn app(name: &str, milli: i64) -> PodShape {
+    let mut one = shape(milli, 1);
+    one.labels.insert("app".into(), name.into());
+    one
+}
+
+fn spread(key: &str, max_skew: i32) -> TopologySpread {
+    TopologySpread {
+        topology_key: key.into(),
+        max_skew,
+        min_domains: None,
+        required: true,
+        selector: selector("web"),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    }
+}
+
+fn affinity(key: &str, anti: bool, app: &str) -> PodAffinityTerm {
+    let (topology_key, namespaces) = (key.into(), vec!["ns".into()]);
+    PodAffinityTerm { anti, weight: None, topology_key, selector: selector(app), namespaces }
+}
+
+/// Pods per value of what `domain` says of a launch that is pinned to one.
+fn counts(plan: &Plan, domain: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for launch in &plan.launches {
+        let first = domain(&launch.offerings[0]);
+        assert!(launch.offerings.iter().all(|one| domain(one) == first), "{launch:?} is not pinned");
+        *counts.entry(first.to_owned()).or_default() += launch.pods.len();
+    }
+    counts.into_iter().collect()
+}
+
+#[test]
+fn pods_spread_over_zones() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let plan = Cluster::new().pending("web", 7, &web).plan();
+    let counts: Vec<usize> = counts(&plan, |one| &one.zone).into_iter().map(|(_, count)| count).collect();
+    assert_eq!((counts.iter().sum::<usize>(), counts.iter().min(), counts.iter().max()), (7, Some(&2), Some(&3)));
+}
+
+#[test]
+fn running_pods_count_in_a_spread() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread("failure-domain.beta.kubernetes.io/zone", 1)];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    for index in 0..3 {
+        cluster.bound(&format!("b{index}"), "n1", &web);
+    }
+    let plan = cluster.pending("web", 4, &web).plan();
+    assert_eq!(counts(&plan, |one| &one.zone), [("zone-b".to_owned(), 2), ("zone-c".to_owned(), 2)]);
+}
+
+#[test]
+fn a_domain_without_room_holds_the_others_back() {
+    let mut web = app("web", 1500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let mut cluster = Cluster::new();
+    for kind in &mut cluster.catalog.instance_types {
+        kind.offerings.iter_mut().filter(|one| one.zone == "zone-c").for_each(|one| one.available = false);
+    }
+    // Nothing is sold in zone-c, but a full node there makes it a domain.
+    cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-c".into());
+    cluster.bound("b", "n1", &shape(2000, 1));
+    let plan = cluster.pending("web", 6, &web).plan();
+    assert_eq!(counts(&plan, |one| &one.zone), [("zone-a".to_owned(), 1), ("zone-b".to_owned(), 1)]);
+    assert_eq!((plan.unschedulable.len(), refused(&plan)), (4, vec![ReasonCode::RequirementsIncompatible]));
+}
+
+#[test]
+fn pods_spread_over_hosts_capacity_types_and_architectures() {
+    let mut web = app("web", 100);
+    web.topology_spread = vec![spread(label::HOSTNAME, 2)];
+    let plan = Cluster::new().pending("web", 6, &web).plan();
+    assert_eq!(launched(&plan).iter().map(|one| one.1).collect::<Vec<usize>>(), [2, 2, 2]);
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements[0].values.push("arm64".into());
+    cluster.pool().requirements[1].values.push("spot".into());
+    web.topology_spread = vec![spread(label::CAPACITY_TYPE, 1)];
+    let plan = cluster.pending("web", 4, &web).plan();
+    let by_capacity = counts(&plan, |one| one.capacity_type.as_str());
+    assert_eq!(by_capacity, [("on-demand".to_owned(), 2), ("spot".to_owned(), 2)]);
+    web.topology_spread = vec![spread(label::ARCH, 1)];
+    cluster.snapshot.pods.clear();
+    let plan = cluster.pending("arch", 4, &web).plan();
+    let by_family = counts(&plan, |one| if one.instance_type.starts_with("m6g") { "arm64" } else { "amd64" });
+    assert_eq!(by_family, [("amd64".to_owned(), 2), ("arm64".to_owned(), 2)]);
+}
+
+#[test]
+fn a_label_that_the_pool_leaves_open_is_a_domain_too() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread("ratio", 1)];
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement("ratio", Operator::In, &["1", "2", "3", "4"]));
+    let plan = cluster.pending("web", 8, &web).plan();
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (4, 0));
+    for value in ["1", "2", "3", "4"] {
+        let pinned = requirement("ratio", Operator::In, &[value]);
+        let own: Vec<usize> =
+            plan.launches.iter().filter(|one| one.requirements.contains(&pinned)).map(|one| one.pods.len()).collect();
+        assert_eq!(own, [2], "{value}");
+    }
+}
+
+#[test]
+fn pods_that_avoid_each_other_take_existing_nodes_first() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![affinity(label::HOSTNAME, true, "web")];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "m5.xlarge");
+    cluster.node("n2", "m5.xlarge");
+    let plan = cluster.pending("web", 3, &web).plan();
+    assert_eq!((kept(&plan), launched(&plan)), (vec![("n1", 1), ("n2", 1)], vec![("c5.large".to_owned(), 1)]));
+}
+
+#[test]
+fn what_runs_may_keep_others_away() {
+    let mut shy = app("shy", 100);
+    shy.pod_affinity = vec![affinity(label::HOSTNAME, true, "web"), affinity(label::ZONE, true, "db")];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "m5.xlarge");
+    cluster.bound("shy", "n1", &shy);
+    let plan = cluster.pending("web", 1, &app("web", 100)).pending("db", 1, &app("db", 100)).plan();
+    assert_eq!(plan.placements, []);
+    assert!(plan.unschedulable.is_empty());
+    let db = plan.launches.iter().find(|one| one.pods.iter().any(|pod| pod.name == "ns/db-0")).unwrap();
+    assert!(db.offerings.iter().all(|one| one.zone != "zone-a"));
+}
+
+#[test]
+fn zones_hold_one_pod_each_of_those_that_avoid_each_other_there() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![affinity(label::ZONE, true, "web")];
+    let plan = Cluster::new().pending("web", 4, &web).plan();
+    assert_eq!(counts(&plan, |one| &one.zone).len(), 3);
+    assert_eq!(plan.unschedulable.len(), 1);
+}
+
+#[test]
+fn pods_that_want_each_other_share_a_host_or_a_zone() {
+    let mut web = app("web", 500);
+    web.pod_affinity = vec![affinity(label::HOSTNAME, false, "web")];
+    let plan = Cluster::new().pending("web", 5, &web).plan();
+    assert_eq!(launched(&plan), [("c5.xlarge".to_owned(), 5)]);
+    web.pod_affinity = vec![affinity(label::ZONE, false, "web")];
+    let plan = Cluster::new().pending("web", 30, &web).plan();
+    assert_eq!(counts(&plan, |one| &one.zone).len(), 1);
+    // More than one host holds: the rest waits.
+    web.pod_affinity = vec![affinity(label::HOSTNAME, false, "web")];
+    let plan = Cluster::new().pending("web", 17, &web).plan();
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 1));
+}
+
+#[test]
+fn a_pod_follows_another_to_its_node() {
+    let mut follower = app("follower", 100);
+    follower.pod_affinity = vec![affinity(label::HOSTNAME, false, "web")];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.node("n2", "c5.large");
+    cluster.bound("b", "n2", &app("web", 1000));
+    let plan = cluster.pending("f", 1, &follower).plan();
+    assert_eq!(kept(&plan), [("n2", 1)]);
+    // Both new: one node for both. Alone it waits.
+    let plan = Cluster::new().pending("f", 1, &follower).pending("web", 1, &app("web", 1900)).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 2)]);
+    let plan = Cluster::new().pending("f", 1, &follower).plan();
+    assert_eq!((plan.launches.len(), refused(&plan)), (0, vec![ReasonCode::RequirementsIncompatible]));
+}
+
+#[test]
+fn consolidation_keeps_the_spread() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let mut cluster = Cluster::new();
+    for (name, zone) in [("n1", "zone-a"), ("n2", "zone-a"), ("n3", "zone-b"), ("n4", "zone-c")] {
+        cluster.node(name, "c5.large").labels.insert(label::ZONE.into(), zone.into());
+        cluster.bound(&format!("p-{name}"), name, &web);
+    }
+    let plan = cluster.plan();
+    // The two of zone-a share a node; the others are alone in theirs.
+    assert_eq!(plan.terminations.len(), 1);
+    assert_eq!(plan.terminations[0].reason, DisruptionReason::Underutilized);
+    assert!(["n1", "n2"].contains(&plan.terminations[0].node.as_str()));
+}

@@ -1,0 +1,183 @@
+//! Pods are dealt out to domains, the emptiest first; then each domain's share is placed like any other lot.
+
+use super::{Cell, Cells, Kind};
+use crate::lots::Lot;
+use crate::place::{self, Placed, Search, State};
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// How many pods of a shape a cell turned out to have room for.
+pub(crate) type Caps = BTreeMap<(usize, BTreeMap<String, String>), usize>;
+
+/// How often pods are dealt out anew after a domain turned out to be too small. Each time at least one share shrinks.
+const ATTEMPTS: usize = 8;
+
+/// Places as many of `lots` as it can, within what topology allows.
+pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
+    if !lots.iter().any(|lot| world.topology.concerns(lot.shape)) {
+        return place::place(world, state, lots, search);
+    }
+    let mut caps = Caps::new();
+    let (mut lots, mut refused) = (lots, Vec::new());
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let mut short: BTreeSet<usize> = BTreeSet::new();
+        let placed = state.trial(|state| {
+            let (ready, waiting) = assign_within(world, state, lots.clone(), &caps);
+            let dealt = shares(&ready);
+            let mut placed = place::place(world, state, ready, search);
+            for (key, left) in shares(&placed.left) {
+                short.insert(key.0);
+                let fitting = dealt.get(&key).copied().unwrap_or(0) - left;
+                caps.insert(key, fitting);
+            }
+            placed.left.extend(waiting);
+            short.is_empty().then_some(placed)
+        });
+        if let Some(mut placed) = placed {
+            placed.left.extend(refused);
+            return placed;
+        }
+        if attempt >= ATTEMPTS {
+            // Shapes that still do not come out are given up, so that the others keep to their rules: one at least goes each time.
+            let (given_up, rest) = lots.into_iter().partition(|lot| short.contains(&lot.shape));
+            refused.extend::<Vec<Lot<'a>>>(given_up);
+            lots = rest;
+        }
+    }
+}
+
+fn shares(lots: &[Lot<'_>]) -> Caps {
+    let mut shares = Caps::new();
+    for lot in lots {
+        if let Some(only) = &lot.only {
+            *shares.entry((lot.shape, only.values())).or_default() += lot.pods.len();
+        }
+    }
+    shares
+}
+
+/// Lots with their domains, and those that have none.
+pub(crate) fn assign<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> (Vec<Lot<'a>>, Vec<Lot<'a>>) {
+    if lots.iter().any(|lot| world.topology.concerns(lot.shape)) {
+        assign_within(world, state, lots, &Caps::new())
+    } else {
+        (lots, Vec::new())
+    }
+}
+
+/// The same, with no share above its cap.
+fn assign_within<'a>(
+    world: &World<'a>,
+    state: &mut State,
+    lots: Vec<Lot<'a>>,
+    caps: &Caps,
+) -> (Vec<Lot<'a>>, Vec<Lot<'a>>) {
+    let mut ready = Vec::new();
+    let mut waiting = lots;
+    // Those that others wait for first; large ones before small ones.
+    waiting.sort_by_key(|lot| {
+        let joins = world.topology.joins(lot.shape).count();
+        (joins, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), lot.shape)
+    });
+    loop {
+        let before: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
+        let mut rest = Vec::new();
+        for lot in std::mem::take(&mut waiting) {
+            let left = deal(world, state, lot, caps, &mut ready);
+            rest.extend(left);
+        }
+        waiting = rest;
+        let after: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
+        if after == 0 || after == before {
+            return (ready, waiting);
+        }
+    }
+}
+
+/// Deals out one lot; what is left of it.
+fn deal<'a>(
+    world: &World<'a>,
+    state: &mut State,
+    mut lot: Lot<'a>,
+    caps: &Caps,
+    ready: &mut Vec<Lot<'a>>,
+) -> Option<Lot<'a>> {
+    let shape = lot.shape;
+    let membership = &world.topology.hosts[shape];
+    for group in world.topology.joins(shape) {
+        if state.counts.hosts[group] == 0 {
+            if !membership.matches.contains(&group) {
+                return Some(lot);
+            }
+            // Nobody is there: they start on one host together.
+            lot.whole = true;
+        }
+    }
+    let cells = world.cells(shape);
+    let relevant = world.topology.relevant(shape);
+    if relevant.is_empty() {
+        let count = i64::try_from(lot.pods.len()).unwrap_or(i64::MAX);
+        state.counts.add(world, shape, count, |_| None);
+        ready.push(lot);
+        return None;
+    }
+    let mut dealt: Vec<usize> = vec![0; cells.all.len()];
+    for _ in 0..lot.pods.len() {
+        let fits = |index: &usize| {
+            let cell = &cells.all[*index];
+            let cap = caps.get(&(shape, cell.values.clone()));
+            cap.is_none_or(|cap| dealt[*index] < *cap) && allowed(world, state, shape, &relevant, &cells, cell)
+        };
+        let candidates = (0..cells.all.len()).filter(fits);
+        let best = candidates.min_by_key(|index| {
+            let cell = &cells.all[*index];
+            let crowd: i64 = relevant.iter().map(|group| crowd(world, state, *group, cell)).sum();
+            (crowd, cell.price.unwrap_or(i64::MAX), *index)
+        });
+        let Some(best) = best else { break };
+        dealt[best] += 1;
+        let values = &cells.all[best].values;
+        state.counts.add(world, shape, 1, |key| values.get(key).map(String::as_str));
+    }
+    for (index, count) in dealt.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+        let pods = lot.pods.drain(..count).collect();
+        ready.push(Lot { shape, pods, only: Some(Rc::clone(&cells.all[index].only)), whole: lot.whole });
+    }
+    (!lot.pods.is_empty()).then_some(lot)
+}
+
+/// How full the cell's domain is, for a group that spreads.
+fn crowd(world: &World<'_>, state: &State, group: usize, cell: &Cell) -> i64 {
+    let one = &world.topology.groups[group];
+    match (&one.kind, cell.values.get(&one.key)) {
+        (Kind::Spread { .. }, Some(domain)) => state.counts.members(group, domain),
+        _ => 0,
+    }
+}
+
+/// Whether one more pod of `shape` may be in the cell.
+fn allowed(world: &World<'_>, state: &State, shape: usize, relevant: &[usize], cells: &Cells, cell: &Cell) -> bool {
+    let membership = &world.topology.shapes[shape];
+    relevant.iter().all(|number| {
+        let group = &world.topology.groups[*number];
+        let Some(domain) = cell.values.get(&group.key) else { return false };
+        let owner = membership.owns.contains(number);
+        let itself = membership.matches.contains(number);
+        let members = state.counts.members(*number, domain);
+        match group.kind {
+            Kind::Spread { skew, min_domains, .. } => {
+                let Some(eligible) = cells.eligible.get(number).filter(|all| all.contains(domain)) else {
+                    return false;
+                };
+                let counts = eligible.iter().map(|domain| state.counts.members(*number, domain));
+                let least = if eligible.len() < min_domains { 0 } else { counts.min().unwrap_or(0) };
+                members + i64::from(itself) - least <= skew
+            }
+            Kind::Apart => (!owner || members == 0) && (!itself || state.counts.owners(*number, domain) == 0),
+            Kind::Together => members > 0 || (itself && !state.counts.any_member(*number)),
+        }
+    })
+}
