@@ -131,11 +131,11 @@ fn term(text: &str) -> Result<Term, String> {
     // The sign that begins first, and of those the longest.
     let found = first.min_by_key(|(place, sign, _)| (*place, usize::MAX - sign.len()));
     let (key, operator, values) = match found {
-        Some((place, sign, operator)) if place > 0 => {
+        Some((place, sign, operator)) => {
             let value = text.get(place + sign.len()..).unwrap_or_default();
             (text.get(..place).unwrap_or_default(), operator, vec![value.trim()])
         }
-        _ => set(text)?,
+        None => set(text)?,
     };
     let key = key.trim();
     if key.is_empty() || key.contains(char::is_whitespace) {

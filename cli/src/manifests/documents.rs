@@ -98,14 +98,14 @@ fn is_blank(line: &str) -> bool {
 /// Parts between lines that begin with `---`, as kubectl splits them. Comments before the first such line are no part.
 fn parts(text: &str) -> Vec<Part> {
     let mut parts = vec![Part { lines_before: 0, text: String::new() }];
+    let mut begun = false;
     for (number, line) in text.split_inclusive('\n').enumerate() {
         match line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
             // What follows on the same line belongs to the new document; blanks keep its columns.
             Some(rest) => {
-                if let [only] = parts.as_slice()
-                    && only.text.lines().all(is_blank)
-                {
-                    parts.clear();
+                if !begun {
+                    parts.retain(|part| !part.text.lines().all(is_blank));
+                    begun = true;
                 }
                 parts.push(Part { lines_before: number, text: format!("   {rest}") });
             }

@@ -177,19 +177,19 @@ fn errors_name_document_object_and_field() {
 
 #[test]
 fn every_wrong_object_is_told() {
-    let error = error(&(pod("a", "", "{containers: 3}") + &pod("b", "", "{containers: [{name: x, y: z, w: v}]}")));
-    assert_eq!(error.lines().count(), 3, "{error}");
+    let told = error(&(pod("a", "", "{containers: 3}") + &pod("b", "", "{containers: [{name: x, y: z, w: v}]}")));
+    assert_eq!(told.lines().count(), 3, "{told}");
     let many: String = (0..30).map(|number| pod(&format!("p{number}"), "", "{}")).collect();
-    assert!(super::tests::error(&many).ends_with("and 10 more"));
+    assert!(error(&many).ends_with("and 10 more"));
 }
 
 #[test]
 fn what_is_not_yaml_is_told_with_the_line_of_the_file() {
-    let error =
+    let told =
         error("# one\n---\nkind: Namespace\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Pod\n  apiVersion: v1\n");
-    assert!(error.starts_with("-: document 2: not YAML: line 8, column "), "{error}");
-    assert!(super::tests::error("a: 1\na: 2\n").contains("line 2, column 1"));
-    assert!(super::tests::error("{\"kind\": }").contains("not JSON: "));
+    assert!(told.starts_with("-: document 2: not YAML: line 8, column "), "{told}");
+    assert!(error("a: 1\na: 2\n").contains("line 2, column 1"));
+    assert!(error("{\"kind\": \"Pod\"").contains("not JSON: "));
 }
 
 #[test]
