@@ -1,5 +1,5 @@
 //! The life of a node under the actuator alone, from the claim to its end.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;

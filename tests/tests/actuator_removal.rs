@@ -1,5 +1,5 @@
 //! Removals that plans ask for: admitted, tainted, checked again, deleted; or undone.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
