@@ -89,18 +89,6 @@ async fn the_replacement_is_bought_at_once_and_the_drain_follows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_watchers_the_actuator_buys_one_like_it() {
-    let mut scene = scene().await;
-    for watcher in scene.plimsoll.processes(Role::Watcher) {
-        scene.plimsoll.kill(&watcher);
-    }
-    let interrupted = interrupt(&scene);
-    interrupted.is_handled_in_time(&scene).await;
-    let eviction = interrupted.first_eviction(&scene).unwrap();
-    assert!(eviction <= Duration::from_secs(10), "the drain does not wait: {eviction:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_leading_actuator_dies_right_after_the_notice() {
     let mut scene = scene().await;
     let interrupted = interrupt(&scene);
