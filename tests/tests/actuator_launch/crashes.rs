@@ -1,0 +1,113 @@
+//! The actuator dies, or is not answered, where something could be bought twice or lost (safety rules 2 to 4, 16).
+
+use crate::stage::{Stage, WATCHER, plan, wanted};
+use plimsoll_api::NodeClaim;
+use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::annotation;
+use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::cloud::{Action, Effect};
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::LoseAnswer, 2));
+    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 2))).await.unwrap();
+    assert!(outcomes.iter().filter(|it| it.status == OutcomeStatus::Launched).count() == 2, "{outcomes:?}");
+    stage.settled(2).await;
+    let tokens = stage.world.ec2.read(|cloud, _| {
+        let calls = cloud.log.iter().filter(|call| call.action == Action::CreateFleet);
+        calls.map(|call| call.about.clone()).collect::<Vec<_>>()
+    });
+    assert_eq!(tokens.len(), 3);
+    assert!(tokens.windows(2).all(|pair| pair[0] == pair[1]), "{tokens:?}");
+}
+
+/// Kills the actuator while a call of it is held, lets the call go, and starts another.
+async fn dies_while_held(launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
+    let stage = Stage::begin().await;
+    let first = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let wanted = plan(position, wanted(&catalog, launches));
+    let gate = hold(&stage);
+    let asked = stage.execute(WATCHER, wanted.clone());
+    tokio::select! {
+        answer = asked => panic!("it ended: {answer:?}"),
+        () = gate.reached(1) => {}
+    }
+    stage.kill(&first);
+    stage.world.server().faults().clear_rules();
+    gate.open();
+    let _second = stage.start("actuator-2");
+    stage.catalog().await;
+    // The watcher asks again for what has no claim, on what the new leader knows, as long as something is missing.
+    for sequence in 2..20 {
+        let there = stage.claims().await;
+        let has_claim = |launch: &Launch| {
+            let action =
+                |claim: &NodeClaim| claim.metadata.annotations.as_ref().map(|it| it[annotation::ACTION_ID].clone());
+            there.iter().any(|claim| action(claim) == Some(launch.action_id.0.clone()))
+        };
+        let mut again = Plan { snapshot_sequence: sequence, ledger: stage.ledger().await.position, ..wanted.clone() };
+        again.launches.retain(|launch| !has_claim(launch));
+        if !again.launches.is_empty() {
+            stage.execute(WATCHER, again).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    stage.settled(launches).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actuator_that_dies_when_the_first_claim_is_written_leaves_one_instance_per_claim() {
+    dies_while_held(3, |stage| {
+        let gate = Gate::default();
+        stage.world.server().faults().next(
+            1,
+            Matcher::of(Verb::Create, "nodeclaims"),
+            ClusterEffect::HoldAfter(gate.clone()),
+        );
+        gate
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actuator_that_dies_before_the_fleet_is_called_leaves_one_instance_per_claim() {
+    dies_while_held(3, |stage| {
+        let gate = Gate::default();
+        stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
+        gate
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_claim() {
+    dies_while_held(3, |stage| {
+        let gate = Gate::default();
+        stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
+        gate
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per_claim() {
+    dies_while_held(3, |stage| {
+        let gate = Gate::default();
+        stage.world.server().faults().next(
+            1,
+            Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
+            ClusterEffect::HoldBefore(gate.clone()),
+        );
+        gate
+    })
+    .await;
+}

@@ -1,0 +1,198 @@
+//! What becomes of plans: bought once and together, within limits and what the pool allows, for the watcher that leads.
+
+use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses, wanted};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::names::{annotation, tag};
+use plimsoll_model::plan::{Launch, PodRef};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::cloud::{Capacity, Pool};
+use std::time::Duration;
+use tonic::Code;
+
+#[tokio::test(start_paused = true)]
+async fn one_launch_becomes_one_instance_and_one_claim() {
+    use OutcomeStatus::{Accepted, Launched};
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large", "m6i.xlarge"], "p-1")]);
+    let outcomes = stage.execute(WATCHER, wanted.clone()).await.unwrap();
+    assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+
+    let claims = stage.settled(1).await;
+    let claim = &claims[0];
+    assert_eq!(outcomes[1].node_claim, claim.metadata.name);
+    let labels = claim.metadata.labels.clone().unwrap();
+    assert_eq!(labels["node.kubernetes.io/instance-type"], "m6i.large", "the cheapest");
+    assert_eq!(
+        (labels["karpenter.sh/nodepool"].as_str(), labels["karpenter.sh/capacity-type"].as_str()),
+        ("default", "on-demand")
+    );
+    assert_eq!(claim.metadata.finalizers.as_deref(), Some(["karpenter.sh/termination".to_owned()].as_slice()));
+    assert_eq!(claim.metadata.annotations.as_ref().unwrap()[annotation::ACTION_ID], "a-1");
+    assert_eq!(claim.status.as_ref().unwrap().capacity["cpu"].0, "2");
+    let tags = stage.world.ec2.read(|cloud, _| cloud.machines().values().next().unwrap().tags.clone());
+    assert_eq!((tags[tag::OWNER].as_str(), tags["kubernetes.io/cluster/demo"].as_str()), ("plimsoll", "owned"));
+    assert_eq!(Some(&tags[tag::NODE_CLAIM]), claim.metadata.name.as_ref());
+
+    // The same plan again asks for the outcomes again.
+    let again = stage.execute(WATCHER, wanted).await.unwrap();
+    assert_eq!(statuses(&again), [Accepted, Launched]);
+    assert_eq!(stage.bought(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn launches_that_buy_the_same_are_bought_by_one_call() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let mut launches = wanted(&catalog, 3);
+    launches.push(launch(&catalog, "b", &["c6i.large"], "q"));
+    stage.execute(WATCHER, plan(position, launches)).await.unwrap();
+    stage.settled(4).await;
+    assert_eq!(fleet_calls(&stage), 2, "one for each request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offering_within_a_second() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let first = launch(&catalog, "a", &["m6i.large"], "p");
+    stage.world.ec2.with(|cloud, _| {
+        for choice in &first.offerings {
+            cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), Capacity::Instances(0));
+        }
+    });
+    let outcomes = stage.execute(WATCHER, plan(position, vec![first.clone()])).await.unwrap();
+    let last = outcomes.last().unwrap();
+    assert_eq!((last.status, last.reason), (OutcomeStatus::Failed, Some(OutcomeReason::NoCapacity)), "{outcomes:?}");
+    assert!(stage.claims().await.is_empty(), "the claim is taken away at once");
+
+    let failed_at = tokio::time::Instant::now();
+    let mut next = launch(&catalog, "b", &["m6i.large", "c6i.large"], "p");
+    next.offerings.sort_by_key(|choice| choice.price);
+    loop {
+        let position = stage.ledger().await.position;
+        let outcomes = stage.execute(WATCHER, plan(position, vec![next.clone()])).await.unwrap();
+        if outcomes.last().unwrap().status == OutcomeStatus::Launched {
+            break;
+        }
+        assert!(failed_at.elapsed() < Duration::from_secs(1), "{outcomes:?}");
+        next.action_id = format!("{}x", next.action_id).as_str().into();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let claims = stage.settled(1).await;
+    assert_eq!(claims[0].metadata.labels.as_ref().unwrap()["node.kubernetes.io/instance-type"], "c6i.large");
+    // The refused type was not asked for again.
+    let overrides = stage.world.ec2.read(|cloud, _| cloud.machines().len());
+    assert_eq!(overrides, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_hold_exactly_and_the_rest_of_the_plan_goes_on() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    // The most that each may become is 4 vCPU; the pool's limit is 20.
+    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 7))).await.unwrap();
+    let rejected: Vec<_> =
+        outcomes.iter().filter(|it| it.status == OutcomeStatus::Rejected).map(|it| it.reason).collect();
+    assert_eq!(rejected, [Some(OutcomeReason::LimitReached); 2]);
+    stage.settled(5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_may_not_add_to_what_the_pool_allows() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let usual = launch(&catalog, "a", &["m6i.large"], "p");
+    let mut label = usual.clone();
+    label.labels.insert("team".to_owned(), "other".to_owned());
+    let mut class = usual.clone();
+    class.node_class = "other".to_owned();
+    let mut spot = usual.clone();
+    spot.offerings.iter_mut().for_each(|choice| choice.capacity_type = CapacityType::Spot);
+    let mut open = usual.clone();
+    open.requirements.push(NodeSelectorRequirement::new("example.com/new", Operator::In, ["x"]));
+    let mut action = 0;
+    let launches = [label, class, spot, open].map(|launch| {
+        action += 1;
+        let pod = PodRef { name: format!("default/{action}"), uid: format!("p-{action}").as_str().into() };
+        Launch { action_id: format!("a-{action}").as_str().into(), pods: vec![pod], ..launch }
+    });
+    let outcomes = stage.execute(WATCHER, plan(position, launches.to_vec())).await.unwrap();
+    let reasons: Vec<_> = outcomes.iter().map(|it| (it.status, it.reason)).collect();
+    assert_eq!(reasons, [(OutcomeStatus::Rejected, Some(OutcomeReason::PoolChanged)); 4], "{outcomes:?}");
+    assert_eq!(stage.bought(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_watcher_that_leads_is_heard() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let refused = stage.execute(("watcher-0", 0), plan(position, wanted(&catalog, 1))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    stage.drive("watcher-2", 2).await;
+    let position = stage.ledger().await.position;
+    stage.execute(("watcher-2", 2), plan(position, wanted(&catalog, 1))).await.unwrap();
+    let late = stage.execute(WATCHER, plan(position, wanted(&catalog, 2))).await.unwrap_err();
+    assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
+    stage.settled(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_the_api_server_refuses_is_not_bought() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    stage.world.server().faults().next(3, Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::internal_error());
+    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let last = outcomes.last().unwrap();
+    assert_eq!(
+        (last.status, last.reason),
+        (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused)),
+        "{outcomes:?}"
+    );
+    assert_eq!((stage.bought(), fleet_calls(&stage)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_others_with_the_same_name_is_left_alone() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    // The actuator does not see it yet.
+    stage.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
+    let name = plimsoll_actuator::launch::group::claim_name(&"default".into(), &"a-0".into());
+    stage
+        .world
+        .apply_object(&serde_json::json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []},
+        }))
+        .unwrap();
+    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let last = outcomes.last().unwrap();
+    assert_eq!(
+        (last.status, last.reason),
+        (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused)),
+        "{outcomes:?}"
+    );
+    let claims = stage.claims().await;
+    assert_eq!((claims.len(), stage.bought()), (1, 0));
+    assert!(claims[0].metadata.deletion_timestamp.is_none());
+}
