@@ -9,7 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::{self, node_claim::LAUNCHED};
+use plimsoll_api::condition::{
+    self,
+    node_claim::{INITIALIZED, LAUNCHED},
+};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::Millis;
@@ -102,6 +105,10 @@ fn cover(context: &Context, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
             continue;
         }
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        // Its reservation is over: the scheduler may have put those pods elsewhere than was planned.
+        if condition::is_true(conditions, INITIALIZED) {
+            continue;
+        }
         if !condition::is_true(conditions, LAUNCHED) {
             return Cover::Asked;
         }
