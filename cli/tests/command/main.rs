@@ -1,4 +1,10 @@
 //! The `plimsoll` program as a user or a script meets it: what it is given, what it prints, how it ends.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic, in its helpers too"
+)]
 
 mod cases;
 mod catalog;
