@@ -80,8 +80,8 @@ fn of_pods(
         if pod.stays_with_node || protected || is_blocked(facts, pod) {
             continue;
         }
-        let placed = places.contains(pod.uid.as_str());
-        if !placed && !(forced && refused.contains(pod.uid.as_str())) {
+        let accounted = places.contains(pod.uid.as_str()) || (forced && refused.contains(pod.uid.as_str()));
+        if !accounted {
             return Some(format!("pod {} has no other place", pod.full_name()));
         }
     }

@@ -35,6 +35,9 @@ pub(crate) enum Welcome {
     Yes,
 }
 
+/// What nodes of one class have in common: labels that shapes ask for, taints, and the name where it matters.
+type Likeness<'n> = (Vec<Option<&'n str>>, &'n [Taint], Option<&'n str>);
+
 /// All of it.
 pub(crate) struct World<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -158,7 +161,7 @@ impl<'a> World<'a> {
             .shapes
             .iter()
             .any(|shape| shape.required_node_affinity.iter().any(|term| !term.fields.is_empty()));
-        let mut known: BTreeMap<(Vec<Option<&str>>, &[Taint], Option<&str>), usize> = BTreeMap::new();
+        let mut known: BTreeMap<Likeness<'_>, usize> = BTreeMap::new();
         let mut examples: Vec<&Node> = Vec::new();
         let mut classes = Vec::with_capacity(self.nodes.len());
         for view in &self.nodes {

@@ -135,6 +135,5 @@ fn is_blocked(world: &World<'_>, index: usize) -> bool {
         budgets.len() <= 1 && budgets.iter().all(room)
     };
     let pods = &world.nodes[index].pods;
-    pods.iter().any(|pod| is_protected(pod, world.snapshot.now))
-        || !pods.iter().filter(|pod| moves(pod)).all(|pod| evictable(pod))
+    pods.iter().any(|pod| is_protected(pod, world.snapshot.now)) || !pods.iter().filter(|pod| moves(pod)).all(evictable)
 }
