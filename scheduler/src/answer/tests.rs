@@ -1,5 +1,5 @@
 use super::*;
-use crate::samples::{NOW, catalog, catalogs, node, pod, pool, shape, waiting};
+use crate::samples::{NOW, catalog, catalogs, node, pod, pool, shape, snapshots, waiting};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, PodDisruptionBudget, PodState, Snapshot};
@@ -9,6 +9,8 @@ use plimsoll_proto::scheduler::v1::explain_request::Subject;
 use plimsoll_proto::scheduler::v1::supposition::Change;
 use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, Supposition};
 use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire};
+use proptest::prelude::*;
+use prost::Message as _;
 
 fn wire_catalogs() -> Vec<catalog_wire::Catalog> {
     catalogs().values().map(Into::into).collect()
@@ -290,4 +292,66 @@ fn bad_suppositions_are_refused_by_path() {
     );
     let too_many = refused(vec![more("default/a", 60_000), more("default/a", 60_000)]);
     assert!(too_many.starts_with("suppositions[1].more_pods.count: makes 120000 more pods"), "{too_many}");
+}
+
+/// The wire's lists in another order.
+fn reversed(mut request: PlanRequest) -> PlanRequest {
+    let snapshot = request.snapshot.get_or_insert_default();
+    snapshot.shapes.reverse();
+    snapshot.pods.reverse();
+    snapshot.nodes.reverse();
+    snapshot.node_pools.reverse();
+    for catalog in &mut request.catalogs {
+        catalog.instance_types.reverse();
+        catalog.instance_types.iter_mut().for_each(|one| one.offerings.reverse());
+    }
+    request
+}
+
+fn extreme() -> impl Strategy<Value = i64> {
+    prop_oneof![Just(0), Just(1), Just(i64::MAX / 2), Just(i64::MAX), 0..i64::MAX]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_order_of_a_request_does_not_matter(snapshot in snapshots()) {
+        let request = plan_request(&snapshot);
+        let (one, other) = (plan(&request).unwrap(), plan(&reversed(request)).unwrap());
+        prop_assert_eq!(one.encode_to_vec(), other.encode_to_vec());
+    }
+
+    /// Numbers that nobody has are no reason to fail: the answer is a plan that passed its check, or a refusal.
+    #[test]
+    fn extreme_numbers_are_answered(
+        snapshot in snapshots(),
+        amounts in proptest::collection::vec(extreme(), 6),
+        time in prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()],
+    ) {
+        let mut snapshot = snapshot;
+        snapshot.now = Timestamp(time);
+        for (shape, cpu) in snapshot.shapes.iter_mut().zip(&amounts) {
+            shape.requests.set("cpu", *cpu);
+            shape.requests.set("example.com/device", amounts[5]);
+        }
+        for (node, amount) in snapshot.nodes.iter_mut().zip(&amounts) {
+            node.allocatable.set("cpu", *amount);
+            node.limit_usage.set("cpu", *amount);
+            node.idle_since = Some(Timestamp(time));
+        }
+        snapshot.node_pools.iter_mut().zip(&amounts).for_each(|(pool, amount)| pool.limits.set("cpu", *amount));
+        let mut catalog = catalog();
+        for (one, amount) in catalog.instance_types.iter_mut().zip(&amounts) {
+            one.capacity.set("cpu", *amount);
+            one.overhead.set("memory", amounts[4]);
+            one.offerings.iter_mut().for_each(|offering| offering.price.0 = amounts[3]);
+        }
+        for pool in snapshot.node_pools.iter_mut().filter(|pool| pool.catalog.is_some()) {
+            pool.catalog = Some(catalog.id());
+        }
+        let request =
+            PlanRequest { snapshot: Some((&snapshot).into()), catalogs: vec![(&catalog).into()], options: None };
+        prop_assert_eq!(plan(&request).err().map(|status| status.message().to_owned()), None);
+    }
 }

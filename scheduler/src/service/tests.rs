@@ -4,11 +4,16 @@ use super::*;
 use crate::samples::{catalog, catalogs, waiting};
 use hyper_util::rt::TokioIo;
 use plimsoll_proto::delta::{chunks, diff};
+use plimsoll_proto::scheduler::v1::explain_request::Subject;
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
 use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
-use plimsoll_proto::scheduler::v1::{Hello, PlanNow, PlanRequest, SessionRequest};
+use plimsoll_proto::scheduler::v1::supposition::Change;
+use plimsoll_proto::scheduler::v1::{
+    ExplainRequest, Hello, MorePods, PlanNow, PlanRequest, SessionRequest, Supposition, WhatIfRequest,
+};
 use plimsoll_runtime::memory::{self, MemoryDialer};
+use prost::Message as _;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -119,6 +124,27 @@ async fn two_sessions_at_once_and_a_caller_of_plan_get_the_same() {
     assert!(text.contains("plimsoll_scheduler_sessions 2\n"), "{text}");
     assert!(text.contains("plimsoll_scheduler_plans_total{caller=\"outside\"} 2\n"), "{text}");
     assert!(text.contains("plimsoll_scheduler_plans_total{caller=\"session\"} 3\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_caller_in_the_process_and_one_over_the_wire_get_the_same_bytes() {
+    let mut running = start(|_| ());
+    let request = plan_request(7);
+    let near = crate::answer::plan(&request).unwrap();
+    let far = running.open.plan(request.clone()).await.unwrap().into_inner();
+    assert_eq!(near.encode_to_vec(), far.encode_to_vec());
+
+    let subject = Some(Subject::Pod("default/web-3".into()));
+    let why = ExplainRequest { snapshot: request.snapshot.clone(), catalogs: request.catalogs.clone(), subject };
+    let near = crate::answer::explain(&why).unwrap();
+    assert_eq!(running.open.explain(why).await.unwrap().into_inner(), near);
+
+    let more = MorePods { like: "default/web-3".into(), count: 4 };
+    let suppositions = vec![Supposition { change: Some(Change::MorePods(more)) }];
+    let PlanRequest { snapshot, catalogs, options } = request;
+    let what_if = WhatIfRequest { snapshot, catalogs, options, suppositions };
+    let near = crate::answer::what_if(&what_if).unwrap();
+    assert_eq!(running.open.what_if(what_if).await.unwrap().into_inner(), near);
 }
 
 #[tokio::test]
