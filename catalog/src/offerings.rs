@@ -60,9 +60,7 @@ impl Prices {
 
 /// One offering per zone and supported capacity type that has a price, sorted by both.
 pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Prices, compatible: bool) -> Vec<Offering> {
-    let supported = [CapacityType::Spot, CapacityType::OnDemand]
-        .into_iter()
-        .filter(|it| facts.sells(*it));
+    let supported = [CapacityType::Spot, CapacityType::OnDemand].into_iter().filter(|it| facts.sells(*it));
     let mut offerings = Vec::new();
     for capacity_type in supported {
         for zone in zones.iter().filter(|zone| zone.instance_types.contains(&facts.name)) {
