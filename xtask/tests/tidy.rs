@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("scheduler/solver", &["invariants", "model"]),
     ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
     ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
-    ("actuator", &["api", "catalog", "invariants", "model", "proto", "runtime"]),
+    ("actuator", &["api", "catalog", "model", "proto", "runtime", "snapshot"]),
     ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
     ("sim", &["actuator", "api", "catalog", "model", "proto", "runtime", "scheduler", "watcher"]),
     ("cli", &["api", "catalog", "invariants", "model", "proto", "runtime", "scheduler", "sim", "snapshot", "solver"]),
