@@ -113,7 +113,7 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
         action_id: ActionId(hasher.hex(16)),
         node_pool: view.pool.name.clone(),
         node_class: view.pool.node_class.clone(),
-        requirements: requirements(view, custom, &choices),
+        requirements: requirements(view, custom, offerings, &choices),
         offerings: choices,
         requests: world.table.resources(&load),
         taints: view.pool.taints.clone(),
@@ -123,14 +123,21 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
     }
 }
 
-/// The pool's own, the open labels that pods narrowed, and the listed types, zones and capacity types.
-fn requirements(view: &PoolView<'_>, custom: &Narrowed, choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
+/// The pool's own, the open labels that pods narrowed, and the listed types, their architectures, zones and capacity types.
+fn requirements(
+    view: &PoolView<'_>,
+    custom: &Narrowed,
+    offerings: &[usize],
+    choices: &[OfferingChoice],
+) -> Vec<NodeSelectorRequirement> {
     let mut all = view.pool.requirements.clone();
     all.extend(view.custom.pinned(custom));
     let distinct = |value: fn(&OfferingChoice) -> &str| {
         let values: BTreeSet<&str> = choices.iter().map(value).collect();
         values.into_iter().map(str::to_owned).collect::<Vec<String>>()
     };
+    let architectures: BTreeSet<&str> = offerings.iter().filter_map(|one| view.label(*one, label::ARCH)).collect();
+    all.push(one_of(label::ARCH, architectures.into_iter().map(str::to_owned).collect()));
     all.push(one_of(label::INSTANCE_TYPE, distinct(|choice| &choice.instance_type)));
     all.push(one_of(label::ZONE, distinct(|choice| &choice.zone)));
     all.push(one_of(label::CAPACITY_TYPE, distinct(|choice| choice.capacity_type.as_str())));
