@@ -267,7 +267,7 @@ fn launches_are_what_their_pool_says() {
         case.snapshot.node_pools[0].not_ready = Some(PoolProblem { code: "X".into(), message: String::new() });
     });
     rejected("the node class of the pool is default, not other", |case| {
-        case.plan.launches[0].node_class = "other".into()
+        case.plan.launches[0].node_class = "other".into();
     });
     let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].taints.push(taint.clone()));

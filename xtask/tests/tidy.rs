@@ -1,5 +1,7 @@
 //! What must hold of the repository itself: directions of dependencies, no forgotten files, sizes, lints.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ fn only_nodes_that_may_go_are_removed() {
     rejected("node n3 must not be removed: it is being deleted already", |case| case.node("n3").deleting = true);
     rejected("node n3 must not be removed: it is marked do-not-disrupt", |case| case.node("n3").do_not_disrupt = true);
     rejected("node n2 must not be removed: it is not Empty", |case| {
-        case.removal("n2").reason = DisruptionReason::Empty
+        case.removal("n2").reason = DisruptionReason::Empty;
     });
     rejected("node n2 must not be removed: it is not Drifted", |case| {
         case.removal("n2").reason = DisruptionReason::Drifted;
@@ -31,7 +31,7 @@ fn only_nodes_that_may_go_are_removed() {
 #[test]
 fn every_pod_of_a_removed_node_has_another_place() {
     rejected("node n2 must not be removed: pod ns/moves has no other place", |case| {
-        case.removal("n2").moved_to.clear()
+        case.removal("n2").moved_to.clear();
     });
     rejected("node n2 must not be removed: it names a launch that the plan does not have", |case| {
         case.removal("n2").replaced_by.push(1);
