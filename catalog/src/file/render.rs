@@ -1,6 +1,7 @@
 //! To JSON.
 
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::names::label;
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use serde_json::{Map, Value, json};
@@ -19,13 +20,16 @@ pub fn to_value(catalog: &Catalog) -> Value {
 }
 
 fn instance_type(it: &InstanceType) -> Value {
+    // Readers of labels alone find the architecture among them, as on a node.
+    let mut labels = it.labels.clone();
+    labels.insert(label::ARCH.to_owned(), it.architecture.clone());
     json!({
         "name": it.name,
         "architecture": it.architecture,
         "operatingSystems": it.operating_systems,
         "capacity": amounts(&it.capacity),
         "overhead": amounts(&it.overhead),
-        "labels": it.labels,
+        "labels": labels,
         "offerings": it.offerings.iter().map(offering).collect::<Vec<_>>(),
     })
 }
