@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// How many single pods the latency is measured on.
     #[arg(long, default_value_t = 30, value_name = "N")]
     latency_pods: usize,
+    /// Play a scenario that failed so many times again, and count the last. Both tries are told: what fails once is to be looked into.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    again: u32,
     /// Take the programs from the target folder as they are.
     #[arg(long)]
     no_build: bool,
@@ -72,7 +75,7 @@ struct Outcome {
 /// # Errors
 /// If a part cannot be built or found, or if any scenario failed; each failure was told when it happened.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { only, list, keep, dir, latency_pods, no_build } = args;
+    let Args { only, list, keep, dir, latency_pods, again, no_build } = args;
     let chosen = choose(&only)?;
     if list {
         return print_list();
@@ -85,7 +88,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     say(&format!("logs are in {}", folder.display()));
     let mut outcomes = Vec::new();
     for scenario in chosen {
-        outcomes.push(play(&context, scenario, &folder)?);
+        let mut outcome = play(&context, scenario, &folder.join(scenario.name))?;
+        for number in 1..=again {
+            if outcome.result.is_ok() {
+                break;
+            }
+            say(&format!("{}: once more", scenario.name));
+            outcome = play(&context, scenario, &folder.join(format!("{}-{number}", scenario.name)))?;
+        }
+        outcomes.push(outcome);
     }
     let failed = outcomes.iter().filter(|o| o.result.is_err()).count();
     summary(&outcomes)?;
@@ -127,12 +138,11 @@ fn work_folder(dir: Option<PathBuf>) -> Result<(PathBuf, bool)> {
     }
 }
 
-fn play(context: &Context, scenario: &'static Scenario, folder: &Path) -> Result<Outcome> {
+fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Outcome> {
     say(&format!("{}: {}", scenario.name, scenario.shows));
     let begun = Instant::now();
-    let dir = folder.join(scenario.name);
-    std::fs::create_dir_all(&dir)?;
-    let result = World::start(context, scenario, &dir).and_then(|mut world| {
+    std::fs::create_dir_all(dir)?;
+    let result = World::start(context, scenario, dir).and_then(|mut world| {
         let figures = (scenario.play)(context, &mut world)?;
         world.check_always()?;
         Ok(figures)
