@@ -101,7 +101,7 @@ fn what_is_written_reads_back_the_same() {
     let catalog = builtin::catalog("eu-west-1", &NodeClassSettings::default()).unwrap();
     assert_eq!(parse(&render(&catalog)).unwrap(), catalog);
     // Readers of labels alone find the architecture there. Types come by name: a1 is the first, of Graviton's first generation.
-    let written: serde_json::Value = serde_json::from_str(&render(&catalog)).unwrap();
+    let written: Value = serde_json::from_str(&render(&catalog)).unwrap();
     assert_eq!(written["instanceTypes"][0]["name"], "a1.2xlarge");
     assert_eq!(written["instanceTypes"][0]["labels"]["kubernetes.io/arch"], "arm64");
 }
