@@ -1,60 +1,9 @@
 //! Requirements on labels: what nodes a pool may make, which types an overlay is about.
 
+use plimsoll_model::requirements::NodeSelectorRequirement;
 use serde::{Deserialize, Serialize};
 
-/// How a requirement compares a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Operator {
-    /// The label is one of the values.
-    In,
-    /// The label is none of the values, or missing.
-    NotIn,
-    /// The label is there.
-    Exists,
-    /// The label is missing.
-    DoesNotExist,
-    /// The label is a number above the value.
-    Gt,
-    /// The label is a number below the value.
-    Lt,
-    /// The label is a number at or above the value.
-    Gte,
-    /// The label is a number at or below the value.
-    Lte,
-}
-
-impl Operator {
-    /// All of them, in the order in which the schema lists them.
-    pub const ALL: [Self; 8] =
-        [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist, Self::Gt, Self::Lt, Self::Gte, Self::Lte];
-
-    /// The word in a manifest.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::In => "In",
-            Self::NotIn => "NotIn",
-            Self::Exists => "Exists",
-            Self::DoesNotExist => "DoesNotExist",
-            Self::Gt => "Gt",
-            Self::Lt => "Lt",
-            Self::Gte => "Gte",
-            Self::Lte => "Lte",
-        }
-    }
-
-    /// Whether the operator compares numbers.
-    #[must_use]
-    pub fn is_bound(self) -> bool {
-        matches!(self, Self::Gt | Self::Lt | Self::Gte | Self::Lte)
-    }
-}
-
-impl std::fmt::Display for Operator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+pub use plimsoll_model::requirements::Operator;
 
 /// A condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,5 +29,25 @@ impl Requirement {
         values: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
         Self { key: key.into(), operator, values: values.into_iter().map(Into::into).collect(), min_values: None }
+    }
+}
+
+/// In the model's form. A minimum that is no count (validation refuses it) is left out.
+impl From<&Requirement> for NodeSelectorRequirement {
+    fn from(api: &Requirement) -> Self {
+        Self {
+            min_values: api.min_values.and_then(|least| u32::try_from(least).ok()),
+            ..Self::new(api.key.clone(), api.operator, api.values.clone())
+        }
+    }
+}
+
+/// In the form of a custom resource.
+impl From<&NodeSelectorRequirement> for Requirement {
+    fn from(model: &NodeSelectorRequirement) -> Self {
+        Self {
+            min_values: model.min_values.map(i64::from),
+            ..Self::new(model.key.clone(), model.operator, model.values.clone())
+        }
     }
 }

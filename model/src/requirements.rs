@@ -36,7 +36,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// All of them.
+    /// All of them, in the order in which the schemas of the custom resources list them.
     pub const ALL: [Self; 8] =
         [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist, Self::Gt, Self::Lt, Self::Gte, Self::Lte];
 
@@ -53,6 +53,12 @@ impl Operator {
             Self::Gte => "Gte",
             Self::Lte => "Lte",
         }
+    }
+
+    /// Whether it compares numbers.
+    #[must_use]
+    pub fn is_bound(self) -> bool {
+        matches!(self, Self::Gt | Self::Lt | Self::Gte | Self::Lte)
     }
 
     /// From the API's word.

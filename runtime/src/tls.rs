@@ -20,7 +20,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tokio_util::sync::CancellationToken;
 use x509_parser::extensions::GeneralName;
 
-use crate::{args::TlsArgs, connection::Connection};
+use crate::{args::TlsArgs, connection::Connection, shutdown::Shutdown};
 
 /// How often the files are compared with what is in use. Certificates are renewed hours before they end.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -114,6 +114,16 @@ pub async fn load(args: &TlsArgs) -> Result<Option<(Tls, Reloader)>, TlsError> {
     let ((server, server_newest), (client, client_newest)) = (watch::channel(server), watch::channel(client));
     let tls = Tls { server: server_newest, client: client_newest };
     Ok(Some((tls, Reloader { files, contents, server, client })))
+}
+
+/// [`load`], with the files read again until `shutdown` is over.
+///
+/// # Errors
+/// As [`load`].
+pub async fn load_and_follow(args: &TlsArgs, shutdown: &Shutdown) -> Result<Option<Tls>, TlsError> {
+    let Some((tls, reloader)) = load(args).await? else { return Ok(None) };
+    shutdown.spawn(reloader.run(shutdown.token()));
+    Ok(Some(tls))
 }
 
 /// Without certificates a service listens on loopback only.

@@ -19,13 +19,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
     let shutdown = Shutdown::new();
-    let tls = match tls::load(&args.service.tls).await? {
-        Some((tls, reloader)) => {
-            shutdown.spawn(reloader.run(shutdown.token()));
-            Some(tls)
-        }
-        None => None,
-    };
+    let tls = tls::load_and_follow(&args.service.tls, &shutdown).await?;
     let closed = listen(args.service.listen.listen, "--listen").await?;
     tls::check_listen(args.service.listen.listen, tls.as_ref())?;
     let open = match args.open_listen {

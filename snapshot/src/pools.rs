@@ -2,11 +2,12 @@
 
 use crate::nodes::is_deleting;
 use crate::problems::{Fault, Problem};
-use crate::{Extra, Objects, Source, kube_time, requests, selectors};
+use crate::{Extra, Objects, Source, kube_time, requests};
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, NodePool as ApiPool, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
+use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
 };
@@ -44,7 +45,7 @@ fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Res
         labels: template.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: template.spec.taints.iter().map(Taint::from).collect(),
         startup_taints: template.spec.startup_taints.iter().map(Taint::from).collect(),
-        requirements: template.spec.requirements.iter().map(selectors::from_api).collect(),
+        requirements: template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect(),
         limits: requests::amounts(Some(&pool.spec.limits), "spec.limits")?,
         replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
         node_class: template.spec.node_class_ref.name.clone(),

@@ -12,16 +12,6 @@ use std::collections::BTreeMap;
 const REQUIRED: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
 const PREFERRED: &str = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
 
-/// A requirement of a pool or a claim.
-pub(crate) fn from_api(requirement: &plimsoll_api::Requirement) -> NodeSelectorRequirement {
-    NodeSelectorRequirement {
-        key: requirement.key.clone(),
-        operator: Operator::parse(requirement.operator.as_str()).unwrap_or(Operator::In),
-        values: requirement.values.clone(),
-        min_values: requirement.min_values.and_then(|least| u32::try_from(least).ok()),
-    }
-}
-
 pub(crate) fn required_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<NodeSelectorTerm>, Fault> {
     let required = affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
     let terms = required.into_iter().flat_map(|required| &required.node_selector_terms).enumerate();

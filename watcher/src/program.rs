@@ -27,13 +27,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
     let level = telemetry::init(service.log.log_format, &service.log.log_level)?;
     let clock = Clock::system();
     let shutdown = Shutdown::new();
-    let tls = match tls::load(&service.tls).await? {
-        Some((tls, reloader)) => {
-            shutdown.spawn(reloader.run(shutdown.token()));
-            Some(tls)
-        }
-        None => None,
-    };
+    let tls = tls::load_and_follow(&service.tls, &shutdown).await?;
     let (readiness, metrics) = (Readiness::new(), Metrics::new("watcher"));
     let bind = async |address| TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"));
     let health = bind(service.admin.health_listen).await?;

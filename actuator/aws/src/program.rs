@@ -48,13 +48,7 @@ pub async fn run(program: Program) -> Result<()> {
     let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
     let clock = Clock::system();
     let shutdown = Shutdown::new();
-    let tls = match tls::load(&args.service.tls).await? {
-        Some((tls, reloader)) => {
-            shutdown.spawn(reloader.run(shutdown.token()));
-            Some(tls)
-        }
-        None => None,
-    };
+    let tls = tls::load_and_follow(&args.service.tls, &shutdown).await?;
     tls::check_listen(args.service.listen.listen, tls.as_ref())?;
     let (readiness, metrics) = (Readiness::new(), Metrics::new("actuator"));
     // Not before the service has added what it waits for.

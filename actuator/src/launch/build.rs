@@ -5,7 +5,6 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-pub use narrow::requirement;
 pub use object::{GroupFacts, object};
 
 use plimsoll_api::{EC2NodeClass, NodePool};

@@ -1,7 +1,7 @@
 //! The like-for-like replacement of a node whose capacity is taken back, when no plan comes in time (safety rule 13).
 
 use super::admit::{self, Admitted};
-use super::build::{self, Live, requirement};
+use super::build::{self, Live};
 use super::group::replacement_action;
 use crate::context::Context;
 use crate::ledger::{Admission, Rejection};
@@ -70,7 +70,7 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
         .ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
     let class =
         super::class_named(context, class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
-    let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(requirement).collect();
+    let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let requirements = Requirements::from_api(&asked).map_err(|error| lacks(&error.to_string()))?;
     let requests = requests(old).map_err(|error| lacks(&error))?;
     let of = |key: &str| labels.get(key).cloned().unwrap_or_default();

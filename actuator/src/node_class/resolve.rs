@@ -5,7 +5,7 @@ use plimsoll_api::EC2NodeClass;
 use plimsoll_api::condition;
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::label;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement, RequirementError, Requirements};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirement, RequirementError, Requirements};
 
 /// A node class that instances can be launched with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,9 +135,7 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
 fn requirements(api: &[plimsoll_api::Requirement]) -> Result<Requirements, RequirementError> {
     let mut all = Requirements::new();
     for entry in api {
-        // Both lists of operators are Kubernetes' own; `Exists` restricts least.
-        let operator = Operator::parse(entry.operator.as_str()).unwrap_or(Operator::Exists);
-        all.add(Requirement::new(&NodeSelectorRequirement::new(&entry.key, operator, entry.values.clone()))?);
+        all.add(Requirement::new(&NodeSelectorRequirement::new(&entry.key, entry.operator, entry.values.clone()))?);
     }
     Ok(all)
 }

@@ -14,7 +14,7 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, I
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_model::names::{annotation, label};
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirements, Undefined};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements, Undefined};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -177,10 +177,7 @@ fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
         .spec
         .requirements
         .iter()
-        .map(|it| {
-            let operator = Operator::parse(it.operator.as_str()).unwrap_or(Operator::Exists);
-            NodeSelectorRequirement::new(it.key.as_str(), operator, it.values.iter().cloned())
-        })
+        .map(|it| NodeSelectorRequirement::new(it.key.as_str(), it.operator, it.values.iter().cloned()))
         .collect();
     let has = Requirements::from_labels(claim.labels());
     Requirements::from_api(&asked).map_or(true, |asked| has.is_compatible(&asked, Undefined::None))

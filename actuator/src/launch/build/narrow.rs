@@ -10,18 +10,6 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
-/// A requirement of a custom resource in the model's form.
-#[must_use]
-pub fn requirement(api: &plimsoll_api::Requirement) -> NodeSelectorRequirement {
-    NodeSelectorRequirement {
-        key: api.key.clone(),
-        // The two lists of operators are the same; `Exists` is what an unknown one would restrict least.
-        operator: Operator::parse(api.operator.as_str()).unwrap_or(Operator::Exists),
-        values: api.values.clone(),
-        min_values: api.min_values.and_then(|least| u32::try_from(least).ok()),
-    }
-}
-
 /// Pool, node class, labels and taints are what the plan took them for.
 pub(super) fn check_template(launch: &Launch, live: Live<'_>) -> Result<(), Refusal> {
     let name = &launch.node_pool;
@@ -63,7 +51,8 @@ fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
 /// The pool's requirements and the plan's together; none may be left without a value, and none may be new.
 pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requirements, Refusal> {
     let name = &launch.node_pool;
-    let own: Vec<NodeSelectorRequirement> = live.pool.spec.template.spec.requirements.iter().map(requirement).collect();
+    let own: Vec<NodeSelectorRequirement> =
+        live.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let mut all = Requirements::from_api(&own).map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
     all.add_all(&Requirements::from_labels(own_labels(live).0));
     let asked = Requirements::from_api(&launch.requirements)

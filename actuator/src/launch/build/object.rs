@@ -7,11 +7,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use plimsoll_api::node_claim::ResourceRequirements;
-use plimsoll_api::{NodeClaim, NodeClaimSpec, NodePool, Operator, Requirement, ResourceList, hash};
+use plimsoll_api::{NodeClaim, NodeClaimSpec, NodePool, Requirement, ResourceList, hash};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
 use plimsoll_model::quantity::format_amount;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator as ModelOperator};
 use plimsoll_model::resources::Resources;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +42,7 @@ pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFact
     }
     let template = &live.pool.spec.template;
     let spec = NodeClaimSpec {
-        requirements: narrowed.requirements.to_api().iter().map(to_api).collect(),
+        requirements: narrowed.requirements.to_api().iter().map(Requirement::from).collect(),
         resources: Some(ResourceRequirements { requests }),
         ..NodeClaimSpec::from(&template.spec)
     };
@@ -58,23 +57,6 @@ pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFact
         },
         spec,
         status: None,
-    }
-}
-
-fn to_api(requirement: &NodeSelectorRequirement) -> Requirement {
-    let operator = match requirement.operator {
-        ModelOperator::In => Operator::In,
-        ModelOperator::NotIn => Operator::NotIn,
-        ModelOperator::Exists => Operator::Exists,
-        ModelOperator::DoesNotExist => Operator::DoesNotExist,
-        ModelOperator::Gt => Operator::Gt,
-        ModelOperator::Lt => Operator::Lt,
-        ModelOperator::Gte => Operator::Gte,
-        ModelOperator::Lte => Operator::Lte,
-    };
-    Requirement {
-        min_values: requirement.min_values.map(i64::from),
-        ..Requirement::new(requirement.key.clone(), operator, requirement.values.clone())
     }
 }
 

@@ -6,7 +6,7 @@ use plimsoll_model::catalog::{InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::plan::PodRef;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator as ModelOperator};
+use plimsoll_model::requirements::NodeSelectorRequirement;
 use std::collections::BTreeMap;
 
 struct World {
@@ -85,7 +85,7 @@ impl World {
                     price: it.price,
                 })
                 .collect(),
-            requirements: vec![NodeSelectorRequirement::new("example.com/tier", ModelOperator::In, ["two"])],
+            requirements: vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["two"])],
             requests: Resources::from([("cpu", 1500), ("pods", 2)]),
             taints: self.pool.spec.template.spec.taints.iter().map(Into::into).collect(),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
@@ -134,17 +134,17 @@ fn what_the_pool_does_not_allow_is_refused_by_name() {
     says(&|launch| drop(launch.labels.insert("team".to_owned(), "b".to_owned())), "team=b");
     says(&|launch| launch.taints.clear(), "taints");
     says(
-        &|launch| launch.requirements = vec![NodeSelectorRequirement::new("new", ModelOperator::In, ["x"])],
+        &|launch| launch.requirements = vec![NodeSelectorRequirement::new("new", Operator::In, ["x"])],
         "no label new",
     );
     says(
         &|launch| {
-            launch.requirements = vec![NodeSelectorRequirement::new("example.com/tier", ModelOperator::In, ["three"])];
+            launch.requirements = vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["three"])];
         },
         "example.com/tier",
     );
     says(
-        &|launch| launch.requirements = vec![NodeSelectorRequirement::new(label::ZONE, ModelOperator::In, ["b"])],
+        &|launch| launch.requirements = vec![NodeSelectorRequirement::new(label::ZONE, Operator::In, ["b"])],
         "does not allow c.large in a",
     );
     says(&|launch| launch.offerings[0].instance_type = "x.large".to_owned(), "x.large");
