@@ -42,7 +42,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "watcher",
         ],
     ),
-    ("xtask", &["api", "catalog", "proto"]),
+    ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
+    (
+        "xtask",
+        &["api", "catalog", "cli", "invariants", "model", "proto", "scheduler", "snapshot", "solver", "workloads"],
+    ),
 ];
 
 fn root() -> PathBuf {

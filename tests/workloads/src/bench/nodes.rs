@@ -1,0 +1,70 @@
+//! Large clusters.
+
+use super::mix::sized;
+use super::{Types, deployment, one_pool, pod};
+use crate::cluster::{own_labels, status};
+use crate::manifest::container;
+use crate::{Case, Rng};
+use plimsoll_model::catalog::{CapacityType, InstanceType};
+use plimsoll_model::resources::CPU;
+use serde_json::{Value, json};
+
+/// Kinds of pods that run on a large cluster.
+const APPS: usize = 200;
+
+/// `nodes` nodes of the built-in catalog with `running` pods of 200 Deployments on them, evenly, and holes between: a node has some
+/// half of its room left. `waiting` pods of Karpenter's sizes wait.
+#[must_use]
+pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Case {
+    let mut rng = Rng::new(seed);
+    let mut case = one_pool(seed, Types::BuiltIn);
+    let catalog = Types::BuiltIn.choice().catalog();
+    let usual = ["m5.2xlarge", "m6i.4xlarge", "c6i.4xlarge", "r6i.2xlarge"];
+    let types: Vec<&InstanceType> = usual.iter().filter_map(|name| catalog.get(name)).collect();
+    let each = if nodes == 0 { 0 } else { running.div_ceil(nodes) };
+    let mut left = running;
+    for number in 0..nodes {
+        let Some(it) = rng.pick(&types) else { break };
+        let name = format!("node-{number}");
+        let offerings: Vec<_> = it.offerings.iter().filter(|it| it.capacity_type == CapacityType::OnDemand).collect();
+        let Some(offering) = rng.pick(&offerings) else { break };
+        let mut labels = it.labels.clone();
+        labels.extend(own_labels(&name, "default", it, offering, &catalog.region));
+        case.objects.push(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "spec": {"providerID": format!("aws:///{}/i-{name}", offering.zone)},
+            "status": status(it),
+        }));
+        let count = each.min(left);
+        left -= count;
+        // A half to nine tenths of the cpu, in equal parts.
+        let used = it.allocatable().get(CPU) / 100 * i64::try_from(rng.range(50, 90)).unwrap_or(50);
+        for on_node in 0..count {
+            let cpu = used / i64::try_from(count).unwrap_or(1);
+            case.objects.push(running_pod(&mut rng, &format!("{name}-{on_node}"), &name, cpu));
+        }
+    }
+    for number in 0..waiting {
+        case.objects.push(pod(&format!("waiting-{number}"), &json!({"app": "new"}), &sized(&mut rng)));
+    }
+    case
+}
+
+fn running_pod(rng: &mut Rng, name: &str, node: &str, cpu: i64) -> Value {
+    let app = format!("app-{}", rng.range(0, APPS - 1));
+    // Few sizes, as Deployments have.
+    let cpu = (cpu / 50 * 50).max(10);
+    let mut spec = json!({"containers": [container("app", &format!("{cpu}m"), "256Mi")]});
+    spec["nodeName"] = node.into();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("run-{name}"), "namespace": "default", "labels": {"app": app}},
+        "spec": spec, "status": {"phase": "Running"},
+    })
+}
+
+/// One pod more, as a Deployment of one.
+#[must_use]
+pub fn one_more_pod(name: &str) -> Value {
+    deployment(name, 1, &json!({"containers": [container("app", "500m", "512Mi")]}))
+}

@@ -1,0 +1,101 @@
+//! A case and its files.
+
+use crate::Feature;
+use crate::catalogs;
+use plimsoll_model::catalog::Catalog;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// What can be bought in a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CatalogChoice {
+    /// The whole built-in catalog of that region.
+    BuiltIn(&'static str),
+    /// These types.
+    Given(Catalog),
+}
+
+impl CatalogChoice {
+    /// In full.
+    #[must_use]
+    pub fn catalog(&self) -> Catalog {
+        match self {
+            Self::BuiltIn(region) => catalogs::built_in(region).clone(),
+            Self::Given(catalog) => catalog.clone(),
+        }
+    }
+}
+
+/// A cluster, what waits in it, and what can be bought for that.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// What is special about it.
+    pub features: BTreeSet<Feature>,
+    /// Manifests, each with `apiVersion` and `kind`. Workloads are not expanded.
+    pub objects: Vec<Value>,
+    /// What can be bought.
+    pub catalog: CatalogChoice,
+}
+
+impl Case {
+    /// Objects of that kind.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    /// The manifests as one `List`, an object on each line.
+    ///
+    /// # Errors
+    ///
+    /// Where `to` cannot be written to.
+    pub fn write_manifests(&self, to: &mut dyn Write) -> io::Result<()> {
+        write!(to, "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[")?;
+        for (index, object) in self.objects.iter().enumerate() {
+            write!(to, "{}\n{object}", if index == 0 { "" } else { "," })?;
+        }
+        writeln!(to, "\n]}}")
+    }
+
+    /// The catalog in the form that `plimsoll plan --catalog` reads.
+    #[must_use]
+    pub fn catalog_json(&self) -> String {
+        let value = plimsoll_catalog::file::to_value(&self.catalog.catalog());
+        let mut text = format!("{{\"region\":{},\"instanceTypes\":[", value["region"]);
+        for (index, instance_type) in value["instanceTypes"].as_array().into_iter().flatten().enumerate() {
+            text.push_str(if index == 0 { "\n" } else { ",\n" });
+            text.push_str(&instance_type.to_string());
+        }
+        text.push_str("\n]}\n");
+        text
+    }
+
+    /// Writes `manifests/cluster.json` and `catalog.json` below `folder`, which is made where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Where a folder or file cannot be made.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let manifests = folder.join("manifests");
+        fs::create_dir_all(&manifests)?;
+        let mut file = BufWriter::new(fs::File::create(manifests.join("cluster.json"))?);
+        self.write_manifests(&mut file)?;
+        file.flush()?;
+        fs::write(folder.join("catalog.json"), self.catalog_json())
+    }
+
+    /// Seed and features on one line.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let features: Vec<String> = self.features.iter().map(|it| format!("{it:?}")).collect();
+        format!("seed {} ({})", self.seed, if features.is_empty() { "plain".to_owned() } else { features.join(", ") })
+    }
+
+    pub(crate) fn empty(seed: u64, catalog: CatalogChoice) -> Self {
+        Self { seed, features: BTreeSet::new(), objects: Vec::new(), catalog }
+    }
+}

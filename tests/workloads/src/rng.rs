@@ -1,0 +1,62 @@
+//! Random numbers that stay the same.
+
+/// A seeded generator (SplitMix64). Written out rather than taken from a crate, whose ranges and shuffles may change between its
+/// versions: a seed that is noted somewhere has to give the same case for ever.
+#[derive(Debug, Clone)]
+pub struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// A generator of its own for each seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+
+    /// From `least` to `most`, both included; `least` where `most` is below it.
+    pub fn range(&mut self, least: usize, most: usize) -> usize {
+        let span = most.saturating_sub(least) as u128 + 1;
+        // The upper half of a wide product: without the bias of a remainder, and never `span` itself.
+        least + usize::try_from((u128::from(self.next()) * span) >> 64).unwrap_or(0)
+    }
+
+    /// True in `percent` of all calls.
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.range(1, 100) <= percent
+    }
+
+    /// One of `from`, or nothing of nothing.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() {
+            return None;
+        }
+        let index = self.range(0, from.len() - 1);
+        from.get(index)
+    }
+
+    /// One of the texts; empty of nothing.
+    pub fn text<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        self.pick(from).copied().unwrap_or_default()
+    }
+
+    /// Some of `from`, at least `least` where there are so many, in their order.
+    pub fn some<T: Clone>(&mut self, from: &[T], least: usize) -> Vec<T> {
+        let mut chosen: Vec<usize> = (0..from.len()).filter(|_| self.chance(50)).collect();
+        let mut rest: Vec<usize> = (0..from.len()).filter(|index| !chosen.contains(index)).collect();
+        while chosen.len() < least && !rest.is_empty() {
+            chosen.push(rest.remove(self.range(0, rest.len() - 1)));
+        }
+        chosen.sort_unstable();
+        chosen.iter().filter_map(|index| from.get(*index)).cloned().collect()
+    }
+}

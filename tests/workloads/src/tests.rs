@@ -1,0 +1,137 @@
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+
+use crate::bench::{self, Types};
+use crate::{Case, Feature, Profile, Rng, case};
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_snapshot::{Extra, Source};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn bytes(case: &Case) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    case.write_manifests(&mut bytes).unwrap();
+    bytes.extend(case.catalog_json().into_bytes());
+    bytes
+}
+
+/// What the command's reader and the snapshot find wrong with the files of a case, and how many pods are waiting.
+fn read(case: &Case, folder: &Path) -> Result<usize, String> {
+    case.write(folder).unwrap();
+    let read = plimsoll_cli::manifests::read(&[folder.join("manifests")], &mut std::io::empty());
+    let manifests = read.map_err(|errors| errors.to_string())?;
+    if !manifests.ignored.is_empty() {
+        return Err(format!("ignored: {:?}", manifests.ignored));
+    }
+    let extra = Extra { source: Source::Files, ..Extra::default() };
+    let (_, problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
+    if let Some(problem) = problems.first() {
+        return Err(format!("{problem:?}"));
+    }
+    let text = std::fs::read_to_string(folder.join("catalog.json")).unwrap();
+    let catalog = plimsoll_catalog::file::parse(&text).map_err(|error| error.to_string())?;
+    assert_eq!(catalog, case.catalog.catalog());
+    let waiting = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
+    Ok(manifests.objects.pods.iter().filter(waiting).count())
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    for profile in [Profile::plain(), Profile::karpenter(), Profile::kubernetes()] {
+        let one = bytes(&case(7, &profile));
+        assert_eq!(one, bytes(&case(7, &profile)));
+        assert_ne!(one, bytes(&case(8, &profile)));
+    }
+}
+
+#[test]
+fn numbers_stay_in_range_and_reach_both_ends() {
+    let mut rng = Rng::new(1);
+    let drawn: BTreeSet<usize> = (0..200).map(|_| rng.range(3, 6)).collect();
+    assert_eq!(drawn, BTreeSet::from([3, 4, 5, 6]));
+    assert_eq!(rng.range(5, 5), 5);
+    // What SplitMix64 gives for the seed 0, from its definition.
+    assert_eq!(Rng::new(0).next(), 0xE220_A839_7B1D_CDAF);
+}
+
+#[test]
+fn every_feature_appears_and_most_cases_combine_some() {
+    let profile = Profile::kubernetes();
+    let cases: Vec<Case> = (0..200).map(|seed| case(seed, &profile)).collect();
+    let seen: BTreeSet<Feature> = cases.iter().flat_map(|case| case.features.clone()).collect();
+    let all: BTreeSet<Feature> = [Feature::KARPENTER, Feature::KUBERNETES].concat().into_iter().collect();
+    assert_eq!(seen, all);
+    let several = cases.iter().filter(|case| (2..=6).contains(&case.features.len())).count();
+    assert!(several > 140, "{several} of 200 cases have two to six features");
+}
+
+#[test]
+fn karpenter_cases_have_nothing_that_its_scheduler_does_not_model() {
+    let beyond: BTreeSet<Feature> = Feature::KUBERNETES.iter().copied().collect();
+    for seed in 0..100 {
+        let case = case(seed, &Profile::karpenter());
+        assert!(case.features.is_disjoint(&beyond), "{}", case.title());
+        let text = String::from_utf8(bytes(&case)).unwrap();
+        for field in ["minDomains", "matchLabelKeys", "nodeTaintsPolicy", "\"namespaces\"", "\"Gt\"", "nvidia.com"] {
+            assert!(!text.contains(field), "{field} in {}", case.title());
+        }
+    }
+}
+
+/// A feature by itself leaves its mark in the manifests.
+#[test]
+fn a_feature_changes_the_manifests() {
+    for feature in [Feature::KARPENTER, Feature::KUBERNETES].concat() {
+        let with = Profile { features: vec![feature], percent: 100, ..Profile::plain() };
+        let changed = (0..20).filter(|seed| {
+            // Without a feature in the list no number is drawn for it: the same list at 0 % is the counterpart.
+            bytes(&case(*seed, &with)) != bytes(&case(*seed, &Profile { percent: 0, ..with.clone() }))
+        });
+        assert!(changed.count() > 10, "{feature:?}");
+    }
+}
+
+#[test]
+fn the_reader_takes_every_case() {
+    let folder = tempfile::tempdir().unwrap();
+    for (profile, seeds) in [(Profile::plain(), 0..20), (Profile::karpenter(), 0..150), (Profile::kubernetes(), 0..300)]
+    {
+        for seed in seeds {
+            let case = case(seed, &profile);
+            let waiting = read(&case, folder.path()).unwrap_or_else(|error| panic!("{}: {error}", case.title()));
+            assert!((1..=profile.pods_max).contains(&waiting), "{}: {waiting} pods", case.title());
+        }
+    }
+}
+
+#[test]
+fn the_reader_takes_benchmarks_and_finds_all_pods() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        (bench::karpenter_mix(1, 103, Types::Synthetic(400)), 103),
+        (bench::karpenter_mix(1, 50, Types::BuiltIn), 50),
+        (bench::all_different(1, 40, Types::BuiltIn), 40),
+        (bench::one_deployment(70, Types::Thinned(50)), 70),
+        (bench::shapes(1, 1000, 30, Types::BuiltIn), 1000),
+        (bench::sizes(1, 321, Types::BuiltIn), 321),
+        (bench::many_pools(1, 300, 6, Types::BuiltIn), 300),
+        (bench::with_nodes(1, 10, 200, 5), 5),
+    ];
+    for (number, (case, pods)) in cases.iter().enumerate() {
+        assert_eq!(read(case, folder.path()), Ok(*pods), "case {number}");
+    }
+    let company = bench::company(1, 400);
+    let waiting = read(&company, folder.path()).unwrap();
+    assert!((200..=600).contains(&waiting), "{waiting}");
+}
+
+#[test]
+fn karpenters_types_are_as_its_benchmark_has_them() {
+    let case = bench::karpenter_mix(0, 5, Types::Synthetic(400));
+    let catalog = case.catalog.catalog();
+    assert_eq!(catalog.instance_types.len(), 400);
+    let last = catalog.get("fake-it-399").unwrap();
+    assert_eq!((last.capacity.get("cpu"), last.capacity.get("pods")), (400_000, 4_000));
+    assert_eq!(last.capacity.get("memory"), 800 << 30);
+    // 0.1 USD for each of 400 vCPU and of 858.99 GB.
+    assert!((last.offerings[0].price.usd() - 125.899_346).abs() < 1e-5, "{}", last.offerings[0].price);
+}
