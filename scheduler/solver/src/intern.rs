@@ -87,7 +87,11 @@ impl Bits {
 
     /// All numbers below `size`.
     pub(crate) fn all(size: usize) -> Self {
-        Self::of(size, |_| true)
+        let mut words = vec![u64::MAX; size.div_ceil(64)];
+        if let Some(last) = words.last_mut().filter(|_| !size.is_multiple_of(64)) {
+            *last = (1 << (size % 64)) - 1;
+        }
+        Self(words)
     }
 
     /// The least member.

@@ -190,7 +190,7 @@ impl<'a> PoolView<'a> {
 
     /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
     pub(crate) fn alternatives(&self, shape: &PodShape) -> Vec<Alternative> {
-        let mut base = Alternative { offerings: Bits::of(self.offerings.len(), |_| true), custom: Narrowed::new() };
+        let mut base = Alternative { offerings: Bits::all(self.offerings.len()), custom: Narrowed::new() };
         for (key, value) in &shape.node_selector {
             if !self.apply(&mut base, &crate::facts::equals(key, value)) {
                 return Vec::new();

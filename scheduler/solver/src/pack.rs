@@ -1,7 +1,11 @@
 //! Which nodes of one pool to buy for which lots: patterns (what one node of an offering takes), chosen by price of what is placed.
 
+mod accept;
 mod filling;
 mod improve;
+mod items;
+mod lazy;
+mod left;
 mod run;
 
 use crate::custom::Narrowed;
@@ -9,8 +13,10 @@ use crate::duals;
 use crate::intern::{Amounts, Bits, how_many};
 use crate::limits::Headroom;
 use crate::lots::Only;
-use crate::offerings::{Alternative, PoolView};
+use crate::offerings::PoolView;
 use crate::world::World;
+use items::{Class, Entry};
+use left::Left;
 use std::cmp::Reverse;
 
 /// Pods of one lot that want a place.
@@ -28,7 +34,7 @@ pub(crate) struct Item<'l> {
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) copies: usize,
-    /// Lot and number of pods, per node.
+    /// Which pods, per node: number in [`Packing::lots`], and how many.
     pub(crate) take: Vec<(usize, usize)>,
     pub(crate) load: Amounts,
     pub(crate) custom: Narrowed,
@@ -44,6 +50,8 @@ pub(crate) struct Pattern {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packing {
     pub(crate) patterns: Vec<Pattern>,
+    /// Lots whose pods differ in nothing that matters here, so that any of them may be taken.
+    pub(crate) lots: Vec<Vec<usize>>,
     pub(crate) placed: usize,
     pub(crate) cost: i64,
 }
@@ -71,28 +79,27 @@ enum Strategy {
 /// The best of all strategies. `limit` is what the pool may still grow by.
 pub(crate) fn pack(world: &World<'_>, pool: usize, items: &[Item<'_>], limit: &Headroom, work: &mut u64) -> Packing {
     let Some(packer) = Packer::new(world, pool, items, limit) else { return Packing::default() };
-    let left: Vec<usize> = packer.items.iter().map(|item| item.count).collect();
+    let left = Left::new(&packer, packer.items.iter().map(|item| item.count).collect());
     let best = packer.best_of(&left, limit, work);
-    improve::improve(&packer, best, limit, work).named(&packer)
+    let mut best = improve::improve(&packer, best, limit, work);
+    packer.accept_all(&mut best, limit);
+    best.lots = packer.items.into_iter().map(|item| item.lots).collect();
+    best
 }
 
-/// An item with all that fills look at.
-struct Entry<'l> {
-    item: Item<'l>,
-    count: usize,
-    /// Where it can run at all.
-    any: Bits,
-    /// By demand on open labels.
-    alternatives: Vec<Alternative>,
-    /// There is just one demand: none.
-    plain: bool,
-}
-
-struct Packer<'w, 'a, 'l> {
+struct Packer<'w, 'a> {
     world: &'w World<'a>,
     view: &'w PoolView<'a>,
+    classes: Vec<Class<'w>>,
     /// Largest first.
-    items: Vec<Entry<'l>>,
+    items: Vec<Entry>,
+    /// Requests of all items in a row, `width` each.
+    requests: Vec<i64>,
+    /// The least that any item from here on requests, in the same form.
+    least: Vec<i64>,
+    width: usize,
+    /// The most room that any offering has, by resource.
+    most: Amounts,
     /// Offerings worth trying, cheapest first.
     candidates: Vec<usize>,
     /// Worth of one pod of each item: at the prices of resources, and as its share of the best node of its own kind.
@@ -102,23 +109,28 @@ struct Packer<'w, 'a, 'l> {
     promising: Vec<(usize, f64)>,
 }
 
-impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
-    fn new(world: &'w World<'a>, pool: usize, items: &[Item<'l>], limit: &Headroom) -> Option<Self> {
+impl<'w, 'a> Packer<'w, 'a> {
+    fn new(world: &'w World<'a>, pool: usize, items: &[Item<'_>], limit: &Headroom) -> Option<Self> {
         let view = world.pools.get(pool)?;
-        let mut entries: Vec<Entry<'l>> = items.iter().map(|item| entry(world, pool, item)).collect();
-        entries.retain(|entry| !entry.any.is_empty());
+        let (classes, entries) = items::grouped(world, pool, items);
+        if entries.is_empty() {
+            return None;
+        }
+        let width = world.table.len();
         let mut packer = Self {
             world,
             view,
+            classes,
             items: entries,
+            requests: Vec::new(),
+            least: Vec::new(),
+            width,
+            most: vec![1; width],
             candidates: Vec::new(),
             by_resource: Vec::new(),
             by_share: Vec::new(),
             promising: Vec::new(),
         };
-        if packer.items.is_empty() {
-            return None;
-        }
         packer.sort();
         packer.candidates = packer.candidates(limit);
         for index in 0..packer.items.len() {
@@ -128,45 +140,66 @@ impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
         Some(packer)
     }
 
-    fn requests(&self, item: usize) -> &'w Amounts {
-        &self.world.shapes[self.items[item].item.shape].requests
+    fn requests(&self, item: usize) -> &[i64] {
+        &self.requests[item * self.width..(item + 1) * self.width]
+    }
+
+    fn least(&self, item: usize) -> &[i64] {
+        &self.least[item * self.width..(item + 1) * self.width]
     }
 
     fn room(&self, offering: usize) -> &'w Amounts {
         &self.view.offerings[offering].room
     }
 
+    fn class(&self, item: usize) -> &Class<'w> {
+        &self.classes[self.items[item].class]
+    }
+
+    /// Parts of the largest room, in billionths: the largest over all resources.
+    fn size(&self, amounts: &[i64]) -> i64 {
+        let shares =
+            amounts.iter().zip(&self.most).map(|(need, top)| i128::from(*need) * 1_000_000_000 / i128::from(*top));
+        i64::try_from(shares.max().unwrap_or(0)).unwrap_or(i64::MAX)
+    }
+
     /// Largest first, by the share of the largest room in any resource.
     fn sort(&mut self) {
-        let mut most = vec![1; self.world.table.len()];
         for index in self.view.usable.iter() {
-            most.iter_mut().zip(self.room(index)).for_each(|(top, room)| *top = (*top).max(*room));
+            let room = self.room(index);
+            self.most.iter_mut().zip(room).for_each(|(top, room)| *top = (*top).max(*room));
         }
-        let shapes = &self.world.shapes;
-        let size = |entry: &Entry<'_>| {
-            let shares = shapes[entry.item.shape].requests.iter().zip(&most);
-            shares.map(|(need, top)| i128::from(*need) * 1_000_000_000 / i128::from(*top)).max().unwrap_or(0)
-        };
-        self.items.sort_by_key(|entry| (Reverse(size(entry)), entry.item.shape, entry.item.lot));
+        let mut items = std::mem::take(&mut self.items);
+        for item in &mut items {
+            item.size = self.size(&self.world.shapes[item.shape].requests);
+        }
+        items.sort_by_key(|item| (Reverse(item.size), item.shape, item.lots.first().copied()));
+        for item in &items {
+            self.requests.extend(&self.world.shapes[item.shape].requests);
+        }
+        self.least = self.requests.clone();
+        for at in (0..self.least.len().saturating_sub(self.width)).rev() {
+            self.least[at] = self.least[at].min(self.least[at + self.width]);
+        }
+        self.items = items;
     }
 
     /// A whole lot that is too much for any node is cut to what one can take: the rest finds no place.
     fn fit_whole(&mut self, index: usize) {
-        let entry = &self.items[index];
-        if !entry.item.whole {
+        if !self.items[index].whole {
             return;
         }
-        let requests = self.requests(index);
-        let most = entry.any.iter().map(|offering| how_many(requests, self.room(offering), entry.count)).max();
+        let (requests, count) = (self.requests(index), self.items[index].count);
+        let most = self.class(index).any.iter().map(|offering| how_many(requests, self.room(offering), count)).max();
         self.items[index].count = most.unwrap_or(0);
     }
 
     /// Offerings worth trying: one is left out if a cheaper one of at least its room suits all the same items.
     fn candidates(&self, limit: &Headroom) -> Vec<usize> {
         let limited: Vec<usize> = (0..limit.len()).filter(|index| limit[*index].is_some()).collect();
-        let mut suits: Vec<Bits> = vec![Bits::none(self.items.len()); self.view.offerings.len()];
-        for (index, entry) in self.items.iter().enumerate() {
-            entry.any.iter().for_each(|offering| suits[offering].insert(index));
+        let mut suits: Vec<Bits> = vec![Bits::none(self.classes.len()); self.view.offerings.len()];
+        for (index, class) in self.classes.iter().enumerate() {
+            class.any.iter().for_each(|offering| suits[offering].insert(index));
         }
         let mut kept: Vec<usize> = Vec::new();
         for offering in self.view.usable.iter().filter(|offering| !suits[*offering].is_empty()) {
@@ -189,9 +222,9 @@ impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
 
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn weigh(&mut self) {
-        let mut demand = vec![0; self.world.table.len()];
-        for (index, entry) in self.items.iter().enumerate() {
-            crate::intern::add(&mut demand, self.requests(index), i64::try_from(entry.count).unwrap_or(i64::MAX));
+        let mut demand = vec![0; self.width];
+        for (index, item) in self.items.iter().enumerate() {
+            crate::intern::add(&mut demand, self.requests(index), i64::try_from(item.count).unwrap_or(i64::MAX));
         }
         let rows: Vec<(i64, &Amounts)> =
             self.candidates.iter().map(|index| (self.view.price(*index), self.room(*index))).collect();
@@ -206,34 +239,13 @@ impl<'w, 'a, 'l> Packer<'w, 'a, 'l> {
     /// The least that one pod of the item pays on nodes of its own kind.
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn share(&self, item: usize) -> f64 {
-        let shape = &self.world.shapes[self.items[item].item.shape];
-        let most = if shape.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
-        let most =
-            most.min(crate::hosts::Tally::default().limit(&self.world.topology.host_rules, &shape.hosts, true)).max(1);
+        let (class, requests) = (self.class(item), self.requests(item));
+        let most = class.most_alone(&self.world.topology.host_rules);
         let per_pod = |offering: usize| {
-            let count = how_many(&shape.requests, self.room(offering), most).max(1);
+            let count = how_many(requests, self.room(offering), most).max(1);
             self.view.price(offering).max(1) as f64 / count as f64
         };
-        let accepted = self.candidates.iter().filter(|offering| self.items[item].any.has(**offering));
+        let accepted = self.candidates.iter().filter(|offering| class.any.has(**offering));
         accepted.map(|offering| per_pod(*offering)).fold(f64::INFINITY, f64::min)
-    }
-}
-
-fn entry<'l>(world: &World<'_>, pool: usize, item: &Item<'l>) -> Entry<'l> {
-    let alternatives = world.narrowed(item.shape, pool, item.only);
-    let mut any = Bits::none(world.pools[pool].offerings.len());
-    alternatives.iter().for_each(|one| any.join(&one.offerings));
-    let plain = alternatives.iter().all(|one| one.custom.is_empty());
-    Entry { item: item.clone(), count: item.count, any, alternatives, plain }
-}
-
-impl Packing {
-    /// With all offerings that would do, and the caller's numbers of lots instead of the packer's.
-    fn named(mut self, packer: &Packer<'_, '_, '_>) -> Self {
-        for pattern in &mut self.patterns {
-            pattern.accept = packer.accept(pattern);
-            pattern.take.iter_mut().for_each(|(item, _)| *item = packer.items[*item].item.lot);
-        }
-        self
     }
 }

@@ -172,6 +172,7 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
         limits::take(room, &pattern.charge, pattern.copies);
         remaining += i64::try_from(pattern.copies).unwrap_or(i64::MAX);
     }
+    let mut drawn = vec![Drawn::default(); packing.lots.len()];
     for pattern in &packing.patterns {
         for _ in 0..pattern.copies {
             let offerings = widened(world, pool, pattern, room, remaining);
@@ -181,17 +182,49 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
             }
             limits::take_extra(view, &offerings, &pattern.charge, room);
             let mut pods: Vec<&'a Pod> = Vec::new();
-            for (lot, n) in &pattern.take {
-                let lot = &mut placed.left[*lot];
-                pods.extend(lot.pods.drain(..(*n).min(lot.pods.len())));
-                // What such a node could not hold must not start another.
-                lot.whole = false;
+            for (item, n) in &pattern.take {
+                drawn[*item].draw(&mut placed.left, &packing.lots[*item], *n, &mut pods);
             }
             let node = NewNode { pool, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
             placed.launches.push(select::launch(world, &node, &pods));
         }
     }
+    drawn.iter().zip(&packing.lots).for_each(|(drawn, lots)| drawn.finish(&mut placed.left, lots));
     placed.left.retain(|lot| !lot.pods.is_empty());
+}
+
+/// How far the lots of one item were used up: they are cut only once, as a lot may go to thousands of nodes.
+#[derive(Debug, Clone, Default)]
+struct Drawn {
+    /// Lots that are used up.
+    lots: usize,
+    /// Pods of the next one.
+    pods: usize,
+}
+
+impl Drawn {
+    /// Takes `n` pods more, or what there is.
+    fn draw<'a>(&mut self, left: &mut [Lot<'a>], lots: &[usize], mut n: usize, pods: &mut Vec<&'a Pod>) {
+        while n > 0 {
+            let Some(lot) = lots.get(self.lots).map(|lot| &mut left[*lot]) else { return };
+            let taken = n.min(lot.pods.len() - self.pods);
+            pods.extend(&lot.pods[self.pods..self.pods + taken]);
+            n -= taken;
+            self.pods += taken;
+            // What such a node could not hold must not start another.
+            lot.whole = false;
+            if self.pods == lot.pods.len() {
+                (self.lots, self.pods) = (self.lots + 1, 0);
+            }
+        }
+    }
+
+    fn finish(&self, left: &mut [Lot<'_>], lots: &[usize]) {
+        lots.iter().take(self.lots).for_each(|lot| left[*lot].pods.clear());
+        if let Some(lot) = lots.get(self.lots) {
+            left[*lot].pods.drain(..self.pods);
+        }
+    }
 }
 
 /// What a launch lists: what its charge allows, and more if the limits leave room for every launch to have more.

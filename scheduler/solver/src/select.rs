@@ -14,7 +14,7 @@ use plimsoll_model::snapshot::Pod;
 use std::collections::BTreeSet;
 
 /// Types that a launch lists at most, as Karpenter does: a CreateFleet request is bounded.
-const MAX_TYPES: usize = 60;
+pub(crate) const MAX_TYPES: usize = 60;
 
 /// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met.
 /// Types beyond the bound are listed only as far as `minValues` needs them.

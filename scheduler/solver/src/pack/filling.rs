@@ -1,29 +1,39 @@
-//! What one node of an offering takes, and which other offerings could take the same.
+//! What one node of an offering takes.
 
-use super::{Packer, Pattern};
+use super::Packer;
+use super::left::Left;
 use crate::custom::{Narrowed, combine};
 use crate::hosts::Tally;
 use crate::intern::{Amounts, Bits, add, fits, how_many};
-use crate::limits::{self, Headroom};
 use crate::select;
 use plimsoll_model::snapshot::HostPort;
+
+/// Items that a fill looks at in vain at most before it ends: what is left of the room is small by then, and with tens of thousands of
+/// different pods most of the time would go into filling it.
+const VAIN: usize = 4_000;
 
 /// What one node would take.
 #[derive(Debug, Clone)]
 pub(super) struct Filled {
     /// Item and number of pods.
     pub(super) take: Vec<(usize, usize)>,
-    load: Amounts,
-    custom: Narrowed,
+    pub(super) load: Amounts,
+    pub(super) custom: Narrowed,
+    /// What it is worth per price, once known.
+    pub(super) rate: f64,
 }
 
 /// A node while it is filled.
-struct Open {
+struct Open<'v> {
     offering: usize,
     room: Amounts,
-    ports: Vec<HostPort>,
+    /// Of DaemonSets.
+    reserved: &'v [HostPort],
+    ports: Vec<&'v HostPort>,
     tally: Tally,
     filled: Filled,
+    /// By class: whether it takes any more of them.
+    open: Vec<bool>,
     /// For pools with `minValues`: offerings that accept what is there, room not looked at.
     accept: Option<Bits>,
 }
@@ -44,59 +54,99 @@ impl Filled {
     }
 }
 
-impl Packer<'_, '_, '_> {
+impl Packer<'_, '_> {
     /// Fills a node with as many of `left` as it takes, items in order; `only` restricts it to one of them.
-    pub(super) fn fill(&self, offering: usize, left: &[usize], only: Option<usize>) -> Filled {
+    pub(super) fn fill(&self, offering: usize, left: &Left, only: Option<usize>, work: &mut u64) -> Filled {
         let view = &self.view.offerings[offering];
-        let filled = Filled { take: Vec::new(), load: vec![0; view.room.len()], custom: Narrowed::new() };
         let mut node = Open {
             offering,
             room: view.room.clone(),
-            ports: view.ports.clone(),
+            reserved: &view.ports,
+            ports: Vec::new(),
             tally: Tally::default(),
-            filled,
+            filled: Filled { take: Vec::new(), load: vec![0; self.width], custom: Narrowed::new(), rate: 0.0 },
+            open: self.classes.iter().map(|class| class.any.has(offering)).collect(),
             accept: self.view.flexible.then(|| self.view.usable.clone()),
         };
-        let mut waiting = false;
-        for (item, count) in left.iter().enumerate() {
-            if *count > 0 && only.is_none_or(|one| one == item) && self.items[item].any.has(offering) {
-                let taken = self.put(&mut node, item, *count);
-                waiting |= taken == 0 && !self.world.shapes[self.items[item].item.shape].hosts.owns.is_empty();
-            }
+        if let Some(item) = only {
+            self.put(&mut node, item, left.counts[item]);
+            *work = work.saturating_sub(1);
+            return node.filled;
         }
+        let waiting = self.pass(&mut node, left, work);
         if waiting && !node.filled.take.is_empty() {
             // Those that wait for others to be there first.
-            for (item, count) in left.iter().enumerate() {
-                if *count > 0 && only.is_none() && self.items[item].any.has(offering) && !node.filled.takes(item) {
-                    self.put(&mut node, item, *count);
-                }
-            }
+            self.pass(&mut node, left, work);
         }
         node.filled
     }
 
+    /// One pass over the items that are left; whether any waits for others.
+    fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, work: &mut u64) -> bool {
+        let (mut waiting, mut vain, mut at) = (false, 0, 0);
+        let (mut visited, mut fresh) = (0, true);
+        while at < left.live.len() {
+            if fresh {
+                // Whatever takes a larger part of the largest room than this node has left cannot fit.
+                let part = self.size(&node.room);
+                let too_large = |item: &usize| self.items[*item].size > part;
+                at += left.live[at..].partition_point(too_large);
+                fresh = false;
+                continue;
+            }
+            let item = left.live[at];
+            at += 1;
+            visited += 1;
+            let entry = &self.items[item];
+            if !node.open[entry.class] || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
+                vain += 1;
+                if vain > VAIN
+                    || self.least(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
+                {
+                    break;
+                }
+                continue;
+            }
+            if node.filled.takes(item) {
+                continue;
+            }
+            if self.put(node, item, left.counts[item]) > 0 {
+                (vain, fresh) = (0, true);
+            } else {
+                waiting |= self.classes[entry.class].joins;
+            }
+        }
+        *work = work.saturating_sub(visited);
+        waiting
+    }
+
     /// Puts up to `count` pods of `item` on the node; how many it took.
-    fn put(&self, node: &mut Open, item: usize, count: usize) -> usize {
-        let entry = &self.items[item];
-        let shape = &self.world.shapes[entry.item.shape];
-        let mut n = how_many(&shape.requests, &node.room, count);
-        if n == 0 || (entry.item.whole && n < count) {
+    fn put<'p>(&'p self, node: &mut Open<'p>, item: usize, count: usize) -> usize {
+        let (whole, number) = (self.items[item].whole, self.items[item].class);
+        let class = &self.classes[number];
+        let requests = self.requests(item);
+        let mut n = how_many(requests, &node.room, count);
+        if n == 0 || (whole && n < count) || !node.open[number] {
             return 0;
         }
-        if !shape.hosts.is_free() {
-            n = n.min(node.tally.limit(&self.world.topology.host_rules, &shape.hosts, entry.item.whole));
+        if !class.hosts.is_free() {
+            let limit = node.tally.limit(&self.world.topology.host_rules, class.hosts, whole);
+            // Whoever waits for others may still come; for all others it only becomes tighter.
+            node.open[number] = limit > 0 || class.joins;
+            n = n.min(limit);
         }
-        let ports = &shape.shape.host_ports;
-        if !ports.is_empty() {
-            let taken = ports.iter().any(|port| node.ports.iter().any(|other| other.conflicts(port)));
+        if !class.ports.is_empty() {
+            let mut others = node.reserved.iter().chain(node.ports.iter().copied());
+            let taken = others.any(|other| class.ports.iter().any(|port| other.conflicts(port)));
+            node.open[number] &= !taken;
             n = if taken { 0 } else { n.min(1) };
         }
-        if n == 0 || (entry.item.whole && n < count) {
+        if n == 0 || (whole && n < count) {
             return 0;
         }
         let mut custom = None;
-        if !entry.plain {
-            let fitting = entry.alternatives.iter().filter(|one| one.offerings.has(node.offering));
+        if !class.plain {
+            let fitting = class.alternatives.iter().filter(|one| one.offerings.has(node.offering));
             custom = fitting.filter_map(|one| combine(&node.filled.custom, &one.custom)).next();
             if custom.is_none() {
                 return 0;
@@ -105,34 +155,35 @@ impl Packer<'_, '_, '_> {
         if node.accept.is_some() {
             n = self.flexible(node, item, n);
         }
-        if n == 0 || (entry.item.whole && n < count) {
+        if n == 0 || (whole && n < count) {
             return 0;
         }
         let times = i64::try_from(n).unwrap_or(i64::MAX);
-        add(&mut node.room, &shape.requests, -times);
-        add(&mut node.filled.load, &shape.requests, times);
-        node.ports.extend(ports.iter().cloned());
-        node.tally.add(&shape.hosts, n);
+        add(&mut node.room, requests, -times);
+        add(&mut node.filled.load, requests, times);
+        node.ports.extend(class.ports);
+        if !class.hosts.is_free() {
+            node.tally.add(class.hosts, n);
+        }
         if let Some(custom) = custom {
             node.filled.custom = custom;
         }
         if let Some(accept) = &mut node.accept {
-            accept.keep(&entry.any);
+            accept.keep(&class.any);
         }
         node.filled.take.push((item, n));
         n
     }
 
     /// How many of `n` pods the node may take so that `minValues` of the pool still holds for what accepts them all.
-    fn flexible(&self, node: &Open, item: usize, n: usize) -> usize {
+    fn flexible(&self, node: &Open<'_>, item: usize, n: usize) -> usize {
         let Some(accept) = &node.accept else { return n };
         let mut accept = accept.clone();
-        accept.keep(&self.items[item].any);
-        let requests = self.requests(item);
+        accept.keep(&self.class(item).any);
         let mut n = n;
         while n > 0 {
             let mut load = node.filled.load.clone();
-            add(&mut load, requests, i64::try_from(n).unwrap_or(i64::MAX));
+            add(&mut load, self.requests(item), i64::try_from(n).unwrap_or(i64::MAX));
             let roomy = Bits::of(self.view.offerings.len(), |index| accept.has(index) && fits(&load, self.room(index)));
             if select::acceptable(self.view, &roomy).is_some() {
                 return n;
@@ -140,61 +191,5 @@ impl Packer<'_, '_, '_> {
             n /= 2;
         }
         0
-    }
-
-    /// The pattern of nodes that are filled so; `None` if `minValues` or a limit rules it out.
-    pub(super) fn pattern(&self, offering: usize, filled: Filled, copies: usize, limit: &Headroom) -> Option<Pattern> {
-        let own = self.view.offerings[offering].type_index;
-        let mut pattern = Pattern {
-            copies,
-            take: filled.take,
-            load: filled.load,
-            custom: filled.custom,
-            charge: self.view.types[own].capacity.clone(),
-            accept: Bits::default(),
-            price: 0,
-        };
-        if self.view.flexible {
-            pattern.accept = self.accept(&pattern);
-            pattern.charge = limits::charge(self.view, &pattern.accept, own, limit)?;
-            let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit, 1, false);
-            pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
-        } else {
-            // Whatever is no candidate has one that is as good and no dearer.
-            let counts = |index: usize| &self.view.types[self.view.offerings[index].type_index].capacity;
-            let small = |index: usize| {
-                let pairs = limit.iter().zip(counts(index).iter().zip(&pattern.charge));
-                pairs.into_iter().all(|(limit, (theirs, mine))| limit.is_none() || theirs <= mine)
-            };
-            let cheapest = self.candidates.iter().find(|index| small(**index) && self.holds(**index, &pattern))?;
-            pattern.price = self.view.price(*cheapest);
-        }
-        pattern.copies = limits::times(limit, &pattern.charge, copies);
-        (pattern.copies > 0).then_some(pattern)
-    }
-
-    /// All offerings that could be a node of the pattern.
-    pub(super) fn accept(&self, pattern: &Pattern) -> Bits {
-        let mut accept = self.view.usable.clone();
-        pattern.take.iter().for_each(|(item, _)| accept.keep(&self.items[*item].any));
-        accept.retain(|index| self.holds(index, pattern));
-        accept
-    }
-
-    /// Whether a node of that offering could hold the pattern's pods.
-    fn holds(&self, offering: usize, pattern: &Pattern) -> bool {
-        let view = &self.view.offerings[offering];
-        fits(&pattern.load, &view.room)
-            && pattern.take.iter().all(|(item, _)| {
-                let entry = &self.items[*item];
-                let ports = &self.world.shapes[entry.item.shape].shape.host_ports;
-                let clash = ports.iter().any(|port| view.ports.iter().any(|other| other.conflicts(port)));
-                // Only alternatives that the node's open labels, as narrowed so far, still satisfy.
-                let agrees = |one: &crate::offerings::Alternative| {
-                    one.offerings.has(offering)
-                        && combine(&pattern.custom, &one.custom).as_ref() == Some(&pattern.custom)
-                };
-                !clash && if entry.plain { entry.any.has(offering) } else { entry.alternatives.iter().any(agrees) }
-            })
     }
 }

@@ -1,16 +1,20 @@
 //! Taking back the nodes that hold least for their price and packing their pods anew, as long as it pays.
 
+use super::left::Left;
 use super::{Packer, Packing, Pattern};
 use crate::limits::{self, Headroom};
+use std::cmp::Reverse;
 
 /// How many nodes are taken back at once, in turn.
 const SIZES: [usize; 6] = [2, 3, 4, 6, 9, 14];
 /// Rounds without a success after which it ends: each size is tried from so many starting points.
 const STARTS: usize = 3;
-/// Rounds in all.
+/// Rounds in all, for packings of few nodes: with many the last nodes of a run matter less, while each round costs more.
 const ROUNDS: usize = 60;
+/// Nodes times rounds, at least once with each size.
+const NODE_ROUNDS: usize = 6_000;
 
-pub(super) fn improve(packer: &Packer<'_, '_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
+pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
     let mut nodes: Vec<Pattern> = Vec::new();
     for pattern in &packing.patterns {
         nodes.extend((0..pattern.copies).map(|_| Pattern { copies: 1, ..pattern.clone() }));
@@ -19,11 +23,12 @@ pub(super) fn improve(packer: &Packer<'_, '_, '_>, packing: Packing, limit: &Hea
     nodes.iter().for_each(|node| limits::take(&mut room, &node.charge, 1));
     let mut improved = false;
     let mut misses = 0;
-    for round in 0..ROUNDS {
+    let rounds = (NODE_ROUNDS / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
+    for round in 0..rounds {
         if misses >= SIZES.len() * STARTS || nodes.len() < 2 || *work == 0 {
             break;
         }
-        nodes.sort_by(|a, b| waste(packer, b).total_cmp(&waste(packer, a)));
+        nodes.sort_by_cached_key(|node| Reverse(waste(packer, node)));
         let (size, start) = (SIZES[round % SIZES.len()], (round / SIZES.len()) % STARTS);
         let taken: Vec<usize> = (0..nodes.len()).skip(start * size / 2).take(size).collect();
         if taken.len() < 2 {
@@ -43,7 +48,7 @@ pub(super) fn improve(packer: &Packer<'_, '_, '_>, packing: Packing, limit: &Hea
             }
             cost += node.price;
         }
-        let again = packer.best_of(&left, &budget, work);
+        let again = packer.best_of(&Left::new(packer, left), &budget, work);
         if again.placed < pods || again.cost >= cost {
             misses += 1;
             continue;
@@ -61,12 +66,12 @@ pub(super) fn improve(packer: &Packer<'_, '_, '_>, packing: Packing, limit: &Hea
         return packing;
     }
     let cost = nodes.iter().map(|node| node.price).sum();
-    Packing { patterns: nodes, placed: packing.placed, cost }
+    Packing { patterns: nodes, cost, ..packing }
 }
 
 /// What a node costs beyond the worth of its pods.
-#[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-fn waste(packer: &Packer<'_, '_, '_>, node: &Pattern) -> f64 {
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "weights of a heuristic")]
+fn waste(packer: &Packer<'_, '_>, node: &Pattern) -> i64 {
     let worth: f64 = node.take.iter().map(|(item, n)| packer.by_resource[*item] * *n as f64).sum();
-    node.price as f64 - worth
+    (node.price as f64 - worth) as i64
 }

@@ -1,33 +1,58 @@
 //! Patterns one after another, the best first.
 
 use super::filling::Filled;
-use super::{Packer, Packing, Strategy};
-use crate::intern::{Amounts, Bits, add, fits};
+use super::lazy::{Promise, Promises};
+use super::left::Left;
+use super::{Packer, Packing, Pattern, Strategy};
+use crate::intern::fits;
 use crate::limits::{self, Headroom};
 
-/// Beyond this many (candidate, item) pairs only the strategy that looks at few candidates is tried.
+/// Beyond this many (candidate, item) pairs only the strategies that look at few candidates are tried.
 const SMALL: usize = 20_000;
 /// Relative difference below which two efficiencies count as equal.
 const EQUAL: f64 = 1e-9;
 
-impl Packer<'_, '_, '_> {
+/// A packing under way.
+struct Run {
+    strategy: Strategy,
+    by_resource: bool,
+    left: Left,
+    limit: Headroom,
+    packing: Packing,
+    promises: Promises,
+    /// The item for which `promises` were made, where one must be taken.
+    forced: Option<usize>,
+}
+
+/// A packing that ends after some patterns with one node for all the rest.
+struct Ending {
+    patterns: usize,
+    placed: usize,
+    cost: i64,
+    nodes: usize,
+    last: Pattern,
+}
+
+impl Packer<'_, '_> {
     /// The best packing of `left` by any strategy.
-    pub(super) fn best_of(&self, left: &[usize], limit: &Headroom, work: &mut u64) -> Packing {
+    pub(super) fn best_of(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
         let mut plans = vec![(Strategy::Efficient, true)];
-        if left.iter().filter(|count| **count > 0).count() * self.candidates.len() <= SMALL {
-            plans.extend([
-                (Strategy::LargestFirst, true),
-                (Strategy::Efficient, false),
-                (Strategy::LargestFirst, false),
-                (Strategy::PerLot, false),
-            ]);
-        }
-        if limit.iter().any(Option::is_some) {
-            plans.extend([(Strategy::Frugal, true), (Strategy::Frugal, false)]);
+        if *work > 0 {
+            plans.push((Strategy::Efficient, false));
+            if left.items().count() * self.candidates.len() <= SMALL {
+                plans.extend([
+                    (Strategy::LargestFirst, true),
+                    (Strategy::LargestFirst, false),
+                    (Strategy::PerLot, false),
+                ]);
+            }
+            if limit.iter().any(Option::is_some) {
+                plans.extend([(Strategy::Frugal, true), (Strategy::Frugal, false)]);
+            }
         }
         let mut best = Packing::default();
         for (strategy, by_resource) in plans {
-            let found = self.run(strategy, by_resource, left.to_vec(), limit.clone(), work);
+            let found = self.run(strategy, by_resource, left.clone(), limit.clone(), work);
             if found.rank() < best.rank() {
                 best = found;
             }
@@ -36,67 +61,73 @@ impl Packer<'_, '_, '_> {
     }
 
     /// One packing. Wherever a single node could take all that is left, ending there is considered too.
-    fn run(
-        &self,
-        strategy: Strategy,
-        by_resource: bool,
-        mut left: Vec<usize>,
-        mut limit: Headroom,
-        work: &mut u64,
-    ) -> Packing {
-        let mut packing = Packing::default();
-        let mut complete: Option<Packing> = None;
-        let mut banned = Bits::none(self.view.offerings.len());
+    fn run(&self, strategy: Strategy, by_resource: bool, left: Left, limit: Headroom, work: &mut u64) -> Packing {
+        let mut run = Run {
+            strategy,
+            by_resource,
+            left,
+            limit,
+            packing: Packing::default(),
+            promises: Promises::new(),
+            forced: None,
+        };
+        self.promise(&mut run);
+        let mut nodes = 0;
+        let mut best: Option<Ending> = None;
         loop {
-            if let Some(end) = self.last(&left, &limit, work) {
-                let mut ended = packing.clone();
-                self.push(&mut ended, end, &mut left.clone(), &mut limit.clone());
-                if complete.as_ref().is_none_or(|known| ended.rank() < known.rank()) {
-                    complete = Some(ended);
+            if let Some(last) = self.last(&run.left, &run.limit) {
+                let ending = Ending {
+                    patterns: run.packing.patterns.len(),
+                    placed: run.packing.placed + run.left.pods,
+                    cost: run.packing.cost.saturating_add(last.price),
+                    nodes: nodes + 1,
+                    last,
+                };
+                if best.as_ref().is_none_or(|known| ending.rank() < known.rank()) {
+                    best = Some(ending);
                 }
             }
-            let Some((offering, filled)) = self.next(strategy, by_resource, &left, &limit, &banned, work) else {
-                break;
-            };
-            let copies = filled.times(&left).max(1);
-            match self.pattern(offering, filled, copies, &limit) {
-                Some(pattern) => self.push(&mut packing, pattern, &mut left, &mut limit),
-                None => banned.insert(offering),
+            let Some((offering, filled)) = self.next(&mut run, work) else { break };
+            let copies = filled.times(&run.left.counts).max(1);
+            if let Some(pattern) = self.pattern(offering, &filled, copies, &run.limit) {
+                nodes += pattern.copies;
+                self.push(&mut run, pattern);
+                run.promises.push(Promise { rate: filled.rate, offering, filled: Some(filled) });
             }
         }
-        complete.into_iter().chain([packing]).min_by_key(Packing::rank).unwrap_or_default()
+        let mut packing = run.packing;
+        if let Some(ending) = best.filter(|ending| ending.rank() < packing.rank()) {
+            packing.patterns.truncate(ending.patterns);
+            packing.patterns.push(ending.last);
+            (packing.placed, packing.cost) = (ending.placed, ending.cost);
+        }
+        packing
     }
 
-    fn push(&self, packing: &mut Packing, pattern: super::Pattern, left: &mut [usize], limit: &mut Headroom) {
-        for (item, n) in &pattern.take {
-            left[*item] -= n * pattern.copies;
-            packing.placed += n * pattern.copies;
-        }
-        limits::take(limit, &pattern.charge, pattern.copies);
+    fn push(&self, run: &mut Run, pattern: Pattern) {
+        run.left.take(self, &pattern.take, pattern.copies);
+        run.packing.placed += pattern.take.iter().map(|(_, n)| n * pattern.copies).sum::<usize>();
+        limits::take(&mut run.limit, &pattern.charge, pattern.copies);
         let copies = i64::try_from(pattern.copies).unwrap_or(i64::MAX);
-        packing.cost = packing.cost.saturating_add(pattern.price.saturating_mul(copies));
-        packing.patterns.push(pattern);
+        run.packing.cost = run.packing.cost.saturating_add(pattern.price.saturating_mul(copies));
+        run.packing.patterns.push(pattern);
     }
 
     /// The cheapest node that takes all that is left.
-    fn last(&self, left: &[usize], limit: &Headroom, work: &mut u64) -> Option<super::Pattern> {
-        let mut load: Amounts = vec![0; self.world.table.len()];
-        for (item, count) in left.iter().enumerate().filter(|(_, count)| **count > 0) {
-            add(&mut load, self.requests(item), i64::try_from(*count).unwrap_or(i64::MAX));
+    fn last(&self, left: &Left, limit: &Headroom) -> Option<Pattern> {
+        if left.pods == 0 || !fits(&left.load, &self.most) {
+            return None;
         }
-        let wanted = || left.iter().enumerate().filter(|(_, count)| **count > 0);
-        wanted().next()?;
-        *work = work.saturating_sub(1);
         for offering in &self.candidates {
-            if !fits(&load, self.room(*offering)) || !self.affordable(*offering, limit) {
+            if !fits(&left.load, self.room(*offering)) || !self.affordable(*offering, limit) {
                 continue;
             }
-            if !wanted().all(|(item, _)| self.items[item].any.has(*offering)) {
+            if !left.items().all(|item| self.class(item).any.has(*offering)) {
                 continue;
             }
-            let filled = self.fill(*offering, left, None);
-            if filled.take.iter().map(|(_, n)| n).sum::<usize>() == left.iter().sum::<usize>() {
-                return self.pattern(*offering, filled, 1, limit);
+            let filled = self.fill(*offering, left, None, &mut 0);
+            if filled.take.iter().map(|(_, n)| n).sum::<usize>() == left.pods {
+                return self.pattern(*offering, &filled, 1, limit);
             }
         }
         None
@@ -114,53 +145,67 @@ impl Packer<'_, '_, '_> {
         shares.map(|(room, amount)| room.map_or(0.0, |room| *amount as f64 / room.max(1) as f64)).fold(EQUAL, f64::max)
     }
 
-    /// The best node to buy next.
-    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-    fn next(
-        &self,
-        strategy: Strategy,
-        by_resource: bool,
-        left: &[usize],
-        limit: &Headroom,
-        banned: &Bits,
-        work: &mut u64,
-    ) -> Option<(usize, Filled)> {
-        let largest = left.iter().position(|count| *count > 0)?;
-        let only = (strategy == Strategy::PerLot).then_some(largest);
-        let worth = if by_resource { &self.by_resource } else { &self.by_share };
-        let mut best: Option<(f64, usize, Filled)> = None;
+    /// What all candidates may come to, before any of them was filled.
+    fn promise(&self, run: &mut Run) {
+        run.promises.clear();
+        run.forced = match run.strategy {
+            Strategy::LargestFirst | Strategy::PerLot => run.left.largest(),
+            Strategy::Efficient | Strategy::Frugal => None,
+        };
+        let known = run.by_resource && run.strategy != Strategy::Frugal;
         for (offering, most) in &self.promising {
-            // At prices of resources no node is worth more than its room.
-            if by_resource && strategy != Strategy::Frugal && best.as_ref().is_some_and(|(known, _, _)| *most < *known)
-            {
-                break;
-            }
-            if banned.has(*offering) || !self.affordable(*offering, limit) {
-                continue;
-            }
-            let forced = matches!(strategy, Strategy::LargestFirst | Strategy::PerLot);
-            if forced && !self.items[largest].any.has(*offering) {
-                continue;
-            }
-            *work = work.saturating_sub(left.len() as u64);
-            if *work == 0 {
-                break;
-            }
-            let filled = self.fill(*offering, left, only);
-            if filled.take.is_empty() || (forced && !filled.takes(largest)) {
-                continue;
-            }
-            let rate = match strategy {
-                Strategy::Frugal => filled.worth(worth) / self.share_of_limits(*offering, limit),
-                _ => filled.worth(worth) / self.view.price(*offering).max(1) as f64,
-            };
-            let better = |(known, other, _): &(f64, usize, Filled)| {
-                rate > known * (1.0 + EQUAL) || (rate >= known * (1.0 - EQUAL) && offering < other)
-            };
-            if best.as_ref().is_none_or(better) {
-                best = Some((rate, *offering, filled));
+            if run.forced.is_none_or(|item| self.class(item).any.has(*offering)) {
+                // At prices of resources no node is worth more than its room.
+                let rate = if known { *most } else { f64::INFINITY };
+                run.promises.push(Promise { rate, offering: *offering, filled: None });
             }
         }
-        best.map(|(_, offering, filled)| (offering, filled))
+    }
+
+    /// The best node to buy next.
+    fn next(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
+        let largest = run.left.largest()?;
+        if run.forced.is_some_and(|item| item != largest) {
+            self.promise(run);
+        }
+        while let Some(promise) = run.promises.pop() {
+            if !self.affordable(promise.offering, &run.limit) {
+                continue;
+            }
+            // Limits change what a node takes of them, so that a frugal promise is never kept for sure.
+            if let Some(filled) = promise.filled.filter(|_| run.strategy != Strategy::Frugal)
+                && filled.times(&run.left.counts) > 0
+                && run.forced.is_none_or(|item| filled.takes(item))
+            {
+                return Some((promise.offering, filled));
+            }
+            let only = run.forced.filter(|_| run.strategy == Strategy::PerLot);
+            let mut filled = self.fill(promise.offering, &run.left, only, work);
+            if filled.take.is_empty() || run.forced.is_some_and(|item| !filled.takes(item)) {
+                continue;
+            }
+            filled.rate = self.rate(run, promise.offering, &filled);
+            if run.promises.peek().is_none_or(|next| filled.rate >= next.rate) {
+                return Some((promise.offering, filled));
+            }
+            run.promises.push(Promise { rate: filled.rate, offering: promise.offering, filled: Some(filled) });
+        }
+        None
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    fn rate(&self, run: &Run, offering: usize, filled: &Filled) -> f64 {
+        let worth = filled.worth(if run.by_resource { &self.by_resource } else { &self.by_share });
+        match run.strategy {
+            Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),
+            _ => worth / self.view.price(offering).max(1) as f64,
+        }
+    }
+}
+
+impl Ending {
+    /// As [`Packing::rank`].
+    fn rank(&self) -> (std::cmp::Reverse<usize>, i64, usize) {
+        (std::cmp::Reverse(self.placed), self.cost, self.nodes)
     }
 }
