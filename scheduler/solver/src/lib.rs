@@ -7,6 +7,7 @@
 //! kind are ignored, but for PreferNoSchedule taints, which are avoided first. Reserved capacity is bought like any other offering.
 
 mod bound;
+mod columns;
 mod custom;
 mod daemon;
 mod disruption;

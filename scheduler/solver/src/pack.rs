@@ -6,6 +6,7 @@ mod improve;
 mod items;
 mod lazy;
 mod left;
+mod rounding;
 mod run;
 
 use crate::custom::Narrowed;
@@ -80,7 +81,10 @@ enum Strategy {
 pub(crate) fn pack(world: &World<'_>, pool: usize, items: &[Item<'_>], limit: &Headroom, work: &mut u64) -> Packing {
     let Some(packer) = Packer::new(world, pool, items, limit) else { return Packing::default() };
     let left = Left::new(&packer, packer.items.iter().map(|item| item.count).collect());
-    let best = packer.best_of(&left, limit, work);
+    let mut best = packer.best_of(&left, limit, work);
+    if let Some(rounded) = packer.rounded(&left, limit, work).filter(|one| one.rank() < best.rank()) {
+        best = rounded;
+    }
     let mut best = improve::improve(&packer, best, limit, work);
     packer.accept_all(&mut best, limit);
     best.lots = packer.items.into_iter().map(|item| item.lots).collect();

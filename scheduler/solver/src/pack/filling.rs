@@ -8,7 +8,7 @@ use crate::intern::{Amounts, Bits, add, fits, how_many};
 use crate::select;
 use plimsoll_model::snapshot::HostPort;
 
-/// Items that a fill looks at in vain at most before it ends: what is left of the room is small by then, and with tens of thousands of
+/// Items that a fill looks at in vain at most, once it has some, before it ends: what is left of the room is small by then, and with tens of thousands of
 /// different pods most of the time would go into filling it.
 const VAIN: usize = 4_000;
 

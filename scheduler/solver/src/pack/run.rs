@@ -91,7 +91,7 @@ impl Packer<'_, '_> {
             let copies = filled.times(&run.left.counts).max(1);
             if let Some(pattern) = self.pattern(offering, &filled, copies, &run.limit) {
                 nodes += pattern.copies;
-                self.push(&mut run, pattern);
+                run.packing.push(self, &mut run.left, &mut run.limit, pattern);
                 run.promises.push(Promise { rate: filled.rate, offering, filled: Some(filled) });
             }
         }
@@ -102,15 +102,6 @@ impl Packer<'_, '_> {
             (packing.placed, packing.cost) = (ending.placed, ending.cost);
         }
         packing
-    }
-
-    fn push(&self, run: &mut Run, pattern: Pattern) {
-        run.left.take(self, &pattern.take, pattern.copies);
-        run.packing.placed += pattern.take.iter().map(|(_, n)| n * pattern.copies).sum::<usize>();
-        limits::take(&mut run.limit, &pattern.charge, pattern.copies);
-        let copies = i64::try_from(pattern.copies).unwrap_or(i64::MAX);
-        run.packing.cost = run.packing.cost.saturating_add(pattern.price.saturating_mul(copies));
-        run.packing.patterns.push(pattern);
     }
 
     /// The cheapest node that takes all that is left.
@@ -200,6 +191,18 @@ impl Packer<'_, '_> {
             Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),
             _ => worth / self.view.price(offering).max(1) as f64,
         }
+    }
+}
+
+impl Packing {
+    /// One pattern more.
+    pub(super) fn push(&mut self, packer: &Packer<'_, '_>, left: &mut Left, limit: &mut Headroom, pattern: Pattern) {
+        left.take(packer, &pattern.take, pattern.copies);
+        self.placed += pattern.take.iter().map(|(_, n)| n * pattern.copies).sum::<usize>();
+        limits::take(limit, &pattern.charge, pattern.copies);
+        let copies = i64::try_from(pattern.copies).unwrap_or(i64::MAX);
+        self.cost = self.cost.saturating_add(pattern.price.saturating_mul(copies));
+        self.patterns.push(pattern);
     }
 }
 

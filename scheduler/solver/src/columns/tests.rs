@@ -1,0 +1,43 @@
+use super::*;
+
+fn rows(all: &[(i64, [i64; 2])], kinds: usize) -> Vec<Row> {
+    all.iter().map(|(price, room)| Row { price: *price, room: room.to_vec(), suits: Bits::all(kinds) }).collect()
+}
+
+fn kinds<'k>(all: &'k [([i64; 2], usize)]) -> Vec<Kind<'k>> {
+    all.iter().map(|(requests, count)| Kind { requests, count: *count, most: usize::MAX >> 16 }).collect()
+}
+
+fn solved(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])]) -> Fractional {
+    solve(&kinds(all), &rows(offers, all.len()), &mut 1_000_000).unwrap()
+}
+
+#[test]
+fn what_is_left_over_on_each_node_is_paid_for() {
+    // Two of 3 fit on a node of 8: 50 nodes of 8 for 100 pods, though 38 would have enough room in sum.
+    let found = solved(&[([3, 0], 100)], &[(800, [8, 10])]);
+    assert!((found.bound - 40_000.0).abs() < 40.0, "{found:?}");
+    assert_eq!(found.used.len(), 1);
+    assert!((found.used[0].times - 50.0).abs() < 1e-6, "{found:?}");
+}
+
+#[test]
+fn kinds_that_complete_each_other_share_nodes() {
+    // (6, 1) and (1, 6) fit together on (7, 7): 10 nodes instead of 20.
+    let found = solved(&[([6, 1], 10), ([1, 6], 10)], &[(100, [7, 7])]);
+    assert!((found.bound - 1_000.0).abs() < 1.0, "{found:?}");
+    assert_eq!(found.used[0].take, [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn a_node_holds_no_more_than_there_is() {
+    // A node of 100 is cheaper per unit, but there are only 4 pods: the small one costs 30 for 2 of them, the large one 90 for 4.
+    let found = solved(&[([1, 0], 4)], &[(30, [2, 10]), (90, [100, 10])]);
+    assert!((found.bound - 60.0).abs() < 0.1, "{found:?}");
+}
+
+#[test]
+fn no_row_for_a_kind_means_no_solution() {
+    assert!(solve(&kinds(&[([9, 0], 1)]), &rows(&[(1, [8, 8])], 1), &mut 1_000).is_none());
+    assert!(solve(&[], &[], &mut 1_000).is_none());
+}

@@ -1,0 +1,92 @@
+//! From the optimum in fractions to whole nodes: fillings that it uses often enough are bought, the rest is packed as usual.
+
+use super::left::Left;
+use super::{Packer, Packing};
+use crate::columns::{self, Kind, Row, Used};
+use crate::intern::{Amounts, Bits};
+use crate::limits::{self, Headroom};
+
+/// From which fraction on one more node of a filling is bought.
+const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
+
+impl Packer<'_, '_> {
+    /// The best whole packing near the optimum in fractions; `None` if there are too many kinds of pods for that.
+    pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
+        let items: Vec<usize> = left.items().collect();
+        let kinds: Vec<Kind<'_>> = items.iter().map(|item| self.kind(*item, left)).collect();
+        let (offerings, rows) = self.rows(&items, left, limit);
+        let found = columns::solve(&kinds, &rows, work)?;
+        let mut used = found.used;
+        for one in &mut used {
+            one.row = offerings[one.row];
+            one.take.iter_mut().for_each(|(kind, _)| *kind = items[*kind]);
+        }
+        // Those used most first: they are the least changed by rounding.
+        used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.row.cmp(&b.row)));
+        THRESHOLDS.iter().map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
+    }
+
+    fn kind(&self, item: usize, left: &Left) -> Kind<'_> {
+        let most = self.class(item).most_alone(&self.world.topology.host_rules);
+        Kind { requests: self.requests(item), count: left.counts[item], most }
+    }
+
+    /// Candidates that are worth a look for these items, and their numbers.
+    fn rows(&self, items: &[usize], left: &Left, limit: &Headroom) -> (Vec<usize>, Vec<Row>) {
+        let limited = limit.iter().any(Option::is_some);
+        let (mut offerings, mut rows): (Vec<usize>, Vec<Row>) = (Vec::new(), Vec::new());
+        for offering in self.candidates.iter().copied().filter(|one| limits::allows(limit, self.capacity(*one))) {
+            let mut suits = Bits::none(items.len());
+            for (kind, item) in items.iter().enumerate() {
+                if self.class(*item).any.has(offering) {
+                    suits.insert(kind);
+                }
+            }
+            // No node holds more than there is.
+            let room: Amounts =
+                self.room(offering).iter().zip(&left.load).map(|(room, load)| *room.min(load)).collect();
+            let row = Row { price: self.view.price(offering), room, suits };
+            if limited || !rows.iter().rev().any(|other| other.covers(&row)) {
+                offerings.push(offering);
+                rows.push(row);
+            }
+        }
+        (offerings, rows)
+    }
+
+    fn capacity(&self, offering: usize) -> &Amounts {
+        &self.view.types[self.view.offerings[offering].type_index].capacity
+    }
+
+    /// `used` by the packer's numbers of offerings and items.
+    fn bought(&self, used: &[Used], threshold: f64, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
+        let mut packing = Packing::default();
+        let (mut left, mut limit) = (left.clone(), limit.clone());
+        for Used { row: offering, take, times } in used {
+            let possible = take.iter().map(|(item, n)| left.counts[*item] / n).min().unwrap_or(0);
+            let copies = whole(*times, threshold).min(possible);
+            if copies == 0 {
+                continue;
+            }
+            let mut counts = vec![0; self.items.len()];
+            take.iter().for_each(|(item, n)| counts[*item] = *n);
+            let filled = self.fill(*offering, &Left::new(self, counts), None, work);
+            // Pods that may not share a host take less: that is for the usual way.
+            let whole = filled.take.len() == take.len() && filled.take.iter().all(|one| take.contains(one));
+            if let Some(pattern) = self.pattern(*offering, &filled, copies, &limit).filter(|_| whole) {
+                packing.push(self, &mut left, &mut limit, pattern);
+            }
+        }
+        let rest = self.best_of(&left, &limit, work);
+        packing.placed += rest.placed;
+        packing.cost = packing.cost.saturating_add(rest.cost);
+        packing.patterns.extend(rest.patterns);
+        packing
+    }
+}
+
+/// Nodes of a filling that is used `times`: one more than the whole ones from `threshold` on.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of nodes, not negative")]
+fn whole(times: f64, threshold: f64) -> usize {
+    (times + 1.0 - threshold + 1e-6).max(0.0) as usize
+}
