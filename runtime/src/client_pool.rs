@@ -28,6 +28,10 @@ use crate::{connection::Connection, tls::Tls};
 /// Metadata key of a standby's refusal (UNAVAILABLE) that names the leader, as `address:port`.
 pub const LEADER_HEADER: &str = "plimsoll-leader";
 
+/// Metadata of an error by which a scheduler says that it made a plan and withheld it, since the plan failed its check. Any
+/// other replica would do the same.
+pub const WITHHELD_HEADER: &str = "plimsoll-plan-withheld";
+
 /// Longest time to reach a replica, the TLS handshake included: beyond it another one is the better bet.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 

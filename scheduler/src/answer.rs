@@ -13,7 +13,9 @@ use plimsoll_proto::convert::ConvertError;
 use plimsoll_proto::scheduler::v1::{
     ExplainRequest, ExplainResponse, PlanRequest, PlanResponse, WhatIfRequest, WhatIfResponse,
 };
+use plimsoll_runtime::client_pool::WITHHELD_HEADER;
 use question::Question;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -38,7 +40,11 @@ impl From<AnswerError> for Status {
     fn from(error: AnswerError) -> Self {
         match error {
             AnswerError::Request(error) => invalid_argument(&error),
-            AnswerError::Plan(error) => Self::internal(error.to_string()),
+            AnswerError::Plan(error) => {
+                let mut status = Self::internal(error.to_string());
+                status.metadata_mut().insert(WITHHELD_HEADER, MetadataValue::from_static("true"));
+                status
+            }
         }
     }
 }

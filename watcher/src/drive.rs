@@ -10,7 +10,7 @@ pub mod subset;
 
 use crate::facts::Facts;
 use crate::metrics::WatcherMetrics;
-use crate::scheduler::{Question, Scheduler};
+use crate::scheduler::{PlanError, Question, Scheduler};
 use crate::snapshots::{Newest, Published, Refresh};
 use cycle::{Cycle, Step};
 use execute::{Event, Executor};
@@ -122,17 +122,27 @@ impl Driver {
         }
     }
 
-    /// The plan for a snapshot; `None` if no scheduler made one.
+    /// The plan for a snapshot; `None` if no scheduler made one. Where a plan with removals fails its check, one without is
+    /// asked for: pods that wait are not to suffer from a removal that was worked out wrongly.
     async fn plan(&mut self, published: &Arc<Published>, cycle_id: String) -> Option<Plan> {
         let began = Instant::now();
         let facts = Arc::clone(&self.facts);
-        let question = Question {
+        let mut question = Question {
             published: Arc::clone(published),
             options: self.options.clone(),
             catalogs: &|id| facts.catalog(id),
             cycle_id,
         };
-        match self.scheduler.plan(&question).await {
+        let mut planned = self.scheduler.plan(&question).await;
+        if let Err(error @ PlanError::Withheld { .. }) = &planned
+            && question.options.disruption
+        {
+            self.metrics.plans.with_label_values(&["withheld"]).inc();
+            tracing::error!(%error, sequence = published.snapshot.sequence, "asking for a plan without removals");
+            question.options.disruption = false;
+            planned = self.scheduler.plan(&question).await;
+        }
+        match planned {
             Ok(plan) => {
                 self.metrics.plans.with_label_values(&["planned"]).inc();
                 self.metrics.plan_seconds.observe(began.elapsed().as_secs_f64());

@@ -24,7 +24,7 @@ pub struct WatcherMetrics {
     pub subscribers: IntGauge,
     /// Whether this replica drives.
     pub leader: IntGauge,
-    /// Plans asked for, by result: `planned` or `failed`.
+    /// Plans asked for, by result: `planned`, `failed`, or `withheld` where one with removals failed its check.
     pub plans: IntCounterVec,
     /// Time from asking for a plan to having it.
     pub plan_seconds: Histogram,

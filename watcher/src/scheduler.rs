@@ -7,7 +7,7 @@ use crate::snapshots::Published;
 use futures::future::BoxFuture;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_proto::catalog::v1::Catalog;
-use plimsoll_runtime::client_pool::{ClientPool, PoolError, ReplicaId};
+use plimsoll_runtime::client_pool::{ClientPool, PoolError, ReplicaId, WITHHELD_HEADER};
 use session::Session;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,14 @@ pub(crate) enum PlanError {
         /// Why.
         message: String,
     },
+    /// A replica made a plan that failed its check; any other would make the same.
+    #[error("scheduler {replica} withholds its plan: {message}")]
+    Withheld {
+        /// Which.
+        replica: ReplicaId,
+        /// What is wrong with it.
+        message: String,
+    },
     /// None answered in time.
     #[error("no plan within {PLAN_TIMEOUT:?}")]
     Timeout,
@@ -103,6 +111,10 @@ impl Scheduler {
                 }
                 Err(status) => status,
             };
+            if status.metadata().contains_key(WITHHELD_HEADER) {
+                self.pool.succeeded(&replica);
+                return Err(PlanError::Withheld { replica, message: status.message().to_owned() });
+            }
             self.pool.failed(&replica);
             tracing::warn!(%replica, code = ?status.code(), message = status.message(), "session failed");
             if tries >= MAX_TRIES {

@@ -109,3 +109,15 @@ async fn the_actuator_that_leads_is_followed() {
     stage.pending_pod("b", None);
     stage.until("a launch was asked for", || stage.actuator.launches().contains(&"for-default-b".to_owned())).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
+    let (stage, watcher) = Stage::with_watcher().await;
+    stage.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.withhold = true));
+    stage.pending_pod("a", None);
+    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    assert!(took < SECOND / 10, "{took:?}");
+    assert_eq!(stage.schedulers[1].plans(), 0, "another replica would say the same");
+    let withheld = |line: &str| line.starts_with("plimsoll_watcher_plans_total{result=\"withheld\"}");
+    assert!(watcher.metrics.encode().unwrap().lines().any(withheld));
+}

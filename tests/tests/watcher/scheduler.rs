@@ -11,6 +11,7 @@ use plimsoll_proto::scheduler::v1::scheduler_service_server::{SchedulerService, 
 use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
 use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
 use plimsoll_proto::scheduler::v1::*;
+use plimsoll_runtime::client_pool::WITHHELD_HEADER;
 use plimsoll_runtime::serve::{GrpcServer, Limits, Listener};
 use plimsoll_sim::network::Network;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct State {
     pub(crate) planned: Vec<Snapshot>,
     /// Plans are not answered.
     pub(crate) stalled: bool,
+    /// A plan with removals fails its check.
+    pub(crate) withhold: bool,
     /// Before the next plan a full snapshot is asked for.
     pub(crate) forget: bool,
     /// Pods without a place, by name.
@@ -113,6 +116,12 @@ impl FakeScheduler {
                     assert_eq!(snapshot.sequence, ask.sequence);
                     if self.with(|state| state.stalled) {
                         continue;
+                    }
+                    if self.with(|state| state.withhold) && ask.options.is_none_or(|options| options.disruption) {
+                        let mut status = Status::internal("the test says so");
+                        status.metadata_mut().insert(WITHHELD_HEADER, "true".parse().unwrap());
+                        answers.send(Err(status)).await.ok()?;
+                        return None;
                     }
                     let part = Some((&self.solve(snapshot)).into());
                     let fragment = PlanFragment { sequence: ask.sequence, last: true, part };
