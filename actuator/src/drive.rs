@@ -100,6 +100,7 @@ pub(crate) async fn drive<Input, Work>(
         known.extend(states.into_iter().filter(|(_, state)| state.busy));
         states = known;
         changed = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = changes.next() => {
                 tokio::time::sleep(COALESCE).await;

@@ -18,18 +18,17 @@ pub use launcher::Launches;
 pub use replacement::{Replaced, request_replacement};
 
 use crate::context::Context;
-use kube::runtime::reflector::ObjectRef;
 use plimsoll_api::{EC2NodeClass, NodePool};
 use std::sync::Arc;
 
 /// A node class as our watch shows it.
 #[must_use]
 pub fn class_named(context: &Context, name: &str) -> Option<Arc<EC2NodeClass>> {
-    context.stores.classes.get(&ObjectRef::new(name))
+    context.stores.classes.get(name)
 }
 
 /// A pool as our watch shows it.
 #[must_use]
 pub fn pool_named(context: &Context, name: &str) -> Option<Arc<NodePool>> {
-    context.stores.pools.get(&ObjectRef::new(name))
+    context.stores.pools.get(name)
 }

@@ -1,18 +1,54 @@
-//! The actuator's own view of the cluster: one reflector per kind, and one signal when any of them changes.
+//! The actuator's own view of the cluster: one watch per kind, and one signal when any of them shows a change.
+
+mod view;
+
+pub use view::View;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::{self, Lookup, Store, store::Writer};
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use view::Writer;
+
+/// Pause after a watch's first error; doubles up to [`LAST_PAUSE`]. Without chance: a simulation comes out alike each time,
+/// and so few watches as these hurt nobody by beginning together.
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Pauses between a watch's errors.
+#[derive(Debug, Clone, Copy)]
+pub struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = pause.saturating_mul(2).min(LAST_PAUSE);
+        Some(pause)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,17 +82,17 @@ struct Seen {
 #[derive(Clone)]
 pub struct Stores {
     /// Claims.
-    pub claims: Store<NodeClaim>,
+    pub claims: View<NodeClaim>,
     /// Nodes.
-    pub nodes: Store<Node>,
+    pub nodes: View<Node>,
     /// Pods.
-    pub pods: Store<Pod>,
+    pub pods: View<Pod>,
     /// Pools.
-    pub pools: Store<NodePool>,
+    pub pools: View<NodePool>,
     /// Node classes.
-    pub classes: Store<EC2NodeClass>,
+    pub classes: View<EC2NodeClass>,
     /// Disruption budgets of pods.
-    pub budgets: Store<PodDisruptionBudget>,
+    pub budgets: View<PodDisruptionBudget>,
     seen: watch::Receiver<Seen>,
 }
 
@@ -97,19 +133,30 @@ impl Stores {
     pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
         let (sender, seen) = watch::channel(Seen::default());
         let sender = Arc::new(sender);
-        let (claims, claim_writer) = reflector::store();
-        let (nodes, node_writer) = reflector::store();
-        let (pods, pod_writer) = reflector::store();
-        let (pools, pool_writer) = reflector::store();
-        let (classes, class_writer) = reflector::store();
-        let (budgets, budget_writer) = reflector::store();
+        let (claims, nodes, pods) = (View::default(), View::default(), View::default());
+        let (pools, classes, budgets) = (View::default(), View::default(), View::default());
         // Nodes and claims before pods: skew must buy too little rather than too much.
-        tasks.spawn(reflect(Api::all(client.clone()), node_writer, Kind::Node, Arc::clone(&sender)));
-        tasks.spawn(reflect(Api::all(client.clone()), claim_writer, Kind::NodeClaim, Arc::clone(&sender)));
-        tasks.spawn(reflect(Api::all(client.clone()), pool_writer, Kind::NodePool, Arc::clone(&sender)));
-        tasks.spawn(reflect(Api::all(client.clone()), class_writer, Kind::EC2NodeClass, Arc::clone(&sender)));
-        tasks.spawn(reflect(Api::all(client.clone()), budget_writer, Kind::PodDisruptionBudget, Arc::clone(&sender)));
-        tasks.spawn(reflect(Api::all(client.clone()), pod_writer, Kind::Pod, sender));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&sender)));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(claims.clone()),
+            Kind::NodeClaim,
+            Arc::clone(&sender),
+        ));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&sender)));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(classes.clone()),
+            Kind::EC2NodeClass,
+            Arc::clone(&sender),
+        ));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(budgets.clone()),
+            Kind::PodDisruptionBudget,
+            Arc::clone(&sender),
+        ));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, sender));
         Self { claims, nodes, pods, pools, classes, budgets, seen }
     }
 
@@ -139,22 +186,25 @@ impl Stores {
 }
 
 /// Keeps one store up to date for ever: the watcher lists again after errors, with back-off.
-async fn reflect<K>(api: Api<K>, writer: Writer<K>, kind: Kind, seen: Arc<watch::Sender<Seen>>)
+async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, seen: Arc<watch::Sender<Seen>>)
 where
-    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    <K as Lookup>::DynamicType: Default + Eq + Hash + Clone,
-    <K as Resource>::DynamicType: Default,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    let mut events = std::pin::pin!(reflector::reflector(writer, events));
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).backoff(Pauses::default()));
     while let Some(event) = events.next().await {
         match event {
-            // A relist is one step: only its end shows in the store.
-            Ok(Event::Init | Event::InitApply(_)) => {}
-            Ok(event) => seen.send_modify(|seen| {
-                seen.changes[kind as usize] += 1;
-                seen.listed[kind as usize] |= matches!(event, Event::InitDone);
-            }),
+            Ok(event) => {
+                // A relist is one step: only its end shows.
+                let (shows, listed) =
+                    (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
+                writer.take(event);
+                if shows {
+                    seen.send_modify(|seen| {
+                        seen.changes[kind as usize] += 1;
+                        seen.listed[kind as usize] |= listed;
+                    });
+                }
+            }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, it is begun again"),
         }
     }

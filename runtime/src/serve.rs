@@ -232,6 +232,7 @@ impl GrpcServer {
             tokio::time::sleep(limits.drain_grace).await;
         };
         tokio::select! {
+            biased;
             result = server => Ok(result?),
             () = patience => {
                 tracing::warn!(grace = ?limits.drain_grace, "calls still running were dropped");

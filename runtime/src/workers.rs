@@ -1,9 +1,15 @@
 //! Threads for work that takes long without waiting, in two classes: the service's own work always has room, work for
 //! outside callers takes what is left, waits in a bounded queue, and is refused beyond it.
 
-use std::{fmt, num::NonZeroUsize, sync::Arc};
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
-use tokio::sync::{AcquireError, Semaphore, TryAcquireError};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 /// How much runs and waits at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +42,25 @@ pub enum WorkError {
     /// The job panicked, or the process is ending.
     #[error("the work was not finished: {0}")]
     Lost(String),
+}
+
+/// Work for the CPU on a thread of its own, so that others go on. A runtime of one thread, as simulations have, does it at
+/// once instead: when its result is there is then the same in each run.
+///
+/// # Errors
+/// The work panicked, which is a bug, or the process is ending.
+pub async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
+    match Handle::current().runtime_flavor() {
+        // What it was given is its own, so that nobody sees what a panic left half done.
+        RuntimeFlavor::CurrentThread => {
+            catch_unwind(AssertUnwindSafe(work)).map_err(|_| WorkError::Lost("it panicked".to_owned()))
+        }
+        _ => on_a_thread(work).await,
+    }
+}
+
+async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| WorkError::Lost(error.to_string()))
 }
 
 /// The threads. Clones share them.
@@ -81,19 +106,23 @@ impl Workers {
         (self.bounds.outside_running + self.bounds.outside_waiting).saturating_sub(self.outside.available_permits())
     }
 
-    /// Runs the service's own job. It waits for a thread, of which outside callers can take only some. If the caller goes
-    /// away, a job that runs still runs to its end.
+    /// Runs the service's own job, [`apart`]. It waits for a thread, of which outside callers can take only some. If the
+    /// caller goes away, a job that runs still runs to its end.
     ///
     /// # Errors
     /// The job panicked.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
-        let thread = Arc::clone(&self.running).acquire_owned().await.map_err(|error| closed(&error))?;
+        let thread = self.thread().await?;
         let work = move || {
             let done = job();
             drop(thread);
             done
         };
-        tokio::task::spawn_blocking(work).await.map_err(|error| WorkError::Lost(error.to_string()))
+        apart(work).await
+    }
+
+    async fn thread(&self) -> Result<OwnedSemaphorePermit, WorkError> {
+        Arc::clone(&self.running).acquire_owned().await.map_err(|error| closed(&error))
     }
 
     /// Runs a job for an outside caller, after those that came before it.
@@ -110,12 +139,14 @@ impl Workers {
             Err(TryAcquireError::Closed) => return Err(WorkError::Lost("the pool is closed".to_owned())),
         };
         let turn = Arc::clone(&self.outside_running).acquire_owned().await.map_err(|error| closed(&error))?;
-        self.run(move || {
+        let thread = self.thread().await?;
+        let work = move || {
             let done = job();
-            drop((turn, place));
+            drop((thread, turn, place));
             done
-        })
-        .await
+        };
+        // Never on a runtime's only thread: what others ask for is not to hold anybody up.
+        on_a_thread(work).await
     }
 }
 
@@ -176,8 +207,30 @@ mod tests {
         for _ in 0..3 {
             let lost = workers.run_outside(|| -> () { panic!("broken") }).await;
             assert!(matches!(&lost, Err(WorkError::Lost(_))), "{lost:?}");
+            let lost = workers.run(|| -> () { panic!("broken") }).await;
+            assert!(matches!(&lost, Err(WorkError::Lost(_))), "{lost:?}");
         }
         assert_eq!(workers.run_outside(|| 7).await.unwrap(), 7);
+        assert_eq!(workers.run(|| 8).await.unwrap(), 8);
+    }
+
+    #[tokio::test]
+    async fn own_work_is_done_at_once_where_there_is_one_thread() {
+        let workers = Workers::new(BOUNDS);
+        let here = std::thread::current().id();
+        let there = workers.run(|| std::thread::current().id()).now_or_never().unwrap().unwrap();
+        assert_eq!(there, here);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn own_work_has_a_thread_of_its_own_where_there_are_several() {
+        let workers = Workers::new(BOUNDS);
+        let (hold, job) = held();
+        let other = workers.clone();
+        let running = tokio::spawn(async move { other.run(job).await });
+        assert_eq!(workers.run(|| "own").await.unwrap(), "own");
+        drop(hold);
+        assert_eq!(running.await.unwrap().unwrap(), "done");
     }
 
     #[test]

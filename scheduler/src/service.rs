@@ -120,6 +120,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     };
     let serve = async { tokio::try_join!(closed_port.serve_on(closed, stop.clone()), serve_open) };
     tokio::select! {
+        biased;
         served = serve => {
             served?;
         }

@@ -12,12 +12,11 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_proto::delta;
 use plimsoll_proto::snapshot::v1 as wire;
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::workers::apart;
 use plimsoll_snapshot::Problem;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinError;
 use tokio::time::Instant;
 
 /// Snapshots tell the time no finer than this, in milliseconds (rule 23): plans of one second are then alike, and what a
@@ -162,16 +161,6 @@ impl Publisher {
         }
         self.metrics.problems.set(i64::try_from(problems.len()).unwrap_or(i64::MAX));
         self.problems = problems;
-    }
-}
-
-/// Work for the CPU: on a thread of its own, so that others go on, and a panic in it, which is a bug, does not end the
-/// watch. A runtime of one thread, as simulations have, does it at once instead: what it sees of the facts is then the same
-/// in each run.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::CurrentThread => Ok(work()),
-        _ => tokio::task::spawn_blocking(work).await,
     }
 }
 

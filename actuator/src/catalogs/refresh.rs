@@ -2,11 +2,12 @@
 
 use super::facts::{self, Region};
 use super::{CatalogEntry, build};
-use crate::context::Context;
+use crate::context::Shared;
 use crate::ports::CloudError;
 use crate::stores::Kind;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::Prices;
+use plimsoll_runtime::workers::apart;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,21 +55,22 @@ impl Due {
 /// What an entry was made of: the same again makes the same entry.
 type Made = (Arc<EC2NodeClass>, CatalogEntry);
 
-/// Keeps the catalogs of all node classes up to date: at once after a change of a class, and now and then from EC2.
-pub async fn run(context: Context, stop: CancellationToken) {
+/// Keeps the catalogs of all node classes up to date: at once after a change of a class, and now and then from EC2. Standbys
+/// do so too, so that a new leader can buy at once.
+pub async fn run(shared: Shared, stop: CancellationToken) {
     tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        () = context.stores.wait_ready() => {}
+        () = shared.stores.wait_ready() => {}
     }
-    let mut changes = context.stores.changes(&[Kind::EC2NodeClass]);
+    let mut changes = shared.stores.changes(&[Kind::EC2NodeClass]);
     let mut region: Option<Region> = None;
-    let mut prices = facts::builtin(&context.settings.region);
+    let mut prices = facts::builtin(&shared.settings.region);
     let (mut region_due, mut prices_due) = (Due::now(), Due::now());
     let mut made: BTreeMap<String, Made> = BTreeMap::new();
     loop {
         if region_due.is_due() {
-            match facts::region(&context.cloud).await {
+            match facts::region(&shared.cloud).await {
                 Ok(read) => {
                     region_due.read(&[]);
                     tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
@@ -81,7 +83,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
             }
         }
         if prices_due.is_due() {
-            let (read, failures) = facts::prices(&context.cloud, &prices).await;
+            let (read, failures) = facts::prices(&shared.cloud, &prices).await;
             prices_due.read(&failures);
             if read != prices {
                 prices = read;
@@ -89,8 +91,8 @@ pub async fn run(context: Context, stop: CancellationToken) {
             }
         }
         if let Some(region) = &region {
-            made = rebuild(&context, region, &prices, made).await;
-            context.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
+            made = rebuild(&shared, region, &prices, made).await;
+            shared.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
         }
         tokio::select! {
             biased;
@@ -103,15 +105,15 @@ pub async fn run(context: Context, stop: CancellationToken) {
 
 /// Entries of the classes there are; those of which nothing changed stay as they are.
 async fn rebuild(
-    context: &Context,
+    shared: &Shared,
     region: &Region,
     prices: &Prices,
     mut made: BTreeMap<String, Made>,
 ) -> BTreeMap<String, Made> {
-    let classes = context.stores.classes.state();
-    let (settings, region, prices) = (Arc::clone(&context.settings), region.clone(), prices.clone());
+    let classes = shared.stores.classes.state();
+    let (settings, region, prices) = (Arc::clone(&shared.settings), region.clone(), prices.clone());
     // Thousands of types a class: not on the reactor.
-    let built = tokio::task::spawn_blocking(move || {
+    let built = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
             let entry = match made.remove(&name) {

@@ -36,6 +36,7 @@ pub(super) async fn run(context: &Context, stop: &CancellationToken) {
     let mut first_seen = FirstSeen::new();
     loop {
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }

@@ -57,6 +57,7 @@ pub(super) async fn run(context: &Context, stop: &CancellationToken) {
     let Some(queue) = context.cloud.queue.clone() else { return };
     let state = State::default();
     tokio::select! {
+        biased;
         () = stop.cancelled() => {}
         () = listen(context, &*queue, &state) => {}
         () = remember(context, &state) => {}

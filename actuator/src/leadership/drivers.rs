@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::server::driver;
+use crate::stores::Pauses;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) async fn follow(context: Context, stop: CancellationToken) {
     let name = &context.settings.watcher_lease;
     let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
-    let mut leases = std::pin::pin!(watch_object(api, &name.name).default_backoff());
+    let mut leases = std::pin::pin!(watch_object(api, &name.name).backoff(Pauses::default()));
     loop {
         let lease = tokio::select! {
             biased;

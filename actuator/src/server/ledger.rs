@@ -37,6 +37,7 @@ pub(super) fn watch(context: &Context, stop: CancellationToken) -> Responses<wir
                 }
             }
             tokio::select! {
+                biased;
                 result = changed.changed() => if result.is_err() { return Ok(()) },
                 () = tokio::time::sleep(TICK) => {}
             }

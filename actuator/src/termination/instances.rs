@@ -99,6 +99,7 @@ impl Instances {
             let idle = self.watched.lock().values().all(|watched| watched.terminated);
             let pause = if idle { Duration::MAX } else { READ_EVERY };
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = self.work.notified() => tokio::time::sleep(COALESCE).await,
                 () = tokio::time::sleep(pause) => {}

@@ -1,0 +1,122 @@
+//! The objects of one kind as our watch shows them, always in the order of their names: whoever walks through them does
+//! things in the same order in every run.
+
+use kube::Resource;
+use kube::runtime::watcher::Event;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Namespace (empty where there is none) and name.
+type Key = (String, String);
+type Objects<K> = BTreeMap<Key, Arc<K>>;
+
+/// What is seen of one kind. Clones share it.
+#[derive(Debug)]
+pub struct View<K> {
+    objects: Arc<RwLock<Objects<K>>>,
+}
+
+impl<K> Clone for View<K> {
+    fn clone(&self) -> Self {
+        Self { objects: Arc::clone(&self.objects) }
+    }
+}
+
+impl<K> Default for View<K> {
+    fn default() -> Self {
+        Self { objects: Arc::new(RwLock::new(Objects::new())) }
+    }
+}
+
+impl<K> View<K> {
+    /// All of them, by namespace and name.
+    #[must_use]
+    pub fn state(&self) -> Vec<Arc<K>> {
+        self.objects.read().values().map(Arc::clone).collect()
+    }
+
+    /// The first that answers to `wanted`.
+    pub fn find(&self, wanted: impl Fn(&K) -> bool) -> Option<Arc<K>> {
+        self.objects.read().values().find(|object| wanted(object)).map(Arc::clone)
+    }
+
+    /// The one of that name, of a kind without namespaces.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<K>> {
+        self.objects.read().get(&(String::new(), name.to_owned())).map(Arc::clone)
+    }
+}
+
+/// Keeps a view up to date from the events of a watch.
+#[derive(Debug, Default)]
+pub(super) struct Writer<K> {
+    view: View<K>,
+    /// A list that is not complete yet.
+    list: Objects<K>,
+}
+
+impl<K: Resource> Writer<K> {
+    /// For this view.
+    pub(super) fn new(view: View<K>) -> Self {
+        Self { view, list: Objects::new() }
+    }
+
+    /// Takes an event. A list is one step: only its end shows.
+    pub(super) fn take(&mut self, event: Event<K>) {
+        match event {
+            Event::Init => self.list.clear(),
+            Event::InitApply(object) => drop(self.list.insert(key(&object), Arc::new(object))),
+            Event::InitDone => *self.view.objects.write() = std::mem::take(&mut self.list),
+            Event::Apply(object) => drop(self.view.objects.write().insert(key(&object), Arc::new(object))),
+            Event::Delete(object) => drop(self.view.objects.write().remove(&key(&object))),
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> Key {
+    let metadata = object.meta();
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Node;
+
+    fn node(name: &str, uid: &str) -> Node {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.to_owned());
+        node.metadata.uid = Some(uid.to_owned());
+        node
+    }
+
+    fn seen(view: &View<Node>) -> Vec<String> {
+        let text = |node: &Arc<Node>| {
+            format!("{}{}", node.metadata.name.as_deref().unwrap(), node.metadata.uid.as_deref().unwrap())
+        };
+        view.state().iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_list_shows_in_one_step_and_everything_in_order() {
+        let view = View::default();
+        let mut writer = Writer::new(view.clone());
+        writer.take(Event::Init);
+        writer.take(Event::InitApply(node("b", "1")));
+        writer.take(Event::InitApply(node("a", "1")));
+        assert_eq!(seen(&view), [""; 0], "half a list is none");
+        writer.take(Event::InitDone);
+        writer.take(Event::Apply(node("c", "1")));
+        writer.take(Event::Apply(node("a", "2")));
+        assert_eq!(seen(&view), ["a2", "b1", "c1"]);
+        writer.take(Event::Delete(node("b", "1")));
+        assert_eq!((seen(&view), view.get("b")), (vec!["a2".to_owned(), "c1".to_owned()], None));
+        writer.take(Event::Init);
+        writer.take(Event::InitApply(node("d", "1")));
+        assert_eq!(seen(&view).len(), 2, "what was known stays until the new list is complete");
+        writer.take(Event::InitDone);
+        assert_eq!(seen(&view), ["d1"]);
+        assert!(view.find(|node| node.metadata.uid.as_deref() == Some("1")).is_some());
+    }
+}
