@@ -39,6 +39,10 @@ pub struct ActuatorArgs {
         value_name = "NAMESPACE/NAME"
     )]
     pub karpenter_lease: ObjectName,
+    /// A name in the certificate of a caller, which is the watcher; may be given several times. Without it, whoever has a
+    /// certificate of the authority may call.
+    #[arg(long = "allow-caller", env = "PLIMSOLL_ALLOW_CALLERS", value_delimiter = ',', value_name = "DNS_NAME")]
+    pub allow_callers: Vec<String>,
     /// The cluster's name, as EKS has it: in tags, user data and selectors.
     #[arg(long, env = "PLIMSOLL_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: String,
@@ -97,6 +101,7 @@ impl ActuatorArgs {
             act_on_rebalance: self.act_on_rebalance,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
+            callers: self.allow_callers.clone(),
         }
     }
 
@@ -140,6 +145,7 @@ mod tests {
             "--listen=0.0.0.0:9443",
             "--lease-namespace=plimsoll-system",
             "--watcher-lease=ns/plimsoll-watcher",
+            "--allow-caller=plimsoll-watcher",
             "--cluster-name=prod",
             "--cluster-endpoint=https://example.test",
             "--cluster-ca-file=ca.crt",
@@ -153,6 +159,7 @@ mod tests {
         assert_eq!(args.address().to_string(), "10.0.0.7:9443");
         let settings = args.settings(String::new(), "1.36".to_owned());
         assert_eq!(settings.watcher_lease, ObjectName::new("ns", "plimsoll-watcher"));
+        assert_eq!(settings.callers, ["plimsoll-watcher"]);
         assert!(Program::try_parse_from(["plimsoll-actuator"]).is_err(), "the cluster must be named");
     }
 }

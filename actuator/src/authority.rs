@@ -90,6 +90,17 @@ impl Authority {
         if self.guard.in_quarantine() { Err(NotAllowed::Quarantine) } else { Ok(()) }
     }
 
+    /// As [`Authority::act`], for the one thing that is written while nothing else is: that, and why.
+    ///
+    /// # Errors
+    /// It may not begin, or was given up.
+    pub async fn tell<T>(&self, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
+        if !self.guard.outlives(CLUSTER_CALL) {
+            return Err(NotAllowed::NotLeader);
+        }
+        tokio::time::timeout(CLUSTER_CALL, effect).await.map_err(|_| NotAllowed::TimedOut(CLUSTER_CALL))
+    }
+
     /// Waits until the former leader's last call is over.
     pub async fn quarantine(&self) {
         tokio::time::sleep_until(self.guard.quarantine_until()).await;

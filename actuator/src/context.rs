@@ -5,8 +5,10 @@ use crate::catalogs::Catalogs;
 use crate::events::Recorder;
 use crate::launch::Launches;
 use crate::launch_template::Templates;
+use crate::leadership::Unexecuted;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
+use crate::node_pool_status::Registrations;
 use crate::outcomes::Outcomes;
 use crate::pace::Pace;
 use crate::ports::{Compute, InstanceProfiles, InterruptionQueue, Parameters, PriceList};
@@ -56,6 +58,8 @@ pub struct Shared {
     pub templates: Templates,
     /// How fast EC2 may be called.
     pub pace: Pace,
+    /// Whether instances became nodes of late.
+    pub registrations: Registrations,
     /// Counters.
     pub metrics: ActuatorMetrics,
     /// Events on objects.
@@ -71,6 +75,8 @@ pub struct Context {
     pub ledger: LedgerHandle,
     /// The gate before every side effect.
     pub authority: Authority,
+    /// What plans would have done while nothing is written.
+    pub unexecuted: Unexecuted,
     /// What became of actions.
     pub outcomes: Outcomes,
     /// Where groups that were admitted go.

@@ -3,7 +3,7 @@
 mod drivers;
 mod pause;
 
-pub use pause::watch_karpenter;
+pub use pause::{UNKNOWN, Unexecuted, watch_karpenter};
 
 use crate::authority::{Authority, CLUSTER_CALL};
 use crate::context::{Context, Shared};
@@ -19,7 +19,7 @@ use plimsoll_api::NodeClaim;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Pause before the claims are listed again after an error.
@@ -31,6 +31,12 @@ const END: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[error("a controller broke: {0}")]
 pub struct Broke(String);
+
+impl From<&JoinError> for Broke {
+    fn from(error: &JoinError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Leads whenever the lease is ours, until `stop`.
 ///
@@ -91,7 +97,7 @@ async fn lead(
         tasks.spawn(crate::collection::run::run(context.clone(), ending.clone()));
         tracing::info!(epoch = context.authority.epoch(), "actions are admitted from here on");
         while let Some(ended) = tasks.join_next().await {
-            ended.map_err(|error| Broke(error.to_string()))?;
+            ended.map_err(|error| Broke::from(&error))?;
         }
         Ok(())
     };
@@ -128,8 +134,8 @@ fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<
     start!(
         feed::run,
         drivers::follow,
+        pause::show,
         crate::node_class::run,
-        crate::catalogs::run,
         crate::launch_template::cleanup,
         crate::lifecycle::run,
         crate::termination::run,
@@ -162,6 +168,7 @@ async fn take_over(
         shared: shared.clone(),
         ledger: LedgerHandle::new(ledger),
         authority: Authority::new(guard, pause),
+        unexecuted: Unexecuted::default(),
         outcomes: Outcomes::default(),
         launches,
         terminations,

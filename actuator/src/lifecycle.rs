@@ -134,6 +134,7 @@ fn tell(context: &Context, claim: &NodeClaim, name: &str, nodes: &[&Node], reach
         let (word, message) = match *condition {
             REGISTERED => {
                 context.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
+                context.registrations.note(pool_of(claim), true);
                 (reason::REGISTERED, format!("Node {node} is this claim's"))
             }
             _ => {
@@ -144,6 +145,10 @@ fn tell(context: &Context, claim: &NodeClaim, name: &str, nodes: &[&Node], reach
         tracing::info!(node_claim = name, node, condition, "the claim has come further");
         context.events.publish(Note::normal(object(claim), word, message));
     }
+}
+
+fn pool_of(claim: &NodeClaim) -> &str {
+    claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
 }
 
 async fn give_up(
@@ -160,7 +165,8 @@ async fn give_up(
     tracing::warn!(node_claim = name, cause = timed_out.as_str(), "the claim is given up");
     context.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
     delete(context, claims, claim, None).await?;
-    let pool = claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str);
+    let pool = pool_of(claim);
+    context.registrations.note(pool, false);
     context.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();
     let now = context.now();
     context.ledger.with(|ledger| ledger.failed(&name, timed_out.as_str(), now));

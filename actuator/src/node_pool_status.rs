@@ -2,7 +2,10 @@
 //! their drift and their last pod.
 
 mod claims;
+mod health;
 mod pools;
+
+pub use health::Registrations;
 
 use crate::context::Context;
 use tokio_util::sync::CancellationToken;

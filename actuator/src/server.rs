@@ -11,7 +11,9 @@ use crate::context::Context;
 use plimsoll_proto::actuator::v1 as wire;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorService;
 use plimsoll_runtime::client_pool::LEADER_HEADER;
+use plimsoll_runtime::connection::Peer;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -37,18 +39,24 @@ pub enum Standing {
 #[derive(Clone)]
 pub struct Server {
     standing: watch::Receiver<Standing>,
+    callers: Arc<[String]>,
     stop: CancellationToken,
 }
 
 impl Server {
-    /// Answers as `standing` says until `stop`.
+    /// Answers as `standing` says until `stop`; those alone who have one of the names of `callers` in their certificate, if
+    /// there are any (safety rule 19).
     #[must_use]
-    pub fn new(standing: watch::Receiver<Standing>, stop: CancellationToken) -> Self {
-        Self { standing, stop }
+    pub fn new(standing: watch::Receiver<Standing>, callers: Vec<String>, stop: CancellationToken) -> Self {
+        Self { standing, callers: callers.into(), stop }
     }
 
-    /// The term's context; else UNAVAILABLE with the leader's address.
-    fn context(&self) -> Result<Context, Status> {
+    /// The term's context; else UNAVAILABLE with the leader's address, or PERMISSION_DENIED.
+    fn context<T>(&self, request: &Request<T>) -> Result<Context, Status> {
+        let callers = &self.callers;
+        if !callers.is_empty() && Peer::of(request).is_some_and(|peer| !peer.is_one_of(callers)) {
+            return Err(Status::permission_denied(format!("this service is for {}", callers.join(", "))));
+        }
         match &*self.standing.borrow() {
             Standing::Leading(context) => Ok(Context::clone(context)),
             Standing::Following { leader } => {
@@ -71,7 +79,7 @@ impl ActuatorService for Server {
     type WatchLedgerStream = Responses<wire::WatchLedgerResponse>;
 
     async fn execute(&self, request: Request<wire::ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
-        let context = self.context()?;
+        let context = self.context(&request)?;
         let stop = self.stop.clone();
         execute::execute(context, request.into_inner(), stop).await.map(Response::new)
     }
@@ -80,15 +88,15 @@ impl ActuatorService for Server {
         &self,
         request: Request<wire::WatchCatalogRequest>,
     ) -> Result<Response<Self::WatchCatalogStream>, Status> {
-        let context = self.context()?;
+        let context = self.context(&request)?;
         Ok(Response::new(catalog::watch(&context, request.into_inner(), self.stop.clone())))
     }
 
     async fn watch_ledger(
         &self,
-        _request: Request<wire::WatchLedgerRequest>,
+        request: Request<wire::WatchLedgerRequest>,
     ) -> Result<Response<Self::WatchLedgerStream>, Status> {
-        let context = self.context()?;
+        let context = self.context(&request)?;
         Ok(Response::new(ledger::watch(&context, self.stop.clone())))
     }
 }
@@ -117,6 +125,7 @@ where
     let work = work(sender.clone());
     tokio::spawn(async move {
         let end = tokio::select! {
+            biased;
             result = work => result,
             () = lost.cancelled() => Err(Status::unavailable("this replica does not lead any more")),
             () = stop.cancelled() => Err(Status::unavailable("this replica is stopping")),
@@ -128,4 +137,29 @@ where
         }
     });
     Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[tokio::test]
+    async fn whoever_is_not_named_is_refused_and_a_standby_names_the_leader() {
+        let (_sender, standing) = watch::channel(Standing::Following { leader: Some("10.0.0.7:9443".to_owned()) });
+        let server = Server::new(standing, vec!["watcher.test".to_owned()], CancellationToken::new());
+        let ask = async |name: &str| {
+            let mut request = Request::new(wire::WatchLedgerRequest {});
+            let names: Arc<[String]> = vec![name.to_owned()].into();
+            request.extensions_mut().insert(Peer { address: None, names: Some(names) });
+            server.watch_ledger(request).await.err().unwrap()
+        };
+        assert_eq!(ask("scheduler.test").await.code(), Code::PermissionDenied);
+        let standby = ask("watcher.test").await;
+        assert_eq!(standby.code(), Code::Unavailable);
+        assert_eq!(standby.metadata().get(LEADER_HEADER).unwrap(), "10.0.0.7:9443");
+        let mut request = Request::new(wire::ExecuteRequest::default());
+        request.extensions_mut().insert(Peer { address: None, names: Some(Vec::new().into()) });
+        assert_eq!(server.execute(request).await.err().unwrap().code(), Code::PermissionDenied);
+    }
 }

@@ -4,6 +4,7 @@ use crate::context::{Cloud, Shared};
 use crate::events::Recorder;
 use crate::leadership;
 use crate::metrics::ActuatorMetrics;
+use crate::node_pool_status::Registrations;
 use crate::pace::Pace;
 use crate::server::{Server, Standing};
 use crate::settings::Settings;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// All that the service is made of.
 pub struct Parts {
@@ -67,7 +69,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let stop = shutdown.token();
     let mut tasks = JoinSet::new();
     let listed = readiness.handle("cluster listed");
-    let karpenter = settings.karpenter_lease.clone();
+    let (karpenter, callers) = (settings.karpenter_lease.clone(), settings.callers.clone());
     let stores = Stores::start(&client, &mut tasks);
     let shared = Shared {
         events: Recorder::start(client.clone(), clock, &mut tasks),
@@ -80,17 +82,19 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         catalogs: crate::catalogs::Catalogs::new(),
         templates: crate::launch_template::Templates::default(),
         pace: Pace::default(),
+        registrations: Registrations::default(),
         metrics: ActuatorMetrics::new(&metrics)?,
     };
     tasks.spawn(async move {
         stores.wait_ready().await;
         listed.release();
     });
-    let unknown = "it is not known yet whether Karpenter is running".to_owned();
-    let (pause_sender, pause) = watch::channel(Some(unknown));
+    // Standbys too: what can be bought is then known at once to a new leader.
+    let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(shared.clone(), stop.clone())));
+    let (pause_sender, pause) = watch::channel(Some(leadership::UNKNOWN.to_owned()));
     tasks.spawn(leadership::watch_karpenter(client.clone(), karpenter, pause_sender));
     let (standing_sender, standing) = watch::channel(Standing::Following { leader: None });
-    let server = ActuatorServiceServer::new(Server::new(standing, stop.clone()))
+    let server = ActuatorServiceServer::new(Server::new(standing, callers, stop.clone()))
         .max_decoding_message_size(MAX_DECODING_BYTES)
         .max_encoding_message_size(MAX_ENCODING_BYTES);
     let server = GrpcServer::new(Limits::default())
@@ -113,8 +117,15 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         result
     };
     let elected = async { election.run(released.clone()).await };
-    let (served, led, elected) = tokio::join!(serving, leading, elected);
+    let offering = async {
+        let result = catalogs.await.map_err(|error| leadership::Broke::from(&error));
+        // They end with the process, or broke.
+        shutdown.start();
+        result
+    };
+    let (served, led, elected, offered) = tokio::join!(serving, leading, elected, offering);
     tasks.shutdown().await;
+    offered?;
     led?;
     served?;
     elected?;

@@ -30,6 +30,8 @@ pub struct Settings {
     pub watcher_lease: ObjectName,
     /// Karpenter's Lease: while it is held, nothing is written (safety rule 20). `None`: not looked at.
     pub karpenter_lease: Option<ObjectName>,
+    /// DNS names in the certificates of those who may call (safety rule 19). Empty: whoever has one of our authority.
+    pub callers: Vec<String>,
 }
 
 impl Default for Settings {
@@ -47,6 +49,7 @@ impl Default for Settings {
             act_on_rebalance: false,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),
             karpenter_lease: Some(ObjectName::new("kube-system", plimsoll_model::names::lease::KARPENTER)),
+            callers: Vec::new(),
         }
     }
 }

@@ -55,6 +55,8 @@ impl<K> Updated<K> {
 pub(crate) enum Part {
     Main,
     Status,
+    /// The status, also while nothing else may be written: it says so.
+    Notice,
 }
 
 /// Changes an object, beginning with the version at hand. `change` is applied again to each newer version.
@@ -85,16 +87,23 @@ where
         let call = async {
             match part {
                 Part::Main => api.patch(&name, &params, &patch).await,
-                Part::Status => api.patch_status(&name, &params, &patch).await,
+                Part::Status | Part::Notice => api.patch_status(&name, &params, &patch).await,
             }
         };
-        match context.authority.act(CLUSTER_CALL, call).await? {
+        let answer = match part {
+            Part::Notice => context.authority.tell(call).await?,
+            Part::Main | Part::Status => context.authority.act(CLUSTER_CALL, call).await?,
+        };
+        match answer {
             Ok(written) => return Ok(Updated::Written(Box::new(written))),
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Updated::Gone),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error.into()),
         }
-        let read = context.authority.act(CLUSTER_CALL, api.get_opt(&name)).await??;
+        let read = match part {
+            Part::Notice => context.authority.tell(api.get_opt(&name)).await??,
+            Part::Main | Part::Status => context.authority.act(CLUSTER_CALL, api.get_opt(&name)).await??,
+        };
         match read.filter(|read| read.meta().uid == object.meta().uid) {
             Some(read) => current = read,
             None => return Ok(Updated::Gone),

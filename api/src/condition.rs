@@ -23,6 +23,8 @@ pub mod node_pool {
     pub const NODE_CLASS_READY: &str = "NodeClassReady";
     /// Instances of the pool lately became nodes. Stands alone.
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+    /// Another autoscaler is at work: nothing is done for the pool. Stands alone; Plimsoll's own.
+    pub const PAUSED: &str = "Paused";
     /// What `Ready` follows from.
     pub const CONDITIONS: super::ConditionSet =
         super::ConditionSet { dependents: &[VALIDATION_SUCCEEDED, NODE_CLASS_READY] };

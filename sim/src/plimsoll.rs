@@ -190,6 +190,13 @@ impl Plimsoll {
         Some(self.start_at(role, &port))
     }
 
+    /// Starts a process at the first port of a service where none is; returns its name, if there is such a port.
+    pub fn start_another(&mut self, role: Role) -> Option<String> {
+        let taken = |port: &String| self.replicas.values().any(|replica| replica.port == *port);
+        let port = self.surroundings.ports(role).into_iter().find(|port| !taken(port))?;
+        Some(self.start_at(role, &port))
+    }
+
     /// Cuts a process off from everybody: the API server, the cloud, the other services. Nobody is told.
     pub fn isolate(&self, process: &str) {
         let Surroundings { server, ec2, network, .. } = &self.surroundings;

@@ -172,7 +172,10 @@ impl Director {
         let mut answers = loop {
             match self.client().await.execute(ExecuteRequest::from(&request)).await {
                 Ok(answers) => break answers.into_inner(),
-                Err(status) if status.code() == Code::Unavailable && start.elapsed() < PATIENCE => {
+                // Cancelled: the connection broke, since the actuator was replaced.
+                Err(status)
+                    if matches!(status.code(), Code::Unavailable | Code::Cancelled) && start.elapsed() < PATIENCE =>
+                {
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }
                 Err(status) => panic!("{status}"),

@@ -1,17 +1,139 @@
-//! One autoscaler at a time (safety rule 20): while Karpenter's Lease is held, nothing is written.
+//! One autoscaler at a time (safety rule 20): while Karpenter's Lease is held, nothing is written but that, and what would be
+//! done, as a condition on each NodePool.
 
 use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
 use crate::settings::ObjectName;
+use crate::stores::Kind;
+use crate::writes::{Part, WriteError, update};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::NodePool;
+use plimsoll_api::condition::node_pool::{CONDITIONS, PAUSED};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_model::plan::Plan;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// The Lease is read so often: a few times in its length.
 const EVERY: Duration = Duration::from_secs(5);
 /// Length of a Lease that does not tell it.
 const USUAL_LENGTH: Duration = Duration::from_secs(15);
+
+/// Before Karpenter's Lease was read for the first time.
+pub const UNKNOWN: &str = "it is not known yet whether Karpenter is running";
+/// Reason of the condition [`PAUSED`].
+const REASON: &str = "KarpenterIsRunning";
+/// The condition is written at most so often: plans come several times a second.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// One that could not be written is tried again after so long.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
+
+/// What the last plan would have done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Intent {
+    launches: BTreeMap<String, usize>,
+    removals: usize,
+}
+
+/// What plans would have done while nothing is written. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Unexecuted(Arc<watch::Sender<Option<Intent>>>);
+
+impl Default for Unexecuted {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+}
+
+impl Unexecuted {
+    /// Takes note of a plan that is not carried out.
+    pub fn note(&self, plan: &Plan) {
+        let mut intent = Intent { removals: plan.terminations.len(), ..Intent::default() };
+        for launch in &plan.launches {
+            *intent.launches.entry(launch.node_pool.0.clone()).or_default() += 1;
+        }
+        self.0.send_if_modified(|known| {
+            let differs = known.as_ref() != Some(&intent);
+            *known = Some(intent);
+            differs
+        });
+    }
+}
+
+/// Says on each NodePool that nothing is done for it and what would be, for as long as that is so.
+pub(super) async fn show(context: Context, stop: CancellationToken) {
+    let mut authority = context.authority.clone();
+    let mut intents = context.unexecuted.0.subscribe();
+    let mut pools = context.stores.changes(&[Kind::NodePool]);
+    loop {
+        let again = match say(&context).await {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(%error, "the NodePools do not say whether anything is done for them");
+                Some(TELL_AGAIN)
+            }
+        };
+        let wait = async {
+            match again {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = authority.pause_changed() => {}
+            changed = intents.changed() => if changed.is_err() { return },
+            () = pools.next() => {}
+            () = wait => {}
+        }
+        tokio::time::sleep(TOLD_EVERY).await;
+    }
+}
+
+async fn say(context: &Context) -> Result<(), WriteError> {
+    let pause = context.authority.paused();
+    if pause.as_deref() == Some(UNKNOWN) {
+        return Ok(());
+    }
+    let intent = context.unexecuted.0.borrow().clone();
+    let api: Api<NodePool> = Api::all(context.client.clone());
+    let now = context.clock.now();
+    for pool in context.stores.pools.state() {
+        let message = pause.as_ref().map(|reason| message(reason, intent.as_ref(), &pool.name_any()));
+        let change = |pool: &mut NodePool| {
+            let moment = Moment::of(&pool.metadata, now);
+            let conditions = &mut pool.status.get_or_insert_default().conditions;
+            match &message {
+                Some(message) => drop(CONDITIONS.set(conditions, moment, PAUSED, Status::True, REASON, message)),
+                None if condition::get(conditions, PAUSED).is_some() => {
+                    // It stands alone, so it can be cleared.
+                    let _cleared = CONDITIONS.clear(conditions, moment, PAUSED);
+                }
+                None => {}
+            }
+        };
+        let known = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
+        if known.is_some() || message.is_some() {
+            update(context, &api, pool.as_ref(), Part::Notice, change).await?;
+        }
+    }
+    Ok(())
+}
+
+fn message(reason: &str, intent: Option<&Intent>, pool: &str) -> String {
+    let Some(intent) = intent else { return format!("{reason}; nothing is done for the pool") };
+    let launches = intent.launches.get(pool).copied().unwrap_or(0);
+    let removals = intent.removals;
+    format!(
+        "{reason}; nothing is done for the pool. The last plan would launch {launches} of its nodes, and remove {removals} of all pools"
+    )
+}
 
 /// Says why nothing may be written, for as long as that is so. What is not known counts as held.
 pub async fn watch_karpenter(client: Client, lease: Option<ObjectName>, pause: watch::Sender<Option<String>>) {
@@ -43,6 +165,7 @@ pub async fn watch_karpenter(client: Client, lease: Option<ObjectName>, pause: w
             Err(error) => tracing::warn!(lease = %name, error, "it is not known whether Karpenter is running"),
         }
         tokio::select! {
+            biased;
             () = tokio::time::sleep(EVERY) => {}
             () = pause.closed() => return,
         }
@@ -78,6 +201,17 @@ mod tests {
             renew_time: Some(MicroTime(jiff::Timestamp::from_second(renewed).unwrap())),
             ..LeaseSpec::default()
         })
+    }
+
+    #[test]
+    fn a_pool_is_told_what_would_be_done() {
+        let intent = Intent { launches: [("a".to_owned(), 2)].into(), removals: 1 };
+        assert_eq!(
+            message("Karpenter is running", Some(&intent), "a"),
+            "Karpenter is running; nothing is done for the pool. The last plan would launch 2 of its nodes, and remove 1 of all pools"
+        );
+        assert!(message("x", Some(&intent), "b").contains("would launch 0"));
+        assert_eq!(message("x", None, "a"), "x; nothing is done for the pool");
     }
 
     #[tokio::test(start_paused = true)]

@@ -77,6 +77,11 @@ impl Ledger {
         self.reserved.keys()
     }
 
+    /// Every reserved pod with the claim that it is reserved for.
+    pub fn reservations(&self) -> impl Iterator<Item = (&PodUid, &str)> {
+        self.reserved.iter().map(|(pod, claim)| (pod, claim.as_str()))
+    }
+
     /// Counts a claim that somebody else made, or a former leader's that came late. One that is known stays as it is.
     ///
     /// # Errors

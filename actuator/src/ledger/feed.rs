@@ -1,5 +1,6 @@
 //! What is seen in the cluster, told to the ledger (safety rules 7, 10 and 18).
 
+mod marks;
 mod nodes;
 mod seeds;
 
@@ -9,6 +10,7 @@ use super::{PoolFacts, Subject};
 use crate::context::Context;
 use crate::stores::Kind;
 use k8s_openapi::api::core::v1::Pod;
+use marks::Mark;
 use nodes::NodeFacts;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodePool, condition};
@@ -29,10 +31,19 @@ const TICK: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Feed {
     claims: BTreeSet<String>,
-    /// Reserved pods, and whether each had a node when it was first seen so: one that is to move keeps its reservation.
-    pods: BTreeMap<PodUid, bool>,
+    /// Reserved pods.
+    pods: BTreeMap<PodUid, Awaiting>,
     nodes: BTreeMap<NodeName, NodeFacts>,
     pools: BTreeSet<NodePoolName>,
+}
+
+/// A reserved pod as it was seen last.
+#[derive(Debug, Clone, Copy)]
+struct Awaiting {
+    /// It had a node when it was first seen reserved: one that is to move keeps its reservation.
+    to_move: bool,
+    /// What kube-scheduler said of it before its claim's node was in service: whatever it says later, it says of that node too.
+    mark: Option<Mark>,
 }
 
 /// Tells the ledger until `stop`.
@@ -43,6 +54,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
     loop {
         feed.look(&context);
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = changes.next() => {}
             () = tokio::time::sleep(TICK) => {}
@@ -112,23 +124,36 @@ impl Feed {
         self.claims = present;
     }
 
-    /// Pods that are reserved: those that were bound since, and those that are gone, need no room any more.
+    /// Pods that are reserved: those that were bound since, and those that are gone, need no room any more; those that
+    /// kube-scheduler refused again need another.
     fn pods(&mut self, context: &Context, pods: &[Arc<Pod>]) {
-        let reserved: BTreeSet<PodUid> = context.ledger.read(|ledger| ledger.reserved_pods().cloned().collect());
-        let (mut present, mut released) = (BTreeMap::new(), Vec::new());
+        let reserved: BTreeMap<PodUid, bool> = context.ledger.read(|ledger| {
+            let in_service = |claim: &str| ledger.claim(claim).is_some_and(|view| view.initialized);
+            ledger.reservations().map(|(pod, claim)| (pod.clone(), in_service(claim))).collect()
+        });
+        let (mut present, mut released, mut marked) = (BTreeMap::new(), Vec::new(), Vec::new());
         // Mostly nothing is reserved, and there may be many pods.
         for pod in pods.iter().filter(|_| !reserved.is_empty()) {
-            let Some(uid) = pod.metadata.uid.clone().map(PodUid).filter(|uid| reserved.contains(uid)) else { continue };
+            let Some(uid) = pod.metadata.uid.clone().map(PodUid) else { continue };
+            let Some(in_service) = reserved.get(&uid).copied() else { continue };
             let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-            let to_move = *self.pods.get(&uid).unwrap_or(&bound);
-            if is_over(pod) || (bound && !to_move) {
+            let mark = marks::of(pod);
+            let before = self.pods.get(&uid).copied().unwrap_or(Awaiting { to_move: bound, mark });
+            if is_over(pod) || (bound && !before.to_move) {
                 released.push(uid.clone());
+            } else if in_service && mark.is_some() && mark != before.mark {
+                marked.push(uid.clone());
             }
-            present.insert(uid, to_move);
+            let mark = if in_service { before.mark } else { mark };
+            present.insert(uid, Awaiting { mark, ..before });
         }
-        released.extend(self.pods.keys().filter(|uid| reserved.contains(uid) && !present.contains_key(uid)).cloned());
-        if !released.is_empty() {
-            context.ledger.with(|ledger| released.iter().for_each(|uid| ledger.release_pod(uid)));
+        released
+            .extend(self.pods.keys().filter(|uid| reserved.contains_key(uid) && !present.contains_key(uid)).cloned());
+        if !released.is_empty() || !marked.is_empty() {
+            context.ledger.with(|ledger| {
+                released.iter().for_each(|uid| ledger.release_pod(uid));
+                marked.iter().for_each(|uid| ledger.marked_unschedulable(uid));
+            });
         }
         self.pods = present;
     }

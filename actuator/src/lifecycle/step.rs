@@ -1,11 +1,13 @@
 //! What a claim's next step is, from its launch until its node is in service (spec: core section 6.1). Pure.
 
 use super::node;
+use crate::launch::record::annotation;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{NodeClaim, NodeClaimStatus};
+use plimsoll_model::names::annotation::LAUNCH_GROUP;
 
 /// A claim without instance after so long is given up.
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
@@ -72,7 +74,7 @@ pub fn next(seen: &Observation<'_>) -> Step {
         register(seen, moment, &mut status, &mut step);
         initialize(seen, moment, &mut status, &mut step);
     }
-    live(&status, seen.now, &mut step);
+    live(seen.claim, &status, seen.now, &mut step);
     for name in [REGISTERED, INITIALIZED] {
         if condition::is_true(&status.conditions, name) && !condition::is_true(&old.conditions, name) {
             step.reached.push(name);
@@ -129,13 +131,18 @@ fn initialize(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStat
     CONDITIONS.set_true(&mut status.conditions, moment, INITIALIZED);
 }
 
-fn live(status: &NodeClaimStatus, now: Timestamp, step: &mut Step) {
+fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut Step) {
+    // What was or was not bought for a launch group is found out by whoever launches it, who adopts or fails its claims.
+    let of_group = annotation(claim, LAUNCH_GROUP).is_some();
     let waiting =
         [(LAUNCHED, LAUNCH_TIMEOUT, TimedOut::Launch), (REGISTERED, REGISTRATION_TIMEOUT, TimedOut::Registration)];
     for (name, limit, timed_out) in waiting {
         let Some(found) = condition::get(&status.conditions, name).filter(|found| found.status != "True") else {
             continue;
         };
+        if of_group && timed_out == TimedOut::Launch {
+            continue;
+        }
         let until = found.last_transition_time.0.saturating_add(limit).unwrap_or(Timestamp::MAX);
         if until <= now {
             step.timed_out = step.timed_out.or(Some(timed_out));

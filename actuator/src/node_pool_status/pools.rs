@@ -1,5 +1,6 @@
 //! NodePools: annotations and status.
 
+use super::health;
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
 use crate::lifecycle::{nodes_by_provider, provider_id};
@@ -52,6 +53,7 @@ fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
             pool.metadata.resource_version.hash(&mut hasher);
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
+            context.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
             Candidate { key: pool.name_any(), version: Some(hasher.finish()), input: Subject { pool, class, has } }
         })
         .collect()
@@ -100,7 +102,7 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
         annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
     };
     update(&context, &api, &subject.pool, Part::Main, stamp).await?;
-    let now = context.clock.now();
+    let (now, healthy) = (context.clock.now(), is_healthy(&context, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
         let problem = pool.validate().first().map(ToString::to_string);
@@ -121,10 +123,23 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
         };
         let (state, reason, message) = class_ready(subject.class.as_deref());
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
+        health::show(&mut status.conditions, moment, healthy);
     };
     update(&context, &api, &subject.pool, Part::Status, show).await?;
     tokio::time::sleep(PACE).await;
     Ok(None)
+}
+
+/// Whether instances of the pool lately became nodes; unknown again once pool or class have changed.
+fn is_healthy(context: &Context, subject: &Subject) -> Option<bool> {
+    let pool = &subject.pool;
+    let status = pool.status.as_ref();
+    let known = status.and_then(|status| health::shown(&status.conditions));
+    let class = subject.class.as_ref().and_then(|class| class.metadata.generation);
+    let of_class = status.and_then(|status| status.node_class_observed_generation);
+    let changed = known.is_some_and(|known| known.observed_generation != pool.metadata.generation)
+        || (of_class.is_some() && of_class != class);
+    context.registrations.judge(&pool.name_any(), known, changed)
 }
 
 fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {

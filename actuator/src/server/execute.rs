@@ -55,6 +55,7 @@ pub(super) async fn execute(
             terminations = plan.terminations.len(),
             "nothing is written; this is what would be done"
         );
+        context.unexecuted.note(&plan);
     }
     context.authority.may_admit().map_err(|error| refused(&error))?;
     driver::check(&context, &driver).await?;
@@ -244,6 +245,7 @@ fn answers(
                 return Ok(());
             }
             tokio::select! {
+                biased;
                 result = posted.changed() => if result.is_err() { return Ok(()) },
                 result = ledger.changed() => if result.is_err() { return Ok(()) },
                 () = tokio::time::sleep_until(until) => {

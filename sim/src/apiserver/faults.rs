@@ -69,6 +69,8 @@ pub enum Effect {
     LoseAnswer,
     /// It is carried out after a while.
     Delay(Duration),
+    /// The client sees a broken connection; it is carried out after a while, also if the client is dead by then.
+    Late(Duration),
     /// The server refuses it.
     Refuse(ApiError),
     /// It waits before it is carried out, until the gate opens.

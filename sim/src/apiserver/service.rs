@@ -19,6 +19,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tower::BoxError;
 
 /// The body of an answer.
@@ -101,6 +102,15 @@ impl Port {
                 self.note(&call, name, error.code);
                 return Ok(error_answer(&error));
             }
+            Before::Late(time) => {
+                let port = self.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(time).await;
+                    let answer = answer_of(port.handle(&call));
+                    port.note(&call, name, answer.status().as_u16());
+                });
+                return Err(BrokenConnection.into());
+            }
         };
         let answer = answer_of(self.handle(&call));
         self.note(&call, name, answer.status().as_u16());
@@ -117,6 +127,7 @@ impl Port {
             match effect {
                 Effect::Drop => return Err(BrokenConnection.into()),
                 Effect::Refuse(error) => return Ok(Before::Refused(error)),
+                Effect::Late(time) => return Ok(Before::Late(time)),
                 Effect::Delay(time) => tokio::time::sleep(time).await,
                 Effect::HoldBefore(gate) => gate.pass().await,
                 Effect::HoldAfter(gate) => after.gate = Some(gate),
@@ -306,6 +317,7 @@ struct After {
 enum Before {
     Proceed(After),
     Refused(ApiError),
+    Late(Duration),
 }
 
 impl Call {

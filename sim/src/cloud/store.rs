@@ -190,6 +190,11 @@ impl Cloud {
         &self.launched
     }
 
+    /// Client tokens are forgotten, as EC2 does after some time: the same request again buys again.
+    pub fn forget_tokens(&mut self) {
+        self.tokens.clear();
+    }
+
     /// What a client token bought, if it was ever accepted.
     #[must_use]
     pub fn bought_by(&self, token: &str) -> Option<&FleetAnswer> {

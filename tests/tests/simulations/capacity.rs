@@ -1,8 +1,9 @@
 //! Offerings without capacity: the next one is taken at once, the first is left alone for a while, failure slows down
 //! (rules 3 and 8).
 
+use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_sim::cloud::{Action, Capacity, Pool};
+use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, claims_ever_launched, instances_ever_launched};
 use std::time::Duration;
@@ -91,4 +92,20 @@ async fn where_nothing_can_be_had_calls_become_rare_and_it_goes_on_when_there_is
     assert!(scene.claims().len() <= 10, "{}", scene.summary());
     scene.world.ec2.with(|cloud, _| cloud.limits.clear());
     scene.until_running(10, 10 * MINUTE).await;
+}
+
+/// Rule 8: what EC2 refuses for another reason is asked for less and less, though each plan is a new one.
+#[tokio::test(start_paused = true)]
+async fn what_ec2_refuses_is_asked_for_less_and_less() {
+    let scene = Scene::usual().await;
+    let refusal = CloudError::InvalidRequest { code: "InvalidParameterValue".to_owned(), message: "no".to_owned() };
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refusal), 100_000));
+    scene.deploy("web", 1, 700);
+    scene.pass(10 * MINUTE).await;
+    let fleets =
+        scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count());
+    // After 1, 2, 4 ... 128 and 180 s.
+    assert!((5..=12).contains(&fleets), "{fleets} calls in ten minutes");
+    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
+    scene.until_running(1, 10 * MINUTE).await;
 }

@@ -22,6 +22,8 @@ async fn a_pending_pod_gets_a_node_which_goes_when_it_is_not_needed() {
     }
     assert!(!object::items(&nodes[0], &["spec", "taints"]).iter().any(|it| it["key"] == taint::UNREGISTERED));
     assert!(object::items(&nodes[0], &["metadata", "finalizers"]).iter().any(|it| it == TERMINATION_FINALIZER));
+    let pool = scene.world.get(ResourceId::NODE_POOLS, "default").unwrap();
+    assert!(object::condition_is_true(&pool, "NodeRegistrationHealthy"), "{}", scene.summary());
     let claims = scene.claims();
     assert_eq!(claims.len(), 1);
     assert_eq!(object::annotation(&claims[0], annotation::OWNER), Some(annotation::OWNER_VALUE));

@@ -1,7 +1,7 @@
 //! While Karpenter's lease is held, nothing is written and nothing bought (rule 20).
 
 use plimsoll_model::names::lease;
-use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene};
@@ -13,6 +13,14 @@ fn held(world: &World, holder: &str) -> Value {
     let now = world.server().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": lease::KARPENTER, "namespace": "kube-system"},
            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, "leaseTransitions": 1}})
+}
+
+/// What the pool says of a pause.
+fn paused(world: &World) -> Option<String> {
+    let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
+    let conditions = object::items(&pool, &["status", "conditions"]);
+    let found = conditions.iter().find(|it| it["type"] == "Paused" && it["status"] == "True");
+    found.map(|it| object::text(it, &["message"]).to_owned())
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,7 +41,12 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
         scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
     assert_eq!(calls, 0);
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
+    let said = paused(&scene.world).expect("the pool says so");
+    assert!(said.contains("karpenter-1") && said.contains("would launch 1 of its nodes"), "{said}");
+    let pool = scene.world.get(ResourceId::NODE_POOLS, "default").unwrap();
+    assert!(object::condition_is_true(&pool, "Ready"), "what else is said of the pool stays");
     renewals.abort();
     scene.world.apply_object(&held(&scene.world, "")).unwrap();
     scene.until_running(3, 5 * MINUTE).await;
+    assert_eq!(paused(&scene.world), None, "it is taken back");
 }

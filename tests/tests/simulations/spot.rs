@@ -131,3 +131,15 @@ async fn messages_that_are_not_for_us_are_deleted_and_change_nothing() {
     assert_eq!(scene.world.running_pods(), 4);
     assert_eq!(instances_ever_launched(&scene.world).len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn without_watchers_the_actuator_buys_one_like_it() {
+    let mut scene = scene().await;
+    for watcher in scene.plimsoll.processes(Role::Watcher) {
+        scene.plimsoll.kill(&watcher);
+    }
+    let interrupted = interrupt(&scene);
+    interrupted.is_handled_in_time(&scene).await;
+    let eviction = interrupted.first_eviction(&scene).unwrap();
+    assert!(eviction <= Duration::from_secs(10), "the drain does not wait: {eviction:?}");
+}

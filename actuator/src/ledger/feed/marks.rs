@@ -1,0 +1,45 @@
+//! What kube-scheduler says of a pod that it cannot place (safety rule 7): it says so again by other words, since it writes
+//! only what differs, and each node more or less changes its count.
+
+use k8s_openapi::api::core::v1::Pod;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A hash of it: it lives and dies with the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark(u64);
+
+/// What is said of the pod now; `None` if it was not found unschedulable.
+pub(super) fn of(pod: &Pod) -> Option<Mark> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions.iter().find(|it| it.type_ == "PodScheduled")?;
+    if condition.status != "False" || condition.reason.as_deref() != Some("Unschedulable") {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    condition.message.hash(&mut hasher);
+    for time in [&condition.last_probe_time, &condition.last_transition_time] {
+        time.as_ref().map(|time| time.0.as_millisecond()).hash(&mut hasher);
+    }
+    Some(Mark(hasher.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(reason: &str, message: &str) -> Pod {
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": {"conditions": [condition]}})).unwrap()
+    }
+
+    #[test]
+    fn other_words_are_another_mark_and_other_conditions_none() {
+        let first = of(&pod("Unschedulable", "0/1 nodes are available"));
+        assert!(first.is_some());
+        assert_eq!(of(&pod("Unschedulable", "0/1 nodes are available")), first);
+        assert_ne!(of(&pod("Unschedulable", "0/2 nodes are available")), first);
+        assert_eq!(of(&pod("SchedulingGated", "0/1 nodes are available")), None);
+        assert_eq!(of(&Pod::default()), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether instances of a pool lately became nodes (spec: core section 6.2): of the last few, how many did not. It is shown
+//! and decides nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use parking_lot::Mutex;
+use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_REGISTRATION_HEALTHY};
+use plimsoll_api::condition::{self, AWAITING_RECONCILIATION, Moment, Status};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Outcomes that count, as in Karpenter.
+const KEPT: usize = 4;
+/// Failures among them that make a pool unhealthy: half.
+const TOO_MANY: usize = 2;
+
+/// What became of instances, by pool, the newest last. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Registrations(Arc<Mutex<BTreeMap<String, VecDeque<bool>>>>);
+
+impl Registrations {
+    /// An instance of the pool became a node, or did not in time.
+    pub fn note(&self, pool: &str, registered: bool) {
+        let mut pools = self.0.lock();
+        let outcomes = pools.entry(pool.to_owned()).or_default();
+        outcomes.push_back(registered);
+        while outcomes.len() > KEPT {
+            outcomes.pop_front();
+        }
+    }
+
+    /// Whether the pool is healthy, as far as is known.
+    pub(super) fn is_healthy(&self, pool: &str) -> Option<bool> {
+        let pools = self.0.lock();
+        let outcomes = pools.get(pool).filter(|outcomes| !outcomes.is_empty())?;
+        Some(outcomes.iter().filter(|registered| !**registered).count() < TOO_MANY)
+    }
+
+    /// As [`Registrations::is_healthy`]. What was before the pool or its class changed does not count (`changed`); what a
+    /// former process knew is in the pool's condition.
+    pub(super) fn judge(&self, pool: &str, known: Option<&Condition>, changed: bool) -> Option<bool> {
+        if changed {
+            self.0.lock().remove(pool);
+            return None;
+        }
+        let healthy = self.is_healthy(pool);
+        if healthy.is_none() {
+            match known.map(|condition| condition.status.as_str()) {
+                Some("True") => self.note(pool, true),
+                Some("False") => (0..TOO_MANY).for_each(|_| self.note(pool, false)),
+                _ => {}
+            }
+        }
+        healthy.or_else(|| self.is_healthy(pool))
+    }
+}
+
+/// Shows it.
+pub(super) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Option<bool>) {
+    let (status, reason, message) = match healthy {
+        Some(true) => (Status::True, NODE_REGISTRATION_HEALTHY, ""),
+        Some(false) => (Status::False, "RegistrationFailed", "instances of the pool do not become nodes in time"),
+        None => {
+            (Status::Unknown, AWAITING_RECONCILIATION, "no instance of the pool has become a node yet, or failed to")
+        }
+    };
+    CONDITIONS.set(conditions, moment, NODE_REGISTRATION_HEALTHY, status, reason, message);
+}
+
+/// What is shown of it now.
+pub(super) fn shown(conditions: &[Condition]) -> Option<&Condition> {
+    condition::get(conditions, NODE_REGISTRATION_HEALTHY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    const POOL: &str = "default";
+
+    fn condition_of(healthy: Option<bool>) -> Condition {
+        let moment =
+            Moment { generation: 1, created: Timestamp::UNIX_EPOCH, deleting: false, now: Timestamp::UNIX_EPOCH };
+        let mut conditions = Vec::new();
+        show(&mut conditions, moment, healthy);
+        shown(&conditions).unwrap().clone()
+    }
+
+    #[test]
+    fn two_failures_of_the_last_four_are_too_many() {
+        let registrations = Registrations::default();
+        let mut after = |registered: bool| {
+            registrations.note(POOL, registered);
+            registrations.is_healthy(POOL).unwrap()
+        };
+        let seen: Vec<bool> = [true, false, false, true, true, true].into_iter().map(&mut after).collect();
+        assert_eq!(seen, [true, true, false, false, false, true], "the first failure is forgotten with the sixth");
+        assert_eq!(registrations.is_healthy("other"), None);
+    }
+
+    #[test]
+    fn a_new_process_goes_by_the_condition_and_a_change_begins_anew() {
+        let registrations = Registrations::default();
+        assert_eq!(registrations.judge(POOL, None, false), None);
+        assert_eq!(registrations.judge(POOL, Some(&condition_of(Some(false))), false), Some(false));
+        registrations.note(POOL, true);
+        assert_eq!(registrations.judge(POOL, Some(&condition_of(Some(true))), false), Some(false), "its memory counts");
+        assert_eq!(registrations.judge(POOL, Some(&condition_of(Some(false))), true), None);
+        assert_eq!(registrations.judge(POOL, Some(&condition_of(None)), false), None);
+        assert_eq!(condition_of(None).status, "Unknown");
+    }
+}

@@ -1,0 +1,93 @@
+//! A lease fences nothing by itself (rule 16), and who stands by says who leads (rule 26).
+
+use plimsoll_proto::actuator::v1::WatchLedgerRequest;
+use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
+use plimsoll_runtime::client_pool::LEADER_HEADER;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::cloud::Action;
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, instances_ever_launched};
+use std::time::Duration;
+use tonic::Code;
+
+/// A claim of the former leader arrives when the next one leads already: its pods are not bought for by both.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_late_is_known_before_anything_is_admitted() {
+    let mut scene = Scene::usual().await;
+    let old = scene.plimsoll.leader(Role::Actuator).unwrap();
+    let create = Matcher { client: Some(old.clone()), ..Matcher::of(Verb::Create, "nodeclaims") };
+    let late = Duration::from_secs(25);
+    scene.world.server().faults().always(create, Effect::Late(late));
+    scene.deploy("web", 1, 3000);
+    // The call is made within a second.
+    scene.pass(Duration::from_secs(1)).await;
+    scene.plimsoll.kill(&old);
+    while scene.plimsoll.leader(Role::Actuator).is_none() {
+        scene.pass(Duration::from_millis(200)).await;
+    }
+    // The new one leads, but the old one's call could still be on its way: and it is.
+    assert!(scene.claims().is_empty());
+    scene.until("the late claim arrives", late, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
+    assert!(instances_ever_launched(&scene.world).is_empty());
+    scene.until_running(1, 5 * MINUTE).await;
+    scene.pass(5 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
+}
+
+/// A leader that cannot renew its lease stops by its own clock, though all else still answers.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_its_lease_does_nothing_more() {
+    let scene = Scene::usual().await;
+    let old = scene.plimsoll.leader(Role::Actuator).unwrap();
+    let leases = Matcher { client: Some(old.clone()), resource: Some("leases"), ..Matcher::default() };
+    scene.world.server().faults().always(leases, Effect::Drop);
+    scene.pass(MINUTE).await;
+    assert_ne!(scene.plimsoll.leader(Role::Actuator), Some(old.clone()), "the other leads");
+    let (requests, calls) = (scene.world.server().audit().len(), scene.world.ec2.read(|cloud, _| cloud.log.len()));
+    scene.deploy("web", 3, 1500);
+    scene.until_running(3, 5 * MINUTE).await;
+    scene.scale("web", 0);
+    scene.until_empty(10 * MINUTE).await;
+    let audit = scene.world.server().audit().split_off(requests);
+    let reads = [Verb::Get, Verb::List, Verb::Watch];
+    let wrote =
+        audit.iter().find(|it| it.client == old && !reads.contains(&it.verb) && it.resource != ResourceId::LEASES);
+    assert!(wrote.is_none(), "{wrote:?}");
+    let mutating = [Action::CreateFleet, Action::TerminateInstances, Action::CreateTags, Action::CreateLaunchTemplate];
+    let called = scene.world.ec2.read(|cloud, _| {
+        let after = cloud.log.iter().skip(calls);
+        after.filter(|call| call.client == old && mutating.contains(&call.action)).count()
+    });
+    assert_eq!(called, 0);
+}
+
+/// Rule 26: a standby answers for the leader by naming it; and it is warm, so that it can buy once it may.
+#[tokio::test(start_paused = true)]
+async fn a_standby_names_the_leader_and_has_all_that_it_needs_to_lead() {
+    let mut scene = Scene::usual().await;
+    // Time to read the Lease once more after the election.
+    scene.pass(Duration::from_secs(10)).await;
+    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    let port = leader.rsplit_once('-').map(|(port, _)| port.to_owned()).unwrap();
+    let standby = if port == "actuator-0" { "actuator-1" } else { "actuator-0" };
+    let (_, channel) = scene.plimsoll.network().pool("somebody", &[standby.to_owned()]).channel().await.unwrap();
+    let refused = ActuatorServiceClient::new(channel).watch_ledger(WatchLedgerRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert_eq!(refused.metadata().get(LEADER_HEADER).unwrap().to_str().unwrap(), port);
+
+    let reads = |world: &World| {
+        world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::DescribeInstanceTypes).count())
+    };
+    let before = reads(&scene.world);
+    assert_eq!(before, 2, "both have read what there is to buy");
+    scene.plimsoll.kill(&leader);
+    scene.deploy("web", 1, 500);
+    let took =
+        scene.until("an instance is bought", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
+    assert_eq!(reads(&scene.world), before, "nothing had to be read first");
+    // The old lease, then as long again and the longest call: nothing may be bought sooner.
+    assert!(took < Duration::from_secs(50), "{took:?}");
+}

@@ -1,0 +1,145 @@
+//! Who causes a launch, and what a launch reserves (rules 6, 7 and 27).
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::store::{Part, Write};
+use plimsoll_sim::apiserver::{Patch, ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A pool of one type, of which a pod of 3 CPUs fills one node.
+fn one_to_a_node() -> Setup {
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
+                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
+    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
+}
+
+fn bought(world: &World) -> usize {
+    instances_ever_launched(world).len()
+}
+
+fn set_status(world: &World, pod: &str, status: &Value) {
+    let patch = Patch::Merge(json!({ "status": status }));
+    let write = Write::new(world.server().now(), "test");
+    let patched = |store: &mut plimsoll_sim::apiserver::store::Store| {
+        store.patch(ResourceId::PODS, "default", pod, Part::Status, &patch, &write).map(drop)
+    };
+    world.server().write(patched).unwrap();
+}
+
+/// A pod whose scheduler, which is the test, has found no place for it.
+fn unschedulable(world: &World, name: &str, metadata: Value, spec: Value) {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"schedulerName": "test",
+        "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "1"}}}]}});
+    json_patch::merge(&mut pod["metadata"], &metadata);
+    json_patch::merge(&mut pod["spec"], &spec);
+    world.apply_object(&pod).unwrap();
+    set_status(world, name, &judged());
+}
+
+fn judged() -> Value {
+    json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
+}
+
+/// Rule 6.
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_not_to_get_a_node_buy_none() {
+    let scene = Scene::usual().await;
+    let world = &scene.world;
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d-1", "controller": true}]);
+    unschedulable(world, "daemon", json!({ "ownerReferences": owner }), json!({}));
+    unschedulable(world, "gated", json!({}), json!({"schedulingGates": [{"name": "example.com/wait"}]}));
+    unschedulable(world, "leaving", json!({"finalizers": ["example.com/stay"]}), json!({}));
+    world.delete(ResourceId::PODS, "leaving").unwrap();
+    let nominated = json!({"nominatedNodeName": "elsewhere", "conditions": judged()["conditions"]});
+    unschedulable(world, "nominated", json!({}), json!({}));
+    set_status(world, "nominated", &nominated);
+    unschedulable(world, "unjudged", json!({}), json!({}));
+    set_status(world, "unjudged", &json!({ "conditions": null }));
+    scene.pass(MINUTE).await;
+    // Two were judged for an instant: that is not what this is about.
+    assert_eq!(bought(world), 0, "{}", scene.summary());
+    set_status(world, "nominated", &json!({ "nominatedNodeName": null }));
+    scene.until("the one that is judged gets a node", MINUTE, |world| bought(world) == 1).await;
+}
+
+/// Rule 7: a pod that waits for its node gets no second one, whoever plans for it.
+#[tokio::test(start_paused = true)]
+async fn a_reserved_pod_is_not_bought_for_again() {
+    let director = Director::begin(Setup::default()).await;
+    let wanted = |action: &'static str| Wanted {
+        action,
+        instance_type: "m6i.large",
+        capacity_type: CapacityType::OnDemand,
+        pods: vec![future_pod("web")],
+    };
+    let plan = director.plan(&[wanted("a-1")], Vec::new()).await;
+    assert_eq!(director.send(plan).await[0].status, OutcomeStatus::Accepted);
+    // On all that the ledger knows by now.
+    let plan = director.plan(&[wanted("a-2")], Vec::new()).await;
+    let outcome = director.send(plan).await.remove(0);
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
+    director.until("the node is bought", MINUTE, |world| bought(world) == 1).await;
+}
+
+/// Rule 7: the reservation ends when kube-scheduler refuses the pod again on the node that was for it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    scene.deploy("web", 1, 3000);
+    scene.until("its node is there", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
+    let node = object::name(&scene.world.all(ResourceId::NODES)[0]).to_owned();
+    // Somebody else takes the room.
+    let squatter = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "squatter"}, "spec": {"nodeName": node,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "3"}}}]}});
+    scene.world.apply_object(&squatter).unwrap();
+    let in_service = |world: &World| {
+        world.all(ResourceId::NODE_CLAIMS).iter().any(|claim| object::condition_is_true(claim, "Initialized"))
+    };
+    scene.until("its node is in service", 2 * MINUTE, in_service).await;
+    assert_eq!(bought(&scene.world), 1);
+    let took = scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    assert!(took < Duration::from_secs(15), "{took:?}: not only when the reservation runs out");
+    scene.until_running(2, 3 * MINUTE).await;
+}
+
+/// Rule 7: a Node whose claim is not matched yet is the claim itself, and no room besides.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_matched_yet_offers_no_room_of_its_own() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let rule = scene.world.server().faults().always(status, Effect::internal_error());
+    scene.deploy("web", 1, 3000);
+    scene.until("its node is there", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
+    scene.pass(Duration::from_secs(2)).await;
+    scene.scale("web", 2);
+    scene.until("a node for the other is bought", Duration::from_secs(20), |world| bought(world) == 2).await;
+    scene.world.server().faults().remove(rule);
+    scene.until_running(2, 5 * MINUTE).await;
+    assert_eq!(bought(&scene.world), 2);
+}
+
+/// Rule 27: a pod without a place says so, once for each cause and window.
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_a_place_says_why_and_does_not_repeat_itself() {
+    let scene = Scene::usual().await;
+    let selector = json!({"nodeSelector": {label::INSTANCE_TYPE: "x9.huge"}});
+    scene.world.deploy("web", 1, &json!({"cpu": "100m"}), &selector).unwrap();
+    scene.pass(14 * MINUTE).await;
+    let pod = scene.world.all(ResourceId::PODS).remove(0);
+    let of_us = |event: &Value| {
+        object::text(event, &["involvedObject", "name"]) == object::name(&pod)
+            && object::text(event, &["reportingComponent"]).starts_with("plimsoll")
+    };
+    let events: Vec<_> = scene.world.all(ResourceId::EVENTS).into_iter().filter(|event| of_us(event)).collect();
+    let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
+    assert!((1..=4).contains(&told), "{events:?}");
+    assert!(object::text(&events[0], &["message"]).contains("default"), "names the pool: {events:?}");
+}

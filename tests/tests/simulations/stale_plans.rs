@@ -1,0 +1,157 @@
+//! What a plan rests on may change before it is carried out (rules 10, 11, 15, 16 and 18). The test is the watcher.
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::annotation;
+use plimsoll_model::plan::Termination;
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+
+fn wanted<'a>(action: &'a str, instance_type: &'a str) -> Wanted<'a> {
+    Wanted { action, instance_type, capacity_type: CapacityType::OnDemand, pods: vec![future_pod(action)] }
+}
+
+fn of_empty(action: &str, node: &str) -> Termination {
+    Termination {
+        action_id: action.into(),
+        node: node.into(),
+        reason: DisruptionReason::Empty,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    }
+}
+
+fn version(world: &World, node: &str) -> String {
+    let node = world.get(ResourceId::NODES, node).unwrap();
+    object::text(&node, &["metadata", "resourceVersion"]).to_owned()
+}
+
+fn said(outcome: &Outcome) -> (OutcomeStatus, Option<OutcomeReason>) {
+    (outcome.status, outcome.reason)
+}
+
+/// Rule 10: heartbeats are no change.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
+    let director = Director::begin(Setup::default()).await;
+    let (_, first) = director.node(&wanted("a-1", "m6i.large")).await;
+    let (_, second) = director.node(&wanted("a-2", "m6i.large")).await;
+    tokio::time::sleep(MINUTE).await;
+    let (before, plan) = (version(&director.world, &first), director.plan(&[], vec![of_empty("r-1", &first)]).await);
+    let later = director.plan(&[], vec![of_empty("r-2", &second)]).await;
+    tokio::time::sleep(6 * MINUTE).await;
+    assert_ne!(version(&director.world, &first), before, "there was a heartbeat");
+    assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));
+    director.world.patch(ResourceId::NODES, &second, json!({"metadata": {"labels": {"team": "other"}}})).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let outcome = director.send(later).await.remove(0);
+    assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)), "{outcome:?}");
+}
+
+/// Rule 11: an eviction that was admitted takes its room of the PodDisruptionBudget before it is carried out.
+#[tokio::test(start_paused = true)]
+async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
+    let director = Director::begin(Setup::default()).await;
+    let mut nodes = Vec::new();
+    for action in ["a-1", "a-2"] {
+        let (_, node) = director.node(&wanted(action, "m6i.large")).await;
+        director
+            .world
+            .deploy("web", nodes.len().try_into().map(|n: u32| n + 1).unwrap(), &json!({"cpu": "1"}), &json!({}))
+            .unwrap();
+        let count = nodes.len() + 1;
+        director.until("the pods run", MINUTE, |world| world.running_pods() == count).await;
+        nodes.push(node);
+    }
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    director.world.apply_object(&budget).unwrap();
+    let (_, room) = director.node(&wanted("a-3", "m6i.2xlarge")).await;
+    // The first does not get further than its admission.
+    director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    let reason = DisruptionReason::Underutilized;
+    let outcome = director.remove("r-1", &nodes[0], reason, Some(&room)).await;
+    assert_eq!(said(&outcome), (OutcomeStatus::Accepted, None), "{outcome:?}");
+    let outcome = director.remove("r-2", &nodes[1], reason, Some(&room)).await;
+    assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)), "{outcome:?}");
+}
+
+/// Rule 15: a node that looks empty because the watch of pods stands still is looked at live before it goes.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_only_looks_empty_stays() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1", "m6i.large")).await;
+    let faults = director.world.server().faults();
+    let actuator = director.plimsoll.processes(Role::Actuator).remove(0);
+    let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
+    let blind = [faults.always(pods.clone(), Effect::Drop)];
+    faults.cut_watches([actuator.as_str()]);
+    tokio::time::sleep(MINUTE).await;
+    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let plan = director.plan(&[], vec![of_empty("r-1", &node)]).await;
+    assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None), "it does not see the pod");
+    tokio::time::sleep(3 * MINUTE).await;
+    blind.into_iter().for_each(|rule| faults.remove(rule));
+    let found = director.claim(&claim).unwrap();
+    assert!(!object::is_deleting(&found));
+    assert!(object::annotation(&found, annotation::REMOVAL).is_none(), "it is undone");
+    assert_eq!(director.world.running_pods(), 1);
+}
+
+/// Rule 18: what rests on an action that is rejected is rejected too.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1", "m6i.large")).await;
+    let removal = Termination { replaced_by: vec![0], ..of_empty("r-1", &node) };
+    let mut plan = director.plan(&[wanted("a-2", "m6i.large")], vec![removal]).await;
+    "other".clone_into(&mut plan.launches[0].node_class);
+    let outcomes = director.send(plan).await;
+    let all: Vec<_> = outcomes.iter().map(said).collect();
+    let rejected = OutcomeStatus::Rejected;
+    assert_eq!(all, [(rejected, Some(OutcomeReason::PoolChanged)), (rejected, Some(OutcomeReason::Dependency))]);
+    assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
+}
+
+/// Rule 18: a new leader's ledger cannot be compared with the old one's positions.
+#[tokio::test(start_paused = true)]
+async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
+    let mut director = Director::begin(Setup::default()).await;
+    let plan = director.plan(&[wanted("a-1", "m6i.large")], Vec::new()).await;
+    director.replace_actuator();
+    let outcome = director.send(plan).await.remove(0);
+    assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot)), "{outcome:?}");
+    assert!(director.world.living_instances().is_empty());
+}
+
+/// Rule 9: the old node goes when the new one is in service, and not before.
+#[tokio::test(start_paused = true)]
+async fn a_node_goes_only_once_its_replacement_is_in_service() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1", "m6i.2xlarge")).await;
+    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let pods = director.pods_on(&node);
+    let replacement = Wanted { pods: pods.clone(), ..wanted("a-2", "m6i.large") };
+    let reason = DisruptionReason::Underutilized;
+    let removal = Termination { reason, pods, replaced_by: vec![0], ..of_empty("r-1", &node) };
+    let plan = director.plan(&[replacement], vec![removal]).await;
+    let outcomes = director.send(plan).await;
+    assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
+    let new = outcomes[0].node_claim.clone().unwrap();
+    let goes = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|it| object::is_deleting(&it));
+    director.until("the old node goes", 3 * MINUTE, goes).await;
+    assert!(object::condition_is_true(&director.claim(&new).unwrap(), "Initialized"));
+    director.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
+}

@@ -1,0 +1,94 @@
+//! What was bought and is known to nobody is found again, and bought once (rules 3, 4 and 14).
+
+use plimsoll_model::names::{annotation, label, tag};
+use plimsoll_sim::apiserver::faults::Gate;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Cloud, Effect};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, Setup, claims_ever_launched, instances_ever_launched};
+use serde_json::json;
+use std::time::Duration;
+
+/// A pool of one type, of which a pod of 3 CPUs fills one node.
+async fn scene() -> Scene {
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
+                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
+    Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
+}
+
+/// One pod's node is bought, and its answer does not arrive.
+async fn bought_and_not_told(scene: &Scene) -> Gate {
+    let gate = Gate::default();
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
+    scene.deploy("web", 1, 3000);
+    gate.reached(1).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), 1);
+    gate
+}
+
+/// Rule 4: tags are there from the first moment, and they are enough to find an instance that nobody remembers.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_nobody_remembers_is_found_by_the_tags_of_its_launch() {
+    let mut scene = scene().await;
+    let gate = bought_and_not_told(&scene).await;
+    let claim = object::name(&scene.claims()[0]).to_owned();
+    let tags = scene.world.living_instances().into_values().next().unwrap().tags;
+    for (key, value) in [
+        (tag::OWNER, annotation::OWNER_VALUE),
+        ("kubernetes.io/cluster/demo", "owned"),
+        (tag::NODE_POOL, "default"),
+        (tag::NODE_CLAIM, claim.as_str()),
+        (tag::LAUNCH_ATTEMPT, "1"),
+    ] {
+        assert_eq!(tags.get(key).map(String::as_str), Some(value), "{key} of {tags:?}");
+    }
+    assert!(tags.contains_key(tag::LAUNCH_GROUP));
+    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    scene.plimsoll.kill(&leader);
+    gate.open();
+    // Whoever took the claim away took its finalizer too.
+    scene.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    scene.world.patch(ResourceId::NODE_CLAIMS, &claim, json!({"metadata": {"finalizers": null}})).unwrap();
+    scene.scale("web", 0);
+    scene.until_empty(15 * MINUTE).await;
+}
+
+/// Rule 3: EC2 forgets a token some day. What is older than ten minutes is looked up, not sent again.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
+    let mut scene = scene().await;
+    let gate = bought_and_not_told(&scene).await;
+    for actuator in scene.plimsoll.processes(Role::Actuator) {
+        scene.plimsoll.kill(&actuator);
+    }
+    gate.open();
+    scene.pass(12 * MINUTE).await;
+    scene.world.ec2.with(|cloud, _| Cloud::forget_tokens(cloud));
+    scene.plimsoll.start_another(Role::Actuator);
+    scene.until_running(1, 10 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
+    assert_eq!(claims_ever_launched(&scene.world).len(), 1);
+}
+
+/// Rule 14: a claim that is deleted while its call may still be on its way stays until that has an end.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {
+    let scene = scene().await;
+    let late = Effect::Late(Duration::from_secs(60));
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, late, 1000));
+    scene.deploy("web", 1, 3000);
+    let called =
+        |world: &World| world.ec2.read(|cloud, _| cloud.log.iter().any(|call| call.action == Action::CreateFleet));
+    scene.until("a fleet is called", MINUTE, called).await;
+    let claim = object::name(&scene.claims()[0]).to_owned();
+    scene.scale("web", 0);
+    scene.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    scene.pass(Duration::from_secs(55)).await;
+    assert!(instances_ever_launched(&scene.world).is_empty(), "the call is still on its way");
+    assert!(scene.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "{}", scene.summary());
+    scene.pass(Duration::from_secs(10)).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), 1);
+    assert!(scene.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "{}", scene.summary());
+    scene.until_empty(15 * MINUTE).await;
+}
