@@ -112,11 +112,11 @@ impl<'a> View<'a> {
             if term.anti && members().any(|one| (pod.placed || one.placed) && here(&one)) {
                 return Some(format!("podAntiAffinity over {key}"));
             }
+            // kube-scheduler looks for one pod that matches all terms at once.
             if !term.anti && pod.placed {
-                let itself = term.namespaces.contains(&pod.shape.namespace)
-                    && term.selector.as_ref().is_some_and(|one| selects(one, &pod.shape.labels));
-                let first = itself && !members().any(|one| !one.placed && !one.leaving);
-                if own.is_none() || !(members().any(|one| here(&one)) || first) {
+                let others = || self.pods.iter().filter(|one| one.uid != pod.uid && wants(pod.shape, one.shape));
+                let first = wants(pod.shape, pod.shape) && !others().any(|one| !one.placed && !one.leaving);
+                if own.is_none() || !(others().any(|one| here(&one)) || first) {
                     return Some(format!("podAffinity over {key}"));
                 }
             }
@@ -134,19 +134,31 @@ impl<'a> View<'a> {
         let key = label::normalized(&spread.topology_key);
         let namespaces = [pod.shape.namespace.clone()];
         let (mut here, mut counts): (i64, BTreeMap<&str, i64>) = (0, BTreeMap::new());
-        for place in self.places.iter().filter(|place| counts_for(facts, place, pod.shape, spread)) {
+        let counted: Vec<bool> = self.places.iter().map(|place| counts_for(facts, place, pod.shape, spread)).collect();
+        for (place, _) in self.places.iter().zip(&counted).filter(|(_, counted)| **counted) {
             if let Some(domain) = place.labels.get(key) {
                 counts.entry(domain).or_default();
             }
         }
-        for member in self.members(&namespaces, spread.selector.as_ref()) {
+        for member in self.members(&namespaces, spread.selector.as_ref()).filter(|one| counted[one.place]) {
             if let Some(domain) = self.domain(member, key) {
                 here += i64::from(domain == own && !member.leaving);
                 counts.entry(domain).and_modify(|count| *count += 1);
             }
         }
-        here - counts.values().min().copied().unwrap_or(0) <= i64::from(spread.max_skew)
+        let few = spread.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1) > counts.len();
+        let least = if few { 0 } else { counts.values().min().copied().unwrap_or(0) };
+        here - least <= i64::from(spread.max_skew)
     }
+}
+
+/// Whether pods of `shape` want to be near those of `other`: these match all of its required terms.
+fn wants(shape: &PodShape, other: &PodShape) -> bool {
+    let mut terms = shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none());
+    terms.all(|one| {
+        one.namespaces.contains(&other.namespace)
+            && one.selector.as_ref().is_some_and(|selector| selects(selector, &other.labels))
+    })
 }
 
 /// Whether a place's domain counts for the least of a spread.

@@ -11,6 +11,26 @@ use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// What is done about what pods only prefer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum PreferencePolicy {
+    /// It is required first, and given up where there is no place.
+    #[default]
+    Respect,
+    /// Nothing: what is only preferred makes no difference.
+    Ignore,
+}
+
+/// What is done where `minValues` of a pool cannot be met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum MinValuesPolicy {
+    /// Nothing is launched.
+    #[default]
+    Strict,
+    /// The launch lists as many values as there are.
+    BestEffort,
+}
+
 /// What a plan may do, and how hard it tries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanOptions {
@@ -18,12 +38,21 @@ pub struct PlanOptions {
     pub disruption: bool,
     /// Upper bound on the solver's work, in its own units (one is about a shape tried on an offering set); never time.
     pub work_budget: u64,
+    /// What pods only prefer.
+    pub preference_policy: PreferencePolicy,
+    /// Pools whose `minValues` cannot be met.
+    pub min_values_policy: MinValuesPolicy,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
         // Enough for tens of thousands of pods of some hundreds of shapes.
-        Self { disruption: true, work_budget: 200_000_000 }
+        Self {
+            disruption: true,
+            work_budget: 200_000_000,
+            preference_policy: PreferencePolicy::Respect,
+            min_values_policy: MinValuesPolicy::Strict,
+        }
     }
 }
 
@@ -186,11 +215,17 @@ pub enum ReasonCode {
     InvalidPod,
     /// Work budget was used up before this pod.
     BudgetExhausted,
+    /// Spread, affinity or anti-affinity of pods leaves no domain with room.
+    TopologyUnsatisfiable,
+    /// Too few different values are left for `minValues` of the pool.
+    MinValuesNotMet,
+    /// What keeps the pod from the nodes that are there.
+    NoExistingNode,
 }
 
 impl ReasonCode {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::NoNodePool,
         Self::NodeClassNotFound,
         Self::NodePoolNotReady,
@@ -205,6 +240,9 @@ impl ReasonCode {
         Self::HostPortConflict,
         Self::InvalidPod,
         Self::BudgetExhausted,
+        Self::TopologyUnsatisfiable,
+        Self::MinValuesNotMet,
+        Self::NoExistingNode,
     ];
 
     /// The word that users see: the variant's name.
@@ -225,6 +263,9 @@ impl ReasonCode {
             Self::HostPortConflict => "HostPortConflict",
             Self::InvalidPod => "InvalidPod",
             Self::BudgetExhausted => "BudgetExhausted",
+            Self::TopologyUnsatisfiable => "TopologyUnsatisfiable",
+            Self::MinValuesNotMet => "MinValuesNotMet",
+            Self::NoExistingNode => "NoExistingNode",
         }
     }
 }

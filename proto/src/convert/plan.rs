@@ -8,7 +8,8 @@ use crate::plan::v1 as wire;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{
-    Launch, OfferingChoice, Placement, Plan, PlanOptions, PodRef, Reason, ReasonCode, Termination, Unschedulable,
+    Launch, MinValuesPolicy, OfferingChoice, Placement, Plan, PlanOptions, PodRef, PreferencePolicy, Reason,
+    ReasonCode, Termination, Unschedulable,
 };
 use plimsoll_model::time::Timestamp;
 
@@ -29,9 +30,14 @@ words!(
         VolumeProblem,
         HostPortConflict,
         InvalidPod,
-        BudgetExhausted
+        BudgetExhausted,
+        TopologyUnsatisfiable,
+        MinValuesNotMet,
+        NoExistingNode
     ]
 );
+words!(wire::PreferencePolicy, PreferencePolicy, [Respect, Ignore]);
+words!(wire::MinValuesPolicy, MinValuesPolicy, [Strict, BestEffort]);
 
 /// Adds a later fragment to the plan that is made of the earlier ones. Convert only once the last has come: terminations refer to launches of all fragments.
 pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
@@ -50,14 +56,25 @@ pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
 
 impl From<&PlanOptions> for wire::PlanOptions {
     fn from(options: &PlanOptions) -> Self {
-        Self { disruption: options.disruption, work_budget: options.work_budget }
+        Self {
+            disruption: options.disruption,
+            work_budget: options.work_budget,
+            preference_policy: options.preference_policy.to_wire(),
+            min_values_policy: options.min_values_policy.to_wire(),
+        }
     }
 }
 
 impl From<wire::PlanOptions> for PlanOptions {
     fn from(options: wire::PlanOptions) -> Self {
         let work_budget = if options.work_budget == 0 { Self::default().work_budget } else { options.work_budget };
-        Self { disruption: options.disruption, work_budget }
+        // A word that this release does not know means the default, as none does.
+        Self {
+            disruption: options.disruption,
+            work_budget,
+            preference_policy: PreferencePolicy::from_wire(options.preference_policy).unwrap_or_default(),
+            min_values_policy: MinValuesPolicy::from_wire(options.min_values_policy).unwrap_or_default(),
+        }
     }
 }
 

@@ -8,6 +8,12 @@ pub struct PlanOptions {
     /// Upper bound on the solver's work in its own units, never time. Zero means the scheduler's default.
     #[prost(uint64, tag = "2")]
     pub work_budget: u64,
+    /// What is done about what pods only prefer.
+    #[prost(enumeration = "PreferencePolicy", tag = "3")]
+    pub preference_policy: i32,
+    /// What is done where `minValues` of a pool cannot be met.
+    #[prost(enumeration = "MinValuesPolicy", tag = "4")]
+    pub min_values_policy: i32,
 }
 /// A plan for one frozen snapshot.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -166,6 +172,72 @@ pub struct Reason {
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
 }
+/// What is done about what pods only prefer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PreferencePolicy {
+    /// Respect.
+    Unspecified = 0,
+    /// It is required first, and given up where there is no place.
+    Respect = 1,
+    /// Nothing: what is only preferred makes no difference.
+    Ignore = 2,
+}
+impl PreferencePolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PREFERENCE_POLICY_UNSPECIFIED",
+            Self::Respect => "PREFERENCE_POLICY_RESPECT",
+            Self::Ignore => "PREFERENCE_POLICY_IGNORE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PREFERENCE_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "PREFERENCE_POLICY_RESPECT" => Some(Self::Respect),
+            "PREFERENCE_POLICY_IGNORE" => Some(Self::Ignore),
+            _ => None,
+        }
+    }
+}
+/// What is done where `minValues` of a pool cannot be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MinValuesPolicy {
+    /// Strict.
+    Unspecified = 0,
+    /// Nothing is launched.
+    Strict = 1,
+    /// The launch lists as many values as there are.
+    BestEffort = 2,
+}
+impl MinValuesPolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MIN_VALUES_POLICY_UNSPECIFIED",
+            Self::Strict => "MIN_VALUES_POLICY_STRICT",
+            Self::BestEffort => "MIN_VALUES_POLICY_BEST_EFFORT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MIN_VALUES_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "MIN_VALUES_POLICY_STRICT" => Some(Self::Strict),
+            "MIN_VALUES_POLICY_BEST_EFFORT" => Some(Self::BestEffort),
+            _ => None,
+        }
+    }
+}
 /// Kinds of causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -200,6 +272,12 @@ pub enum ReasonCode {
     InvalidPod = 13,
     /// Work budget was used up before this pod.
     BudgetExhausted = 14,
+    /// Spread, affinity or anti-affinity of pods leaves no domain with room.
+    TopologyUnsatisfiable = 15,
+    /// Too few different values are left for `minValues` of the pool.
+    MinValuesNotMet = 16,
+    /// What keeps the pod from the nodes that are there.
+    NoExistingNode = 17,
 }
 impl ReasonCode {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -223,6 +301,9 @@ impl ReasonCode {
             Self::HostPortConflict => "REASON_CODE_HOST_PORT_CONFLICT",
             Self::InvalidPod => "REASON_CODE_INVALID_POD",
             Self::BudgetExhausted => "REASON_CODE_BUDGET_EXHAUSTED",
+            Self::TopologyUnsatisfiable => "REASON_CODE_TOPOLOGY_UNSATISFIABLE",
+            Self::MinValuesNotMet => "REASON_CODE_MIN_VALUES_NOT_MET",
+            Self::NoExistingNode => "REASON_CODE_NO_EXISTING_NODE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -245,6 +326,9 @@ impl ReasonCode {
             "REASON_CODE_HOST_PORT_CONFLICT" => Some(Self::HostPortConflict),
             "REASON_CODE_INVALID_POD" => Some(Self::InvalidPod),
             "REASON_CODE_BUDGET_EXHAUSTED" => Some(Self::BudgetExhausted),
+            "REASON_CODE_TOPOLOGY_UNSATISFIABLE" => Some(Self::TopologyUnsatisfiable),
+            "REASON_CODE_MIN_VALUES_NOT_MET" => Some(Self::MinValuesNotMet),
+            "REASON_CODE_NO_EXISTING_NODE" => Some(Self::NoExistingNode),
             _ => None,
         }
     }

@@ -87,7 +87,7 @@ fn drifted<'a>(
         let placed = state.trial(|state| {
             state.change(candidate.node).closed = true;
             lots::leave(world, state, &wanted);
-            let placed = crate::topology::place(world, state, wanted, Search { in_service: true, settled: false });
+            let placed = crate::preferences::place(world, state, wanted, Search { in_service: true, settled: false });
             placed.left.is_empty().then_some(placed)
         });
         if let Some(placed) = placed {

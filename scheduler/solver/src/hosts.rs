@@ -9,6 +9,8 @@ pub(crate) enum Rule {
     Most(usize),
     /// Owners and members exclude each other.
     Apart,
+    /// Owners avoid members, who need not care.
+    Avoid,
     /// Owners come only where members are.
     Together,
 }
@@ -44,8 +46,8 @@ impl Tally {
             most = most.min(match rules.get(*group) {
                 Some(Rule::Most(limit)) if itself => limit.saturating_sub(members),
                 Some(Rule::Most(limit)) if members > *limit => 0,
-                Some(Rule::Apart) if members > 0 => 0,
-                Some(Rule::Apart) if itself => 1,
+                Some(Rule::Apart | Rule::Avoid) if members > 0 => 0,
+                Some(Rule::Apart | Rule::Avoid) if itself => 1,
                 Some(Rule::Together) if members == 0 && !first => 0,
                 _ => usize::MAX,
             });

@@ -3,8 +3,7 @@
 //! Pure and deterministic: the order of the snapshot's lists does not matter, and no clock, environment or randomness is read.
 //! Pods are handled by shape, offerings (type x zone x capacity type) as bit sets per pool.
 //!
-//! Not done yet: pods whose volumes have a topology or that have resource claims are reported as unschedulable; preferences of any
-//! kind are ignored, but for PreferNoSchedule taints, which are avoided first. Reserved capacity is bought like any other offering.
+//! Not done yet: pods whose volumes have a topology or that have resource claims are reported as unschedulable; Reserved capacity is bought like any other offering.
 
 mod bound;
 mod columns;
@@ -21,17 +20,20 @@ mod lots;
 mod offerings;
 mod pack;
 mod place;
+mod preferences;
 mod reasons;
 mod select;
 mod single;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod why;
 mod world;
 
 use crate::disruption::Removal;
 use crate::lots::Lot;
 use crate::place::{Placed, Search, State};
+use crate::preferences::Ladders;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
@@ -45,7 +47,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
     let mut sorted = snapshot.clone();
     sorted.sort();
-    let world = World::new(&sorted, catalogs);
+    let ladders = Ladders::expand(&mut sorted, options.preference_policy);
+    let world = World::new(&sorted, catalogs, ladders);
     let mut state = State::new(&world, options.work_budget);
     let mut plan = Plan {
         snapshot_sequence: sorted.sequence,
@@ -59,7 +62,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
     let (wanted, refused) = wanted(&world, &leaving);
     lots::leave(&world, &mut state, &wanted);
-    let placed = topology::place(&world, &mut state, wanted, Search::default());
+    let placed = preferences::place(&world, &mut state, wanted, Search::default());
     plan.unschedulable = dangling(&world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {

@@ -71,7 +71,12 @@ pub(crate) fn by_shape<'a>(world: &World<'a>, pods: impl Iterator<Item = &'a Pod
             groups.entry(shape).or_default().push(pod);
         }
     }
-    let mut lots: Vec<Lot<'a>> = groups.into_iter().map(|(shape, pods)| Lot::plain(shape, pods)).collect();
+    plain(groups)
+}
+
+/// Pods by shape as lots, each list sorted by name.
+pub(crate) fn plain(groups: BTreeMap<usize, Vec<&Pod>>) -> Vec<Lot<'_>> {
+    let mut lots: Vec<Lot<'_>> = groups.into_iter().map(|(shape, pods)| Lot::plain(shape, pods)).collect();
     for lot in &mut lots {
         lot.pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
     }

@@ -56,6 +56,13 @@ pub(crate) struct Alternative {
     pub(crate) custom: Narrowed,
 }
 
+impl Alternative {
+    /// Whether it leaves this value of an open label.
+    pub(crate) fn admits(&self, key: &str, value: &str) -> bool {
+        self.custom.get(key).is_none_or(|left| left.has(value))
+    }
+}
+
 impl<'a> PoolView<'a> {
     pub(crate) fn new(
         pool: &'a NodePool,

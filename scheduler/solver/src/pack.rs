@@ -177,7 +177,8 @@ impl<'w, 'a> Packer<'w, 'a> {
         for item in &mut items {
             item.size = self.size(&self.world.shapes[item.shape].requests);
         }
-        items.sort_by_key(|item| (Reverse(item.size), item.shape, item.lots.first().copied()));
+        let ladders = &self.world.ladders;
+        items.sort_by_key(|item| (Reverse(item.size), ladders.order(item.shape), item.lots.first().copied()));
         for item in &items {
             self.requests.extend(&self.world.shapes[item.shape].requests);
         }

@@ -115,9 +115,13 @@ pub(crate) fn on_existing<'a>(
     search: Search,
 ) {
     // Large ones first: small ones find a hole anywhere.
-    let key = |lot: &Lot<'_>| (std::cmp::Reverse(&world.shapes[lot.shape].requests), lot.shape);
+    let key = |lot: &Lot<'_>| (std::cmp::Reverse(&world.shapes[lot.shape].requests), world.ladders.order(lot.shape));
     placed.left.sort_by(|a, b| key(a).cmp(&key(b)));
     for lot in &mut placed.left {
+        // Taints that are to be avoided are given way on last, once there is nothing else to give up.
+        if relaxed && !world.ladders.is_bare(lot.shape) {
+            continue;
+        }
         for node in 0..world.nodes.len() {
             if lot.pods.is_empty() || state.work == 0 {
                 break;
@@ -152,8 +156,10 @@ pub(crate) fn put(world: &World<'_>, state: &mut State, node: usize, shape: usiz
 
 fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize, relaxed: bool) {
     let view = &world.pools[pool];
-    let tolerates =
-        |shape: usize| crate::world::tolerated(&view.pool.taints, &world.shapes[shape].shape.tolerations, relaxed);
+    let tolerates = |shape: usize| {
+        let relaxed = relaxed && world.ladders.is_bare(shape);
+        crate::world::tolerated(&view.pool.taints, &world.shapes[shape].shape.tolerations, relaxed)
+    };
     let wanted = placed.left.iter().enumerate().filter(|(_, lot)| tolerates(lot.shape));
     let items: Vec<Item<'_>> = wanted
         .map(|(index, lot)| Item {

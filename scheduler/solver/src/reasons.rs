@@ -1,13 +1,18 @@
-//! Why a pod has no place: one reason per pool, with figures.
+//! Why a pod has no place: for each pool the first thing that leaves nothing of it, with figures, and what is in the way on nodes that are there.
+
+mod nodes;
+mod shown;
+mod unmet;
 
 use crate::intern::Bits;
 use crate::limits::{self, Headroom};
 use crate::offerings::PoolView;
 use crate::place::State;
+use crate::topology;
 use crate::world::{World, tolerated};
 use plimsoll_model::plan::{Reason, ReasonCode};
-use plimsoll_model::resources::{CPU, Resources};
 use plimsoll_model::snapshot::{NodePool, PodShape};
+use shown::{at_least, at_most};
 
 /// What a shape uses that is not done yet, or that cannot be done.
 pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
@@ -26,24 +31,24 @@ pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
     )
 }
 
-/// One reason per pool of the snapshot, by name, or one that there is none.
+/// One reason per pool of the snapshot, by name, or one that there is none; then one about the nodes that are there, if there are any.
 pub(crate) fn explain(world: &World<'_>, state: &State, shape: usize) -> Vec<Reason> {
     let mut pools: Vec<&NodePool> = world.snapshot.node_pools.iter().collect();
     pools.sort_by(|a, b| a.name.cmp(&b.name));
-    if pools.is_empty() {
-        let message = "there is no NodePool, and no node has room".to_owned();
-        return vec![Reason { node_pool: String::new(), code: ReasonCode::NoNodePool, message }];
+    let of_pool = |pool: &NodePool| {
+        let (code, message) = match world.pools.iter().position(|view| view.pool.name == pool.name) {
+            Some(index) => of_pool(world, state, index, shape),
+            None => not_ready(pool),
+        };
+        Reason { node_pool: pool.name.0.clone(), code, message }
+    };
+    let own = |code, message| Reason { node_pool: String::new(), code, message };
+    let mut all: Vec<Reason> = pools.into_iter().map(of_pool).collect();
+    if all.is_empty() {
+        all.push(own(ReasonCode::NoNodePool, "there is no NodePool".to_owned()));
     }
-    pools
-        .into_iter()
-        .map(|pool| {
-            let (code, message) = match world.pools.iter().position(|view| view.pool.name == pool.name) {
-                Some(index) => of_pool(world, state, index, shape),
-                None => not_ready(pool),
-            };
-            Reason { node_pool: pool.name.0.clone(), code, message }
-        })
-        .collect()
+    all.extend(nodes::explain(world, state, shape).map(|message| own(ReasonCode::NoExistingNode, message)));
+    all
 }
 
 fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
@@ -62,16 +67,17 @@ fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
 
 fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (ReasonCode, String) {
     let (view, pods) = (&world.pools[pool], &world.shapes[shape]);
+    if view.allowed.is_empty() {
+        return (ReasonCode::RequirementsIncompatible, unmet::by_itself(view));
+    }
     if !tolerated(&view.pool.taints, &pods.shape.tolerations, true) {
-        let taint = plimsoll_model::taints::untolerated(&view.pool.taints, &pods.shape.tolerations);
-        let text = taint.map_or(String::new(), |one| format!("{}={}:{}", one.key, one.value, one.effect.as_str()));
-        return (ReasonCode::TaintNotTolerated, format!("does not tolerate the taint {text}"));
+        return (ReasonCode::TaintNotTolerated, taint_text(&view.pool.taints, pods.shape));
     }
     let mut selected = Bits::none(view.offerings.len());
     view.alternatives(pods.shape).iter().for_each(|one| selected.join(&one.offerings));
     selected.keep(&view.allowed);
     if selected.is_empty() {
-        return (ReasonCode::RequirementsIncompatible, incompatible(view, pods.shape));
+        return (ReasonCode::RequirementsIncompatible, unmet::by_pod(view, pods.shape));
     }
     let mut roomy = selected.clone();
     roomy.keep(&view.roomy(&pods.requests));
@@ -93,39 +99,36 @@ fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (Reas
     let headroom = &state.headroom[pool];
     let capacity = |index: usize| &view.types[view.offerings[index].type_index].capacity;
     if !usable.iter().any(|index| limits::allows(headroom, capacity(index))) {
-        return (ReasonCode::LimitReached, limit_text(world, view, headroom));
+        return (ReasonCode::LimitReached, limit_text(world, view, headroom, &usable));
     }
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was used up before this pod".to_owned());
     }
     if view.flexible {
-        let text = "too few different instance types are left for minValues of the NodePool".to_owned();
-        return (ReasonCode::RequirementsIncompatible, text);
+        return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &usable));
     }
     if world.topology.concerns(shape) || !pods.hosts.is_free() {
-        let text = "topology spread, affinity or anti-affinity of pods leaves no domain with room".to_owned();
-        return (ReasonCode::RequirementsIncompatible, text);
+        return (ReasonCode::TopologyUnsatisfiable, topology::explain(world, state, shape));
     }
     if !pods.shape.host_ports.is_empty() {
         let ports: Vec<String> = pods.shape.host_ports.iter().map(|port| port.port.to_string()).collect();
         return (ReasonCode::HostPortConflict, format!("a DaemonSet takes host port {}", ports.join(", ")));
     }
-    (ReasonCode::LimitReached, limit_text(world, view, headroom))
+    (ReasonCode::LimitReached, limit_text(world, view, headroom, &usable))
 }
 
-fn incompatible(view: &PoolView<'_>, shape: &PodShape) -> String {
-    let mut asked: Vec<String> = shape.node_selector.iter().map(|(key, value)| format!("{key} In [{value}]")).collect();
-    asked.extend(shape.required_node_affinity.iter().map(|term| {
-        let all = term.expressions.iter();
-        all.map(|one| format!("{} {} [{}]", one.key, one.operator.as_str(), one.values.join(", ")))
-            .collect::<Vec<_>>()
-            .join(" and ")
-    }));
-    let allowed = view.allowed.iter().count();
-    if asked.is_empty() {
-        return "the requirements of the NodePool leave no instance type".to_owned();
-    }
-    format!("none of the {allowed} offerings of the NodePool satisfies {}", asked.join("; "))
+fn taint_text(taints: &[plimsoll_model::taints::Taint], shape: &PodShape) -> String {
+    let hard =
+        |taint: &&plimsoll_model::taints::Taint| !tolerated(std::slice::from_ref(*taint), &shape.tolerations, true);
+    let all: Vec<String> = taints
+        .iter()
+        .filter(hard)
+        .map(|one| {
+            let value = if one.value.is_empty() { String::new() } else { format!("={}", one.value) };
+            format!("{}{value}:{}", one.key, one.effect.as_str())
+        })
+        .collect();
+    format!("does not tolerate the taint {}", all.join(" and "))
 }
 
 fn too_large(world: &World<'_>, view: &PoolView<'_>, among: &Bits, requests: &[i64]) -> String {
@@ -134,39 +137,39 @@ fn too_large(world: &World<'_>, view: &PoolView<'_>, among: &Bits, requests: &[i
         let most = among.iter().map(|index| view.offerings[index].room[resource]).max().unwrap_or(0).max(0);
         if most < *need {
             let name = world.table.name(resource);
-            let (need, most) = (shown(name, *need), shown(name, most));
+            let (need, most) = (at_least(name, *need), at_most(name, most));
             parts.push(format!("needs {need} {name}, the largest allowed type has {most} beside its DaemonSets"));
         }
     }
     if parts.is_empty() {
-        let need = world.table.resources(requests);
-        parts.push(format!("no allowed type has all of {} at once", listed(&need)));
+        let asked =
+            requests.iter().enumerate().filter(|(resource, need)| **need > 0 && world.table.name(*resource) != "pods");
+        let asked: Vec<String> = asked
+            .map(|(resource, need)| {
+                format!("{} {}", at_least(world.table.name(resource), *need), world.table.name(resource))
+            })
+            .collect();
+        parts.push(format!("no allowed type has {} at once beside its DaemonSets", asked.join(", ")));
     }
     parts.join("; ")
 }
 
-fn limit_text(world: &World<'_>, view: &PoolView<'_>, headroom: &Headroom) -> String {
-    let left: Vec<String> = headroom
-        .iter()
-        .enumerate()
-        .filter_map(|(index, left)| {
-            let name = world.table.name(index);
-            let limit = shown(name, view.pool.limits.get(name));
-            left.map(|left| format!("{} of {limit} {name}", shown(name, left.max(0))))
+/// The limits that each keep all of `usable` out; all of them if it takes several together.
+fn limit_text(world: &World<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits) -> String {
+    let least = |resource: usize| {
+        let amounts = usable.iter().map(|index| view.types[view.offerings[index].type_index].capacity[resource]);
+        amounts.min().unwrap_or(0)
+    };
+    let limited = || headroom.iter().enumerate().filter_map(|(resource, left)| Some((resource, left.as_ref()?)));
+    let alone: Vec<(usize, &i64)> = limited().filter(|(resource, left)| least(*resource) > **left).collect();
+    let told = if alone.is_empty() { limited().collect() } else { alone };
+    let parts: Vec<String> = told
+        .into_iter()
+        .map(|(resource, left)| {
+            let name = world.table.name(resource);
+            let limit = at_most(name, view.pool.limits.get(name));
+            format!("{} of {limit} {name}", at_most(name, (*left).max(0)))
         })
         .collect();
-    format!("the limits of the NodePool leave {}, too little for any type that would do", left.join(" and "))
-}
-
-fn listed(resources: &Resources) -> String {
-    resources.iter().map(|(name, amount)| format!("{} {name}", shown(name, amount))).collect::<Vec<_>>().join(", ")
-}
-
-/// Millicores as cores, everything else as it is.
-fn shown(name: &str, amount: i64) -> String {
-    if name != CPU {
-        return amount.to_string();
-    }
-    let (whole, rest) = (amount / 1000, (amount % 1000).abs());
-    if rest == 0 { whole.to_string() } else { format!("{whole}.{rest:03}").trim_end_matches('0').to_owned() }
+    format!("the limits of the NodePool leave {}, too little for any type that would do", parts.join(" and "))
 }

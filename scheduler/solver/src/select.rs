@@ -70,7 +70,7 @@ pub(crate) struct NewNode<'n> {
 
 /// The launch of `node` for `pods`.
 pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> Launch {
-    let NewNode { pool, load, custom, offerings } = *node;
+    let NewNode { pool, load: asked, custom, offerings } = *node;
     let view = &world.pools[pool];
     let choices: Vec<OfferingChoice> = offerings
         .iter()
@@ -81,6 +81,7 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
             price: MicroUsdPerHour(view.price(*index)),
         })
         .collect();
+    let shapes: BTreeSet<usize> = pods.iter().filter_map(|pod| world.shape_of(pod)).collect();
     let pods = pod_refs(pods);
     let mut hasher = ContentHasher::new("launch");
     hasher.text(&format!("{:?}", world.snapshot.ledger));
@@ -89,26 +90,14 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
     for choice in &choices {
         hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
     }
-    let mut load = load.clone();
+    let mut load = asked.clone();
     if let Some(first) = offerings.first().map(|index| &view.offerings[*index]) {
         for (sum, (all, room)) in load.iter_mut().zip(view.types[first.type_index].allocatable.iter().zip(&first.room))
         {
             *sum = sum.saturating_add(all.saturating_sub(*room));
         }
     }
-    let why = choices.first().map_or(String::new(), |first| {
-        format!(
-            "pool {} (weight {}): {} pods, {} acceptable offerings, cheapest {} in {} ({}) at {} USD/h",
-            view.pool.name,
-            view.pool.weight,
-            pods.len(),
-            choices.len(),
-            first.instance_type,
-            first.zone,
-            first.capacity_type,
-            first.price
-        )
-    });
+    let why = crate::why::text(world, node, &choices, pods.len(), &shapes);
     Launch {
         action_id: ActionId(hasher.hex(16)),
         node_pool: view.pool.name.clone(),

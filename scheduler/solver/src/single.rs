@@ -34,7 +34,7 @@ fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize, rela
     let mut tally = Tally::default();
     for lot in lots {
         let shape = &world.shapes[lot.shape];
-        if !tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed) {
+        if !tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed && world.ladders.is_bare(lot.shape)) {
             return None;
         }
         // The first demand on open labels that agrees with those before it.

@@ -5,6 +5,8 @@ mod builder;
 mod offers;
 mod placing;
 mod pools;
+mod preferences;
 mod properties;
+mod reasons;
 mod removal;
 mod topology;

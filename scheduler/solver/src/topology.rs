@@ -4,38 +4,25 @@
 
 mod assign;
 mod cells;
+mod counts;
+mod explain;
+mod groups;
 
 pub(crate) use assign::{assign, place};
-use cells::Cell;
 pub(crate) use cells::Cells;
+pub(crate) use counts::Counts;
+pub(crate) use explain::{explain, open_nodes};
+pub(crate) use groups::Kind;
 
-use crate::facts::{holds, lookup};
 use crate::hosts::{Membership, Rule};
-use crate::world::World;
+use crate::intern::Bits;
+use crate::offerings::PoolView;
+use crate::preferences::Ladders;
+use crate::world::{ShapeView, tolerated};
+use groups::Group;
 use plimsoll_model::names::label;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
-use plimsoll_model::snapshot::{LabelSelector, Pod, PodShape};
-use std::collections::BTreeMap;
-
-/// What a group asks of the domains of its key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    /// Members are at most so far apart in number.
-    Spread { skew: i64, min_domains: usize, honor_affinity: bool, honor_taints: bool },
-    /// Owners and members exclude each other.
-    Apart,
-    /// Owners go where members are.
-    Together,
-}
-
-/// A constraint that one or more shapes have.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Group {
-    pub(crate) key: String,
-    pub(crate) kind: Kind,
-    namespaces: Vec<String>,
-    selector: LabelSelector,
-}
+use plimsoll_model::snapshot::PodShape;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All groups, and what shapes have to do with them.
 #[derive(Debug, Default)]
@@ -47,23 +34,17 @@ pub(crate) struct Topology {
     pub(crate) host_rules: Vec<Rule>,
     /// Per shape, by number in `host_rules`.
     pub(crate) hosts: Vec<Membership>,
-}
-
-/// Running and assigned pods by group.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Counts {
-    /// Per group: members and owners by domain.
-    domains: Vec<BTreeMap<String, (i64, i64)>>,
-    /// Per host group: members on any host.
-    hosts: Vec<i64>,
+    /// Shape and spread group that its selector matches, where no node that the shape could get is one that the spread looks at.
+    beside: BTreeSet<(usize, usize)>,
 }
 
 impl Topology {
-    pub(crate) fn new(shapes: &[PodShape]) -> Self {
+    pub(crate) fn new(shapes: &[PodShape], ladders: &Ladders) -> Self {
         let mut domains: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         let mut hosts: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         for (index, shape) in shapes.iter().enumerate() {
-            for group in constraints(shape) {
+            let base = ladders.base(index);
+            for group in groups::constraints(shape, &shapes[base], base != index) {
                 let map = if group.key == label::HOSTNAME { &mut hosts } else { &mut domains };
                 map.entry(group).or_default().push(index);
             }
@@ -72,7 +53,8 @@ impl Topology {
             .keys()
             .map(|group| match group.kind {
                 Kind::Spread { skew, .. } => Rule::Most(usize::try_from(skew).unwrap_or(1)),
-                Kind::Apart => Rule::Apart,
+                Kind::Apart { mutual: true } => Rule::Apart,
+                Kind::Apart { mutual: false } => Rule::Avoid,
                 Kind::Together => Rule::Together,
             })
             .collect();
@@ -81,6 +63,41 @@ impl Topology {
             groups: domains.into_keys().collect(),
             host_rules,
             hosts: memberships(&hosts, shapes),
+            beside: BTreeSet::new(),
+        }
+    }
+
+    /// Finds out whose pods a spread does not count wherever they go.
+    pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeView<'_>], ladders: &Ladders) {
+        for (number, group) in self.groups.iter().enumerate() {
+            let Kind::Spread { nodes, .. } = &group.kind else { continue };
+            if nodes.is_all() {
+                continue;
+            }
+            let passing: Vec<Bits> = pools
+                .iter()
+                .map(|pool| {
+                    let mut bits = Bits::none(pool.offerings.len());
+                    if nodes.tolerations.as_ref().is_none_or(|own| tolerated(&pool.pool.taints, own, true)) {
+                        pool.alternatives(&nodes.shape()).iter().for_each(|one| bits.join(&one.offerings));
+                    }
+                    bits
+                })
+                .collect();
+            for (index, shape) in shapes.iter().enumerate() {
+                let base = ladders.base(index);
+                if !self.shapes[index].matches.contains(&number) || self.shapes[base].owns.contains(&number) {
+                    continue;
+                }
+                let meets = shape
+                    .fits
+                    .iter()
+                    .zip(&passing)
+                    .any(|(fits, passing)| fits.iter().any(|one| one.offerings.meets(passing)));
+                if !meets {
+                    self.beside.insert((index, number));
+                }
+            }
         }
     }
 
@@ -92,7 +109,8 @@ impl Topology {
     /// Domain groups that bind a shape: its own, and those whose owners it must avoid.
     fn relevant(&self, shape: usize) -> Vec<usize> {
         let membership = &self.shapes[shape];
-        let avoided = membership.matches.iter().copied().filter(|group| self.groups[*group].kind == Kind::Apart);
+        let mutual = |group: &usize| self.groups[*group].kind == Kind::Apart { mutual: true };
+        let avoided = membership.matches.iter().copied().filter(mutual);
         let mut all: Vec<usize> = membership.owns.iter().copied().chain(avoided).collect();
         all.sort_unstable();
         all.dedup();
@@ -105,106 +123,11 @@ impl Topology {
     }
 }
 
-impl Counts {
-    /// Of the pods that are on nodes.
-    pub(crate) fn new(world: &World<'_>) -> Self {
-        let topology = &world.topology;
-        let mut counts =
-            Self { domains: vec![BTreeMap::new(); topology.groups.len()], hosts: vec![0; topology.host_rules.len()] };
-        for (node, view) in world.nodes.iter().enumerate() {
-            for pod in view.pods.iter().filter(|pod| !pod.terminating) {
-                counts.change(world, pod, node, 1);
-            }
-        }
-        counts
-    }
-
-    /// Takes out a pod that leaves its node.
-    pub(crate) fn leave(&mut self, world: &World<'_>, pod: &Pod, node: usize) {
-        if !pod.terminating {
-            self.change(world, pod, node, -1);
-        }
-    }
-
-    fn change(&mut self, world: &World<'_>, pod: &Pod, node: usize, by: i64) {
-        let Some(shape) = world.shape_of(pod) else { return };
-        let labels = &world.nodes[node].node.labels;
-        self.add(world, shape, by, |key| lookup(labels, key));
-    }
-
-    /// Notes `by` pods of `shape` in the domains that `domain` gives by key.
-    fn add<'d>(&mut self, world: &World<'_>, shape: usize, by: i64, domain: impl Fn(&str) -> Option<&'d str>) {
-        let membership = &world.topology.shapes[shape];
-        for (groups, owner) in [(&membership.matches, false), (&membership.owns, true)] {
-            for group in groups {
-                if let Some(value) = domain(&world.topology.groups[*group].key) {
-                    let entry = self.domains[*group].entry(value.to_owned()).or_default();
-                    let slot = if owner { &mut entry.1 } else { &mut entry.0 };
-                    *slot += by;
-                }
-            }
-        }
-        for group in &world.topology.hosts[shape].matches {
-            self.hosts[*group] += by;
-        }
-    }
-
-    fn members(&self, group: usize, domain: &str) -> i64 {
-        self.domains[group].get(domain).map_or(0, |count| count.0)
-    }
-
-    fn owners(&self, group: usize, domain: &str) -> i64 {
-        self.domains[group].get(domain).map_or(0, |count| count.1)
-    }
-
-    fn any_member(&self, group: usize) -> bool {
-        self.domains[group].values().any(|count| count.0 > 0)
-    }
-}
-
-/// The required constraints of a shape.
-fn constraints(shape: &PodShape) -> Vec<Group> {
-    let spread = shape.topology_spread.iter().filter(|one| one.required).filter_map(|one| {
-        Some(Group {
-            key: label::normalized(&one.topology_key).to_owned(),
-            kind: Kind::Spread {
-                skew: i64::from(one.max_skew.max(1)),
-                min_domains: one.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
-                honor_affinity: one.honor_node_affinity,
-                honor_taints: one.honor_node_taints,
-            },
-            namespaces: vec![shape.namespace.clone()],
-            selector: one.selector.clone()?,
-        })
-    });
-    let affinity = shape.pod_affinity.iter().filter(|one| one.weight.is_none()).filter_map(|one| {
-        // A term that selects nothing keeps nobody away, but nobody can be near it either.
-        let selector = one.selector.clone().or_else(|| (!one.anti).then(nothing))?;
-        Some(Group {
-            key: label::normalized(&one.topology_key).to_owned(),
-            kind: if one.anti { Kind::Apart } else { Kind::Together },
-            namespaces: one.namespaces.clone(),
-            selector,
-        })
-    });
-    spread.chain(affinity).collect()
-}
-
-/// A selector that no labels match.
-fn nothing() -> LabelSelector {
-    let requirement =
-        |operator| NodeSelectorRequirement { key: "nothing".into(), operator, values: Vec::new(), min_values: None };
-    LabelSelector {
-        match_labels: BTreeMap::new(),
-        match_expressions: vec![requirement(Operator::Exists), requirement(Operator::DoesNotExist)],
-    }
-}
-
 fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[PodShape]) -> Vec<Membership> {
     let mut all = vec![Membership::default(); shapes.len()];
     for (number, (group, owners)) in groups.iter().enumerate() {
         for (index, shape) in shapes.iter().enumerate() {
-            if group.namespaces.contains(&shape.namespace) && selects(&group.selector, &shape.labels) {
+            if group.selects(shape) {
                 all[index].matches.push(number);
             }
         }
@@ -215,9 +138,4 @@ fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[PodShape]) -> Vec
         }
     }
     all
-}
-
-fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-        && selector.match_expressions.iter().all(|one| holds(one, labels.get(&one.key).map(String::as_str)))
 }

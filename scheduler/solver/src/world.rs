@@ -7,6 +7,7 @@ use crate::hosts::Membership;
 use crate::intern::{Amounts, ResourceTable};
 use crate::lots::Only;
 use crate::offerings::{Alternative, PoolView};
+use crate::preferences::Ladders;
 use crate::topology::{Cells, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
@@ -57,6 +58,8 @@ pub(crate) struct World<'a> {
     /// Per shape, once asked for.
     cells: RefCell<BTreeMap<usize, Rc<Cells>>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
+    /// What pods prefer.
+    pub(crate) ladders: Ladders,
 }
 
 /// Whether pods with these tolerations may go where these taints are. `relaxed`: PreferNoSchedule does not count.
@@ -68,7 +71,8 @@ pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: b
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(snapshot: &'a Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>) -> Self {
+    /// Of `snapshot` with the rungs that `ladders` added to its shapes.
+    pub(crate) fn new(snapshot: &'a Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>, ladders: Ladders) -> Self {
         let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
         let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
         let table = ResourceTable::new(requests.chain(limits));
@@ -85,9 +89,10 @@ impl<'a> World<'a> {
         for pool in &mut pools {
             daemon::reserve(pool, snapshot, &table);
         }
-        let topology = Topology::new(&snapshot.shapes);
+        let mut topology = Topology::new(&snapshot.shapes, &ladders);
         let mut shapes: Vec<ShapeView<'a>> =
             snapshot.shapes.iter().map(|shape| shape_view(shape, &pools, &table)).collect();
+        topology.settle(&pools, &shapes, &ladders);
         shapes.iter_mut().zip(&topology.hosts).for_each(|(shape, hosts)| shape.hosts = hosts.clone());
         let shape_index = snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
         let budgets = snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
@@ -104,11 +109,20 @@ impl<'a> World<'a> {
             topology,
             cells: RefCell::default(),
             budgets,
+            ladders,
         };
         world.nodes = crate::existing::views(&world);
         world.node_index = world.nodes.iter().enumerate().map(|(index, view)| (&view.node.name, index)).collect();
         world.classify();
+        let possible: Vec<bool> = (0..world.shapes.len()).map(|shape| world.is_possible(shape)).collect();
+        world.ladders.keep(|shape| possible[shape]);
         world
+    }
+
+    /// Whether some offering or node could take pods of that shape at all.
+    fn is_possible(&self, shape: usize) -> bool {
+        self.shapes[shape].fits.iter().any(|fits| !fits.is_empty())
+            || self.welcome[shape].iter().any(|welcome| *welcome != Welcome::No)
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {

@@ -229,7 +229,7 @@ fn supposing(snapshot: &Snapshot, changes: Vec<Change>) -> Result<(Plan, Plan), 
     let request = WhatIfRequest {
         snapshot: Some(snapshot.into()),
         catalogs: wire_catalogs(),
-        options: Some(plan_wire::PlanOptions { disruption: false, work_budget: 0 }),
+        options: Some(plan_wire::PlanOptions { disruption: false, work_budget: 0, ..Default::default() }),
         suppositions: changes.into_iter().map(|change| Supposition { change: Some(change) }).collect(),
     };
     let answer = what_if(&request)?;

@@ -195,7 +195,7 @@ fn what_makes_no_sense_ends_the_session_with_its_path() {
 
     let mut session = begun(SessionLimits::default());
     send_all(&mut session, &waiting(1), 100);
-    let options = Some(plan_wire::PlanOptions { disruption: true, work_budget: u64::MAX });
+    let options = Some(plan_wire::PlanOptions { disruption: true, work_budget: u64::MAX, ..Default::default() });
     let (code, text) =
         refusal(&mut session, Request::PlanNow(wire::PlanNow { sequence: 1, options, cycle_id: String::new() }));
     assert_eq!(code, Code::InvalidArgument);

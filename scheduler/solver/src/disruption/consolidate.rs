@@ -5,13 +5,14 @@ use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance, price};
 use crate::lots::{self, Lot, moves};
 use crate::place::{Placed, Search, State, on_existing};
+use crate::preferences;
 use crate::single::{self, Offer};
 use crate::world::World;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most nodes that one replacement is looked for; as in Karpenter.
 const SEVERAL: usize = 100;
@@ -121,16 +122,38 @@ impl<'a> Sweep<'_, 'a> {
         best.is_some_and(|count| self.attempt(state, &nodes[..count], true))
     }
 
-    /// Where the pods of `nodes` would go; `None` if not all have a place, or it does not pay.
+    /// Where the pods of `nodes` would go, with as much of what they prefer as there is a place for; `None` if not all have one, or it does
+    /// not pay.
     fn without(&self, state: &mut State, nodes: &[&Candidate<'a>], replace: bool) -> Option<Placed<'a>> {
         let world = self.world;
         nodes.iter().for_each(|candidate| state.change(candidate.node).closed = true);
         let pods = nodes.iter().flat_map(|candidate| &candidate.pods).copied();
-        let lots: Vec<Lot<'a>> = lots::by_shape(world, pods);
-        lots::leave(world, state, &lots);
+        let own: Vec<Lot<'a>> = lots::by_shape(world, pods);
+        lots::leave(world, state, &own);
+        let mut lots = preferences::hardest(world, own);
+        loop {
+            let mut missed = BTreeSet::new();
+            let placed = state.trial(|state| match self.served(state, nodes, replace, lots.clone()) {
+                Served::Placed(placed) => Some(Some(placed)),
+                Served::TooDear => Some(None),
+                Served::Left(left) => {
+                    missed = preferences::uids(&left);
+                    None
+                }
+            });
+            match placed {
+                Some(placed) => return placed,
+                None if state.work == 0 => return None,
+                None => lots = preferences::lowered(world, &lots, &missed, false)?,
+            }
+        }
+    }
+
+    fn served(&self, state: &mut State, nodes: &[&Candidate<'a>], replace: bool, lots: Vec<Lot<'a>>) -> Served<'a> {
+        let world = self.world;
         let (lots, nowhere) = crate::topology::assign(world, state, lots);
         if !nowhere.is_empty() {
-            return None;
+            return Served::Left(nowhere);
         }
         let total: i64 = nodes.iter().map(|candidate| candidate.price).sum();
         let mut placed = Placed { left: lots, ..Placed::default() };
@@ -140,18 +163,25 @@ impl<'a> Sweep<'_, 'a> {
                 break;
             }
             state.work = state.work.saturating_sub(placed.left.len() as u64);
-            if !replace {
-                continue;
-            }
-            if let Some(offer) = single::offer(world, state, &placed.left, relaxed) {
-                let launch = self.cheaper(state, nodes, offer, total, &placed.left)?;
+            let offer = if replace { single::offer(world, state, &placed.left, relaxed) } else { None };
+            if let Some(offer) = offer {
+                let Some(launch) = self.cheaper(state, nodes, offer, total, &placed.left) else {
+                    return Served::TooDear;
+                };
                 placed.launches.push(launch);
                 placed.left.clear();
                 break;
             }
+            if placed.left.iter().any(|lot| !world.ladders.is_bare(lot.shape) && alone(world, state, lot)) {
+                // New nodes would give them what they prefer: they do not give it up for the sake of the saving.
+                return Served::TooDear;
+            }
+        }
+        if !placed.left.is_empty() {
+            return Served::Left(placed.left);
         }
         let saving = total - placed.launches.iter().map(|launch| launch.price().0).sum::<i64>();
-        (placed.left.is_empty() && self.totals.approve(nodes, saving)).then_some(placed)
+        if self.totals.approve(nodes, saving) { Served::Placed(placed) } else { Served::TooDear }
     }
 
     /// The launch of `offer`, narrowed to what costs less than what it replaces.
@@ -187,6 +217,21 @@ impl<'a> Sweep<'_, 'a> {
         offer.accept.retain(|index| view.price(index) < below);
         single::launch(self.world, state, &offer, lots)
     }
+}
+
+/// How pods of nodes that are to go would be served.
+enum Served<'a> {
+    Placed(Placed<'a>),
+    /// They would be, but it does not pay.
+    TooDear,
+    /// These have no place.
+    Left(Vec<Lot<'a>>),
+}
+
+/// Whether a new node could take one pod of the lot.
+fn alone(world: &World<'_>, state: &State, lot: &Lot<'_>) -> bool {
+    let one = Lot { pods: lot.pods.iter().copied().take(1).collect(), ..lot.clone() };
+    single::offer(world, state, &[one], false).is_some()
 }
 
 /// Price and disturbance of all nodes of a pool that weighs one against the other.

@@ -9,8 +9,8 @@ use plimsoll_model::plan::{Plan, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, Node, NodePool, NodeState, Pod, PodDisruptionBudget,
-    PodShape, PodState, Snapshot,
+    ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, LabelSelector, Node, NodePool, NodeState, Pod,
+    PodAffinityTerm, PodDisruptionBudget, PodShape, PodState, Snapshot, TopologySpread,
 };
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -111,6 +111,38 @@ pub(super) fn pool(name: &str) -> NodePool {
 pub(super) fn shape(milli: i64, gib: i64) -> PodShape {
     let requests = Resources::from([("cpu", milli), ("memory", gib * GIB), ("pods", 1)]);
     PodShape { namespace: "ns".into(), requests, ..PodShape::default() }
+}
+
+/// Pods with the label `app`.
+pub(super) fn selector(app: &str) -> Option<LabelSelector> {
+    let match_labels = [("app".to_owned(), app.to_owned())].into();
+    Some(LabelSelector { match_labels, match_expressions: Vec::new() })
+}
+
+/// A shape with the label `app`.
+pub(super) fn app(name: &str, milli: i64) -> PodShape {
+    let mut one = shape(milli, 1);
+    one.labels.insert("app".into(), name.into());
+    one
+}
+
+/// Required spread of `web`.
+pub(super) fn spread(key: &str, max_skew: i32) -> TopologySpread {
+    TopologySpread {
+        topology_key: key.into(),
+        max_skew,
+        min_domains: None,
+        required: true,
+        selector: selector("web"),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    }
+}
+
+/// Required affinity to pods of `app`.
+pub(super) fn affinity(key: &str, anti: bool, app: &str) -> PodAffinityTerm {
+    let (topology_key, namespaces) = (key.into(), vec!["ns".into()]);
+    PodAffinityTerm { anti, weight: None, topology_key, selector: selector(app), namespaces }
 }
 
 /// A cluster under construction.
@@ -248,8 +280,12 @@ impl Cluster {
     }
 
     pub(super) fn plan_with(&self, disruption: bool) -> Plan {
+        self.plan_by(&PlanOptions { disruption, ..PlanOptions::default() })
+    }
+
+    pub(super) fn plan_by(&self, options: &PlanOptions) -> Plan {
         let catalogs = self.catalogs();
-        let plan = solve(&self.snapshot, &catalogs, &PlanOptions { disruption, ..PlanOptions::default() });
+        let plan = solve(&self.snapshot, &catalogs, options);
         let violations = plimsoll_invariants::check(&self.snapshot, &catalogs, &plan);
         assert!(violations.is_empty(), "{violations:#?}\n{plan:#?}");
         plan
@@ -274,9 +310,16 @@ pub(super) fn removed(plan: &Plan) -> Vec<(&str, DisruptionReason)> {
     plan.terminations.iter().map(|one| (one.node.as_str(), one.reason)).collect()
 }
 
-/// Codes of the reasons of the first pod without a place; empty if all have one.
+/// Codes of the reasons why pools do not take the first pod without a place; empty if all have one.
 pub(super) fn refused(plan: &Plan) -> Vec<ReasonCode> {
-    plan.unschedulable.first().map_or(Vec::new(), |one| one.reasons.iter().map(|reason| reason.code).collect())
+    let codes = plan.unschedulable.iter().take(1).flat_map(|one| &one.reasons).map(|reason| reason.code);
+    codes.filter(|code| *code != ReasonCode::NoExistingNode).collect()
+}
+
+/// The text with that code for the first pod without a place.
+pub(super) fn told(plan: &Plan, code: ReasonCode) -> &str {
+    let reasons = &plan.unschedulable[0].reasons;
+    reasons.iter().find(|one| one.code == code).map_or_else(|| panic!("{reasons:#?}"), |one| &one.message)
 }
 
 /// Values of that kind over all offerings of all launches, each once.
@@ -284,4 +327,15 @@ pub(super) fn distinct(plan: &Plan, value: fn(&plimsoll_model::plan::OfferingCho
     let all: std::collections::BTreeSet<&str> =
         plan.launches.iter().flat_map(|launch| &launch.offerings).map(value).collect();
     all.into_iter().collect()
+}
+
+/// Pods per value of what `domain` says of a launch that is pinned to one.
+pub(super) fn counts(plan: &Plan, domain: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for launch in &plan.launches {
+        let first = domain(&launch.offerings[0]);
+        assert!(launch.offerings.iter().all(|one| domain(one) == first), "{launch:?} is not pinned");
+        *counts.entry(first.to_owned()).or_default() += launch.pods.len();
+    }
+    counts.into_iter().collect()
 }

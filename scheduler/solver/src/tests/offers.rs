@@ -28,7 +28,7 @@ fn a_launch_carries_taints_labels_and_the_daemon_sets_share() {
     let launch = &plan.launches[0];
     assert_eq!((&launch.taints, &launch.labels), (&cluster.pool().taints.clone(), &cluster.pool().labels.clone()));
     assert_eq!((launch.requests.get("cpu"), launch.requests.get("pods")), (1100, 3));
-    assert!(launch.why.starts_with("pool default (weight 0): 2 pods, "), "{}", launch.why);
+    assert!(launch.why.starts_with("NodePool default (weight 0) takes 2 pods; of "), "{}", launch.why);
 }
 
 #[test]

@@ -2,49 +2,10 @@
 
 use super::builder::*;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::{Plan, ReasonCode};
+use plimsoll_model::plan::ReasonCode;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{DisruptionReason, LabelSelector, PodAffinityTerm, PodShape, TopologySpread};
-use std::collections::BTreeMap;
-
-fn selector(app: &str) -> Option<LabelSelector> {
-    let match_labels = [("app".to_owned(), app.to_owned())].into();
-    Some(LabelSelector { match_labels, match_expressions: Vec::new() })
-}
-
-fn app(name: &str, milli: i64) -> PodShape {
-    let mut one = shape(milli, 1);
-    one.labels.insert("app".into(), name.into());
-    one
-}
-
-fn spread(key: &str, max_skew: i32) -> TopologySpread {
-    TopologySpread {
-        topology_key: key.into(),
-        max_skew,
-        min_domains: None,
-        required: true,
-        selector: selector("web"),
-        honor_node_affinity: true,
-        honor_node_taints: false,
-    }
-}
-
-fn affinity(key: &str, anti: bool, app: &str) -> PodAffinityTerm {
-    let (topology_key, namespaces) = (key.into(), vec!["ns".into()]);
-    PodAffinityTerm { anti, weight: None, topology_key, selector: selector(app), namespaces }
-}
-
-/// Pods per value of what `domain` says of a launch that is pinned to one.
-fn counts(plan: &Plan, domain: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<(String, usize)> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for launch in &plan.launches {
-        let first = domain(&launch.offerings[0]);
-        assert!(launch.offerings.iter().all(|one| domain(one) == first), "{launch:?} is not pinned");
-        *counts.entry(first.to_owned()).or_default() += launch.pods.len();
-    }
-    counts.into_iter().collect()
-}
+use plimsoll_model::snapshot::{DisruptionReason, LabelSelector};
+use plimsoll_model::taints::TaintEffect;
 
 #[test]
 fn pods_spread_over_zones() {
@@ -81,7 +42,7 @@ fn a_domain_without_room_holds_the_others_back() {
     cluster.bound("b", "n1", &shape(2000, 1));
     let plan = cluster.pending("web", 6, &web).plan();
     assert_eq!(counts(&plan, |one| &one.zone), [("zone-a".to_owned(), 1), ("zone-b".to_owned(), 1)]);
-    assert_eq!((plan.unschedulable.len(), refused(&plan)), (4, vec![ReasonCode::RequirementsIncompatible]));
+    assert_eq!((plan.unschedulable.len(), refused(&plan)), (4, vec![ReasonCode::TopologyUnsatisfiable]));
 }
 
 #[test]
@@ -183,7 +144,7 @@ fn a_pod_follows_another_to_its_node() {
     let plan = Cluster::new().pending("f", 1, &follower).pending("web", 1, &app("web", 1900)).plan();
     assert_eq!(launched(&plan), [("c5.large".to_owned(), 2)]);
     let plan = Cluster::new().pending("f", 1, &follower).plan();
-    assert_eq!((plan.launches.len(), refused(&plan)), (0, vec![ReasonCode::RequirementsIncompatible]));
+    assert_eq!((plan.launches.len(), refused(&plan)), (0, vec![ReasonCode::TopologyUnsatisfiable]));
 }
 
 #[test]
@@ -200,4 +161,138 @@ fn consolidation_keeps_the_spread() {
     assert_eq!(plan.terminations.len(), 1);
     assert_eq!(plan.terminations[0].reason, DisruptionReason::Underutilized);
     assert!(["n1", "n2"].contains(&plan.terminations[0].node.as_str()));
+}
+
+#[test]
+fn where_there_is_no_such_label_nobody_is_too_close() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![affinity("rack", true, "web")];
+    let plan = Cluster::new().pending("web", 2, &web).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 2)]);
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large").labels.insert("rack".into(), "r1".into());
+    cluster.node("n2", "c5.large");
+    cluster.bound("w", "n1", &web);
+    // What runs keeps others out of its own rack only.
+    assert_eq!(kept(&cluster.clone().pending("late", 2, &web).plan()), [("n2", 2)]);
+    assert_eq!(kept(&cluster.pending("other", 1, &app("web", 100)).plan()), [("n2", 1)]);
+}
+
+#[test]
+fn pods_on_nodes_that_are_not_for_the_owner_do_not_count_in_its_spread() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    for index in 0..3 {
+        cluster.bound(&format!("b{index}"), "n1", &app("web", 100));
+    }
+    let mut web = app("web", 500);
+    web.node_selector.insert("karpenter.k8s.aws/instance-family".into(), "m5".into());
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let by_zone = |cluster: &Cluster| counts(&cluster.plan(), |one| &one.zone);
+    let one = |zone: &str| (zone.to_owned(), 1);
+    let honoured = cluster.clone().pending("web", 3, &web).clone();
+    assert_eq!(by_zone(&honoured), [one("zone-a"), one("zone-b"), one("zone-c")]);
+    web.topology_spread[0].honor_node_affinity = false;
+    let plan = cluster.pending("web", 2, &web);
+    assert_eq!(by_zone(plan), [one("zone-b"), one("zone-c")], "three in zone-a count");
+}
+
+#[test]
+fn domains_behind_a_taint_count_unless_the_spread_honours_taints() {
+    let mut cluster = Cluster::new();
+    for kind in &mut cluster.catalog.instance_types {
+        kind.offerings.retain(|one| one.zone != "zone-c");
+    }
+    let node = cluster.node("n1", "c5.large");
+    node.labels.insert(label::ZONE.into(), "zone-c".into());
+    node.taints = vec![taint("dedicated", TaintEffect::NoSchedule)];
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let plan = cluster.clone().pending("web", 4, &web).plan();
+    assert_eq!((plan.unschedulable.len(), refused(&plan)), (2, vec![ReasonCode::TopologyUnsatisfiable]));
+    web.topology_spread[0].honor_node_taints = true;
+    let plan = cluster.pending("web", 4, &web).plan();
+    let even = [("zone-a".to_owned(), 2), ("zone-b".to_owned(), 2)];
+    assert_eq!(counts(&plan, |one| &one.zone), even);
+}
+
+#[test]
+fn too_few_domains_hold_back_all_but_the_first_pods_of_each() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread(label::ZONE, 2)];
+    web.topology_spread[0].min_domains = Some(4);
+    let plan = Cluster::new().pending("web", 8, &web).plan();
+    let counts: Vec<usize> = counts(&plan, |one| &one.zone).into_iter().map(|(_, count)| count).collect();
+    assert_eq!((counts, plan.unschedulable.len()), (vec![2, 2, 2], 2));
+    web.topology_spread[0].min_domains = Some(3);
+    assert_eq!(Cluster::new().pending("web", 8, &web).plan().unschedulable, []);
+}
+
+#[test]
+fn of_several_affinity_terms_one_pod_must_match_all() {
+    let mut web = app("web", 100);
+    let mut tier = affinity(label::ZONE, false, "db");
+    tier.selector =
+        Some(LabelSelector { match_labels: [("tier".into(), "back".into())].into(), ..LabelSelector::default() });
+    web.pod_affinity = vec![affinity(label::ZONE, false, "db"), tier];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    let mut back = app("cache", 1000);
+    back.labels.insert("tier".into(), "back".into());
+    cluster.bound("db", "n1", &app("db", 1000));
+    cluster.bound("back", "n1", &back);
+    let plan = cluster.clone().pending("web", 1, &web).plan();
+    assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "no pod is both");
+    cluster.node("n2", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
+    let mut both = app("db", 2000);
+    both.labels.insert("tier".into(), "back".into());
+    cluster.bound("both", "n2", &both);
+    let plan = cluster.pending("web", 1, &web).plan();
+    assert_eq!(distinct(&plan, |one| &one.zone), ["zone-b"]);
+}
+
+#[test]
+fn a_spread_over_an_open_label_looks_at_the_values_its_pods_may_have() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread("ratio", 1)];
+    web.required_node_affinity = vec![term(&[requirement("ratio", Operator::In, &["1", "2"])])];
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement("ratio", Operator::In, &["1", "2", "3", "4"]));
+    let plan = cluster.pending("web", 6, &web).plan();
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (2, 0));
+    assert!(plan.launches.iter().all(|one| one.pods.len() == 3));
+}
+
+#[test]
+fn only_pods_of_the_named_namespaces_are_meant() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    let mut other = app("web", 100);
+    other.namespace = "other".into();
+    cluster.bound("w", "n1", &other);
+    let mut shy = app("shy", 100);
+    shy.pod_affinity = vec![affinity(label::HOSTNAME, true, "web")];
+    assert_eq!(kept(&cluster.clone().pending("shy", 1, &shy).plan()), [("n1", 1)]);
+    shy.pod_affinity[0].namespaces.push("other".into());
+    assert_eq!(kept(&cluster.pending("shy", 1, &shy).plan()), []);
+}
+
+#[test]
+fn zones_and_hosts_are_kept_at_once() {
+    let mut web = app("web", 100);
+    web.topology_spread = vec![spread(label::ZONE, 1), spread(label::HOSTNAME, 1)];
+    let plan = Cluster::new().pending("web", 7, &web).plan();
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (7, 0));
+    let by_zone: Vec<usize> = counts(&plan, |one| &one.zone).into_iter().map(|(_, count)| count).collect();
+    assert_eq!(by_zone.iter().max(), Some(&3));
+}
+
+#[test]
+fn what_ends_or_leaves_no_longer_counts() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![affinity(label::HOSTNAME, true, "web")];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.bound("w", "n1", &web).terminating = true;
+    assert_eq!(kept(&cluster.pending("web", 1, &web).plan()), [("n1", 1)]);
 }

@@ -1,6 +1,7 @@
 //! Pods are dealt out to domains, the emptiest first; then each domain's share is placed like any other lot.
 
-use super::{Cell, Cells, Kind};
+use super::cells::Cell;
+use super::{Cells, Kind};
 use crate::lots::Lot;
 use crate::place::{self, Placed, Search, State};
 use crate::world::World;
@@ -80,7 +81,7 @@ fn assign_within<'a>(
     // Those that others wait for first; large ones before small ones.
     waiting.sort_by_key(|lot| {
         let joins = world.topology.joins(lot.shape).count();
-        (joins, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), lot.shape)
+        (joins, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), world.ladders.order(lot.shape))
     });
     loop {
         let before: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
@@ -160,24 +161,37 @@ fn crowd(world: &World<'_>, state: &State, group: usize, cell: &Cell) -> i64 {
 
 /// Whether one more pod of `shape` may be in the cell.
 fn allowed(world: &World<'_>, state: &State, shape: usize, relevant: &[usize], cells: &Cells, cell: &Cell) -> bool {
+    relevant.iter().all(|number| permits(world, state, shape, *number, cells, cell))
+}
+
+/// Whether that one group lets one more pod of `shape` be in the cell.
+pub(super) fn permits(
+    world: &World<'_>,
+    state: &State,
+    shape: usize,
+    number: usize,
+    cells: &Cells,
+    cell: &Cell,
+) -> bool {
     let membership = &world.topology.shapes[shape];
-    relevant.iter().all(|number| {
-        let group = &world.topology.groups[*number];
-        let Some(domain) = cell.values.get(&group.key) else { return false };
-        let owner = membership.owns.contains(number);
-        let itself = membership.matches.contains(number);
-        let members = state.counts.members(*number, domain);
-        match group.kind {
-            Kind::Spread { skew, min_domains, .. } => {
-                let Some(eligible) = cells.eligible.get(number).filter(|all| all.contains(domain)) else {
-                    return false;
-                };
-                let counts = eligible.iter().map(|domain| state.counts.members(*number, domain));
-                let least = if eligible.len() < min_domains { 0 } else { counts.min().unwrap_or(0) };
-                members + i64::from(itself) - least <= skew
-            }
-            Kind::Apart => (!owner || members == 0) && (!itself || state.counts.owners(*number, domain) == 0),
-            Kind::Together => members > 0 || (itself && !state.counts.any_member(*number)),
+    let group = &world.topology.groups[number];
+    // Where there is no such label, nobody shares a domain.
+    let Some(domain) = cell.values.get(&group.key) else { return matches!(group.kind, Kind::Apart { .. }) };
+    let owner = membership.owns.contains(&number);
+    let itself = membership.matches.contains(&number);
+    let members = state.counts.members(number, domain);
+    match group.kind {
+        Kind::Spread { skew, min_domains, .. } => {
+            let Some(eligible) = cells.eligible.get(&number).filter(|all| all.contains(domain)) else {
+                return false;
+            };
+            let counts = eligible.iter().map(|domain| state.counts.members(number, domain));
+            let least = if eligible.len() < min_domains { 0 } else { counts.min().unwrap_or(0) };
+            members + i64::from(itself) - least <= skew
         }
-    })
+        Kind::Apart { mutual } => {
+            (!owner || members == 0) && (!mutual || !itself || state.counts.owners(number, domain) == 0)
+        }
+        Kind::Together => members > 0 || (itself && !state.counts.any_member(number)),
+    }
 }

@@ -5,6 +5,7 @@ use crate::facts::{equals, lookup};
 use crate::intern::Bits;
 use crate::lots::Only;
 use crate::world::{Welcome, World, tolerated};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -15,7 +16,7 @@ pub(crate) struct Cell {
     pub(crate) values: BTreeMap<String, String>,
     /// The cheapest offering there; `None` if there are existing nodes only.
     pub(super) price: Option<i64>,
-    pub(super) only: Rc<Only>,
+    pub(crate) only: Rc<Only>,
 }
 
 /// Where the pods of a shape could be.
@@ -29,18 +30,35 @@ pub(crate) struct Cells {
 impl Cells {
     pub(crate) fn new(world: &World<'_>, shape: usize) -> Self {
         let relevant = world.topology.relevant(shape);
-        let keys: BTreeSet<&str> = relevant.iter().map(|group| world.topology.groups[*group].key.as_str()).collect();
+        let groups = || relevant.iter().map(|group| &world.topology.groups[*group]);
+        let keys: BTreeSet<&str> = groups().map(|group| group.key.as_str()).collect();
         if keys.is_empty() {
             return Self::default();
         }
-        let mut found: BTreeMap<Vec<String>, Option<i64>> = BTreeMap::new();
+        // Pods that only keep away from others may be where there is no such label.
+        let optional: Vec<bool> = keys
+            .iter()
+            .map(|key| groups().all(|group| group.key != *key || matches!(group.kind, Kind::Apart { .. })))
+            .collect();
+        let missing = |optional: bool| if optional { vec![None] } else { Vec::new() };
+        let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
         for (number, pool) in world.pools.iter().enumerate() {
             let mut any = Bits::none(pool.offerings.len());
             world.shapes[shape].fits[number].iter().for_each(|one| any.join(&one.offerings));
-            let open: Vec<Vec<String>> = keys.iter().map(|key| pool.custom.values(key)).collect();
+            let open: Vec<Vec<Option<String>>> = keys
+                .iter()
+                .zip(&optional)
+                .map(|(key, optional)| {
+                    let fits = &world.shapes[shape].fits[number];
+                    let wanted = |value: &String| fits.iter().any(|one| one.admits(key, value));
+                    let listed: Vec<Option<String>> =
+                        pool.custom.values(key).into_iter().filter(wanted).map(Some).collect();
+                    if listed.is_empty() { missing(*optional) } else { listed }
+                })
+                .collect();
             for offering in any.iter() {
                 let values = keys.iter().zip(&open).map(|(key, open)| {
-                    pool.label(offering, key).map_or_else(|| open.clone(), |value| vec![value.to_owned()])
+                    pool.label(offering, key).map_or_else(|| open.clone(), |value| vec![Some(value.to_owned())])
                 });
                 for combination in product(values) {
                     let price = found.entry(combination).or_default();
@@ -50,39 +68,45 @@ impl Cells {
         }
         for (node, view) in world.nodes.iter().enumerate() {
             if world.welcome(shape, node) != Welcome::No {
-                let values: Option<Vec<String>> =
-                    keys.iter().map(|key| lookup(&view.node.labels, key).map(str::to_owned)).collect();
-                if let Some(values) = values {
-                    found.entry(values).or_default();
+                let values = keys.iter().zip(&optional).map(|(key, optional)| {
+                    lookup(&view.node.labels, key)
+                        .map_or_else(|| missing(*optional), |value| vec![Some(value.to_owned())])
+                });
+                for combination in product(values) {
+                    found.entry(combination).or_default();
                 }
             }
         }
-        let cell = |(values, price): (Vec<String>, Option<i64>)| {
-            let values: BTreeMap<String, String> = keys.iter().map(|key| (*key).to_owned()).zip(values).collect();
-            Cell { price, only: Rc::new(only(world, &values)), values }
+        let cell = |(values, price): (Vec<Option<String>>, Option<i64>)| {
+            let only = Rc::new(only(world, &keys, &values));
+            let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
+            Cell { price, only, values: named.collect() }
         };
         let spread = relevant.into_iter().filter(|group| world.topology.shapes[shape].owns.contains(group));
         Self {
             all: found.into_iter().map(cell).collect(),
-            eligible: spread.map(|group| (group, eligible(world, shape, group))).collect(),
+            eligible: spread.map(|group| (group, eligible(world, group))).collect(),
         }
     }
 }
 
-fn product(lists: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
+fn product(lists: impl Iterator<Item = Vec<Option<String>>>) -> Vec<Vec<Option<String>>> {
     lists.fold(vec![Vec::new()], |all, values| {
-        let extend = |one: &Vec<String>| {
-            values
-                .iter()
-                .map(|value| one.iter().cloned().chain([value.clone()]).collect())
-                .collect::<Vec<Vec<String>>>()
+        let extend = |one: &Vec<Option<String>>| {
+            let with = |value: &Option<String>| one.iter().cloned().chain([value.clone()]).collect();
+            values.iter().map(with).collect::<Vec<Vec<Option<String>>>>()
         };
         all.iter().flat_map(extend).collect()
     })
 }
 
-fn only(world: &World<'_>, values: &BTreeMap<String, String>) -> Only {
-    let demands: Vec<_> = values.iter().map(|(key, value)| equals(key, value)).collect();
+/// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
+fn only(world: &World<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Only {
+    let demand = |(key, value): (&&str, &Option<String>)| match value {
+        Some(value) => equals(key, value),
+        None => NodeSelectorRequirement::new(*key, Operator::DoesNotExist, Vec::<String>::new()),
+    };
+    let demands: Vec<NodeSelectorRequirement> = keys.iter().zip(values).map(demand).collect();
     let offerings = world.pools.iter().map(|pool| {
         let mut bits = Bits::all(pool.offerings.len());
         demands.iter().for_each(|demand| bits.keep(&pool.satisfying(demand)));
@@ -90,39 +114,33 @@ fn only(world: &World<'_>, values: &BTreeMap<String, String>) -> Only {
     });
     let holds = |node: usize| {
         let labels = &world.nodes[node].node.labels;
-        values.iter().all(|(key, value)| lookup(labels, key) == Some(value))
+        keys.iter().zip(values).all(|(key, value)| lookup(labels, key) == value.as_deref())
     };
     Only { offerings: offerings.collect(), nodes: Bits::of(world.nodes.len(), holds), demands: demands.clone() }
 }
 
 /// Domains that a spread counts: those of offerings and nodes that its policies let it look at.
-fn eligible(world: &World<'_>, shape: usize, group: usize) -> BTreeSet<String> {
+fn eligible(world: &World<'_>, group: usize) -> BTreeSet<String> {
     let group = &world.topology.groups[group];
-    let Kind::Spread { honor_affinity, honor_taints, .. } = group.kind else { return BTreeSet::new() };
-    let view = &world.shapes[shape];
+    let Kind::Spread { nodes, .. } = &group.kind else { return BTreeSet::new() };
     let mut domains = BTreeSet::new();
     for pool in &world.pools {
-        if honor_taints && !tolerated(&pool.pool.taints, &view.shape.tolerations, true) {
+        if nodes.tolerations.as_ref().is_some_and(|own| !tolerated(&pool.pool.taints, own, true)) {
             continue;
         }
-        let mut counted = Bits::all(pool.offerings.len());
-        if honor_affinity {
-            counted = Bits::none(pool.offerings.len());
-            pool.alternatives(view.shape).iter().for_each(|one| counted.join(&one.offerings));
-        }
-        counted.keep(&pool.allowed);
-        counted.keep(&pool.offered);
-        domains.extend(counted.iter().filter_map(|offering| pool.label(offering, &group.key)).map(str::to_owned));
-        if !counted.is_empty() {
-            domains.extend(pool.custom.values(&group.key));
+        for mut one in pool.alternatives(&nodes.shape()) {
+            one.offerings.keep(&pool.allowed);
+            one.offerings.keep(&pool.offered);
+            let labels = one.offerings.iter().filter_map(|offering| pool.label(offering, &group.key));
+            domains.extend(labels.map(str::to_owned));
+            if !one.offerings.is_empty() {
+                domains
+                    .extend(pool.custom.values(&group.key).into_iter().filter(|value| one.admits(&group.key, value)));
+            }
         }
     }
-    for node in &world.nodes {
-        let passes = (!honor_affinity || crate::facts::selects(view.shape, node.node.name.as_str(), &node.node.labels))
-            && (!honor_taints || tolerated(&node.node.taints, &view.shape.tolerations, true));
-        if passes {
-            domains.extend(lookup(&node.node.labels, &group.key).map(str::to_owned));
-        }
+    for view in world.nodes.iter().filter(|view| nodes.passes(view.node)) {
+        domains.extend(lookup(&view.node.labels, &group.key).map(str::to_owned));
     }
     domains
 }

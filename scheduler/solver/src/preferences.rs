@@ -1,0 +1,190 @@
+//! Preferences: honoured as if they were required, then given up one after another, by those pods alone that find no place.
+//!
+//! A shape that prefers something becomes a ladder of shapes: on the first rung everything it prefers is required, on the last,
+//! which is the shape itself, nothing is. Pods step down by lot, not one by one.
+
+use crate::lots::{self, Lot};
+use crate::place::{Placed, Search, State};
+use crate::topology;
+use crate::world::World;
+use plimsoll_model::identity::{PodUid, ShapeId};
+use plimsoll_model::plan::PreferencePolicy;
+use plimsoll_model::requirements::NodeSelectorTerm;
+use plimsoll_model::snapshot::{Pod, PodShape, Snapshot};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rungs above a shape at most: what is preferred beyond that falls away at once. Few pods prefer more than three things.
+const RUNGS: usize = 16;
+/// How often pods step down by one rung. Whoever still has no place then gives up all that is left to prefer, so that
+/// pods nobody can place do not have everything packed anew for each of their preferences.
+const STEPS: usize = 6;
+
+/// Which shapes of the snapshot stand for which others.
+#[derive(Debug, Default)]
+pub(crate) struct Ladders {
+    /// Per shape: the one that the pods have.
+    base: Vec<usize>,
+    /// Per shape that pods have: its rungs, hardest first; the last is itself.
+    rungs: Vec<Vec<usize>>,
+}
+
+impl Ladders {
+    /// Adds the rungs of all shapes to `snapshot`, behind those that are there.
+    pub(crate) fn expand(snapshot: &mut Snapshot, policy: PreferencePolicy) -> Self {
+        let own = snapshot.shapes.len();
+        let mut ladders = Self { base: (0..own).collect(), rungs: (0..own).map(|shape| vec![shape]).collect() };
+        if policy == PreferencePolicy::Ignore {
+            return ladders;
+        }
+        for shape in 0..own {
+            let above = hardened(&snapshot.shapes[shape]);
+            let first = snapshot.shapes.len();
+            ladders.rungs[shape] = (first..first + above.len()).chain([shape]).collect();
+            ladders.base.extend(above.iter().map(|_| shape));
+            snapshot.shapes.extend(above);
+        }
+        ladders
+    }
+
+    /// The shape that the pods have.
+    pub(crate) fn base(&self, shape: usize) -> usize {
+        self.base.get(shape).copied().unwrap_or(shape)
+    }
+
+    /// Nothing that it only prefers is asked for.
+    pub(crate) fn is_bare(&self, shape: usize) -> bool {
+        self.base(shape) == shape
+    }
+
+    /// Leaves out rungs that `possible` says nobody can stand on.
+    pub(crate) fn keep(&mut self, possible: impl Fn(usize) -> bool) {
+        for rungs in &mut self.rungs {
+            let last = rungs.last().copied();
+            rungs.retain(|shape| Some(*shape) == last || possible(*shape));
+        }
+    }
+
+    /// Orders shapes so that pods which still ask for more come before those of the same kind that gave it up: they could not follow them.
+    pub(crate) fn order(&self, shape: usize) -> (usize, bool, usize) {
+        (self.base(shape), self.is_bare(shape), shape)
+    }
+
+    fn first(&self, shape: usize) -> usize {
+        self.rungs.get(self.base(shape)).and_then(|rungs| rungs.first()).copied().unwrap_or(shape)
+    }
+
+    fn next(&self, shape: usize) -> Option<usize> {
+        let rungs = self.rungs.get(self.base(shape))?;
+        let here = rungs.iter().position(|rung| *rung == shape)?;
+        rungs.get(here + 1).copied()
+    }
+}
+
+/// The rungs above `shape`.
+fn hardened(shape: &PodShape) -> Vec<PodShape> {
+    let mut left = shape.clone();
+    // A preferred term that says nothing prefers nothing.
+    left.preferred_node_affinity.retain(|one| one.term != NodeSelectorTerm::default());
+    // Heaviest first; of equal weight in the pod's order.
+    left.preferred_node_affinity.sort_by_key(|one| Reverse(one.weight));
+    let mut all = Vec::new();
+    while all.len() < RUNGS {
+        let mut rung = required(&left);
+        rung.id = ShapeId(format!("{}~{}", shape.id, all.len()));
+        if !relax(&mut left) {
+            break;
+        }
+        all.push(rung);
+    }
+    all
+}
+
+/// `left` with what it prefers required: of preferred node affinity the heaviest term alone, all else together.
+fn required(left: &PodShape) -> PodShape {
+    let mut rung = left.clone();
+    if let Some(heaviest) = left.preferred_node_affinity.first() {
+        if rung.required_node_affinity.is_empty() {
+            rung.required_node_affinity.push(NodeSelectorTerm::default());
+        }
+        for term in &mut rung.required_node_affinity {
+            term.expressions.extend(heaviest.term.expressions.iter().cloned());
+            term.fields.extend(heaviest.term.fields.iter().cloned());
+        }
+    }
+    rung.preferred_node_affinity.clear();
+    rung.topology_spread.iter_mut().for_each(|one| one.required = true);
+    rung
+}
+
+/// Gives up what Karpenter gives up first: preferred pod affinity, pod anti-affinity and node affinity, the heaviest of each first, then
+/// spread that is no more than wished for. False if there is nothing left to give up.
+fn relax(left: &mut PodShape) -> bool {
+    for anti in [false, true] {
+        let weights = left.pod_affinity.iter().enumerate().filter(|(_, one)| one.anti == anti);
+        let heaviest = weights.filter_map(|(index, one)| Some((Reverse(one.weight?), index))).min();
+        if let Some((_, index)) = heaviest {
+            left.pod_affinity.remove(index);
+            return true;
+        }
+    }
+    if !left.preferred_node_affinity.is_empty() {
+        left.preferred_node_affinity.remove(0);
+        return true;
+    }
+    let wish = left.topology_spread.iter().position(|one| !one.required);
+    wish.map(|index| left.topology_spread.remove(index)).is_some()
+}
+
+/// `lots` with all that their pods prefer, as far as that is possible anywhere.
+pub(crate) fn hardest<'a>(world: &World<'a>, lots: Vec<Lot<'a>>) -> Vec<Lot<'a>> {
+    lots.into_iter().map(|lot| Lot { shape: world.ladders.first(lot.shape), ..lot }).collect()
+}
+
+/// `lots` with those pods that are in `missed` one rung further down, or all the way. `None` if none of them can give up anything.
+pub(crate) fn lowered<'a>(
+    world: &World<'a>,
+    lots: &[Lot<'a>],
+    missed: &BTreeSet<&PodUid>,
+    to_the_end: bool,
+) -> Option<Vec<Lot<'a>>> {
+    let mut changed = false;
+    let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for lot in lots {
+        let next = world.ladders.next(lot.shape);
+        let next = next.map(|next| if to_the_end { world.ladders.base(next) } else { next });
+        for pod in lot.pods.iter().copied() {
+            let down = next.filter(|_| missed.contains(&pod.uid));
+            changed |= down.is_some();
+            all.entry(down.unwrap_or(lot.shape)).or_default().push(pod);
+        }
+    }
+    changed.then(|| lots::plain(all))
+}
+
+/// UIDs of all pods of `lots`.
+pub(crate) fn uids<'a>(lots: &[Lot<'a>]) -> BTreeSet<&'a PodUid> {
+    lots.iter().flat_map(|lot| &lot.pods).map(|pod| &pod.uid).collect()
+}
+
+/// Places as many of `lots` as it can: with all that they prefer, then with less for those that found no place, all being placed anew, so
+/// that pods which gave something up share nodes with the others.
+pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
+    let mut lots = hardest(world, lots);
+    for step in 0.. {
+        if lots.iter().all(|lot| world.ladders.is_bare(lot.shape)) {
+            break;
+        }
+        let mut lower = None;
+        let placed = state.trial(|state| {
+            let placed = topology::place(world, state, lots.clone(), search);
+            lower = lowered(world, &lots, &uids(&placed.left), step >= STEPS || state.work == 0);
+            lower.is_none().then_some(placed)
+        });
+        if let Some(placed) = placed {
+            return placed;
+        }
+        lots = lower.unwrap_or_default();
+    }
+    topology::place(world, state, lots, search)
+}

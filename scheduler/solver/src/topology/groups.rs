@@ -1,0 +1,155 @@
+//! Constraints of pods on each other, each once, however many shapes have it.
+
+use crate::facts::{holds, selects};
+use crate::world::tolerated;
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::snapshot::{LabelSelector, Node, PodAffinityTerm, PodShape};
+use plimsoll_model::taints::Toleration;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a group asks of the domains of its key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Members are at most so far apart in number, on the nodes that count.
+    Spread { skew: i64, min_domains: usize, nodes: NodeFilter },
+    /// Owners keep away from members; if it is mutual, as it is where it is required, members from owners too.
+    Apart { mutual: bool },
+    /// Owners go where members are.
+    Together,
+}
+
+/// Nodes whose pods and domains a spread counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeFilter {
+    selector: BTreeMap<String, String>,
+    terms: Vec<NodeSelectorTerm>,
+    /// nodeTaintsPolicy is Honor: only nodes whose taints these tolerate.
+    pub(super) tolerations: Option<Vec<Toleration>>,
+}
+
+impl NodeFilter {
+    /// Whether no node is left out.
+    pub(super) fn is_all(&self) -> bool {
+        self.selector.is_empty() && self.terms.is_empty() && self.tolerations.is_none()
+    }
+
+    /// A shape that asks for such nodes, taints aside.
+    pub(super) fn shape(&self) -> PodShape {
+        PodShape {
+            node_selector: self.selector.clone(),
+            required_node_affinity: self.terms.clone(),
+            ..PodShape::default()
+        }
+    }
+
+    pub(super) fn passes(&self, node: &Node) -> bool {
+        if self.is_all() {
+            return true;
+        }
+        let tolerated = self.tolerations.as_ref().is_none_or(|own| tolerated(&node.taints, own, true));
+        tolerated && selects(&self.shape(), node.name.as_str(), &node.labels)
+    }
+}
+
+/// A constraint that one or more shapes have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
+    pub(crate) key: String,
+    pub(crate) kind: Kind,
+    namespaces: Vec<String>,
+    selector: LabelSelector,
+}
+
+impl Group {
+    /// Whether pods of that shape are members.
+    pub(super) fn selects(&self, shape: &PodShape) -> bool {
+        self.namespaces.contains(&shape.namespace)
+            && self.selector.match_labels.iter().all(|(key, value)| shape.labels.get(key) == Some(value))
+            && self
+                .selector
+                .match_expressions
+                .iter()
+                .all(|one| holds(one, shape.labels.get(&one.key).map(String::as_str)))
+    }
+}
+
+/// The constraints of a shape: those that are required, and with `preferred` also the others, as if they were. What nodes a spread looks
+/// at, `base` alone says.
+pub(super) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) -> Vec<Group> {
+    let spread = shape.topology_spread.iter().filter(|one| one.required).map(|one| {
+        let key = label::normalized(&one.topology_key).to_owned();
+        // A rule about one host needs no other nodes to compare with.
+        let on_host = key == label::HOSTNAME;
+        let nodes = NodeFilter {
+            selector: if one.honor_node_affinity && !on_host { base.node_selector.clone() } else { BTreeMap::new() },
+            terms: if one.honor_node_affinity && !on_host { base.required_node_affinity.clone() } else { Vec::new() },
+            tolerations: (one.honor_node_taints && !on_host).then(|| base.tolerations.clone()),
+        };
+        Group {
+            key,
+            kind: Kind::Spread {
+                skew: i64::from(one.max_skew.max(1)),
+                min_domains: one.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
+                nodes,
+            },
+            namespaces: vec![shape.namespace.clone()],
+            selector: one.selector.clone().unwrap_or_else(nothing),
+        }
+    });
+    let mut all: Vec<Group> = spread.collect();
+    let together: Vec<&PodAffinityTerm> =
+        shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none()).collect();
+    let (namespaces, selector) = common(&together);
+    all.extend(together.iter().map(|one| Group {
+        key: label::normalized(&one.topology_key).to_owned(),
+        kind: Kind::Together,
+        namespaces: namespaces.clone(),
+        selector: selector.clone(),
+    }));
+    let others = shape.pod_affinity.iter().filter(|one| one.anti || one.weight.is_some());
+    let asked = others.filter(|one| preferred || one.weight.is_none());
+    all.extend(asked.filter_map(|one| {
+        // A term that selects nothing keeps nobody away, but nobody can be near it either.
+        let selector = one.selector.clone().or_else(|| (!one.anti).then(nothing))?;
+        Some(Group {
+            key: label::normalized(&one.topology_key).to_owned(),
+            kind: if one.anti { Kind::Apart { mutual: one.weight.is_none() } } else { Kind::Together },
+            namespaces: one.namespaces.clone(),
+            selector,
+        })
+    }));
+    all
+}
+
+/// Whom all of several required affinity terms are about: kube-scheduler looks for one pod that matches every one of them, and then at where
+/// that is, rather than for a pod per term.
+fn common(terms: &[&PodAffinityTerm]) -> (Vec<String>, LabelSelector) {
+    let [first, rest @ ..] = terms else { return (Vec::new(), nothing()) };
+    let mut namespaces: BTreeSet<&String> = first.namespaces.iter().collect();
+    let mut selector = first.selector.clone().unwrap_or_else(nothing);
+    for term in rest {
+        namespaces.retain(|one| term.namespaces.contains(one));
+        let other = term.selector.clone().unwrap_or_else(nothing);
+        selector.match_expressions.extend(other.match_expressions);
+        for (key, value) in other.match_labels {
+            match selector.match_labels.get(&key) {
+                Some(known) if *known == value => {}
+                // Two values for one label: nobody has both.
+                Some(_) => selector.match_expressions.extend(nothing().match_expressions),
+                None => drop(selector.match_labels.insert(key, value)),
+            }
+        }
+    }
+    (namespaces.into_iter().cloned().collect(), selector)
+}
+
+/// A selector that no labels match.
+fn nothing() -> LabelSelector {
+    let requirement =
+        |operator| NodeSelectorRequirement { key: "nothing".into(), operator, values: Vec::new(), min_values: None };
+    LabelSelector {
+        match_labels: BTreeMap::new(),
+        match_expressions: vec![requirement(Operator::Exists), requirement(Operator::DoesNotExist)],
+    }
+}

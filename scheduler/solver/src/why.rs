@@ -1,0 +1,78 @@
+//! Why a launch is of this pool and this offering, and what would have been next.
+
+use crate::intern::fits;
+use crate::select::NewNode;
+use crate::world::{World, tolerated};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::OfferingChoice;
+use std::collections::BTreeSet;
+
+/// Pools after the chosen one that are looked at for a runner-up: the text is for people, and made for every launch.
+const POOLS: usize = 3;
+
+/// Bounded text: pool, pods, offering, the runner-up among types and among pools with the difference in price.
+pub(crate) fn text(
+    world: &World<'_>,
+    node: &NewNode<'_>,
+    choices: &[OfferingChoice],
+    pods: usize,
+    shapes: &BTreeSet<usize>,
+) -> String {
+    let pool = world.pools[node.pool].pool;
+    let Some(first) = choices.first() else { return String::new() };
+    let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+    let mut text = format!(
+        "NodePool {} (weight {}) takes {pods}; of {} acceptable offerings {} is the cheapest at {} USD/h",
+        pool.name,
+        pool.weight,
+        choices.len(),
+        named(first),
+        first.price
+    );
+    let runner_up = choices.iter().find(|one| one.instance_type != first.instance_type);
+    match runner_up.or_else(|| choices.get(1)) {
+        Some(other) => text.push_str(&format!("; next is {}, {}", named(other), dearer(first.price, other.price))),
+        None => text.push_str("; nothing else would do"),
+    }
+    if let Some((other, price)) = next_pool(world, node, shapes) {
+        text.push_str(&format!("; NodePool {other} comes later and would cost {}", dearer(first.price, price)));
+    }
+    text
+}
+
+fn named(choice: &OfferingChoice) -> String {
+    format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type)
+}
+
+fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {
+    match price.0.saturating_sub(than.0) {
+        0 => "the same".to_owned(),
+        more if more > 0 => format!("{} USD/h more", MicroUsdPerHour(more)),
+        less => format!("{} USD/h less", MicroUsdPerHour(less.saturating_neg())),
+    }
+}
+
+/// The first pool after the chosen one of which a node could take all of these pods, and its cheapest price for them.
+fn next_pool(world: &World<'_>, node: &NewNode<'_>, shapes: &BTreeSet<usize>) -> Option<(String, MicroUsdPerHour)> {
+    let later = world.pools.iter().enumerate().skip(node.pool + 1).take(POOLS);
+    for (number, view) in later {
+        let welcome = |shape: &usize| {
+            let shape = &world.shapes[*shape];
+            tolerated(&view.pool.taints, &shape.shape.tolerations, true)
+        };
+        if !shapes.iter().all(welcome) {
+            continue;
+        }
+        let holds = |offering: &usize| {
+            fits(node.load, &view.offerings[*offering].room)
+                && shapes.iter().all(|shape| {
+                    let fits = &world.shapes[*shape].fits[number];
+                    fits.iter().any(|one| one.offerings.has(*offering))
+                })
+        };
+        if let Some(offering) = view.usable.iter().find(holds) {
+            return Some((view.pool.name.to_string(), MicroUsdPerHour(view.price(offering))));
+        }
+    }
+    None
+}
