@@ -3,11 +3,11 @@
 use crate::CommandError;
 use crate::progress::Progress;
 use clap::Args;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, Reason};
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use plimsoll_proto::scheduler::v1::{PlanRequest, PlanResponse};
+use plimsoll_proto::scheduler::v1::{ExplainRequest, PlanRequest};
 use std::time::Duration;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 /// How long a connection may take: a scheduler is near, or it is not there.
@@ -25,22 +25,58 @@ pub(crate) struct ServerArguments {
     server: Option<String>,
 }
 
+/// An explanation.
+pub(crate) struct Explanation {
+    /// For people, line by line.
+    pub(crate) lines: Vec<String>,
+    /// Causes, for a pod without a place.
+    pub(crate) reasons: Vec<Reason>,
+}
+
 /// The plan for the request.
 pub(crate) fn plan(request: PlanRequest, arguments: &ServerArguments) -> Result<Plan, CommandError> {
     let _progress = Progress::start("planning");
     let (response, who) = match &arguments.server {
         None => (plimsoll_scheduler::answer::plan(&request), "the scheduler".to_owned()),
-        Some(address) => (remote(request, address)?, format!("the scheduler at {address}")),
+        Some(address) => {
+            let call = async |mut client: Client| client.plan(request).await.map(tonic::Response::into_inner);
+            (remote(address, call)?, format!("the scheduler at {address}"))
+        }
     };
-    let response = response.map_err(|status| match status.code() {
-        Code::InvalidArgument => CommandError::BadInput(format!("{who} refuses the request: {}", status.message())),
-        _ => CommandError::Failed(format!("{who}: {}", describe(&status))),
-    })?;
+    let response = response.map_err(|status| refused(&who, &status))?;
     let plan = response.plan.ok_or_else(|| CommandError::Failed(format!("{who} answered without a plan")))?;
     Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))
 }
 
-fn remote(request: PlanRequest, address: &str) -> Result<Result<PlanResponse, Status>, CommandError> {
+/// The explanation that is asked for.
+pub(crate) fn explain(request: ExplainRequest, arguments: &ServerArguments) -> Result<Explanation, CommandError> {
+    let _progress = Progress::start("planning");
+    let (response, who) = match &arguments.server {
+        None => (plimsoll_scheduler::answer::explain(&request), "the scheduler".to_owned()),
+        Some(address) => {
+            let call = async |mut client: Client| client.explain(request).await.map(tonic::Response::into_inner);
+            (remote(address, call)?, format!("the scheduler at {address}"))
+        }
+    };
+    let response = response.map_err(|status| refused(&who, &status))?;
+    let reasons = response.reasons.into_iter().map(Reason::try_from).collect::<Result<Vec<Reason>, _>>();
+    let reasons = reasons.map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))?;
+    Ok(Explanation { lines: response.lines, reasons })
+}
+
+fn refused(who: &str, status: &Status) -> CommandError {
+    match status.code() {
+        Code::InvalidArgument => CommandError::BadInput(format!("{who} refuses the request: {}", status.message())),
+        _ => CommandError::Failed(format!("{who}: {}", describe(status))),
+    }
+}
+
+type Client = SchedulerServiceClient<Channel>;
+
+fn remote<T>(
+    address: &str,
+    call: impl AsyncFnOnce(Client) -> Result<T, Status>,
+) -> Result<Result<T, Status>, CommandError> {
     let endpoint = endpoint(address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CommandError::Failed(error.to_string()))?;
@@ -48,10 +84,10 @@ fn remote(request: PlanRequest, address: &str) -> Result<Result<PlanResponse, St
         let channel = endpoint.connect().await.map_err(|error| {
             CommandError::Failed(format!("cannot reach a scheduler at {address}: {}", innermost(&error)))
         })?;
-        let mut client = SchedulerServiceClient::new(channel)
+        let client = SchedulerServiceClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(usize::MAX);
-        Ok(client.plan(request).await.map(tonic::Response::into_inner))
+        Ok(call(client).await)
     })
 }
 

@@ -1,12 +1,13 @@
 //! `plimsoll explain`: why a pod waits, and why a node is there or goes.
 
-mod node;
-mod pod;
-mod text;
+mod claim;
 
+use crate::output::{self, Format};
 use crate::{CommandError, ask, cluster, input};
 use clap::{Args, Subcommand};
-use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{Node, Pod};
+use plimsoll_proto::scheduler::v1::explain_request::Subject as Asked;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// The namespace where nothing names one.
@@ -65,29 +66,63 @@ struct From {
     catalog: input::CatalogArguments,
     #[command(flatten)]
     server: ask::ServerArguments,
+    #[command(flatten)]
+    policies: input::PolicyArguments,
+    /// How the explanation is printed.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
     /// The time to explain things for (RFC 3339) in place of the present.
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
 }
 
 impl From {
-    /// The question, its answer, and the namespace that pods without one are in.
-    fn read(&self) -> Result<(input::Question, Plan, String), CommandError> {
-        let (question, namespace) = if self.filename.is_empty() {
+    /// The question, and the namespace that pods without one are in.
+    fn read(&self) -> Result<(input::Question, String), CommandError> {
+        if self.filename.is_empty() {
             let (objects, namespace) = cluster::read(&self.cluster)?;
-            (input::from_cluster(objects, &self.catalog, self.now)?, namespace)
+            let question = input::from_cluster(objects, &self.catalog, self.now)?;
+            Ok((self.policies.with(question), namespace))
         } else {
-            (input::from_files(&self.filename, &self.catalog, self.now)?, DEFAULT_NAMESPACE.to_owned())
+            let question = input::from_files(&self.filename, &self.catalog, self.now)?;
+            Ok((self.policies.with(question), DEFAULT_NAMESPACE.to_owned()))
+        }
+    }
+
+    /// What the scheduler says, after what only the cluster knows.
+    fn answer(
+        &self,
+        question: &input::Question,
+        kind: &str,
+        name: &str,
+        known: Vec<String>,
+        asked: Asked,
+    ) -> Result<String, CommandError> {
+        let answer = ask::explain(question.explain(asked), &self.server)?;
+        let lines: Vec<String> = answer.lines.into_iter().chain(known).collect();
+        let value = || {
+            let reasons = answer
+                .reasons
+                .iter()
+                .map(|it| json!({"nodePool": it.node_pool, "code": it.code.as_str(), "message": it.message}));
+            json!({"kind": kind, "name": name, "lines": lines, "reasons": reasons.collect::<Vec<_>>()})
         };
-        let plan = ask::plan(question.request(), &self.server)?;
-        Ok((question, plan, namespace))
+        match self.output {
+            Format::Json => output::json(&value()),
+            Format::Yaml => output::yaml(&value()),
+            Format::Table => {
+                let style = output::HEADING;
+                let text: String = lines.iter().map(|line| format!("  {line}\n")).collect();
+                Ok(format!("{style}{kind} {name}{style:#}\n{text}"))
+            }
+        }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     match &arguments.subject {
         Subject::Pod { name, namespace, from } => {
-            let (question, plan, default) = from.read()?;
+            let (question, default) = from.read()?;
             let name = match (name.split_once('/'), namespace) {
                 (Some((named, _)), Some(given)) if named != given => {
                     return Err(CommandError::BadInput(format!("pod {name}: --namespace says {given}")));
@@ -95,11 +130,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
                 (Some(_), _) => name.clone(),
                 (None, given) => format!("{}/{name}", given.as_ref().unwrap_or(&default)),
             };
-            pod::explain(&question, &plan, &name)
+            let snapshot = &question.snapshot;
+            let ignored = snapshot.ignored.iter().map(|it| it.pod.clone());
+            let known: Vec<String> = snapshot.pods.iter().map(Pod::full_name).chain(ignored).collect();
+            if !known.contains(&name) {
+                return Err(unknown("pod", &name, known));
+            }
+            from.answer(&question, "Pod", &name, Vec::new(), Asked::Pod(name.clone()))
         }
         Subject::Node { name, from } => {
-            let (question, plan, _) = from.read()?;
-            node::explain(&question, &plan, name)
+            let (question, _) = from.read()?;
+            let named = |node: &&Node| node.name.as_str() == name || node.node_claim.as_ref() == Some(name);
+            let nodes = &question.snapshot.nodes;
+            let Some(node) = nodes.iter().find(named) else {
+                let names = nodes.iter().flat_map(|node| [Some(node.name.to_string()), node.node_claim.clone()]);
+                return Err(unknown("node", name, names.flatten().collect()));
+            };
+            let claim = node.node_claim.as_deref();
+            let known = claim.map(|claim| claim::lines(&question.objects.node_claims, claim)).unwrap_or_default();
+            let name = node.name.to_string();
+            from.answer(&question, "Node", &name, known, Asked::Node(name.clone()))
         }
     }
 }

@@ -6,10 +6,12 @@ use clap::Args;
 use plimsoll_catalog::{NodeClassSettings, builtin, file};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
-use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
-use plimsoll_proto::scheduler::v1::PlanRequest;
+use plimsoll_proto::catalog::v1 as wire;
+use plimsoll_proto::scheduler::v1::explain_request::Subject;
+use plimsoll_proto::scheduler::v1::{ExplainRequest, PlanRequest};
 use plimsoll_snapshot::{Extra, Objects, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,19 +36,61 @@ pub(crate) struct Question {
     pub(crate) objects: Objects,
     pub(crate) snapshot: Snapshot,
     pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
+    pub(crate) options: PlanOptions,
+}
+
+/// How strictly pods and pools are taken at their word.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct PolicyArguments {
+    /// What is done about what pods only prefer: Respect it as long as there is a place, or Ignore it
+    #[arg(long, default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
+    preference_policy: PreferencePolicy,
+    /// What is done where minValues of a NodePool cannot be met: Strict launches nothing, BestEffort what there is
+    #[arg(long, default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
+    min_values_policy: MinValuesPolicy,
+}
+
+impl PolicyArguments {
+    /// The same question under these policies.
+    pub(crate) fn with(self, question: Question) -> Question {
+        let (preference_policy, min_values_policy) = (self.preference_policy, self.min_values_policy);
+        Question { options: PlanOptions { preference_policy, min_values_policy, ..question.options }, ..question }
+    }
+}
+
+fn preference_policy(text: &str) -> Result<PreferencePolicy, String> {
+    PreferencePolicy::parse(text).ok_or_else(|| "must be Respect or Ignore".to_owned())
+}
+
+fn min_values_policy(text: &str) -> Result<MinValuesPolicy, String> {
+    MinValuesPolicy::parse(text).ok_or_else(|| "must be Strict or BestEffort".to_owned())
 }
 
 impl Question {
     /// As it goes over the wire.
     pub(crate) fn request(&self) -> PlanRequest {
+        PlanRequest {
+            snapshot: Some((&self.snapshot).into()),
+            catalogs: self.wire_catalogs(),
+            options: Some((&self.options).into()),
+        }
+    }
+
+    /// What is asked about a pod or a node.
+    pub(crate) fn explain(&self, subject: Subject) -> ExplainRequest {
+        ExplainRequest {
+            snapshot: Some((&self.snapshot).into()),
+            catalogs: self.wire_catalogs(),
+            options: Some((&self.options).into()),
+            subject: Some(subject),
+        }
+    }
+
+    fn wire_catalogs(&self) -> Vec<wire::Catalog> {
         let used: BTreeSet<&CatalogId> =
             self.snapshot.node_pools.iter().filter_map(|pool| pool.catalog.as_ref()).collect();
         let catalogs = self.catalogs.iter().filter(|(id, _)| used.contains(id));
-        PlanRequest {
-            snapshot: Some((&self.snapshot).into()),
-            catalogs: catalogs.map(|(_, catalog)| catalog.into()).collect(),
-            options: Some((&PlanOptions::default()).into()),
-        }
+        catalogs.map(|(_, catalog)| catalog.into()).collect()
     }
 }
 
@@ -80,7 +124,7 @@ pub(crate) fn from_files(
     for hint in hints::hints(&snapshot, &catalogs) {
         output::hint(&hint);
     }
-    Ok(Question { objects: manifests.objects, snapshot, catalogs })
+    Ok(Question { objects: manifests.objects, snapshot, catalogs, options: PlanOptions::default() })
 }
 
 /// The question that a cluster's objects ask, and which of them cannot be read.
@@ -95,7 +139,7 @@ pub(crate) fn from_cluster(
     for problem in &problems {
         output::warn(&format!("left out: {problem}"));
     }
-    Ok(Question { objects, snapshot, catalogs })
+    Ok(Question { objects, snapshot, catalogs, options: PlanOptions::default() })
 }
 
 fn timestamp(now: Option<jiff::Timestamp>) -> Timestamp {

@@ -17,6 +17,8 @@ pub(crate) struct Arguments {
     catalog: input::CatalogArguments,
     #[command(flatten)]
     server: ask::ServerArguments,
+    #[command(flatten)]
+    policies: input::PolicyArguments,
     /// How the plan is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -27,6 +29,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     let question = input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?;
+    let question = arguments.policies.with(question);
     let plan = ask::plan(question.request(), &arguments.server)?;
     match arguments.output {
         Format::Table => Ok(table::render(&plan)),

@@ -5,6 +5,7 @@ use crate::{Facts, Violation};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef};
+use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +38,18 @@ fn deviation(pool: &NodePool, launch: &Launch) -> Option<String> {
     if launch.taints != pool.taints || launch.labels != pool.labels {
         return Some("taints or labels are not those of the pool".to_owned());
     }
-    let dropped = pool.requirements.iter().find(|wanted| !launch.requirements.contains(wanted))?;
+    let dropped = pool.requirements.iter().find(|wanted| kept(wanted, launch).is_none())?;
     Some(format!("the requirement of the pool on {} is dropped", dropped.key))
+}
+
+/// The pool's requirement as the launch has it: `minValues` may have been lowered, to what the launch must then have.
+fn kept<'l>(wanted: &NodeSelectorRequirement, launch: &'l Launch) -> Option<&'l NodeSelectorRequirement> {
+    let same = |one: &&NodeSelectorRequirement| {
+        (&one.key, one.operator, &one.values) == (&wanted.key, wanted.operator, &wanted.values)
+            && (one.min_values == wanted.min_values
+                || one.min_values.zip(wanted.min_values).is_some_and(|(mine, pools)| mine < pools))
+    };
+    launch.requirements.iter().filter(same).max_by_key(|one| one.min_values)
 }
 
 /// Checks one launch; the most that it may count against limits.
@@ -77,9 +88,11 @@ fn one(facts: &Facts<'_>, pool: &NodePool, launch: &Launch, found: &mut Vec<Viol
         load.check(pool, kind, &labels, &place, found);
     }
     for wanted in &pool.requirements {
-        let least = wanted.min_values.and_then(|least| usize::try_from(least).ok()).unwrap_or(0);
+        let count = |one: &NodeSelectorRequirement| one.min_values.and_then(|least| usize::try_from(least).ok());
+        let least = kept(wanted, launch).and_then(count).or_else(|| count(wanted)).unwrap_or(0);
         let have = values.get(wanted.key.as_str()).map_or(0, BTreeSet::len);
-        if have < least {
+        let lowered = count(wanted).is_some_and(|wanted| least < wanted);
+        if have < least || (lowered && have > least) {
             let problem = format!("{have} values of {}, at least {least} are wanted", wanted.key);
             found.push(Violation::BadLaunch { launch: launch.action_id.0.clone(), problem });
         }

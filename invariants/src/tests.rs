@@ -392,5 +392,6 @@ fn existing_nodes_hold_what_they_are_given() {
     });
 }
 
+mod min_values;
 mod removals;
 mod together;

@@ -21,6 +21,18 @@ pub enum PreferencePolicy {
     Ignore,
 }
 
+impl PreferencePolicy {
+    /// From Karpenter's word.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Respect" => Some(Self::Respect),
+            "Ignore" => Some(Self::Ignore),
+            _ => None,
+        }
+    }
+}
+
 /// What is done where `minValues` of a pool cannot be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum MinValuesPolicy {
@@ -29,6 +41,18 @@ pub enum MinValuesPolicy {
     Strict,
     /// The launch lists as many values as there are.
     BestEffort,
+}
+
+impl MinValuesPolicy {
+    /// From Karpenter's word.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Strict" => Some(Self::Strict),
+            "BestEffort" => Some(Self::BestEffort),
+            _ => None,
+        }
+    }
 }
 
 /// What a plan may do, and how hard it tries.

@@ -1,6 +1,7 @@
 //! Flags of the program.
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_runtime::args::ServiceArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -35,6 +36,40 @@ pub struct WatcherArgs {
     /// Who it is.
     #[command(flatten)]
     pub identity: IdentityArgs,
+    /// How strictly pods and pools are taken at their word.
+    #[command(flatten)]
+    pub policies: PolicyArgs,
+}
+
+/// How strictly pods and pools are taken at their word; under Karpenter's names.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyArgs {
+    /// What is done about what pods only prefer: Respect it as long as there is a place, or Ignore it.
+    #[arg(long, env = "PREFERENCE_POLICY", default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
+    pub preference_policy: PreferencePolicy,
+    /// What is done where minValues of a NodePool cannot be met: Strict launches nothing, BestEffort what there is.
+    #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
+    pub min_values_policy: MinValuesPolicy,
+}
+
+impl PolicyArgs {
+    /// The options of every plan.
+    #[must_use]
+    pub fn options(self) -> PlanOptions {
+        PlanOptions {
+            preference_policy: self.preference_policy,
+            min_values_policy: self.min_values_policy,
+            ..PlanOptions::default()
+        }
+    }
+}
+
+fn preference_policy(text: &str) -> Result<PreferencePolicy, String> {
+    PreferencePolicy::parse(text).ok_or_else(|| "must be Respect or Ignore".to_owned())
+}
+
+fn min_values_policy(text: &str) -> Result<MinValuesPolicy, String> {
+    MinValuesPolicy::parse(text).ok_or_else(|| "must be Strict or BestEffort".to_owned())
 }
 
 /// Whom the watcher calls.
@@ -101,6 +136,19 @@ mod tests {
     fn a_watcher_without_peers_is_refused() {
         let error = read(&["--scheduler=a:1"]).unwrap_err();
         assert!(error.contains("--actuator"), "{error}");
+    }
+
+    #[test]
+    fn policies_have_the_words_of_karpenter() {
+        let peers = ["--scheduler=a:1", "--actuator=d:4"];
+        let options = |more: &[&str]| read(&[&peers[..], more].concat()).map(|args| args.policies.options());
+        assert_eq!(options(&[]).unwrap(), PlanOptions::default());
+        let other = options(&["--preference-policy=Ignore", "--min-values-policy=BestEffort"]).unwrap();
+        assert_eq!(
+            (other.preference_policy, other.min_values_policy),
+            (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort)
+        );
+        assert!(options(&["--preference-policy=Never"]).unwrap_err().contains("must be Respect or Ignore"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// A flag, a file or an address cannot be used, or a part of the watcher failed.
 pub async fn run(args: WatcherArgs) -> Result<()> {
-    let WatcherArgs { service, peers, identity } = args;
+    let WatcherArgs { service, peers, identity, policies } = args;
     let level = telemetry::init(service.log.log_format, &service.log.log_level)?;
     let clock = Clock::system();
     let shutdown = Shutdown::new();
@@ -37,7 +37,12 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
     // A restarted container is another holder, whatever its pod's name.
     let holder = format!("{}_{:x}_{:x}", identity.name, std::process::id(), clock.now_millis());
     tracing::info!(version = env!("CARGO_PKG_VERSION"), holder, "starting");
-    let settings = Settings { cluster: identity.cluster_name, callers: peers.allow_callers, ..Settings::default() };
+    let settings = Settings {
+        cluster: identity.cluster_name,
+        callers: peers.allow_callers,
+        options: policies.options(),
+        ..Settings::default()
+    };
     let parts = Parts {
         client: client(peers.kubeconfig.as_deref()).await?,
         clock,

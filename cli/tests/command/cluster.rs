@@ -115,8 +115,8 @@ fn kubeconfig_for(address: &str) -> String {
 fn a_cluster_is_read_page_by_page() {
     let run = explain(&["node", "busy"], true);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
-    assert!(run.stdout.contains("small, test-1a, on-demand, 0.1 USD per hour"), "{}", run.stdout);
-    assert!(run.stdout.contains("pod default/keeper has the annotation karpenter.sh/do-not-disrupt"), "{}", run.stdout);
+    assert!(run.stdout.contains("small, on-demand, test-1a, 0.1 USD/h"), "{}", run.stdout);
+    assert!(run.stdout.contains("default/keeper must not be disrupted"), "{}", run.stdout);
 }
 
 #[test]

@@ -97,3 +97,72 @@ fn pods_are_spread() {
         web(case, "new", |_| {});
     });
 }
+
+#[test]
+fn of_several_affinity_terms_one_pod_must_match_all() {
+    let tier = |case: &mut Case, pod: &str| {
+        case.reshape(pod, |shape| drop(shape.labels.insert("tier".into(), "back".into())));
+    };
+    let two = |case: &mut Case| {
+        let mut other = term(label::ZONE, false);
+        let match_labels = [("tier".to_owned(), "back".to_owned())].into();
+        other.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
+        case.reshape("fits", |shape| shape.pod_affinity = vec![term(label::HOSTNAME, false), other]);
+    };
+    rejected("pod ns/fits cannot run on n1: podAffinity over kubernetes.io/hostname", |case| {
+        web(case, "stays", |_| {});
+        tier(case, "moves");
+        two(case);
+    });
+    accepted(|case| {
+        web(case, "stays", |_| {});
+        tier(case, "stays");
+        two(case);
+    });
+}
+
+#[test]
+fn spread_looks_only_at_nodes_that_its_policies_let_it_see() {
+    let spread = |honor_node_affinity, honor_node_taints| TopologySpread {
+        topology_key: label::ZONE.into(),
+        max_skew: 1,
+        min_domains: None,
+        required: true,
+        selector: selector(),
+        honor_node_affinity,
+        honor_node_taints,
+    };
+    // Two in zone-a; zone-b is one empty node.
+    let far = |case: &mut Case, spread: TopologySpread| {
+        web(case, "stays", |_| {});
+        web(case, "fits", |shape| shape.topology_spread.push(spread));
+        case.plan.launches[0].offerings.retain(|one| one.zone == "zone-a");
+        let mut empty = node("n9");
+        empty.labels.insert(label::ZONE.into(), "zone-b".into());
+        empty.node_pool = None;
+        case.snapshot.nodes.push(empty);
+    };
+    let uneven = "pod ns/fits cannot run on n1: topology spread over topology.kubernetes.io/zone";
+    rejected(uneven, |case| far(case, spread(true, true)));
+    accepted(|case| {
+        far(case, spread(true, false));
+        case.reshape("fits", |shape| drop(shape.node_selector.insert(label::ZONE.into(), "zone-a".into())));
+    });
+    rejected(uneven, |case| {
+        far(case, spread(false, false));
+        case.reshape("fits", |shape| drop(shape.node_selector.insert(label::ZONE.into(), "zone-a".into())));
+    });
+    let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+    rejected(uneven, |case| {
+        far(case, spread(true, false));
+        case.node("n9").taints.push(taint.clone());
+    });
+    accepted(|case| {
+        far(case, spread(true, true));
+        case.node("n9").taints.push(taint.clone());
+    });
+    rejected(uneven, |case| {
+        far(case, TopologySpread { min_domains: Some(3), ..spread(true, true) });
+        case.node("n9").taints.push(taint.clone());
+    });
+}

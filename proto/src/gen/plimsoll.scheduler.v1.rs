@@ -140,6 +140,9 @@ pub struct ExplainRequest {
     /// Every catalog that the snapshot's pools refer to.
     #[prost(message, repeated, tag = "2")]
     pub catalogs: ::prost::alloc::vec::Vec<super::super::catalog::v1::Catalog>,
+    /// Absent means disruption and the default work budget.
+    #[prost(message, optional, tag = "5")]
+    pub options: ::core::option::Option<super::super::plan::v1::PlanOptions>,
     /// What it is about; must be set.
     #[prost(oneof = "explain_request::Subject", tags = "3, 4")]
     pub subject: ::core::option::Option<explain_request::Subject>,
@@ -158,11 +161,14 @@ pub mod explain_request {
     }
 }
 /// Reasons.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExplainResponse {
     /// Text for people, line by line.
     #[prost(string, repeated, tag = "1")]
     pub lines: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For a pod without a place: the causes, of which the lines are the text.
+    #[prost(message, repeated, tag = "2")]
+    pub reasons: ::prost::alloc::vec::Vec<super::super::plan::v1::Reason>,
 }
 /// Asks how things would be otherwise.
 #[derive(Clone, PartialEq, ::prost::Message)]

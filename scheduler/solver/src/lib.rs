@@ -48,7 +48,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     let mut sorted = snapshot.clone();
     sorted.sort();
     let ladders = Ladders::expand(&mut sorted, options.preference_policy);
-    let world = World::new(&sorted, catalogs, ladders);
+    let world = World::new(&sorted, catalogs, ladders, options.min_values_policy);
     let mut state = State::new(&world, options.work_budget);
     let mut plan = Plan {
         snapshot_sequence: sorted.sequence,

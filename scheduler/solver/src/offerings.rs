@@ -5,6 +5,7 @@ use crate::facts::holds;
 use crate::intern::{Amounts, Bits, ResourceTable, fits};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
+use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape, UnavailableOffering};
 use std::cell::RefCell;
@@ -43,8 +44,10 @@ pub(crate) struct PoolView<'a> {
     /// Allowed, offered and not known to be out of capacity.
     pub(crate) usable: Bits,
     type_keys: BTreeSet<&'a str>,
-    /// Some requirement of the pool sets `minValues`.
+    /// Some requirement of the pool sets `minValues`, and that is strict.
     pub(crate) flexible: bool,
+    /// `minValues` that cannot be met are lowered to what there is.
+    pub(crate) lenient: bool,
     /// Requirements that were looked at before.
     known: RefCell<BTreeMap<NodeSelectorRequirement, Bits>>,
 }
@@ -69,7 +72,9 @@ impl<'a> PoolView<'a> {
         catalog: &'a Catalog,
         unavailable: &[UnavailableOffering],
         table: &ResourceTable,
+        min_values: MinValuesPolicy,
     ) -> Self {
+        let lenient = min_values == MinValuesPolicy::BestEffort;
         let types: Vec<TypeView<'a>> = catalog.instance_types.iter().map(|one| type_view(one, table)).collect();
         let mut offerings: Vec<OfferingView<'a>> = Vec::new();
         for (type_index, view) in types.iter().enumerate() {
@@ -98,7 +103,8 @@ impl<'a> PoolView<'a> {
             offered: Bits::none(size),
             usable: Bits::none(size),
             type_keys,
-            flexible: pool.requirements.iter().any(|one| one.min_values.is_some()),
+            flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
+            lenient,
             known: RefCell::default(),
         };
         let open: Vec<&NodeSelectorRequirement> = pool

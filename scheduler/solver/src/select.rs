@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// Types that a launch lists at most, as Karpenter does: a CreateFleet request is bounded.
 pub(crate) const MAX_TYPES: usize = 60;
 
-/// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met.
+/// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met where it must be.
 /// Types beyond the bound are listed only as far as `minValues` needs them.
 pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize>> {
     let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
@@ -42,7 +42,7 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize
             known.extend(view.label(offering, key));
         }
     }
-    let met = goals.iter().all(|(_, wanted, known)| known.len() >= *wanted);
+    let met = view.lenient || goals.iter().all(|(_, wanted, known)| known.len() >= *wanted);
     (met && !listed.is_empty()).then_some(listed)
 }
 
@@ -120,6 +120,9 @@ fn requirements(
     choices: &[OfferingChoice],
 ) -> Vec<NodeSelectorRequirement> {
     let mut all = view.pool.requirements.clone();
+    if view.lenient {
+        all.iter_mut().for_each(|one| lower(view, offerings, one));
+    }
     all.extend(view.custom.pinned(custom));
     let distinct = |value: fn(&OfferingChoice) -> &str| {
         let values: BTreeSet<&str> = choices.iter().map(value).collect();
@@ -133,4 +136,13 @@ fn requirements(
     all.sort();
     all.dedup();
     all
+}
+
+/// Lowers `minValues` to the values that the listed offerings have.
+fn lower(view: &PoolView<'_>, offerings: &[usize], requirement: &mut NodeSelectorRequirement) {
+    let key = label::normalized(&requirement.key);
+    if let Some(wanted) = &mut requirement.min_values {
+        let values: BTreeSet<&str> = offerings.iter().filter_map(|offering| view.label(*offering, key)).collect();
+        *wanted = u32::try_from(values.len()).map_or(*wanted, |have| have.min(*wanted));
+    }
 }

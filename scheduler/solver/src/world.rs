@@ -11,6 +11,7 @@ use crate::preferences::Ladders;
 use crate::topology::{Cells, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
+use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
@@ -72,7 +73,12 @@ pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: b
 
 impl<'a> World<'a> {
     /// Of `snapshot` with the rungs that `ladders` added to its shapes.
-    pub(crate) fn new(snapshot: &'a Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>, ladders: Ladders) -> Self {
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+        ladders: Ladders,
+        min_values: MinValuesPolicy,
+    ) -> Self {
         let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
         let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
         let table = ResourceTable::new(requests.chain(limits));
@@ -82,7 +88,7 @@ impl<'a> World<'a> {
             .filter(|pool| pool.not_ready.is_none() && !pool.deleting && pool.replicas.is_none())
             .filter_map(|pool| {
                 let catalog = catalogs.get(pool.catalog.as_ref()?)?;
-                Some(PoolView::new(pool, catalog, &snapshot.unavailable_offerings, &table))
+                Some(PoolView::new(pool, catalog, &snapshot.unavailable_offerings, &table, min_values))
             })
             .collect();
         pools.sort_by(|a, b| b.pool.weight.cmp(&a.pool.weight).then_with(|| b.pool.name.cmp(&a.pool.name)));

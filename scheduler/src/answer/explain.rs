@@ -1,12 +1,11 @@
 //! Why a pod has no place, where it will go, and what is planned for a node: text for people, with the figures.
 
 mod node;
-mod room;
 
 use super::AnswerError;
 use super::question::Question;
 use crate::solve::solve;
-use plimsoll_model::plan::{Launch, Plan, PodRef, Unschedulable};
+use plimsoll_model::plan::{Launch, Plan, PodRef, ReasonCode, Unschedulable};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState, Pod, PodState, Snapshot};
@@ -17,13 +16,16 @@ const SHOWN_NAMES: usize = 5;
 
 pub(crate) fn explain_of(request: ExplainRequest) -> Result<ExplainResponse, AnswerError> {
     let subject = request.subject.ok_or_else(|| AnswerError::request("subject", "is not set"))?;
-    let question = Question::new(request.snapshot, request.catalogs, None)?;
+    let question = Question::new(request.snapshot, request.catalogs, request.options)?;
     let plan = solve(&question.snapshot, &question.catalogs, &question.options)?;
-    let lines = match subject {
-        Subject::Pod(name) => of_pod(&question.snapshot, &plan, &name)?,
-        Subject::Node(name) => node::explain(&question, &plan, &name)?,
-    };
-    Ok(ExplainResponse { lines })
+    Ok(match subject {
+        Subject::Pod(name) => {
+            let lines = of_pod(&question.snapshot, &plan, &name)?;
+            let own = plan.unschedulable.iter().filter(|one| one.pod.name == name);
+            ExplainResponse { lines, reasons: own.flat_map(|one| &one.reasons).map(Into::into).collect() }
+        }
+        Subject::Node(name) => ExplainResponse { lines: node::explain(&question, &plan, &name)?, reasons: Vec::new() },
+    })
 }
 
 fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
@@ -56,7 +58,7 @@ fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, A
         }
     }
     if let Some(unschedulable) = plan.unschedulable.iter().find(|one| one.pod.uid == pod.uid) {
-        lines.extend(without_place(snapshot, pod, unschedulable, &requests));
+        lines.extend(without_place(pod, unschedulable, &requests));
     }
     if lines.is_empty() {
         // Pending, but not one that is to be placed.
@@ -66,17 +68,16 @@ fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, A
     Ok(lines)
 }
 
-fn without_place(snapshot: &Snapshot, pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Vec<String> {
+fn without_place(pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Vec<String> {
     let mut lines = vec![format!("{} has no place; it requests {requests}", pod.full_name())];
-    for reason in &unschedulable.reasons {
-        let who = if reason.node_pool.is_empty() {
-            "the pod itself".to_owned()
-        } else {
-            format!("NodePool {}", reason.node_pool)
-        };
-        lines.push(format!("  {who}: {}: {}", reason.code.as_str(), reason.message));
-    }
-    lines.extend(room::explain(snapshot, pod));
+    lines.extend(unschedulable.reasons.iter().map(|reason| {
+        let (code, message) = (reason.code.as_str(), &reason.message);
+        match (reason.node_pool.as_str(), reason.code) {
+            ("", ReasonCode::NoExistingNode) => format!("  {code}: {message}"),
+            ("", _) => format!("  the pod itself: {code}: {message}"),
+            (pool, _) => format!("  NodePool {pool}: {code}: {message}"),
+        }
+    }));
     lines
 }
 

@@ -135,7 +135,12 @@ async fn a_caller_in_the_process_and_one_over_the_wire_get_the_same_bytes() {
     assert_eq!(near.encode_to_vec(), far.encode_to_vec());
 
     let subject = Some(Subject::Pod("default/web-3".into()));
-    let why = ExplainRequest { snapshot: request.snapshot.clone(), catalogs: request.catalogs.clone(), subject };
+    let why = ExplainRequest {
+        snapshot: request.snapshot.clone(),
+        catalogs: request.catalogs.clone(),
+        subject,
+        options: None,
+    };
     let near = crate::answer::explain(&why).unwrap();
     assert_eq!(running.open.explain(why).await.unwrap().into_inner(), near);
 

@@ -3,7 +3,7 @@
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::ReasonCode;
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::{PoolProblem, UnavailableOffering};
 use plimsoll_model::time::Millis;
@@ -139,6 +139,25 @@ fn min_values_widen_what_a_launch_counts_and_fail_where_they_cannot() {
     cluster.pool().limits.remove("cpu");
     let plan = cluster.plan();
     assert_eq!((plan.unschedulable.len(), plan.hourly.0), (0, 160_000));
+}
+
+#[test]
+fn min_values_that_cannot_be_met_are_lowered_by_best_effort() {
+    let mut cluster = Cluster::new();
+    let mut families = requirement("karpenter.k8s.aws/instance-family", Operator::Exists, &[]);
+    families.min_values = Some(9);
+    cluster.pool().requirements.push(families.clone());
+    cluster.pending("p", 2, &shape(1900, 1));
+    assert_eq!(refused(&cluster.plan()), [ReasonCode::MinValuesNotMet]);
+    let options = PlanOptions { min_values_policy: MinValuesPolicy::BestEffort, ..PlanOptions::default() };
+    let plan = cluster.plan_by(&options);
+    families.min_values = Some(3);
+    assert_eq!((plan.unschedulable.len(), plan.launches[0].requirements.contains(&families)), (0, true));
+    // What can be met is kept.
+    cluster.pool().requirements.pop();
+    families.min_values = Some(2);
+    cluster.pool().requirements.push(families.clone());
+    assert!(cluster.plan_by(&options).launches[0].requirements.contains(&families));
 }
 
 #[test]

@@ -4,14 +4,44 @@ use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodeState, PodShape, PodState};
+use plimsoll_model::snapshot::{
+    ConsolidationPolicy, DisruptionReason, NodeState, PodAffinityTerm, PodShape, PodState, PreferredTerm,
+    TopologySpread,
+};
 use plimsoll_model::taints::TaintEffect;
 use plimsoll_model::time::Millis;
 use proptest::prelude::*;
 
 const TYPES: [&str; 4] = ["c5.large", "c5.2xlarge", "m5.xlarge", "r5.xlarge"];
+
+/// What a pod may ask of where others are: required or not.
+fn any_company() -> impl Strategy<Value = (Vec<TopologySpread>, Vec<PodAffinityTerm>)> {
+    let key = prop::sample::select(vec![label::ZONE, label::HOSTNAME, label::CAPACITY_TYPE, "rack"]);
+    let even = (key.clone(), 1..3_i32, any::<bool>(), any::<bool>()).prop_map(|(key, skew, required, honor)| {
+        TopologySpread { required, honor_node_affinity: honor, ..spread(key, skew) }
+    });
+    let near = (key, any::<bool>(), prop::sample::select(vec!["web", "db"]), prop::option::of(1..100_i32));
+    let near = near.prop_map(|(key, anti, app, weight)| PodAffinityTerm { weight, ..affinity(key, anti, app) });
+    (prop::collection::vec(even, 0..2), prop::collection::vec(near, 0..2))
+}
+
+/// Pods that look at each other, beside all that [`any_shape`] has.
+fn any_social_shape() -> impl Strategy<Value = PodShape> {
+    (any_shape(), any_company(), prop::sample::select(vec!["web", "db", "lone"]), 0..4_u8).prop_map(
+        |(mut one, (spread, affinity), app, prefers)| {
+            one.labels.insert("app".into(), app.into());
+            one.topology_spread = spread;
+            one.pod_affinity = affinity;
+            if prefers == 0 {
+                let zone = requirement(label::ZONE, Operator::In, &["zone-c"]);
+                one.preferred_node_affinity = vec![PreferredTerm { weight: 1, term: term(&[zone]) }];
+            }
+            one
+        },
+    )
+}
 
 fn any_shape() -> impl Strategy<Value = PodShape> {
     (1..30_i64, 0..12_i64, 0..8_u8).prop_map(|(cores, gib, special)| {
@@ -32,7 +62,15 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
 }
 
 fn any_cluster() -> impl Strategy<Value = Cluster> {
-    let pods = prop::collection::vec((any_shape(), 1..6_usize), 1..6);
+    cluster_of(any_shape().boxed())
+}
+
+fn any_social_cluster() -> impl Strategy<Value = Cluster> {
+    cluster_of(any_social_shape().boxed())
+}
+
+fn cluster_of(shapes: BoxedStrategy<PodShape>) -> impl Strategy<Value = Cluster> {
+    let pods = prop::collection::vec((shapes, 1..6_usize), 1..6);
     let node = (0..TYPES.len(), prop::collection::vec((1..8_i64, 0..3_i64), 0..4), 0..10_u8);
     let nodes = prop::collection::vec(node, 0..5);
     let pools = (0..3_u8, prop::option::of(4..40_i64), 0..3_u8, any::<bool>());
@@ -150,6 +188,43 @@ proptest! {
         let by = turn % snapshot.shapes.len().max(1);
         snapshot.shapes.rotate_left(by);
         prop_assert_eq!(&plan, &turned.plan());
+    }
+
+    /// [`Cluster::plan`] checks each of them.
+    #[test]
+    fn pods_that_look_at_each_other_get_valid_plans_whatever_the_order(cluster in any_social_cluster(), turn in 1..5_usize) {
+        let plan = cluster.plan();
+        let mut turned = cluster;
+        let snapshot = &mut turned.snapshot;
+        snapshot.pods.reverse();
+        snapshot.nodes.reverse();
+        let by = turn % snapshot.shapes.len().max(1);
+        snapshot.shapes.rotate_left(by);
+        prop_assert_eq!(&plan, &turned.plan());
+    }
+
+    #[test]
+    fn preferences_never_cost_a_pod_its_place(mut cluster in any_social_cluster()) {
+        // Limits and pods that others wait for may be spent otherwise.
+        cluster.snapshot.node_pools.iter_mut().for_each(|pool| pool.limits = plimsoll_model::resources::Resources::new());
+        cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.pod_affinity.retain(|one| one.weight.is_some()));
+        cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.topology_spread.retain(|one| !one.required));
+        let ignore = PlanOptions { disruption: false, preference_policy: PreferencePolicy::Ignore, ..PlanOptions::default() };
+        let (with, without) = (cluster.plan_with(false), cluster.plan_by(&ignore));
+        prop_assert_eq!(with.unschedulable.len(), without.unschedulable.len());
+    }
+
+    #[test]
+    fn pods_that_look_at_each_other_stay_where_a_plan_put_them(mut cluster in any_social_cluster()) {
+        cluster.snapshot.node_pools.iter_mut().for_each(|pool| {
+            pool.disruption.policy = ConsolidationPolicy::WhenEmpty;
+        });
+        let plan = cluster.plan();
+        let refused = plan.unschedulable.len();
+        let mut cluster = carried_out(&cluster, &plan);
+        cluster.snapshot.nodes.iter_mut().for_each(|node| { node.state = NodeState::Initialized; node.drifted = None; });
+        let again = cluster.plan();
+        prop_assert!(refused > 0 || (again.launches.is_empty() && again.placements.is_empty()), "{again:#?}");
     }
 
     #[test]

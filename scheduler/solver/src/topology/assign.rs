@@ -126,11 +126,12 @@ fn deal<'a>(
         return None;
     }
     let mut dealt: Vec<usize> = vec![0; cells.all.len()];
+    let cap = |cell: &Cell| caps.get(&(shape, cell.values.clone())).copied().unwrap_or(usize::MAX);
+    let most: Vec<usize> = cells.all.iter().map(cap).collect();
     for _ in 0..lot.pods.len() {
+        let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
         let fits = |index: &usize| {
-            let cell = &cells.all[*index];
-            let cap = caps.get(&(shape, cell.values.clone()));
-            cap.is_none_or(|cap| dealt[*index] < *cap) && allowed(world, state, shape, &relevant, &cells, cell)
+            dealt[*index] < most[*index] && asked.iter().all(|one| one.permits(world, state, &cells.all[*index]))
         };
         let candidates = (0..cells.all.len()).filter(fits);
         let best = candidates.min_by_key(|index| {
@@ -159,39 +160,46 @@ fn crowd(world: &World<'_>, state: &State, group: usize, cell: &Cell) -> i64 {
     }
 }
 
-/// Whether one more pod of `shape` may be in the cell.
-fn allowed(world: &World<'_>, state: &State, shape: usize, relevant: &[usize], cells: &Cells, cell: &Cell) -> bool {
-    relevant.iter().all(|number| permits(world, state, shape, *number, cells, cell))
+/// What one group asks of one more pod of a shape.
+pub(super) struct Asked {
+    group: usize,
+    owner: bool,
+    itself: bool,
+    /// For a spread: its domains, and the least of their counts.
+    least: i64,
+    cells: Rc<Cells>,
 }
 
-/// Whether that one group lets one more pod of `shape` be in the cell.
-pub(super) fn permits(
-    world: &World<'_>,
-    state: &State,
-    shape: usize,
-    number: usize,
-    cells: &Cells,
-    cell: &Cell,
-) -> bool {
-    let membership = &world.topology.shapes[shape];
-    let group = &world.topology.groups[number];
-    // Where there is no such label, nobody shares a domain.
-    let Some(domain) = cell.values.get(&group.key) else { return matches!(group.kind, Kind::Apart { .. }) };
-    let owner = membership.owns.contains(&number);
-    let itself = membership.matches.contains(&number);
-    let members = state.counts.members(number, domain);
-    match group.kind {
-        Kind::Spread { skew, min_domains, .. } => {
-            let Some(eligible) = cells.eligible.get(&number).filter(|all| all.contains(domain)) else {
-                return false;
-            };
-            let counts = eligible.iter().map(|domain| state.counts.members(number, domain));
-            let least = if eligible.len() < min_domains { 0 } else { counts.min().unwrap_or(0) };
-            members + i64::from(itself) - least <= skew
+impl Asked {
+    pub(super) fn new(world: &World<'_>, state: &State, shape: usize, group: usize) -> Self {
+        let membership = &world.topology.shapes[shape];
+        let cells = world.cells(shape);
+        let least = match (&world.topology.groups[group].kind, cells.eligible.get(&group)) {
+            (Kind::Spread { min_domains, .. }, Some(eligible)) if eligible.len() >= *min_domains => {
+                eligible.iter().map(|domain| state.counts.members(group, domain)).min().unwrap_or(0)
+            }
+            _ => 0,
+        };
+        let (owner, itself) = (membership.owns.contains(&group), membership.matches.contains(&group));
+        Self { group, owner, itself, least, cells }
+    }
+
+    /// Whether the group lets the pod be in the cell.
+    pub(super) fn permits(&self, world: &World<'_>, state: &State, cell: &Cell) -> bool {
+        let group = &world.topology.groups[self.group];
+        // Where there is no such label, nobody shares a domain.
+        let Some(domain) = cell.values.get(&group.key) else { return matches!(group.kind, Kind::Apart { .. }) };
+        let members = state.counts.members(self.group, domain);
+        match group.kind {
+            Kind::Spread { skew, .. } => {
+                let eligible = self.cells.eligible.get(&self.group).is_some_and(|all| all.contains(domain));
+                eligible && members + i64::from(self.itself) - self.least <= skew
+            }
+            Kind::Apart { mutual } => {
+                let owners = || state.counts.owners(self.group, domain);
+                (!self.owner || members == 0) && (!mutual || !self.itself || owners() == 0)
+            }
+            Kind::Together => members > 0 || (self.itself && !state.counts.any_member(self.group)),
         }
-        Kind::Apart { mutual } => {
-            (!owner || members == 0) && (!mutual || !itself || state.counts.owners(number, domain) == 0)
-        }
-        Kind::Together => members > 0 || (itself && !state.counts.any_member(number)),
     }
 }

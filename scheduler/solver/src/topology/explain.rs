@@ -1,6 +1,6 @@
 //! What of a shape's topology leaves no domain, in words.
 
-use super::assign::permits;
+use super::assign::Asked;
 use super::cells::Cell;
 use super::groups::{Group, Kind};
 use crate::hosts::Rule;
@@ -21,7 +21,8 @@ pub(crate) fn open_nodes(world: &World<'_>, state: &State, shape: usize) -> Opti
     }
     let cells = world.cells(shape);
     let mut open = Bits::none(world.nodes.len());
-    let allowed = |cell: &&Cell| relevant.iter().all(|group| permits(world, state, shape, *group, &cells, cell));
+    let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
+    let allowed = |cell: &&Cell| asked.iter().all(|one| one.permits(world, state, cell));
     cells.all.iter().filter(allowed).for_each(|cell| open.join(&cell.only.nodes));
     Some(open)
 }
@@ -30,7 +31,10 @@ pub(crate) fn open_nodes(world: &World<'_>, state: &State, shape: usize) -> Opti
 pub(crate) fn explain(world: &World<'_>, state: &State, shape: usize) -> String {
     let relevant = world.topology.relevant(shape);
     let cells = world.cells(shape);
-    let none = |group: &usize| !cells.all.iter().any(|cell| permits(world, state, shape, *group, &cells, cell));
+    let none = |group: &usize| {
+        let asked = Asked::new(world, state, shape, *group);
+        !cells.all.iter().any(|cell| asked.permits(world, state, cell))
+    };
     let mut parts: Vec<String> = relevant
         .iter()
         .filter(|group| none(group))

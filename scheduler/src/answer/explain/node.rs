@@ -1,21 +1,27 @@
 //! What a node is for, and why it stays or goes.
 
-use super::{counted, find_node, listed, moves, state_text};
+use super::{amounts, counted, find_node, listed, moves, state_text};
 use crate::answer::AnswerError;
 use crate::answer::question::Question;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PodRef, Termination};
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState, Snapshot,
+    ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodShape, PodState, Snapshot,
 };
 use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
 
 pub(super) fn explain(question: &Question, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
     let snapshot = &question.snapshot;
     let node = find_node(snapshot, name, "node")?;
     let mut lines = vec![format!("node {name} {}: {}", state_text(node), identity(question, node))];
+    let shapes: BTreeMap<&str, &PodShape> = snapshot.shapes.iter().map(|shape| (shape.id.as_str(), shape)).collect();
+    let mut requested = Resources::new();
+    on(snapshot, node).filter_map(|pod| shapes.get(pod.shape.as_str())).for_each(|one| requested.add(&one.requests));
+    lines.push(format!("its pods request {} of {}", amounts(&requested), amounts(&node.allocatable)));
     lines.extend(of_pods(snapshot, plan, node));
     match plan.terminations.iter().find(|one| one.node == node.name) {
         Some(termination) => lines.extend(going(plan, termination)),
