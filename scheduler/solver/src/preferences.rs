@@ -141,21 +141,21 @@ pub(crate) fn hardest<'a>(world: &World<'a>, lots: Vec<Lot<'a>>) -> Vec<Lot<'a>>
     lots.into_iter().map(|lot| Lot { shape: world.ladders.first(lot.shape), ..lot }).collect()
 }
 
-/// `lots` with those pods that are in `missed` one rung further down, or all the way. `None` if none of them can give up anything.
+/// `lots` with those pods that are in `missed` one rung further down, those in `stuck` all the way. `None` if none of them can give up anything.
 pub(crate) fn lowered<'a>(
     world: &World<'a>,
     lots: &[Lot<'a>],
     missed: &BTreeSet<&PodUid>,
-    to_the_end: bool,
+    stuck: &BTreeSet<&PodUid>,
 ) -> Option<Vec<Lot<'a>>> {
     let mut changed = false;
     let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
     for lot in lots {
         let next = world.ladders.next(lot.shape);
-        let next = next.map(|next| if to_the_end { world.ladders.base(next) } else { next });
         for pod in lot.pods.iter().copied() {
             let down = next.filter(|_| missed.contains(&pod.uid));
             changed |= down.is_some();
+            let down = down.map(|next| if stuck.contains(&pod.uid) { world.ladders.base(next) } else { next });
             all.entry(down.unwrap_or(lot.shape)).or_default().push(pod);
         }
     }
@@ -177,9 +177,22 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
         }
         let mut lower = None;
         let placed = state.trial(|state| {
-            let placed = topology::place(world, state, lots.clone(), search);
-            lower = lowered(world, &lots, &uids(&placed.left), step >= STEPS || state.work == 0);
-            lower.is_none().then_some(placed)
+            let mut placed = topology::place(world, state, lots.clone(), search);
+            let missed = uids(&placed.left);
+            lower = lowered(world, &lots, &missed, &BTreeSet::new());
+            if lower.is_none() {
+                return Some(placed);
+            }
+            // Whoever finds no place beside the others even without any preference is not helped by giving one up.
+            let rest = topology::place(world, state, bare(world, &placed.left), search);
+            let stuck = uids(&rest.left);
+            if stuck.len() == missed.len() {
+                placed.left = rest.left;
+                return Some(placed);
+            }
+            let stuck = if step >= STEPS || state.work == 0 { &missed } else { &stuck };
+            lower = lowered(world, &lots, &missed, stuck);
+            None
         });
         if let Some(placed) = placed {
             return placed;
@@ -187,4 +200,13 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
         lots = lower.unwrap_or_default();
     }
     topology::place(world, state, lots, search)
+}
+
+/// `lots` without anything that their pods only prefer.
+fn bare<'a>(world: &World<'a>, lots: &[Lot<'a>]) -> Vec<Lot<'a>> {
+    let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for lot in lots {
+        all.entry(world.ladders.base(lot.shape)).or_default().extend(&lot.pods);
+    }
+    lots::plain(all)
 }

@@ -144,7 +144,7 @@ impl<'a> Sweep<'_, 'a> {
             match placed {
                 Some(placed) => return placed,
                 None if state.work == 0 => return None,
-                None => lots = preferences::lowered(world, &lots, &missed, false)?,
+                None => lots = preferences::lowered(world, &lots, &missed, &BTreeSet::new())?,
             }
         }
     }
