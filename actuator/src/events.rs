@@ -27,6 +27,8 @@ const MAX_MESSAGE: usize = 1024;
 pub mod reason {
     /// A pod has no place.
     pub const FAILED_SCHEDULING: &str = "FailedScheduling";
+    /// A NodePool's own requirements leave it nothing to launch.
+    pub const NO_COMPATIBLE_INSTANCE_TYPES: &str = "NoCompatibleInstanceTypes";
     /// A claim's instance is there.
     pub const LAUNCHED: &str = "Launched";
     /// A claim's Node is there.
@@ -161,6 +163,21 @@ impl Recorder {
             reasons.iter().map(|reason| format!("{}={}", reason.node_pool, reason.code.as_str())).collect();
         let note = Note::warning(object, reason::FAILED_SCHEDULING, unschedulable_text(reasons));
         self.publish(Note { window: UNSCHEDULABLE_WINDOW, ..note.because(codes.join(",")) });
+    }
+}
+
+impl Recorder {
+    /// Says that a pool can launch nothing, whatever is asked of it.
+    pub fn pool_problem(&self, problem: &Reason) {
+        let object = ObjectReference {
+            api_version: Some("karpenter.sh/v1".to_owned()),
+            kind: Some("NodePool".to_owned()),
+            name: Some(problem.node_pool.clone()),
+            ..ObjectReference::default()
+        };
+        let message = format!("{}: {}", problem.code.as_str(), problem.message);
+        let note = Note::warning(object, reason::NO_COMPATIBLE_INSTANCE_TYPES, message);
+        self.publish(note.because(problem.code.as_str()));
     }
 }
 

@@ -142,7 +142,9 @@ impl<'a> View<'a> {
         }
         for member in self.members(&namespaces, spread.selector.as_ref()).filter(|one| counted[one.place]) {
             if let Some(domain) = self.domain(member, key) {
-                here += i64::from(domain == own && !member.leaving);
+                // Members that the spread does not bind may come once its own pods are there.
+                let first = !member.placed || member.shape.topology_spread.contains(spread);
+                here += i64::from(domain == own && !member.leaving && first);
                 counts.entry(domain).and_modify(|count| *count += 1);
             }
         }

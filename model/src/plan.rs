@@ -97,6 +97,8 @@ pub struct Plan {
     pub unschedulable: Vec<Unschedulable>,
     /// Pods that were not considered.
     pub ignored: Vec<IgnoredPod>,
+    /// Pools that could launch nothing for any pod, by what they ask for themselves; sorted by pool.
+    pub pool_problems: Vec<Reason>,
     /// Sum of the launches' prices.
     pub hourly: MicroUsdPerHour,
     /// No plan that places the same pods on launches can cost less.

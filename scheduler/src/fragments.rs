@@ -19,8 +19,13 @@ pub fn fragments(plan: wire::Plan, bytes: usize) -> Vec<PlanFragment> {
         ignored: Vec::new(),
         ..plan
     };
-    let header =
-        wire::Plan { hourly_micro_usd: 0, lower_bound_micro_usd: 0, next_time_unix_ms: None, ..totals.clone() };
+    let header = wire::Plan {
+        hourly_micro_usd: 0,
+        lower_bound_micro_usd: 0,
+        next_time_unix_ms: None,
+        pool_problems: Vec::new(),
+        ..totals.clone()
+    };
     let mut pieces = Pieces { header: &header, bytes, done: Vec::new(), part: header.clone(), room: bytes };
     pieces.split(plan.launches, |part| &mut part.launches);
     pieces.split(plan.placements, |part| &mut part.placements);
@@ -31,6 +36,8 @@ pub fn fragments(plan: wire::Plan, bytes: usize) -> Vec<PlanFragment> {
     part.hourly_micro_usd = totals.hourly_micro_usd;
     part.lower_bound_micro_usd = totals.lower_bound_micro_usd;
     part.next_time_unix_ms = totals.next_time_unix_ms;
+    // One for each pool at most: there are few.
+    part.pool_problems = totals.pool_problems;
     done.push(part);
     let (sequence, count) = (header.snapshot_sequence, done.len());
     let fragment = |(index, part)| PlanFragment { sequence, last: index + 1 == count, part: Some(part) };
@@ -86,6 +93,7 @@ mod tests {
             hourly_micro_usd: 5,
             lower_bound_micro_usd: 4,
             next_time_unix_ms: Some(3),
+            pool_problems: vec![wire::Reason::default()],
         }
     }
 

@@ -47,6 +47,7 @@ pub(super) async fn execute(
     for unschedulable in &plan.unschedulable {
         context.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
     }
+    plan.pool_problems.iter().for_each(|problem| context.events.pool_problem(problem));
     if let Some(reason) = context.authority.paused() {
         tracing::info!(
             cycle_id,

@@ -11,23 +11,27 @@ pub(super) fn plan(plan: &Plan) -> Value {
         json!({"node": it.node.as_str(), "reason": it.reason.as_str(), "pods": names(&it.pods),
             "replacedBy": it.replaced_by, "saving": price(it.saving)})
     });
+    let reason = |it: &plimsoll_model::plan::Reason| json!({"nodePool": it.node_pool, "code": it.code.as_str(), "message": it.message});
     let mut unschedulable: Vec<Value> = Vec::new();
     for it in &plan.unschedulable {
-        let reason = |it: &plimsoll_model::plan::Reason| json!({"nodePool": it.node_pool, "code": it.code.as_str(), "message": it.message});
         let mut reasons: Vec<_> = it.reasons.iter().collect();
         reasons.sort();
         unschedulable.push(json!({"pod": it.pod.name, "reasons": reasons.into_iter().map(reason).collect::<Vec<_>>()}));
     }
     let mut ignored: Vec<_> = plan.ignored.iter().map(|it| (&it.pod, &it.reason)).collect();
     ignored.sort();
-    json!({
+    let mut value = json!({
         "launches": plan.launches.iter().map(launch).collect::<Vec<_>>(),
         "existing": existing(plan),
         "terminations": terminations.collect::<Vec<_>>(),
         "unschedulable": unschedulable,
         "ignored": ignored.iter().map(|(pod, reason)| json!({"pod": pod, "reason": reason})).collect::<Vec<_>>(),
         "cost": {"hourly": price(plan.hourly), "lowerBound": price(plan.lower_bound), "gap": gap(plan)},
-    })
+    });
+    if !plan.pool_problems.is_empty() {
+        value["poolProblems"] = plan.pool_problems.iter().map(reason).collect();
+    }
+    value
 }
 
 fn launch(it: &Launch) -> Value {

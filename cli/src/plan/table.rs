@@ -29,6 +29,9 @@ pub(super) fn render(plan: &Plan) -> String {
         terminations(plan),
     );
     section(&mut text, "Unschedulable", &["PODS", "NODEPOOL", "CODE", "MESSAGE"], unschedulable(plan));
+    let problems = plan.pool_problems.iter();
+    let problems = problems.map(|it| vec![it.node_pool.clone(), it.code.as_str().to_owned(), it.message.clone()]);
+    section(&mut text, "NodePools that can launch nothing", &["NODEPOOL", "CODE", "MESSAGE"], problems.collect());
     let mut ignored: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for it in &plan.ignored {
         ignored.entry(&it.reason).or_default().push(&it.pod);

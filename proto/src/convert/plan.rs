@@ -41,12 +41,13 @@ words!(wire::MinValuesPolicy, MinValuesPolicy, [Strict, BestEffort]);
 
 /// Adds a later fragment to the plan that is made of the earlier ones. Convert only once the last has come: terminations refer to launches of all fragments.
 pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
-    let wire::Plan { launches, placements, terminations, unschedulable, ignored, .. } = part;
+    let wire::Plan { launches, placements, terminations, unschedulable, ignored, pool_problems, .. } = part;
     plan.launches.extend(launches);
     plan.placements.extend(placements);
     plan.terminations.extend(terminations);
     plan.unschedulable.extend(unschedulable);
     plan.ignored.extend(ignored);
+    plan.pool_problems.extend(pool_problems);
     plan.snapshot_sequence = part.snapshot_sequence;
     plan.ledger = part.ledger;
     plan.hourly_micro_usd = part.hourly_micro_usd;
@@ -88,6 +89,7 @@ impl From<&Plan> for wire::Plan {
             terminations: to_wire(&plan.terminations),
             unschedulable: to_wire(&plan.unschedulable),
             ignored: to_wire(&plan.ignored),
+            pool_problems: to_wire(&plan.pool_problems),
             hourly_micro_usd: plan.hourly.0,
             lower_bound_micro_usd: plan.lower_bound.0,
             next_time_unix_ms: plan.next_time.map(|time| time.0),
@@ -121,6 +123,7 @@ fn convert(plan: wire::Plan) -> Converted<Plan> {
         terminations,
         unschedulable: list("unschedulable", plan.unschedulable)?,
         ignored: list("ignored", plan.ignored)?,
+        pool_problems: list("pool_problems", plan.pool_problems)?,
         hourly: MicroUsdPerHour(not_negative("hourly_micro_usd", plan.hourly_micro_usd)?),
         lower_bound: MicroUsdPerHour(not_negative("lower_bound_micro_usd", plan.lower_bound_micro_usd)?),
         next_time: plan.next_time_unix_ms.map(Timestamp),

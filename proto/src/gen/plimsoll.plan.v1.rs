@@ -48,6 +48,9 @@ pub struct Plan {
     /// The earliest time at which time alone would change this plan, in milliseconds since the Unix epoch. Absent means never.
     #[prost(int64, optional, tag = "10")]
     pub next_time_unix_ms: ::core::option::Option<i64>,
+    /// Pools that could launch nothing for any pod, by what they ask for themselves.
+    #[prost(message, repeated, tag = "11")]
+    pub pool_problems: ::prost::alloc::vec::Vec<Reason>,
 }
 /// A pod in a plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -54,6 +54,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
         snapshot_sequence: sorted.sequence,
         ledger: sorted.ledger,
         ignored: sorted.ignored.clone(),
+        pool_problems: reasons::of_pools(&world),
         next_time: sorted.unavailable_offerings.iter().map(|one| sorted.now.plus(one.remaining)).min(),
         ..Plan::default()
     };

@@ -51,6 +51,23 @@ pub(crate) fn explain(world: &World<'_>, state: &State, shape: usize) -> Vec<Rea
     all
 }
 
+/// Pools whose own requirements leave nothing that could be launched for any pod; sorted by name.
+pub(crate) fn of_pools(world: &World<'_>) -> Vec<Reason> {
+    let problem = |view: &PoolView<'_>| {
+        let (code, message) = if view.allowed.is_empty() {
+            (ReasonCode::RequirementsIncompatible, unmet::by_itself(view))
+        } else if view.flexible && crate::select::acceptable(view, &view.allowed).is_none() {
+            (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &view.allowed))
+        } else {
+            return None;
+        };
+        Some(Reason { node_pool: view.pool.name.0.clone(), code, message })
+    };
+    let mut all: Vec<Reason> = world.pools.iter().filter_map(problem).collect();
+    all.sort();
+    all
+}
+
 fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
     match &pool.not_ready {
         Some(problem) if problem.code == "NodeClassNotFound" => {

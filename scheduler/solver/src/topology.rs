@@ -36,10 +36,13 @@ pub(crate) struct Topology {
     pub(crate) hosts: Vec<Membership>,
     /// Shape and spread group that its selector matches, where no node that the shape could get is one that the spread looks at.
     beside: BTreeSet<(usize, usize)>,
+    /// Groups by which pods that wait go where others are, in the same zone for instance.
+    sought: BTreeSet<usize>,
 }
 
 impl Topology {
-    pub(crate) fn new(shapes: &[PodShape], ladders: &Ladders) -> Self {
+    /// `waiting` are the shapes of pending pods.
+    pub(crate) fn new(shapes: &[PodShape], ladders: &Ladders, waiting: &BTreeSet<usize>) -> Self {
         let mut domains: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         let mut hosts: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         for (index, shape) in shapes.iter().enumerate() {
@@ -58,7 +61,11 @@ impl Topology {
                 Kind::Together => Rule::Together,
             })
             .collect();
+        let sought = domains.iter().enumerate().filter(|(_, (group, owners))| {
+            group.kind == Kind::Together && owners.iter().any(|owner| waiting.contains(&ladders.base(*owner)))
+        });
         Self {
+            sought: sought.map(|(number, _)| number).collect(),
             shapes: memberships(&domains, shapes),
             groups: domains.into_keys().collect(),
             host_rules,
@@ -106,11 +113,13 @@ impl Topology {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
     }
 
-    /// Domain groups that bind a shape: its own, and those whose owners it must avoid.
+    /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is: these
+    /// need to know where that will be.
     fn relevant(&self, shape: usize) -> Vec<usize> {
         let membership = &self.shapes[shape];
-        let mutual = |group: &usize| self.groups[*group].kind == Kind::Apart { mutual: true };
-        let avoided = membership.matches.iter().copied().filter(mutual);
+        let binds =
+            |group: &usize| self.groups[*group].kind == Kind::Apart { mutual: true } || self.sought.contains(group);
+        let avoided = membership.matches.iter().copied().filter(binds);
         let mut all: Vec<usize> = membership.owns.iter().copied().chain(avoided).collect();
         all.sort_unstable();
         all.dedup();

@@ -12,7 +12,7 @@ use crate::topology::{Cells, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::plan::MinValuesPolicy;
-use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, Snapshot};
+use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, PodState, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,19 +95,22 @@ impl<'a> World<'a> {
         for pool in &mut pools {
             daemon::reserve(pool, snapshot, &table);
         }
-        let mut topology = Topology::new(&snapshot.shapes, &ladders);
+        let numbers: BTreeMap<&ShapeId, usize> =
+            snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
+        let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
+        let waiting = pending.filter_map(|pod| numbers.get(&pod.shape).copied()).collect();
+        let mut topology = Topology::new(&snapshot.shapes, &ladders, &waiting);
         let mut shapes: Vec<ShapeView<'a>> =
             snapshot.shapes.iter().map(|shape| shape_view(shape, &pools, &table)).collect();
         topology.settle(&pools, &shapes, &ladders);
         shapes.iter_mut().zip(&topology.hosts).for_each(|(shape, hosts)| shape.hosts = hosts.clone());
-        let shape_index = snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
         let budgets = snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
         let mut world = Self {
             snapshot,
             table,
             pools,
             shapes,
-            shape_index,
+            shape_index: numbers,
             nodes: Vec::new(),
             node_index: BTreeMap::new(),
             classes: Vec::new(),

@@ -190,43 +190,6 @@ proptest! {
         prop_assert_eq!(&plan, &turned.plan());
     }
 
-    /// [`Cluster::plan`] checks each of them.
-    #[test]
-    fn pods_that_look_at_each_other_get_valid_plans_whatever_the_order(cluster in any_social_cluster(), turn in 1..5_usize) {
-        let plan = cluster.plan();
-        let mut turned = cluster;
-        let snapshot = &mut turned.snapshot;
-        snapshot.pods.reverse();
-        snapshot.nodes.reverse();
-        let by = turn % snapshot.shapes.len().max(1);
-        snapshot.shapes.rotate_left(by);
-        prop_assert_eq!(&plan, &turned.plan());
-    }
-
-    #[test]
-    fn preferences_never_cost_a_pod_its_place(mut cluster in any_social_cluster()) {
-        // Limits and pods that others wait for may be spent otherwise.
-        cluster.snapshot.node_pools.iter_mut().for_each(|pool| pool.limits = plimsoll_model::resources::Resources::new());
-        cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.pod_affinity.retain(|one| one.weight.is_some()));
-        cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.topology_spread.retain(|one| !one.required));
-        let ignore = PlanOptions { disruption: false, preference_policy: PreferencePolicy::Ignore, ..PlanOptions::default() };
-        let (with, without) = (cluster.plan_with(false), cluster.plan_by(&ignore));
-        prop_assert_eq!(with.unschedulable.len(), without.unschedulable.len());
-    }
-
-    #[test]
-    fn pods_that_look_at_each_other_stay_where_a_plan_put_them(mut cluster in any_social_cluster()) {
-        cluster.snapshot.node_pools.iter_mut().for_each(|pool| {
-            pool.disruption.policy = ConsolidationPolicy::WhenEmpty;
-        });
-        let plan = cluster.plan();
-        let refused = plan.unschedulable.len();
-        let mut cluster = carried_out(&cluster, &plan);
-        cluster.snapshot.nodes.iter_mut().for_each(|node| { node.state = NodeState::Initialized; node.drifted = None; });
-        let again = cluster.plan();
-        prop_assert!(refused > 0 || (again.launches.is_empty() && again.placements.is_empty()), "{again:#?}");
-    }
-
     #[test]
     fn what_nobody_can_use_changes_nothing(cluster in any_cluster()) {
         let plan = cluster.plan();
@@ -292,5 +255,46 @@ proptest! {
         cluster.pool().disruption.consolidate_after = Some(Millis(1));
         cluster.snapshot.nodes.iter_mut().for_each(|node| { node.idle_since = Some(NOW); node.drifted = None; });
         prop_assert!(cluster.plan().terminations.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// [`Cluster::plan`] checks each of them.
+    #[test]
+    fn pods_that_look_at_each_other_get_valid_plans_whatever_the_order(cluster in any_social_cluster(), turn in 1..5_usize) {
+        let plan = cluster.plan();
+        let mut turned = cluster;
+        let snapshot = &mut turned.snapshot;
+        snapshot.pods.reverse();
+        snapshot.nodes.reverse();
+        let by = turn % snapshot.shapes.len().max(1);
+        snapshot.shapes.rotate_left(by);
+        prop_assert_eq!(&plan, &turned.plan());
+    }
+
+    #[test]
+    fn preferences_never_cost_a_pod_its_place(mut cluster in any_social_cluster()) {
+        // Limits and pods that others wait for may be spent otherwise.
+        cluster.snapshot.node_pools.iter_mut().for_each(|pool| pool.limits = plimsoll_model::resources::Resources::new());
+        cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.pod_affinity.retain(|one| one.weight.is_some()));
+        cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.topology_spread.retain(|one| !one.required));
+        let ignore = PlanOptions { disruption: false, preference_policy: PreferencePolicy::Ignore, ..PlanOptions::default() };
+        let (with, without) = (cluster.plan_with(false), cluster.plan_by(&ignore));
+        prop_assert_eq!(with.unschedulable.len(), without.unschedulable.len());
+    }
+
+    #[test]
+    fn pods_that_look_at_each_other_stay_where_a_plan_put_them(mut cluster in any_social_cluster()) {
+        cluster.snapshot.node_pools.iter_mut().for_each(|pool| {
+            pool.disruption.policy = ConsolidationPolicy::WhenEmpty;
+        });
+        let plan = cluster.plan();
+        let refused = plan.unschedulable.len();
+        let mut cluster = carried_out(&cluster, &plan);
+        cluster.snapshot.nodes.iter_mut().for_each(|node| { node.state = NodeState::Initialized; node.drifted = None; });
+        let again = cluster.plan();
+        prop_assert!(refused > 0 || (again.launches.is_empty() && again.placements.is_empty()), "{again:#?}");
     }
 }

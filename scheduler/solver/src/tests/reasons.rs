@@ -87,6 +87,24 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
 }
 
 #[test]
+fn pools_that_can_launch_nothing_are_reported_without_any_pod() {
+    let mut nowhere = pool("nowhere");
+    nowhere.requirements.push(requirement(label::ZONE, Operator::In, &["zone-x"]));
+    let mut few = pool("few");
+    let mut families = requirement("karpenter.k8s.aws/instance-family", Operator::In, &["c5", "m5"]);
+    families.min_values = Some(2);
+    few.requirements.push(families);
+    let plan = Cluster::with([nowhere.clone(), few.clone(), pool("good")]).plan();
+    let codes: Vec<(&str, ReasonCode)> =
+        plan.pool_problems.iter().map(|one| (one.node_pool.as_str(), one.code)).collect();
+    assert_eq!(codes, [("nowhere", ReasonCode::RequirementsIncompatible)]);
+    few.requirements[2].values = vec!["c5".into()];
+    let plan = Cluster::with([nowhere, few]).plan();
+    let codes: Vec<ReasonCode> = plan.pool_problems.iter().map(|one| one.code).collect();
+    assert_eq!(codes, [ReasonCode::MinValuesNotMet, ReasonCode::RequirementsIncompatible]);
+}
+
+#[test]
 fn topology_is_told_by_its_counts() {
     let mut web = app("web", 500);
     web.topology_spread = vec![spread(label::ZONE, 1)];

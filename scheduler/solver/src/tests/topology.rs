@@ -296,3 +296,26 @@ fn what_ends_or_leaves_no_longer_counts() {
     cluster.bound("w", "n1", &web).terminating = true;
     assert_eq!(kept(&cluster.pending("web", 1, &web).plan()), [("n1", 1)]);
 }
+
+#[test]
+fn pods_follow_others_that_are_only_being_placed() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![affinity(label::ZONE, false, "db")];
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-size", Operator::In, &["large"]));
+    let plan = cluster.pending("db", 1, &app("db", 1900)).pending("web", 2, &web).plan();
+    assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone).len()), (0, 1));
+}
+
+#[test]
+fn members_that_can_only_be_in_one_domain_count_before_the_others_are_spread() {
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let mut fixed = app("web", 500);
+    fixed.node_selector.insert(label::ZONE.into(), "zone-b".into());
+    let plan = Cluster::new().pending("fixed", 2, &fixed).pending("web", 4, &web).plan();
+    let in_b = |launch: &&plimsoll_model::plan::Launch| launch.offerings[0].zone == "zone-b";
+    let spread_in_b =
+        plan.launches.iter().filter(in_b).flat_map(|one| &one.pods).filter(|pod| pod.name.contains("web"));
+    assert_eq!((spread_in_b.count(), plan.unschedulable.len()), (0, 0));
+}

@@ -78,10 +78,11 @@ fn assign_within<'a>(
 ) -> (Vec<Lot<'a>>, Vec<Lot<'a>>) {
     let mut ready = Vec::new();
     let mut waiting = lots;
-    // Those that others wait for first; large ones before small ones.
+    // Those that others wait for first, and those that nothing binds; large ones before small ones.
     waiting.sort_by_key(|lot| {
         let joins = world.topology.joins(lot.shape).count();
-        (joins, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), world.ladders.order(lot.shape))
+        let bound = !world.topology.relevant(lot.shape).is_empty();
+        (joins, bound, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), world.ladders.order(lot.shape))
     });
     loop {
         let before: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
@@ -121,7 +122,9 @@ fn deal<'a>(
     let relevant = world.topology.relevant(shape);
     if relevant.is_empty() {
         let count = i64::try_from(lot.pods.len()).unwrap_or(i64::MAX);
-        state.counts.add(world, shape, count, |_| None);
+        // They go wherever there is room; where they ask for one domain it is known.
+        let selector = &world.shapes[shape].shape.node_selector;
+        state.counts.add(world, shape, count, |key| crate::facts::lookup(selector, key));
         ready.push(lot);
         return None;
     }
@@ -199,7 +202,7 @@ impl Asked {
                 let owners = || state.counts.owners(self.group, domain);
                 (!self.owner || members == 0) && (!mutual || !self.itself || owners() == 0)
             }
-            Kind::Together => members > 0 || (self.itself && !state.counts.any_member(self.group)),
+            Kind::Together => !self.owner || members > 0 || (self.itself && !state.counts.any_member(self.group)),
         }
     }
 }
