@@ -115,7 +115,9 @@ impl<'a> View<'a> {
             // kube-scheduler looks for one pod that matches all terms at once.
             if !term.anti && pod.placed {
                 let others = || self.pods.iter().filter(|one| one.uid != pod.uid && wants(pod.shape, one.shape));
-                let first = wants(pod.shape, pod.shape) && !others().any(|one| !one.placed && !one.leaving);
+                // Of pods that want each other, one alone can be the first.
+                let before = |one: &Located<'_>| !one.leaving && (!one.placed || wants(one.shape, pod.shape));
+                let first = wants(pod.shape, pod.shape) && !others().any(before);
                 if own.is_none() || !(others().any(|one| here(&one)) || first) {
                     return Some(format!("podAffinity over {key}"));
                 }

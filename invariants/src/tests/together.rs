@@ -100,9 +100,7 @@ fn pods_are_spread() {
 
 #[test]
 fn of_several_affinity_terms_one_pod_must_match_all() {
-    let tier = |case: &mut Case, pod: &str| {
-        case.reshape(pod, |shape| drop(shape.labels.insert("tier".into(), "back".into())));
-    };
+    let back = |shape: &mut PodShape| drop(shape.labels.insert("tier".into(), "back".into()));
     let two = |case: &mut Case| {
         let mut other = term(label::ZONE, false);
         let match_labels = [("tier".to_owned(), "back".to_owned())].into();
@@ -111,12 +109,11 @@ fn of_several_affinity_terms_one_pod_must_match_all() {
     };
     rejected("pod ns/fits cannot run on n1: podAffinity over kubernetes.io/hostname", |case| {
         web(case, "stays", |_| {});
-        tier(case, "moves");
+        case.reshape("moves", back);
         two(case);
     });
     accepted(|case| {
-        web(case, "stays", |_| {});
-        tier(case, "stays");
+        web(case, "stays", back);
         two(case);
     });
 }
@@ -132,37 +129,34 @@ fn spread_looks_only_at_nodes_that_its_policies_let_it_see() {
         honor_node_affinity,
         honor_node_taints,
     };
-    // Two in zone-a; zone-b is one empty node.
-    let far = |case: &mut Case, spread: TopologySpread| {
+    // Two in zone-a; zone-b is one empty node, which may be tainted, and which the pod may not ask for.
+    let far = |case: &mut Case, spread: TopologySpread, tainted: bool, fixed: bool| {
         web(case, "stays", |_| {});
-        web(case, "fits", |shape| shape.topology_spread.push(spread));
+        web(case, "fits", |shape| {
+            shape.topology_spread.push(spread);
+            if fixed {
+                shape.node_selector.insert(label::ZONE.into(), "zone-a".into());
+            }
+        });
         case.plan.launches[0].offerings.retain(|one| one.zone == "zone-a");
         let mut empty = node("n9");
         empty.labels.insert(label::ZONE.into(), "zone-b".into());
         empty.node_pool = None;
+        if tainted {
+            empty.taints.push(Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule });
+        }
         case.snapshot.nodes.push(empty);
     };
     let uneven = "pod ns/fits cannot run on n1: topology spread over topology.kubernetes.io/zone";
-    rejected(uneven, |case| far(case, spread(true, true)));
+    rejected(uneven, |case| far(case, spread(true, true), false, false));
+    accepted(|case| far(case, spread(true, false), false, true));
+    rejected(uneven, |case| far(case, spread(false, false), false, true));
+    rejected(uneven, |case| far(case, spread(true, false), true, false));
+    accepted(|case| far(case, spread(true, true), true, false));
+    rejected(uneven, |case| far(case, TopologySpread { min_domains: Some(3), ..spread(true, true) }, true, false));
+    // Members that the spread does not bind may come later.
     accepted(|case| {
-        far(case, spread(true, false));
-        case.reshape("fits", |shape| drop(shape.node_selector.insert(label::ZONE.into(), "zone-a".into())));
-    });
-    rejected(uneven, |case| {
-        far(case, spread(false, false));
-        case.reshape("fits", |shape| drop(shape.node_selector.insert(label::ZONE.into(), "zone-a".into())));
-    });
-    let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
-    rejected(uneven, |case| {
-        far(case, spread(true, false));
-        case.node("n9").taints.push(taint.clone());
-    });
-    accepted(|case| {
-        far(case, spread(true, true));
-        case.node("n9").taints.push(taint.clone());
-    });
-    rejected(uneven, |case| {
-        far(case, TopologySpread { min_domains: Some(3), ..spread(true, true) });
-        case.node("n9").taints.push(taint.clone());
+        far(case, spread(true, true), true, false);
+        web(case, "moves", |_| {});
     });
 }

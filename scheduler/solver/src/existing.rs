@@ -70,8 +70,14 @@ fn view<'a>(world: &World<'a>, node: &'a Node, pods: Vec<&'a Pod>) -> NodeView<'
     NodeView { node, free, ports, pods, open: !node.cordoned && !node.deleting && !lost, settled }
 }
 
-/// How many pods of `lot` node number `node` can take in its present state.
+/// How many pods of `lot` node number `node` can take in its present state: all of them or none if they go as a whole.
 pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, relaxed: bool) -> usize {
+    let most = takes_some(world, node, room, lot, relaxed);
+    if lot.whole && most < lot.pods.len() { 0 } else { most }
+}
+
+/// How many it can take of them, whether they go as a whole or not.
+pub(crate) fn takes_some(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, relaxed: bool) -> usize {
     let (view, pods) = (&world.nodes[node], &world.shapes[lot.shape]);
     if room.closed || !view.open || lot.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;
@@ -88,5 +94,5 @@ pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, 
     if !pods.hosts.is_free() {
         most = most.min(room.tally.limit(&world.topology.host_rules, &pods.hosts, lot.whole));
     }
-    if lot.whole && most < lot.pods.len() { 0 } else { most }
+    most
 }

@@ -52,8 +52,26 @@ impl Tally {
                 _ => usize::MAX,
             });
         }
-        let excluded = |group: &&usize| matches!(rules.get(**group), Some(Rule::Apart)) && self.get(**group).1 > 0;
-        if shape.matches.iter().any(|group| excluded(&group)) { 0 } else { most }
+        for group in &shape.matches {
+            let (members, owners) = self.get(*group);
+            most = most.min(match rules.get(*group) {
+                Some(Rule::Apart) if owners > 0 => 0,
+                // Whichever comes first, those that count them must find no more than they bear.
+                Some(Rule::Most(limit)) if owners > 0 => limit.saturating_sub(members),
+                _ => usize::MAX,
+            });
+        }
+        most
+    }
+
+    /// Notes a pod that runs there: how many others there are it no longer cares, only whom it keeps away.
+    pub(crate) fn add_bound(&mut self, rules: &[Rule], shape: &Membership) {
+        for group in &shape.matches {
+            self.0.entry(*group).or_default().0 += 1;
+        }
+        for group in shape.owns.iter().filter(|group| rules.get(**group) == Some(&Rule::Apart)) {
+            self.0.entry(*group).or_default().1 += 1;
+        }
     }
 
     /// Notes `count` more pods of such a shape.

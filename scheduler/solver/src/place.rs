@@ -1,8 +1,8 @@
 //! Finding places for pods: room that is paid for first, then launches, pool by pool.
 
-use crate::existing::{Room, takes};
+use crate::existing::{Room, takes, takes_some};
 use crate::hosts::Tally;
-use crate::intern::add;
+use crate::intern::{add, how_many};
 use crate::limits::{self, Headroom};
 use crate::lots::Lot;
 use crate::pack::{Item, Pattern, pack};
@@ -48,7 +48,7 @@ impl State {
         let room = |view: &crate::existing::NodeView<'_>| {
             let mut tally = Tally::default();
             for shape in view.pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| world.shape_of(pod)) {
-                tally.add(&world.shapes[shape].hosts, 1);
+                tally.add_bound(&world.topology.host_rules, &world.shapes[shape].hosts);
             }
             Room { free: view.free.clone(), ports: view.ports.clone(), tally, closed: false }
         };
@@ -96,6 +96,7 @@ impl State {
 
 /// Places as many of `lots` as it can, domains being assigned. PreferNoSchedule taints are avoided first and given way on for what is left then.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
+    let (lots, too_many) = one_host_each(world, state, lots, search);
     let mut placed = Placed { left: lots, ..Placed::default() };
     for relaxed in [false, true] {
         on_existing(world, state, &mut placed, relaxed, search);
@@ -103,7 +104,47 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
             on_new(world, state, &mut placed, pool, relaxed);
         }
     }
+    placed.left.extend(too_many);
     placed
+}
+
+/// Lots that go as a whole, cut to what one host can take, and what is cut off: pods that could only follow the others find it full.
+fn one_host_each<'a>(
+    world: &World<'a>,
+    state: &State,
+    lots: Vec<Lot<'a>>,
+    search: Search,
+) -> (Vec<Lot<'a>>, Vec<Lot<'a>>) {
+    let mut cut = Vec::new();
+    let mut kept = lots;
+    for lot in kept.iter_mut().filter(|lot| lot.whole) {
+        let most = on_one_host(world, state, lot, search);
+        if most > 0 && most < lot.pods.len() {
+            cut.push(Lot { pods: lot.pods.split_off(most), ..lot.clone() });
+        }
+    }
+    (kept, cut)
+}
+
+/// How many pods of the lot one host takes at most, be it there or new.
+fn on_one_host(world: &World<'_>, state: &State, lot: &Lot<'_>, search: Search) -> usize {
+    let nodes = (0..world.nodes.len()).filter(|node| allowed(world, *node, search));
+    let there = nodes.map(|node| takes_some(world, node, state.room(node), lot, true)).max().unwrap_or(0);
+    let shape = &world.shapes[lot.shape];
+    let alone = Tally::default().limit(&world.topology.host_rules, &shape.hosts, true);
+    let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
+    let mut new = 0;
+    for (number, view) in world.pools.iter().enumerate() {
+        for offering in
+            world.narrowed(lot.shape, number, lot.only.as_deref()).iter().flat_map(|one| one.offerings.iter())
+        {
+            let one = &view.offerings[offering];
+            if limits::allows(&state.headroom[number], &view.types[one.type_index].capacity) {
+                new = new.max(how_many(&shape.requests, &one.room, lot.pods.len().min(alone)));
+            }
+        }
+    }
+    there.max(new)
 }
 
 /// Fills nodes that are there with what is left.

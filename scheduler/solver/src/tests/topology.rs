@@ -4,7 +4,7 @@ use super::builder::*;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::ReasonCode;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{DisruptionReason, LabelSelector};
+use plimsoll_model::snapshot::{DisruptionReason, HostPort, LabelSelector, PodAffinityTerm};
 use plimsoll_model::taints::TaintEffect;
 
 #[test]
@@ -318,4 +318,62 @@ fn members_that_can_only_be_in_one_domain_count_before_the_others_are_spread() {
     let spread_in_b =
         plan.launches.iter().filter(in_b).flat_map(|one| &one.pods).filter(|pod| pod.name.contains("web"));
     assert_eq!((spread_in_b.count(), plan.unschedulable.len()), (0, 0));
+}
+
+#[test]
+fn of_pods_that_must_share_a_host_as_many_go_as_it_takes() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![affinity(label::HOSTNAME, false, "web"), affinity(label::HOSTNAME, true, "web")];
+    let placed = |plan: &plimsoll_model::plan::Plan| {
+        let existing: usize = plan.placements.iter().map(|one| one.pods.len()).sum();
+        (existing, plan.launches.iter().map(|one| one.pods.len()).sum::<usize>(), plan.unschedulable.len())
+    };
+    assert_eq!(placed(&Cluster::new().pending("web", 2, &web).plan()), (0, 1, 1), "the first keeps the others away");
+    web.pod_affinity.pop();
+    web.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
+    assert_eq!(placed(&Cluster::new().pending("web", 6, &web).plan()), (0, 1, 5));
+    web.host_ports.clear();
+    web.requests.set("cpu", 1000);
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("cpu", 4000);
+    assert_eq!(placed(&cluster.pending("web", 6, &web).plan()), (0, 4, 2), "the limit leaves the smaller types");
+    let mut cluster = Cluster::with([]);
+    cluster.node("n1", "c5.large");
+    cluster.node("n2", "c5.xlarge");
+    assert_eq!(placed(&cluster.pending("web", 6, &web).plan()), (4, 0, 2), "the larger of two nodes");
+}
+
+#[test]
+fn who_counts_others_on_a_host_finds_no_more_than_it_bears() {
+    let mut wary = app("wary", 1000);
+    wary.topology_spread = vec![spread(label::HOSTNAME, 1)];
+    let mut cluster = Cluster::new();
+    let plan = cluster.pending("wary", 1, &wary).pending("web", 4, &app("web", 100)).plan();
+    let beside = plan.launches.iter().find(|one| one.pods.iter().any(|pod| pod.name.contains("wary"))).unwrap();
+    assert!(beside.pods.iter().filter(|pod| pod.name.contains("web")).count() <= 1, "{beside:#?}");
+    assert_eq!(plan.unschedulable, []);
+    // One that runs does not mind any more.
+    let mut cluster = Cluster::with([]);
+    cluster.node("n1", "c5.2xlarge");
+    cluster.bound("wary", "n1", &wary);
+    assert_eq!(kept(&cluster.pending("web", 4, &app("web", 100)).plan()), [("n1", 4)]);
+}
+
+#[test]
+fn a_wish_for_a_label_that_nobody_has_costs_no_place() {
+    let mut web = app("web", 100);
+    web.pod_affinity = vec![PodAffinityTerm { weight: Some(1), ..affinity("rack", false, "web") }];
+    assert_eq!(Cluster::new().pending("web", 2, &web).plan().unschedulable, []);
+}
+
+#[test]
+fn a_group_that_must_share_a_host_starts_on_one_host_alone() {
+    let mut web = app("web", 5000);
+    web.pod_affinity = vec![affinity(label::ZONE, false, "web"), affinity(label::HOSTNAME, false, "web")];
+    web.requests.set("cpu", 3000);
+    let plan = Cluster::new().pending("web", 7, &web).plan();
+    assert_eq!((launched(&plan), plan.unschedulable.len()), (vec![("c5.2xlarge".to_owned(), 2)], 5));
+    web.pod_affinity = vec![affinity(label::HOSTNAME, false, "web"), affinity(label::ZONE, true, "web")];
+    let plan = Cluster::new().pending("web", 7, &web).plan();
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 6));
 }

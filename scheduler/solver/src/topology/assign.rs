@@ -84,11 +84,12 @@ fn assign_within<'a>(
         let bound = !world.topology.relevant(lot.shape).is_empty();
         (joins, bound, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), world.ladders.order(lot.shape))
     });
+    let mut used = Caps::new();
     loop {
         let before: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
         let mut rest = Vec::new();
         for lot in std::mem::take(&mut waiting) {
-            let left = deal(world, state, lot, caps, &mut ready);
+            let left = deal(world, state, lot, caps, &mut used, &mut ready);
             rest.extend(left);
         }
         waiting = rest;
@@ -99,15 +100,17 @@ fn assign_within<'a>(
     }
 }
 
-/// Deals out one lot; what is left of it.
+/// Deals out one lot; what is left of it. `used` is what cells with a cap have been given.
 fn deal<'a>(
     world: &World<'a>,
     state: &mut State,
     mut lot: Lot<'a>,
     caps: &Caps,
+    used: &mut Caps,
     ready: &mut Vec<Lot<'a>>,
 ) -> Option<Lot<'a>> {
     let shape = lot.shape;
+    lot.whole = false;
     let membership = &world.topology.hosts[shape];
     for group in world.topology.joins(shape) {
         if state.counts.hosts[group] == 0 {
@@ -129,12 +132,20 @@ fn deal<'a>(
         return None;
     }
     let mut dealt: Vec<usize> = vec![0; cells.all.len()];
-    let cap = |cell: &Cell| caps.get(&(shape, cell.values.clone())).copied().unwrap_or(usize::MAX);
+    let cap = |cell: &Cell| {
+        let key = (shape, cell.values.clone());
+        let cap = caps.get(&key).copied().unwrap_or(usize::MAX);
+        cap.saturating_sub(used.get(&key).copied().unwrap_or(0))
+    };
     let most: Vec<usize> = cells.all.iter().map(cap).collect();
+    // Those that start on one host are in one cell.
+    let mut started = None;
     for _ in 0..lot.pods.len() {
         let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
         let fits = |index: &usize| {
-            dealt[*index] < most[*index] && asked.iter().all(|one| one.permits(world, state, &cells.all[*index]))
+            dealt[*index] < most[*index]
+                && started.is_none_or(|one| one == *index)
+                && asked.iter().all(|one| one.permits(world, state, &cells.all[*index]))
         };
         let candidates = (0..cells.all.len()).filter(fits);
         let best = candidates.min_by_key(|index| {
@@ -144,11 +155,13 @@ fn deal<'a>(
         });
         let Some(best) = best else { break };
         dealt[best] += 1;
+        started = started.or_else(|| lot.whole.then_some(best));
         let values = &cells.all[best].values;
         state.counts.add(world, shape, 1, |key| values.get(key).map(String::as_str));
     }
     for (index, count) in dealt.into_iter().enumerate().filter(|(_, count)| *count > 0) {
         let pods = lot.pods.drain(..count).collect();
+        *used.entry((shape, cells.all[index].values.clone())).or_default() += count;
         ready.push(Lot { shape, pods, only: Some(Rc::clone(&cells.all[index].only)), whole: lot.whole });
     }
     (!lot.pods.is_empty()).then_some(lot)
@@ -191,7 +204,9 @@ impl Asked {
     pub(super) fn permits(&self, world: &World<'_>, state: &State, cell: &Cell) -> bool {
         let group = &world.topology.groups[self.group];
         // Where there is no such label, nobody shares a domain.
-        let Some(domain) = cell.values.get(&group.key) else { return matches!(group.kind, Kind::Apart { .. }) };
+        let Some(domain) = cell.values.get(&group.key) else {
+            return !self.owner || matches!(group.kind, Kind::Apart { .. });
+        };
         let members = state.counts.members(self.group, domain);
         match group.kind {
             Kind::Spread { skew, .. } => {

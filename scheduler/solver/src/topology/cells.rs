@@ -30,15 +30,17 @@ pub(crate) struct Cells {
 impl Cells {
     pub(crate) fn new(world: &World<'_>, shape: usize) -> Self {
         let relevant = world.topology.relevant(shape);
-        let groups = || relevant.iter().map(|group| &world.topology.groups[*group]);
-        let keys: BTreeSet<&str> = groups().map(|group| group.key.as_str()).collect();
+        let keys: BTreeSet<&str> = relevant.iter().map(|group| world.topology.groups[*group].key.as_str()).collect();
         if keys.is_empty() {
             return Self::default();
         }
-        // Pods that only keep away from others may be where there is no such label.
+        // Only owners of a constraint must be where there is such a label, and not those that keep away from others.
+        let owns = &world.topology.shapes[shape].owns;
+        let needs =
+            |group: &usize| owns.contains(group) && !matches!(world.topology.groups[*group].kind, Kind::Apart { .. });
         let optional: Vec<bool> = keys
             .iter()
-            .map(|key| groups().all(|group| group.key != *key || matches!(group.kind, Kind::Apart { .. })))
+            .map(|key| relevant.iter().all(|group| world.topology.groups[*group].key != *key || !needs(group)))
             .collect();
         let missing = |optional: bool| if optional { vec![None] } else { Vec::new() };
         let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
