@@ -4,9 +4,9 @@ use parking_lot::Mutex;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Actions kept: some plans' worth, as in the ledger.
 const MAX_ACTIONS: usize = 20_000;
@@ -22,12 +22,12 @@ struct Kept {
 #[derive(Debug, Clone)]
 pub struct Outcomes {
     kept: Arc<Mutex<Kept>>,
-    changed: Arc<watch::Sender<u64>>,
+    changed: signal::Sender,
 }
 
 impl Default for Outcomes {
     fn default() -> Self {
-        Self { kept: Arc::default(), changed: Arc::new(watch::Sender::new(0)) }
+        Self { kept: Arc::default(), changed: signal::Sender::default() }
     }
 }
 
@@ -52,7 +52,7 @@ impl Outcomes {
             }
         }
         drop(kept);
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.tell();
     }
 
     /// What is known of an action, oldest first.
@@ -74,7 +74,7 @@ impl Outcomes {
 
     /// Tells of every change.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
+    pub fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 }

@@ -11,12 +11,13 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use view::Writer;
 
 /// Pause after a watch's first error; doubles up to [`LAST_PAUSE`]. Without chance: a simulation comes out alike each time,
@@ -78,6 +79,13 @@ struct Seen {
     listed: [bool; KINDS],
 }
 
+/// What has been seen, and the signal of it.
+#[derive(Debug, Default)]
+struct Board {
+    seen: Mutex<Seen>,
+    changed: signal::Sender,
+}
+
 /// The view. Clones share it.
 #[derive(Clone)]
 pub struct Stores {
@@ -93,19 +101,20 @@ pub struct Stores {
     pub classes: View<EC2NodeClass>,
     /// Disruption budgets of pods.
     pub budgets: View<PodDisruptionBudget>,
-    seen: watch::Receiver<Seen>,
+    seen: Arc<Board>,
 }
 
 impl Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stores").field("seen", &*self.seen.borrow()).finish_non_exhaustive()
+        f.debug_struct("Stores").field("seen", &*self.seen.seen.lock()).finish_non_exhaustive()
     }
 }
 
 /// Tells of changes since it was asked last. Changes that come together are told together.
 #[derive(Debug, Clone)]
 pub struct Changes {
-    seen: watch::Receiver<Seen>,
+    board: Arc<Board>,
+    changed: signal::Receiver,
     kinds: Vec<Kind>,
     told: Seen,
 }
@@ -114,15 +123,14 @@ impl Changes {
     /// Resolves once there is a change that was not told; never again when the view is gone.
     pub async fn next(&mut self) {
         loop {
-            let now = *self.seen.borrow_and_update();
+            self.changed.mark_unchanged();
+            let now = *self.board.seen.lock();
             let differs = |kind: &Kind| now.changes[*kind as usize] != self.told.changes[*kind as usize];
             if self.kinds.iter().any(differs) {
                 self.told = now;
                 return;
             }
-            if self.seen.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            self.changed.changed().await;
         }
     }
 }
@@ -131,62 +139,54 @@ impl Stores {
     /// Starts to watch; the task runs until `stop` is dropped or the runtime ends. Nothing is in the stores until
     /// [`Stores::wait_ready`] is over.
     pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
-        let (sender, seen) = watch::channel(Seen::default());
-        let sender = Arc::new(sender);
+        let seen = Arc::new(Board::default());
         let (claims, nodes, pods) = (View::default(), View::default(), View::default());
         let (pools, classes, budgets) = (View::default(), View::default(), View::default());
         // Nodes and claims before pods: skew must buy too little rather than too much.
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&sender)));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(claims.clone()),
-            Kind::NodeClaim,
-            Arc::clone(&sender),
-        ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&sender)));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&seen)));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(claims.clone()), Kind::NodeClaim, Arc::clone(&seen)));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&seen)));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(classes.clone()),
             Kind::EC2NodeClass,
-            Arc::clone(&sender),
+            Arc::clone(&seen),
         ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(budgets.clone()),
             Kind::PodDisruptionBudget,
-            Arc::clone(&sender),
+            Arc::clone(&seen),
         ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, sender));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, Arc::clone(&seen)));
         Self { claims, nodes, pods, pools, classes, budgets, seen }
     }
 
     /// Resolves once every kind has been listed.
     pub async fn wait_ready(&self) {
-        let mut seen = self.seen.clone();
-        while !seen.borrow_and_update().listed.iter().all(|listed| *listed) {
-            if seen.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        let mut changed = self.seen.changed.subscribe();
+        while !self.is_ready() {
+            changed.changed().await;
         }
     }
 
     /// Whether every kind has been listed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.seen.borrow().listed.iter().all(|listed| *listed)
+        self.seen.seen.lock().listed.iter().all(|listed| *listed)
     }
 
     /// Changes of these kinds, from now on.
     #[must_use]
     pub fn changes(&self, kinds: &[Kind]) -> Changes {
-        let seen = self.seen.clone();
-        let told = *seen.borrow();
-        Changes { seen, kinds: kinds.to_vec(), told }
+        let (board, changed) = (Arc::clone(&self.seen), self.seen.changed.subscribe());
+        let told = *board.seen.lock();
+        Changes { board, changed, kinds: kinds.to_vec(), told }
     }
 }
 
 /// Keeps one store up to date for ever: the watcher lists again after errors, with back-off.
-async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, seen: Arc<watch::Sender<Seen>>)
+async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, board: Arc<Board>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -199,10 +199,11 @@ where
                     (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
                 writer.take(event);
                 if shows {
-                    seen.send_modify(|seen| {
-                        seen.changes[kind as usize] += 1;
-                        seen.listed[kind as usize] |= listed;
-                    });
+                    let mut seen = board.seen.lock();
+                    seen.changes[kind as usize] += 1;
+                    seen.listed[kind as usize] |= listed;
+                    drop(seen);
+                    board.changed.tell();
                 }
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, it is begun again"),

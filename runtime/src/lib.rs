@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod rpc;
 pub mod serve;
 pub mod shutdown;
+pub mod signal;
 pub mod telemetry;
 pub mod tls;
 pub mod workers;

@@ -34,6 +34,7 @@ use crate::clock::Clock;
 use faults::Faults;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use plimsoll_runtime::signal;
 use request::Verb;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,8 +66,8 @@ pub struct Audit {
 
 struct Inner {
     store: Mutex<Store>,
-    /// One per kind: the revision of its newest change.
-    changed: Vec<tokio::sync::watch::Sender<u64>>,
+    /// One per kind.
+    changed: Vec<signal::Sender>,
     clock: Clock,
     faults: Faults,
     audit: Mutex<VecDeque<Audit>>,
@@ -89,7 +90,7 @@ impl ApiServer {
     #[must_use]
     pub fn new(seed: u64, clock: Clock) -> Self {
         let store = Mutex::new(Store::new(seed, clock()));
-        let changed = ResourceId::all().map(|_| tokio::sync::watch::Sender::new(0)).collect();
+        let changed = ResourceId::all().map(|_| signal::Sender::default()).collect();
         let audit = Mutex::new(VecDeque::new());
         Self { inner: Arc::new(Inner { store, changed, clock, faults: Faults::new(seed), audit }) }
     }
@@ -133,9 +134,8 @@ impl ApiServer {
     pub fn write<T>(&self, write: impl FnOnce(&mut Store) -> T) -> T {
         let mut store = self.inner.store.lock();
         let result = write(&mut store);
-        let revision = store.revision();
         for resource in store.take_dirty() {
-            self.inner.changed[resource.index()].send_replace(revision);
+            self.inner.changed[resource.index()].tell();
         }
         result
     }
@@ -152,7 +152,7 @@ impl ApiServer {
 
     /// Tells of every change to a kind.
     #[must_use]
-    pub fn subscribe(&self, resource: ResourceId) -> tokio::sync::watch::Receiver<u64> {
+    pub fn subscribe(&self, resource: ResourceId) -> signal::Receiver {
         self.inner.changed[resource.index()].subscribe()
     }
 

@@ -30,8 +30,8 @@ use crate::apiserver::{ApiServer, ResourceId};
 use futures::FutureExt;
 use futures::future::select_all;
 use jiff::Timestamp;
+use plimsoll_runtime::signal;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// How long after a change a controller acts on it. Not zero, so that time moves on even where two controllers disagree for ever.
@@ -43,7 +43,7 @@ pub trait Controller: Send {
     fn watches(&self) -> &'static [ResourceId];
 
     /// Another thing whose changes it acts on.
-    fn wake(&self) -> Option<watch::Receiver<u64>> {
+    fn wake(&self) -> Option<signal::Receiver> {
         None
     }
 

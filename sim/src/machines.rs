@@ -15,11 +15,11 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use plimsoll_actuator::ports::InstanceState;
 use plimsoll_model::names::label;
+use plimsoll_runtime::signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use user_data::UserData;
 
 /// How often the cloud's controller looks whether a Node that is not ready still has its instance, as the real one does.
@@ -179,7 +179,7 @@ impl Controller for Machines {
         &[]
     }
 
-    fn wake(&self) -> Option<watch::Receiver<u64>> {
+    fn wake(&self) -> Option<signal::Receiver> {
         Some(self.ec2.subscribe())
     }
 

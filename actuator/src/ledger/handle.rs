@@ -4,27 +4,23 @@ use super::Ledger;
 use parking_lot::Mutex;
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::snapshot::LedgerPosition;
+use plimsoll_runtime::signal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// The ledger of a term. Clones share it. No lock is held across an await: every step is one synchronous closure.
 #[derive(Debug, Clone)]
 pub struct LedgerHandle {
     ledger: Arc<Mutex<Ledger>>,
     launching: Arc<Mutex<BTreeMap<String, InFlightClaim>>>,
-    changed: Arc<watch::Sender<u64>>,
+    changed: signal::Sender,
 }
 
 impl LedgerHandle {
     /// Shares a ledger.
     #[must_use]
     pub fn new(ledger: Ledger) -> Self {
-        Self {
-            ledger: Arc::new(Mutex::new(ledger)),
-            launching: Arc::default(),
-            changed: Arc::new(watch::Sender::new(0)),
-        }
+        Self { ledger: Arc::new(Mutex::new(ledger)), launching: Arc::default(), changed: signal::Sender::default() }
     }
 
     /// One step that may change it; watchers look afterwards.
@@ -47,13 +43,13 @@ impl LedgerHandle {
 
     /// Tells of every step.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
+    pub fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
     /// Makes watchers look again, for what they show besides the ledger: claims, offerings without capacity.
     pub fn wake(&self) {
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.tell();
     }
 
     /// What watchers are to be shown of a claim that was admitted, until the cluster's own shows in our watch.

@@ -50,7 +50,7 @@ pub(super) fn watch(
             tokio::select! {
                 biased;
                 result = entries.changed() => if result.is_err() { return Ok(()) },
-                result = ledger.changed() => if result.is_err() { return Ok(()) },
+                () = ledger.changed() => {}
             }
         }
     })

@@ -247,8 +247,8 @@ fn answers(
             }
             tokio::select! {
                 biased;
-                result = posted.changed() => if result.is_err() { return Ok(()) },
-                result = ledger.changed() => if result.is_err() { return Ok(()) },
+                () = posted.changed() => {}
+                () = ledger.changed() => {}
                 () = tokio::time::sleep_until(until) => {
                     return Err(Status::deadline_exceeded("some actions go on; send the plan again to hear of them"));
                 }

@@ -38,7 +38,7 @@ pub(super) fn watch(context: &Context, stop: CancellationToken) -> Responses<wir
             }
             tokio::select! {
                 biased;
-                result = changed.changed() => if result.is_err() { return Ok(()) },
+                () = changed.changed() => {}
                 () = tokio::time::sleep(TICK) => {}
             }
         }

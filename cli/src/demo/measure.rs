@@ -26,7 +26,8 @@ impl Measures {
         let (world, notes) = (world.clone(), pending.clone());
         tokio::spawn(async move {
             let mut changes = world.server().subscribe(ResourceId::PODS);
-            while changes.changed().await.is_ok() {
+            loop {
+                changes.changed().await;
                 let now = (world.server().now().as_millisecond(), Instant::now());
                 for pod in world.all(ResourceId::PODS).iter().filter(|pod| is_unschedulable(pod)) {
                     notes.lock().entry(object::uid(pod).to_owned()).or_insert(now);

@@ -4,6 +4,7 @@ use super::error::ApiError;
 use super::request::Verb;
 use crate::seed::Rng;
 use parking_lot::Mutex;
+use plimsoll_runtime::signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,7 +174,7 @@ struct State {
 #[derive(Debug, Clone)]
 pub struct Faults {
     state: Arc<Mutex<State>>,
-    changed: Arc<watch::Sender<u64>>,
+    changed: signal::Sender,
 }
 
 impl Faults {
@@ -189,12 +190,12 @@ impl Faults {
             cuts: Vec::new(),
             watches: 0,
         };
-        Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(watch::Sender::new(0)) }
+        Self { state: Arc::new(Mutex::new(state)), changed: signal::Sender::default() }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.state.lock());
-        self.changed.send_modify(|version| *version += 1);
+        self.changed.tell();
         result
     }
 
@@ -299,8 +300,7 @@ impl Faults {
             match self.partition_of(client) {
                 None => return Ok(()),
                 Some(Partition::Refused) => return Err(BrokenConnection),
-                // The sender lives as long as self.
-                Some(Partition::Silent) => drop(changed.changed().await),
+                Some(Partition::Silent) => changed.changed().await,
             }
         }
     }
@@ -326,7 +326,7 @@ impl Faults {
     }
 
     /// Tells of every change to the faults.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 }

@@ -10,6 +10,7 @@ use super::respond::{Form, bookmark_line, change_line, event_line, object_bytes}
 use super::store::{Filter, Page, Store};
 use bytes::Bytes;
 use futures::Stream;
+use plimsoll_runtime::signal;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,8 +31,8 @@ pub(super) struct Watch {
     /// All up to this revision has been sent or queued.
     position: u64,
     queue: VecDeque<Bytes>,
-    changed: tokio::sync::watch::Receiver<u64>,
-    faults: tokio::sync::watch::Receiver<u64>,
+    changed: signal::Receiver,
+    faults: signal::Receiver,
     bookmarks: bool,
     next_bookmark: Instant,
     deadline: Instant,
@@ -123,7 +124,7 @@ impl Watch {
             }
             if self.server.faults().partition_of(&self.client) == Some(Partition::Silent) {
                 // The sender lives as long as the server, which this watch holds.
-                let _ = self.faults.changed().await;
+                self.faults.changed().await;
                 continue;
             }
             if let Some(line) = self.queue.pop_front() {
@@ -150,8 +151,8 @@ impl Watch {
         let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
         tokio::select! {
             biased;
-            _ = self.changed.changed() => return,
-            _ = self.faults.changed() => return,
+            () = self.changed.changed() => return,
+            () = self.faults.changed() => return,
             () = tokio::time::sleep_until(wake) => {}
         }
         if self.bookmarks {

@@ -12,9 +12,9 @@ use plimsoll_actuator::ports::{
     Subnet, Tags, Termination, TypeOffering,
 };
 use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::signal;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How long a receive waits for messages, as the port says.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Ec2 {
     cloud: Arc<Mutex<Cloud>>,
     faults: Arc<Mutex<Faults>>,
-    changed: Arc<watch::Sender<u64>>,
+    changed: signal::Sender,
     clock: Clock,
     client: Arc<str>,
 }
@@ -43,7 +43,7 @@ impl Ec2 {
     #[must_use]
     pub fn new(cloud: Cloud, clock: Clock) -> Self {
         let (cloud, faults) = (Arc::new(Mutex::new(cloud)), Arc::default());
-        Self { cloud, faults, changed: Arc::new(watch::Sender::new(0)), clock, client: "".into() }
+        Self { cloud, faults, changed: signal::Sender::default(), clock, client: "".into() }
     }
 
     /// The same cloud for a client that the faults know by `name`.
@@ -62,7 +62,7 @@ impl Ec2 {
     pub fn with<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> T {
         let now = self.now();
         let result = act(&mut self.cloud.lock(), now);
-        self.changed.send_modify(|version| *version += 1);
+        self.changed.tell();
         result
     }
 
@@ -79,7 +79,7 @@ impl Ec2 {
 
     /// Counts up with each change, so that others can follow.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
+    pub fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
@@ -263,7 +263,7 @@ impl InterruptionQueue for Ec2 {
             let wait = next.map_or(LONG_POLL, |next| Duration::from_millis(next.since(now).0));
             tokio::select! {
                 biased;
-                _ = changed.changed() => {}
+                () = changed.changed() => {}
                 () = tokio::time::sleep_until(deadline.min(Instant::now() + wait)) => {}
             }
             self.connected().await?;

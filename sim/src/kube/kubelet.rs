@@ -11,11 +11,11 @@ use crate::apiserver::store::{DeleteOptions, Key, Part, Store, Write};
 use crate::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use plimsoll_runtime::signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Annotation of a pod: how long after its binding it runs, such as `2s`. These annotations are those of the real control plane's kwok stages.
 pub const RUN_AFTER: &str = "plimsoll.test/run-after";
@@ -92,7 +92,7 @@ pub(super) enum Pulse {
 #[derive(Clone)]
 pub struct Kubelets {
     all: Arc<Mutex<BTreeMap<String, Kubelet>>>,
-    changed: Arc<watch::Sender<u64>>,
+    changed: signal::Sender,
     clock: Clock,
     delays: Delays,
 }
@@ -107,7 +107,7 @@ impl Kubelets {
     /// No kubelets yet.
     #[must_use]
     pub fn new(clock: Clock, delays: Delays) -> Self {
-        Self { all: Arc::default(), changed: Arc::new(watch::Sender::new(0)), clock, delays }
+        Self { all: Arc::default(), changed: signal::Sender::default(), clock, delays }
     }
 
     /// Starts a kubelet, which registers its Node. One of the same name that was stopped goes on with this description.
@@ -115,7 +115,7 @@ impl Kubelets {
         let now = (self.clock)();
         let name = spec.name.clone();
         self.all.lock().insert(name, Kubelet { spec, registered: None, ready: false, last_report: now, stopped: None });
-        self.changed.send_modify(|version| *version += 1);
+        self.changed.tell();
     }
 
     /// Stops a kubelet as if its machine lost power: nothing on it moves any more, and nobody is told.
@@ -124,13 +124,13 @@ impl Kubelets {
         if let Some(kubelet) = self.all.lock().get_mut(name) {
             kubelet.stopped.get_or_insert(now);
         }
-        self.changed.send_modify(|version| *version += 1);
+        self.changed.tell();
     }
 
     /// Forgets a kubelet for good.
     pub fn remove(&self, name: &str) {
         self.all.lock().remove(name);
-        self.changed.send_modify(|version| *version += 1);
+        self.changed.tell();
     }
 
     /// The names of those that run.
@@ -148,7 +148,7 @@ impl Kubelets {
         }
     }
 
-    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(super) fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 }
@@ -178,7 +178,7 @@ impl Controller for KubeletController {
         &[ResourceId::PODS]
     }
 
-    fn wake(&self) -> Option<watch::Receiver<u64>> {
+    fn wake(&self) -> Option<signal::Receiver> {
         Some(self.kubelets.subscribe())
     }
 

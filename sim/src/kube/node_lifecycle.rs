@@ -9,8 +9,8 @@ use crate::apiserver::admission::NOT_READY;
 use crate::apiserver::object;
 use crate::apiserver::store::{Key, Part, Store, Write};
 use jiff::{SignedDuration, Timestamp};
+use plimsoll_runtime::signal;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 /// How long a kubelet may be silent before its Node is Unknown, as the real controller's default.
 const SILENCE_MAX: SignedDuration = SignedDuration::from_secs(50);
@@ -55,7 +55,7 @@ impl Controller for NodeLifecycle {
         &[ResourceId::NODES]
     }
 
-    fn wake(&self) -> Option<watch::Receiver<u64>> {
+    fn wake(&self) -> Option<signal::Receiver> {
         Some(self.kubelets.subscribe())
     }
 

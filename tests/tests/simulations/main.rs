@@ -16,6 +16,7 @@ mod leaders;
 mod limits;
 mod random_faults;
 mod removal;
+mod replay;
 mod reservations;
 mod spot;
 mod stale_plans;

@@ -1,0 +1,104 @@
+//! A signal that something has changed, for any number of waiters. Those are woken in the order in which they began to wait,
+//! so that a simulation comes out alike each time; tokio's `watch` wakes them in random order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Changes so far.
+    version: AtomicU64,
+    waiters: Notify,
+}
+
+/// Tells of changes. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Sender(Arc<Shared>);
+
+/// Waits for changes that it has not been told of.
+#[derive(Debug, Clone)]
+pub struct Receiver {
+    shared: Arc<Shared>,
+    told: u64,
+}
+
+impl Sender {
+    /// Something has changed.
+    pub fn tell(&self) {
+        self.0.version.fetch_add(1, Ordering::AcqRel);
+        self.0.waiters.notify_waiters();
+    }
+
+    /// Told of every change from now on. Changes that come together are told together.
+    #[must_use]
+    pub fn subscribe(&self) -> Receiver {
+        Receiver { shared: Arc::clone(&self.0), told: self.0.version.load(Ordering::Acquire) }
+    }
+}
+
+impl Receiver {
+    /// What has changed so far counts as told.
+    pub fn mark_unchanged(&mut self) {
+        self.told = self.shared.version.load(Ordering::Acquire);
+    }
+
+    /// Resolves at once if there was a change that was not told, else at the next one; never, if there is none. Dropped
+    /// before that, it tells of nothing.
+    pub async fn changed(&mut self) {
+        loop {
+            let next = self.shared.waiters.notified();
+            tokio::pin!(next);
+            // From here on no change is missed, though it is looked at what was before.
+            next.as_mut().enable();
+            let version = self.shared.version.load(Ordering::Acquire);
+            if version != self.told {
+                self.told = version;
+                return;
+            }
+            next.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use parking_lot::Mutex;
+
+    #[tokio::test]
+    async fn a_change_is_told_once_and_none_is_missed() {
+        let sender = Sender::default();
+        let mut receiver = sender.subscribe();
+        assert!(receiver.changed().now_or_never().is_none());
+        sender.tell();
+        sender.tell();
+        assert!(receiver.changed().now_or_never().is_some(), "told before it waits");
+        assert!(receiver.changed().now_or_never().is_none(), "both together");
+        sender.tell();
+        receiver.mark_unchanged();
+        assert!(receiver.changed().now_or_never().is_none());
+        assert!(sender.subscribe().changed().now_or_never().is_none(), "from now on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiters_are_woken_in_order() {
+        let (sender, order) = (Sender::default(), Arc::new(Mutex::new(Vec::new())));
+        let waiters: Vec<_> = (0..50)
+            .map(|number| {
+                let (mut receiver, order) = (sender.subscribe(), Arc::clone(&order));
+                tokio::spawn(async move {
+                    receiver.changed().await;
+                    order.lock().push(number);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        sender.tell();
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(*order.lock(), (0..50).collect::<Vec<_>>());
+    }
+}
