@@ -30,6 +30,11 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
 
 /// Kills the actuator while a call of it is held, lets the call go, and starts another.
 async fn dies_while_held(launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
+    dies_later(Duration::ZERO, launches, hold).await;
+}
+
+/// As [`dies_while_held`], so much later.
+async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
     let stage = Stage::begin().await;
     let first = stage.start("actuator-1");
     let catalog = stage.catalog().await;
@@ -41,6 +46,7 @@ async fn dies_while_held(launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
         answer = asked => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
+    tokio::time::sleep(later).await;
     stage.kill(&first);
     stage.world.server().faults().clear_rules();
     gate.open();
@@ -101,6 +107,21 @@ async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_c
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per_claim() {
     dies_while_held(3, |stage| {
+        let gate = Gate::default();
+        stage.world.server().faults().next(
+            1,
+            Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
+            ClusterEffect::HoldBefore(gate.clone()),
+        );
+        gate
+    })
+    .await;
+}
+
+/// Rule 4: what is written of a match stands, and the rest is paired around it.
+#[tokio::test(start_paused = true)]
+async fn an_actuator_that_dies_with_a_part_of_the_match_written_leaves_one_instance_per_claim() {
+    dies_later(Duration::from_secs(2), 3, |stage| {
         let gate = Gate::default();
         stage.world.server().faults().next(
             1,

@@ -6,6 +6,7 @@ use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Capacity, Pool};
@@ -195,4 +196,52 @@ async fn a_claim_of_others_with_the_same_name_is_left_alone() {
     let claims = stage.claims().await;
     assert_eq!((claims.len(), stage.bought()), (1, 0));
     assert!(claims[0].metadata.deletion_timestamp.is_none());
+}
+
+/// Rule 7: a claim on its way out counts as long as its instance is there.
+#[tokio::test(start_paused = true)]
+async fn a_claim_being_deleted_counts_until_its_instance_is_gone() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let large = |name: &str| launch(&catalog, name, &["m6i.xlarge"], name);
+    // Five of 4 vCPU are all that the limit of 20 allows.
+    let all = ["a-1", "a-2", "a-3", "a-4", "a-5"].map(large).to_vec();
+    let position = stage.ledger().await.position;
+    stage.execute(WATCHER, plan(position, all)).await.unwrap();
+    let claims = stage.settled(5).await;
+    stage.world.delete(ResourceId::NODE_CLAIMS, claims[0].metadata.name.as_deref().unwrap()).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(stage.claims().await.len(), 5, "it is on its way out");
+    let position = stage.ledger().await.position;
+    let outcomes = stage.execute(WATCHER, plan(position, vec![large("b-1")])).await.unwrap();
+    assert_eq!(outcomes[0].reason, Some(OutcomeReason::LimitReached), "{outcomes:?}");
+    while stage.claims().await.len() == 5 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let position = stage.ledger().await.position;
+    let outcomes = stage.execute(WATCHER, plan(position, vec![large("b-2")])).await.unwrap();
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+}
+
+/// Rule 22: what a launch reserves is on its claim, and a new leader reads it there.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_knows_limits_and_pods_of_the_former_ones_launches() {
+    let stage = Stage::begin().await;
+    let first = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let large = |action: &str, pod: &str| launch(&catalog, action, &["m6i.xlarge"], pod);
+    let all = (1..=5).map(|i| large(&format!("a-{i}"), &format!("p-{i}"))).collect();
+    let position = stage.ledger().await.position;
+    stage.execute(WATCHER, plan(position, all)).await.unwrap();
+    stage.settled(5).await;
+    stage.kill(&first);
+    let _second = stage.start("actuator-2");
+    stage.catalog().await;
+    let asked = [large("b-1", "p-1"), large("b-2", "p-9")].to_vec();
+    let position = stage.ledger().await.position;
+    let outcomes = stage.execute(WATCHER, plan(position, asked)).await.unwrap();
+    let reasons: Vec<_> = outcomes.iter().map(|it| it.reason).collect();
+    assert_eq!(reasons, [Some(OutcomeReason::PodChanged), Some(OutcomeReason::LimitReached)], "{outcomes:?}");
+    assert_eq!(stage.bought(), 5);
 }

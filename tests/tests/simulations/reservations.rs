@@ -3,6 +3,7 @@
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::label;
+use plimsoll_model::plan::{Reason, ReasonCode, Unschedulable};
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Write};
@@ -142,4 +143,25 @@ async fn a_pod_without_a_place_says_why_and_does_not_repeat_itself() {
     let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
     assert!((1..=4).contains(&told), "{events:?}");
     assert!(object::text(&events[0], &["message"]).contains("default"), "names the pool: {events:?}");
+}
+
+/// Rule 27: the same cause is told once in its window, however often plans say it.
+#[tokio::test(start_paused = true)]
+async fn a_cause_that_every_plan_repeats_is_told_once() {
+    let director = Director::begin(Setup::default()).await;
+    for _ in 0..10 {
+        let mut plan = director.plan(&[], Vec::new()).await;
+        let reason = Reason {
+            node_pool: "default".to_owned(),
+            code: ReasonCode::InvalidPod,
+            message: "the test says so".to_owned(),
+        };
+        plan.unschedulable = vec![Unschedulable { pod: future_pod("web"), reasons: vec![reason] }];
+        director.send(plan).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let about = |event: &Value| object::text(event, &["involvedObject", "name"]) == "web";
+    let events: Vec<_> = director.world.all(ResourceId::EVENTS).into_iter().filter(|event| about(event)).collect();
+    let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
+    assert_eq!(told, 1, "{events:?}");
 }

@@ -155,3 +155,18 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
     assert!(object::condition_is_true(&director.claim(&new).unwrap(), "Initialized"));
     director.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
 }
+
+/// Rule 9: the taint comes first, and nothing goes without it.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_tainted_stays() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1", "m6i.large")).await;
+    let rule = director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    let plan = director.plan(&[], vec![of_empty("r-1", &node)]).await;
+    assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));
+    tokio::time::sleep(2 * MINUTE).await;
+    assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
+    director.world.server().faults().remove(rule);
+    let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    director.until("it goes once it is tainted", 5 * MINUTE, gone).await;
+}
