@@ -71,20 +71,20 @@ fn view<'a>(world: &World<'a>, node: &'a Node, pods: Vec<&'a Pod>) -> NodeView<'
 }
 
 /// How many pods of `lot` node number `node` can take in its present state: all of them or none if they go as a whole.
-pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, relaxed: bool) -> usize {
-    let most = takes_some(world, node, room, lot, relaxed);
+pub(crate) fn takes(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>) -> usize {
+    let most = takes_some(world, node, room, lot);
     if lot.whole && most < lot.pods.len() { 0 } else { most }
 }
 
 /// How many it can take of them, whether they go as a whole or not.
-pub(crate) fn takes_some(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>, relaxed: bool) -> usize {
+pub(crate) fn takes_some(world: &World<'_>, node: usize, room: &Room, lot: &Lot<'_>) -> usize {
     let (view, pods) = (&world.nodes[node], &world.shapes[lot.shape]);
     if room.closed || !view.open || lot.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;
     }
     let mut most = how_many(&pods.requests, &room.free, lot.pods.len());
     let welcome = world.welcome(lot.shape, node);
-    if most == 0 || welcome == Welcome::No || (welcome == Welcome::Unwanted && !relaxed) {
+    if most == 0 || welcome == Welcome::No || (welcome == Welcome::Unwanted && !world.ladders.is_bare(lot.shape)) {
         return 0;
     }
     if !pods.shape.host_ports.is_empty() {

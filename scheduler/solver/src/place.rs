@@ -94,15 +94,13 @@ impl State {
     }
 }
 
-/// Places as many of `lots` as it can, domains being assigned. PreferNoSchedule taints are avoided first and given way on for what is left then.
+/// Places as many of `lots` as it can, domains being assigned.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
     let (lots, too_many) = one_host_each(world, state, lots, search);
     let mut placed = Placed { left: lots, ..Placed::default() };
-    for relaxed in [false, true] {
-        on_existing(world, state, &mut placed, relaxed, search);
-        for pool in 0..world.pools.len() {
-            on_new(world, state, &mut placed, pool, relaxed);
-        }
+    on_existing(world, state, &mut placed, search);
+    for pool in 0..world.pools.len() {
+        on_new(world, state, &mut placed, pool);
     }
     placed.left.extend(too_many);
     placed
@@ -129,7 +127,7 @@ fn one_host_each<'a>(
 /// How many pods of the lot one host takes at most, be it there or new.
 fn on_one_host(world: &World<'_>, state: &State, lot: &Lot<'_>, search: Search) -> usize {
     let nodes = (0..world.nodes.len()).filter(|node| allowed(world, *node, search));
-    let there = nodes.map(|node| takes_some(world, node, state.room(node), lot, true)).max().unwrap_or(0);
+    let there = nodes.map(|node| takes_some(world, node, state.room(node), lot)).max().unwrap_or(0);
     let shape = &world.shapes[lot.shape];
     let alone = Tally::default().limit(&world.topology.host_rules, &shape.hosts, true);
     let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
@@ -148,21 +146,11 @@ fn on_one_host(world: &World<'_>, state: &State, lot: &Lot<'_>, search: Search) 
 }
 
 /// Fills nodes that are there with what is left.
-pub(crate) fn on_existing<'a>(
-    world: &World<'a>,
-    state: &mut State,
-    placed: &mut Placed<'a>,
-    relaxed: bool,
-    search: Search,
-) {
+pub(crate) fn on_existing<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, search: Search) {
     // Large ones first: small ones find a hole anywhere.
     let key = |lot: &Lot<'_>| (std::cmp::Reverse(&world.shapes[lot.shape].requests), world.ladders.order(lot.shape));
     placed.left.sort_by(|a, b| key(a).cmp(&key(b)));
     for lot in &mut placed.left {
-        // Taints that are to be avoided are given way on last, once there is nothing else to give up.
-        if relaxed && !world.ladders.is_bare(lot.shape) {
-            continue;
-        }
         for node in 0..world.nodes.len() {
             if lot.pods.is_empty() || state.work == 0 {
                 break;
@@ -170,7 +158,7 @@ pub(crate) fn on_existing<'a>(
             if !allowed(world, node, search) {
                 continue;
             }
-            let n = takes(world, node, state.room(node), lot, relaxed);
+            let n = takes(world, node, state.room(node), lot);
             if n > 0 {
                 state.work = state.work.saturating_sub(1);
                 put(world, state, node, lot.shape, n);
@@ -195,10 +183,11 @@ pub(crate) fn put(world: &World<'_>, state: &mut State, node: usize, shape: usiz
     room.tally.add(&pods.hosts, n);
 }
 
-fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize, relaxed: bool) {
+fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize) {
     let view = &world.pools[pool];
     let tolerates = |shape: usize| {
-        let relaxed = relaxed && world.ladders.is_bare(shape);
+        // Taints that are to be avoided are given way on last, once there is nothing else to give up.
+        let relaxed = world.ladders.is_bare(shape);
         crate::world::tolerated(&view.pool.taints, &world.shapes[shape].shape.tolerations, relaxed)
     };
     let wanted = placed.left.iter().enumerate().filter(|(_, lot)| tolerates(lot.shape));

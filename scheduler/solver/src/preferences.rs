@@ -6,11 +6,12 @@
 use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State};
 use crate::topology;
-use crate::world::World;
+use crate::world::{World, tolerated};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::plan::PreferencePolicy;
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Pod, PodShape, Snapshot};
+use plimsoll_model::taints::{Taint, TaintEffect};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,11 +35,18 @@ impl Ladders {
     pub(crate) fn expand(snapshot: &mut Snapshot, policy: PreferencePolicy) -> Self {
         let own = snapshot.shapes.len();
         let mut ladders = Self { base: (0..own).collect(), rungs: (0..own).map(|shape| vec![shape]).collect() };
-        if policy == PreferencePolicy::Ignore {
-            return ladders;
-        }
+        let taints =
+            snapshot.node_pools.iter().map(|pool| &pool.taints).chain(snapshot.nodes.iter().map(|node| &node.taints));
+        let mut unwanted: Vec<Taint> =
+            taints.flatten().filter(|taint| taint.effect == TaintEffect::PreferNoSchedule).cloned().collect();
+        unwanted.sort();
+        unwanted.dedup();
         for shape in 0..own {
-            let above = hardened(&snapshot.shapes[shape]);
+            let bare = &snapshot.shapes[shape];
+            let mut above = if policy == PreferencePolicy::Respect { hardened(bare) } else { Vec::new() };
+            if !tolerated(&unwanted, &bare.tolerations, false) {
+                above.push(avoiding(bare, above.len()));
+            }
             let first = snapshot.shapes.len();
             ladders.rungs[shape] = (first..first + above.len()).chain([shape]).collect();
             ladders.base.extend(above.iter().map(|_| shape));
@@ -52,7 +60,7 @@ impl Ladders {
         self.base.get(shape).copied().unwrap_or(shape)
     }
 
-    /// Nothing that it only prefers is asked for.
+    /// Nothing that it only prefers is asked for, and taints that are to be avoided are no matter.
     pub(crate) fn is_bare(&self, shape: usize) -> bool {
         self.base(shape) == shape
     }
@@ -98,6 +106,16 @@ fn hardened(shape: &PodShape) -> Vec<PodShape> {
         all.push(rung);
     }
     all
+}
+
+/// The last rung above `shape`: nothing that it only prefers, but no taint that is to be avoided.
+fn avoiding(shape: &PodShape, number: usize) -> PodShape {
+    let mut rung = shape.clone();
+    rung.id = ShapeId(format!("{}~{number}", shape.id));
+    rung.preferred_node_affinity.clear();
+    rung.topology_spread.retain(|one| one.required);
+    rung.pod_affinity.retain(|one| one.weight.is_none());
+    rung
 }
 
 /// `left` with what it prefers required: of preferred node affinity the heaviest term alone, all else together.

@@ -21,11 +21,11 @@ pub(crate) struct Offer {
 }
 
 /// The offerings of the first pool, in order of preference, of which one node could hold all of `lots`.
-pub(crate) fn offer(world: &World<'_>, state: &State, lots: &[Lot<'_>], relaxed: bool) -> Option<Offer> {
-    (0..world.pools.len()).find_map(|pool| of_pool(world, state, lots, pool, relaxed))
+pub(crate) fn offer(world: &World<'_>, state: &State, lots: &[Lot<'_>]) -> Option<Offer> {
+    (0..world.pools.len()).find_map(|pool| of_pool(world, state, lots, pool))
 }
 
-fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize, relaxed: bool) -> Option<Offer> {
+fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize) -> Option<Offer> {
     let view = &world.pools[pool];
     let mut accept = view.usable.clone();
     let mut custom = Narrowed::new();
@@ -34,7 +34,7 @@ fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize, rela
     let mut tally = Tally::default();
     for lot in lots {
         let shape = &world.shapes[lot.shape];
-        if !tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed && world.ladders.is_bare(lot.shape)) {
+        if !tolerated(&view.pool.taints, &shape.shape.tolerations, world.ladders.is_bare(lot.shape)) {
             return None;
         }
         // The first demand on open labels that agrees with those before it.

@@ -100,8 +100,12 @@ impl<'a> World<'a> {
         let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
         let waiting = pending.filter_map(|pod| numbers.get(&pod.shape).copied()).collect();
         let mut topology = Topology::new(&snapshot.shapes, &ladders, &waiting);
-        let mut shapes: Vec<ShapeView<'a>> =
-            snapshot.shapes.iter().map(|shape| shape_view(shape, &pools, &table)).collect();
+        let mut shapes: Vec<ShapeView<'a>> = snapshot
+            .shapes
+            .iter()
+            .enumerate()
+            .map(|(index, shape)| shape_view(shape, &pools, &table, ladders.is_bare(index)))
+            .collect();
         topology.settle(&pools, &shapes, &ladders);
         shapes.iter_mut().zip(&topology.hosts).for_each(|(shape, hosts)| shape.hosts = hosts.clone());
         let budgets = snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
@@ -130,8 +134,7 @@ impl<'a> World<'a> {
 
     /// Whether some offering or node could take pods of that shape at all.
     fn is_possible(&self, shape: usize) -> bool {
-        self.shapes[shape].fits.iter().any(|fits| !fits.is_empty())
-            || self.welcome[shape].iter().any(|welcome| *welcome != Welcome::No)
+        self.shapes[shape].fits.iter().any(|fits| !fits.is_empty()) || self.welcome[shape].contains(&Welcome::Yes)
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
@@ -220,12 +223,13 @@ fn asked_keys(snapshot: &Snapshot) -> BTreeSet<&str> {
     keys
 }
 
-fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceTable) -> ShapeView<'a> {
+/// `relaxed`: taints that are to be avoided do not count.
+fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceTable, relaxed: bool) -> ShapeView<'a> {
     let requests = table.vector(&shape.requests);
     let fits = pools
         .iter()
         .map(|pool| {
-            if !tolerated(&pool.pool.taints, &shape.tolerations, true) {
+            if !tolerated(&pool.pool.taints, &shape.tolerations, relaxed) {
                 return Vec::new();
             }
             let roomy = pool.roomy(&requests);

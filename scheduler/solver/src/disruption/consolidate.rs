@@ -157,22 +157,17 @@ impl<'a> Sweep<'_, 'a> {
         }
         let total: i64 = nodes.iter().map(|candidate| candidate.price).sum();
         let mut placed = Placed { left: lots, ..Placed::default() };
-        for relaxed in [false, true] {
-            on_existing(world, state, &mut placed, relaxed, SEARCH);
-            if placed.left.is_empty() {
-                break;
-            }
+        on_existing(world, state, &mut placed, SEARCH);
+        if !placed.left.is_empty() {
             state.work = state.work.saturating_sub(placed.left.len() as u64);
-            let offer = if replace { single::offer(world, state, &placed.left, relaxed) } else { None };
+            let offer = if replace { single::offer(world, state, &placed.left) } else { None };
             if let Some(offer) = offer {
                 let Some(launch) = self.cheaper(state, nodes, offer, total, &placed.left) else {
                     return Served::TooDear;
                 };
                 placed.launches.push(launch);
                 placed.left.clear();
-                break;
-            }
-            if placed.left.iter().any(|lot| !world.ladders.is_bare(lot.shape) && alone(world, state, lot)) {
+            } else if placed.left.iter().any(|lot| !world.ladders.is_bare(lot.shape) && alone(world, state, lot)) {
                 // New nodes would give them what they prefer: they do not give it up for the sake of the saving.
                 return Served::TooDear;
             }
@@ -231,7 +226,7 @@ enum Served<'a> {
 /// Whether a new node could take one pod of the lot.
 fn alone(world: &World<'_>, state: &State, lot: &Lot<'_>) -> bool {
     let one = Lot { pods: lot.pods.iter().copied().take(1).collect(), ..lot.clone() };
-    single::offer(world, state, &[one], false).is_some()
+    single::offer(world, state, &[one]).is_some()
 }
 
 /// Price and disturbance of all nodes of a pool that weighs one against the other.

@@ -186,3 +186,21 @@ fn consolidation_does_not_take_away_what_pods_prefer() {
     }
     assert_eq!(cluster.plan().terminations.len(), 1);
 }
+
+#[test]
+fn pods_that_cannot_avoid_a_taint_share_nodes_with_those_that_need_not() {
+    let mut tainted = pool("tainted");
+    tainted.taints = vec![taint("old", TaintEffect::PreferNoSchedule)];
+    let mut tolerant = shape(500, 1);
+    tolerant.tolerations = vec![tolerate("old")];
+    let mut cluster = Cluster::with([tainted.clone()]);
+    let plan = cluster.pending("a", 2, &tolerant).pending("b", 2, &shape(500, 1)).plan();
+    assert_eq!((launched(&plan), plan.unschedulable.len()), (vec![("c5.large".to_owned(), 4)], 0));
+    // Where there is another pool, it is taken as long as its limits allow.
+    let mut other = pool("other");
+    other.limits.set("cpu", 2000);
+    let plan = Cluster::with([tainted, other]).pending("b", 3, &shape(1500, 1)).plan();
+    let mut pools: Vec<&str> = plan.launches.iter().map(|one| one.node_pool.as_str()).collect();
+    pools.sort_unstable();
+    assert_eq!((pools.first(), plan.unschedulable.len()), (Some(&"other"), 0));
+}
