@@ -19,16 +19,10 @@ struct Kept {
 }
 
 /// The board. Clones share it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Outcomes {
     kept: Arc<Mutex<Kept>>,
     changed: signal::Sender,
-}
-
-impl Default for Outcomes {
-    fn default() -> Self {
-        Self { kept: Arc::default(), changed: signal::Sender::default() }
-    }
 }
 
 impl Outcomes {

@@ -35,11 +35,11 @@ fn set_status(world: &World, pod: &str, status: &Value) {
 }
 
 /// A pod whose scheduler, which is the test, has found no place for it.
-fn unschedulable(world: &World, name: &str, metadata: Value, spec: Value) {
+fn unschedulable(world: &World, name: &str, metadata: &Value, spec: &Value) {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"schedulerName": "test",
         "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "1"}}}]}});
-    json_patch::merge(&mut pod["metadata"], &metadata);
-    json_patch::merge(&mut pod["spec"], &spec);
+    json_patch::merge(&mut pod["metadata"], metadata);
+    json_patch::merge(&mut pod["spec"], spec);
     world.apply_object(&pod).unwrap();
     set_status(world, name, &judged());
 }
@@ -54,14 +54,14 @@ async fn pods_that_are_not_to_get_a_node_buy_none() {
     let scene = Scene::usual().await;
     let world = &scene.world;
     let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d-1", "controller": true}]);
-    unschedulable(world, "daemon", json!({ "ownerReferences": owner }), json!({}));
-    unschedulable(world, "gated", json!({}), json!({"schedulingGates": [{"name": "example.com/wait"}]}));
-    unschedulable(world, "leaving", json!({"finalizers": ["example.com/stay"]}), json!({}));
+    unschedulable(world, "daemon", &json!({ "ownerReferences": owner }), &json!({}));
+    unschedulable(world, "gated", &json!({}), &json!({"schedulingGates": [{"name": "example.com/wait"}]}));
+    unschedulable(world, "leaving", &json!({"finalizers": ["example.com/stay"]}), &json!({}));
     world.delete(ResourceId::PODS, "leaving").unwrap();
     let nominated = json!({"nominatedNodeName": "elsewhere", "conditions": judged()["conditions"]});
-    unschedulable(world, "nominated", json!({}), json!({}));
+    unschedulable(world, "nominated", &json!({}), &json!({}));
     set_status(world, "nominated", &nominated);
-    unschedulable(world, "unjudged", json!({}), json!({}));
+    unschedulable(world, "unjudged", &json!({}), &json!({}));
     set_status(world, "unjudged", &json!({ "conditions": null }));
     scene.pass(MINUTE).await;
     // Two were judged for an instant: that is not what this is about.
