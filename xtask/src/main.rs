@@ -1,7 +1,9 @@
 //! Repository chores: `cargo xtask <chore>`.
 
 mod e2e;
+mod peer;
 mod proto;
+mod workspace;
 
 use clap::Parser;
 
@@ -16,11 +18,14 @@ enum Chore {
     },
     /// Run the end-to-end tests.
     E2e(e2e::Args),
+    /// Compare plans with Karpenter's scheduler on random cases (needs Go).
+    Peer(peer::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Proto { check } => proto::generate(check),
         Chore::E2e(args) => e2e::run(args),
+        Chore::Peer(args) => peer::run(args),
     }
 }

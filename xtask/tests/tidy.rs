@@ -42,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "watcher",
         ],
     ),
+    ("tests/measure", &["catalog", "invariants", "model", "proto", "solver", "workloads"]),
     ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
     (
         "xtask",

@@ -14,6 +14,7 @@ mod kubernetes;
 mod manifest;
 mod pools;
 mod preferences;
+mod question;
 mod rng;
 mod template;
 mod volumes;
@@ -21,6 +22,7 @@ mod volumes;
 pub use case::{Case, CatalogChoice};
 pub use feature::{Feature, Offer, Profile};
 pub use generate::case;
+pub use question::{BadManifest, Question};
 pub use rng::Rng;
 
 #[cfg(test)]

@@ -23,10 +23,13 @@ fn read(case: &Case, folder: &Path) -> Result<usize, String> {
         return Err(format!("ignored: {:?}", manifests.ignored));
     }
     let extra = Extra { source: Source::Files, ..Extra::default() };
-    let (_, problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
+    let (snapshot, problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
     if let Some(problem) = problems.first() {
         return Err(format!("{problem:?}"));
     }
+    // The short way without files comes to the same.
+    let (mine, _) = plimsoll_snapshot::build(&case.typed_objects().map_err(|error| error.to_string())?, &extra);
+    assert_eq!(mine, snapshot, "{}", case.title());
     let text = std::fs::read_to_string(folder.join("catalog.json")).unwrap();
     let catalog = plimsoll_catalog::file::parse(&text).map_err(|error| error.to_string())?;
     assert_eq!(catalog, case.catalog.catalog());

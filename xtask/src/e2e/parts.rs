@@ -1,9 +1,9 @@
 //! The programs that a run is made of: found where they were built before, or built.
 
 use super::say;
+use crate::workspace;
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Packages with the programs under test. The actuator's takes minutes the first time: the EC2 SDK.
@@ -25,10 +25,10 @@ pub(super) struct Parts {
 impl Parts {
     /// Builds what is missing: the control plane and the virtual environment are cached outside the clone.
     pub(super) fn find(with_services: bool, build: bool) -> Result<Parts> {
-        let (root, target) = workspace()?;
+        let (root, target) = workspace::folders()?;
         let parts = Parts {
-            controlplane: script(&root.join("tests/controlplane/build.sh"))?,
-            python: script(&root.join("tests/ec2/venv.sh"))?.join("bin/python"),
+            controlplane: workspace::script(&root.join("tests/controlplane/build.sh"))?,
+            python: workspace::script(&root.join("tests/ec2/venv.sh"))?.join("bin/python"),
             programs: target.join("debug"),
             root,
         };
@@ -65,29 +65,4 @@ impl Parts {
         }
         Ok(())
     }
-}
-
-/// Runs a script that prints one path.
-fn script(path: &Path) -> Result<PathBuf> {
-    let output =
-        Command::new(path).stderr(Stdio::inherit()).output().with_context(|| format!("starting {}", path.display()))?;
-    if !output.status.success() {
-        bail!("{}: {}", path.display(), output.status);
-    }
-    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
-}
-
-/// The repository's root and cargo's target folder.
-fn workspace() -> Result<(PathBuf, PathBuf)> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let output = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"])
-        .arg(manifest)
-        .output()
-        .context("starting cargo metadata")?;
-    let facts: Value = serde_json::from_slice(&output.stdout).context("cargo metadata did not write JSON")?;
-    let folder =
-        |key: &str| facts[key].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata has no {key}"));
-    Ok((folder("workspace_root")?, folder("target_directory")?))
 }

@@ -1,0 +1,80 @@
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+
+use super::*;
+use plimsoll_workloads::{Profile, case};
+use serde_json::json;
+
+fn side(pods: &[&str], hourly: f64, violations: &[&str]) -> Side {
+    Side {
+        placed: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+        hourly,
+        violations: violations.iter().map(|it| (*it).to_owned()).collect(),
+        ..Side::default()
+    }
+}
+
+#[test]
+fn pods_count_before_money() {
+    let theirs = side(&["a", "b"], 1.0, &[]);
+    for (ours, verdict) in [
+        (side(&["a", "b"], 1.0, &[]), Verdict::Same),
+        (side(&["a", "b"], 1.000_001, &[]), Verdict::Same),
+        (side(&["a", "b"], 0.9, &[]), Verdict::Cheaper),
+        (side(&["a", "c"], 0.9, &[]), Verdict::OtherPods),
+        (side(&["a", "b"], 1.1, &[]), Verdict::Dearer),
+        (side(&["a"], 0.1, &[]), Verdict::FewerPods),
+        (side(&["a", "b", "c"], 9.0, &[]), Verdict::MorePods),
+        (side(&["a", "b", "c"], 0.1, &["wrong"]), Verdict::Invalid),
+    ] {
+        assert_eq!(compare(&ours, &theirs), verdict, "{ours:?}");
+    }
+}
+
+#[test]
+fn an_exception_is_explained_only_if_ours_is_as_good_as_each_valid_answer() {
+    let broken = side(&["a", "b", "c"], 1.0, &["b cannot run there"]);
+    let ours = side(&["a", "b"], 1.0, &[]);
+    let worse = side(&["a"], 1.0, &[]);
+    let better = side(&["a", "b"], 0.5, &[]);
+    assert_eq!(reasons(&ours, &[broken.clone(), worse.clone()], &broken).len(), 1);
+    assert!(reasons(&ours, &[broken.clone(), better.clone()], &broken).is_empty());
+    assert!(reasons(&ours, &[better.clone(), worse], &better).is_empty());
+}
+
+#[test]
+fn the_peers_plan_is_checked_like_ours() {
+    let case = case(3, &Profile::plain());
+    let question = case.question().unwrap();
+    let pod = question.snapshot.pods.first().unwrap().full_name();
+    let catalog = question.catalogs.values().next().unwrap();
+    let smallest = catalog.instance_types.iter().min_by_key(|it| it.capacity.get("cpu")).unwrap();
+    let answer = |pods: usize, price: f64| -> Answer {
+        let offering = smallest.offerings.first().unwrap();
+        serde_json::from_value(json!({"karpenter": "v1", "results": [{
+            "seed": 0,
+            "launches": [{
+                "nodePool": "default", "zones": [], "capacityTypes": [], "requirements": [],
+                "offering": {
+                    "instanceType": smallest.name, "zone": offering.zone, "capacityType": "on-demand", "price": price,
+                },
+                "pods": vec![pod.clone(); pods],
+            }],
+            "existing": [], "unschedulable": [], "ignored": [], "cost": {"hourly": price}, "timedOut": false,
+        }]}))
+        .unwrap()
+    };
+    let wrong_price = judge(&case, &question, &answer(1, 123.0));
+    assert!(wrong_price.theirs.violations.iter().any(|it| it.contains("costs")), "{wrong_price:?}");
+    let twice = judge(&case, &question, &answer(2, 123.0));
+    assert!(twice.theirs.violations.iter().any(|it| it.contains("twice")), "{twice:?}");
+}
+
+#[test]
+fn no_answer_is_an_exception_with_its_error_as_the_reason() {
+    let case = case(3, &Profile::plain());
+    let question = case.question().unwrap();
+    let failed: Answer = serde_json::from_value(json!({"karpenter": "v1", "error": "panic: x\nstack"})).unwrap();
+    let judgement = judge(&case, &question, &failed);
+    assert_eq!((judgement.verdict, judgement.is_unexplained()), (Verdict::NoAnswer, false));
+    assert!(judgement.reasons[0].ends_with("panic: x"), "{:?}", judgement.reasons);
+}
