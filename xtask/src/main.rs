@@ -1,5 +1,6 @@
 //! Repository chores: `cargo xtask <chore>`.
 
+mod bench;
 mod e2e;
 mod peer;
 mod proto;
@@ -20,6 +21,8 @@ enum Chore {
     E2e(e2e::Args),
     /// Compare plans with Karpenter's scheduler on random cases (needs Go).
     Peer(peer::Args),
+    /// Measure time, memory and cost of plans, beside Karpenter's scheduler (needs Go).
+    Bench(bench::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -27,5 +30,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Proto { check } => proto::generate(check),
         Chore::E2e(args) => e2e::run(args),
         Chore::Peer(args) => peer::run(args),
+        Chore::Bench(args) => bench::run(args),
     }
 }

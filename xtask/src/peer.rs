@@ -14,7 +14,6 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use judge::Judgement;
 use record::Record;
 
 /// Several of Karpenter's answers: it breaks ties between equal pods at random.

@@ -42,7 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "watcher",
         ],
     ),
-    ("tests/measure", &["catalog", "invariants", "model", "proto", "solver", "workloads"]),
+    ("tests/measure", &["invariants", "model", "solver"]),
     ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
     (
         "xtask",

@@ -15,19 +15,19 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
+        let mut it = self.state;
+        it = (it ^ (it >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        it = (it ^ (it >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        it ^ (it >> 31)
     }
 
     /// From `least` to `most`, both included; `least` where `most` is below it.
     pub fn range(&mut self, least: usize, most: usize) -> usize {
         let span = most.saturating_sub(least) as u128 + 1;
         // The upper half of a wide product: without the bias of a remainder, and never `span` itself.
-        least + usize::try_from((u128::from(self.next()) * span) >> 64).unwrap_or(0)
+        least + usize::try_from((u128::from(self.bits()) * span) >> 64).unwrap_or(0)
     }
 
     /// True in `percent` of all calls.

@@ -158,8 +158,7 @@ fn side(question: &Question, plan: &Plan) -> Side {
 
 /// The peer's plan in our words, each launch bought as the peer counts it: its cheapest offering.
 fn as_plan(snapshot: &Snapshot, outcome: &Outcome) -> Plan {
-    let uids: BTreeMap<String, PodUid> =
-        snapshot.pods.iter().map(|pod| (pod.full_name(), pod.uid.clone())).collect();
+    let uids: BTreeMap<String, PodUid> = snapshot.pods.iter().map(|pod| (pod.full_name(), pod.uid.clone())).collect();
     let pod = |name: &String| PodRef {
         name: name.clone(),
         uid: uids.get(name).cloned().unwrap_or_else(|| PodUid(name.clone())),
@@ -184,8 +183,12 @@ fn as_plan(snapshot: &Snapshot, outcome: &Outcome) -> Plan {
         .iter()
         .map(|it| (&it.pod, it.reasons.first().map_or("", |reason| reason.message.as_str())))
         .collect();
-    let placed: BTreeSet<&String> =
-        outcome.launches.iter().flat_map(|it| &it.pods).chain(outcome.existing.iter().flat_map(|it| &it.pods)).collect();
+    let placed: BTreeSet<&String> = outcome
+        .launches
+        .iter()
+        .flat_map(|it| &it.pods)
+        .chain(outcome.existing.iter().flat_map(|it| &it.pods))
+        .collect();
     for it in snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending) {
         let name = it.full_name();
         if !placed.contains(&name) {

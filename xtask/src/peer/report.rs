@@ -42,9 +42,15 @@ pub(super) fn in_full(it: &Judgement) -> String {
     let mut text = line(it);
     for (name, side) in [("Plimsoll", &it.ours), ("Karpenter", &it.theirs)] {
         let _ = write!(text, "\n{name}: {:.6} USD/h", side.hourly);
-        side.launches.iter().for_each(|one| drop(write!(text, "\n  {one}")));
-        side.refused.iter().for_each(|(pod, why)| drop(write!(text, "\n  - {pod}: {why}")));
-        side.violations.iter().for_each(|one| drop(write!(text, "\n  ! {one}")));
+        for one in &side.launches {
+            let _ = write!(text, "\n  {one}");
+        }
+        for (pod, why) in &side.refused {
+            let _ = write!(text, "\n  - {pod}: {why}");
+        }
+        for one in &side.violations {
+            let _ = write!(text, "\n  ! {one}");
+        }
     }
     text
 }
@@ -82,7 +88,9 @@ pub(super) fn whole(all: &[Judgement], seeds: u64, record: &Record) -> String {
     }
     if !features.is_empty() {
         text.push_str("\nFeatures of the cases without a reason:\n\n");
-        features.iter().for_each(|(feature, count)| drop(writeln!(text, "- {feature}: {count}")));
+        for (feature, count) in &features {
+            let _ = writeln!(text, "- {feature}: {count}");
+        }
     }
     for (heading, unexplained) in [("Without a reason", true), ("With a reason", false)] {
         let _ = write!(text, "\n## {heading}\n\n");

@@ -1,0 +1,68 @@
+//! What a plan comes to.
+
+use anyhow::{Context as _, Result};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{PodState, Snapshot};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Counts and cost.
+pub(crate) fn of(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Value {
+    let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).count();
+    let types: usize = catalogs.values().map(|catalog| catalog.instance_types.len()).sum();
+    let reason = plan.unschedulable.first().and_then(|one| one.reasons.first());
+    let most = plan.launches.iter().map(|launch| launch.pods.len()).max();
+    json!({
+        "pods": pending,
+        "shapes": snapshot.shapes.len(),
+        "types": types,
+        "nodes": snapshot.nodes.len(),
+        "launches": plan.launches.len(),
+        "mostOnOneLaunch": most,
+        "onLaunches": plan.launches.iter().map(|launch| launch.pods.len()).sum::<usize>(),
+        "onExisting": plan.placements.iter().map(|placement| placement.pods.len()).sum::<usize>(),
+        "unschedulable": plan.unschedulable.len(),
+        "firstReason": reason.map(|reason| format!("{}: {}", reason.code.as_str(), reason.message)),
+        "terminations": plan.terminations.len(),
+        "hourly": plan.hourly.usd(),
+        "lowerBound": plan.lower_bound.usd(),
+        "gap": gap(plan),
+    })
+}
+
+/// How far above its lower bound the plan is, as a part of the bound.
+fn gap(plan: &Plan) -> f64 {
+    if plan.lower_bound.0 <= 0 { 0.0 } else { plan.hourly.usd() / plan.lower_bound.usd() - 1.0 }
+}
+
+/// The most memory this process had so far: Linux' high-water mark.
+pub(crate) fn peak_mib() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("peak memory is read from Linux' /proc")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in /proc/self/status")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::money::MicroUsdPerHour;
+
+    #[test]
+    fn a_gap_is_above_the_bound_and_nothing_without_one() {
+        let plan = |hourly, bound| Plan {
+            hourly: MicroUsdPerHour(hourly),
+            lower_bound: MicroUsdPerHour(bound),
+            ..Plan::default()
+        };
+        assert!((gap(&plan(1_100_000, 1_000_000)) - 0.1).abs() < 1e-9);
+        assert!(gap(&plan(0, 0)).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_process_has_some_memory() {
+        assert!(peak_mib().is_ok_and(|mib| mib > 0.5));
+    }
+}

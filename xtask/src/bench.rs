@@ -1,0 +1,125 @@
+//! Time, memory and cost of plans, beside Karpenter's scheduler (tests/peers/karpenter) on the same machine and the same input. Each
+//! measurement is a process of its own, so that its peak of memory is its own; Plimsoll's are built in the release profile.
+
+mod child;
+mod gaps;
+mod growth;
+mod mix;
+mod scale;
+mod table;
+
+use anyhow::{Context as _, Result};
+use child::Measure;
+use clap::ValueEnum;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A part of the benchmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Karpenter's own mix of pods, on 400 synthetic types and on the real catalog.
+    KarpenterMix,
+    /// 100,000 pods of 300 shapes, all different, of one Deployment; many pools; a company; 5,000 nodes.
+    Scale,
+    /// Cost against Karpenter's and the lower bound on 200 random instances.
+    Gaps,
+    /// Time against pods, shapes, types and nodes, with the fitted exponents.
+    Growth,
+}
+
+/// What `cargo xtask bench` takes.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  cargo xtask bench                                              all of it, with Karpenter beside: hours
+  cargo xtask bench --no-peer                                    Plimsoll alone: minutes
+  cargo xtask bench --only karpenter-mix --sizes 1000,5000       two sizes of Karpenter's mix
+  cargo xtask bench --only gaps --instances 20 --no-peer
+  cargo xtask bench --write docs/benchmarks.md                   and the tables into that file")]
+pub(crate) struct Args {
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<Part>,
+    /// Pods of Karpenter's mix.
+    #[arg(long, value_delimiter = ',', default_value = "1000,5000,10000,20000", value_name = "PODS")]
+    sizes: Vec<usize>,
+    /// The most pods of the mix that Karpenter is asked about; it takes minutes for ten thousand on the real catalog.
+    #[arg(long, default_value_t = 20_000, value_name = "PODS")]
+    peer_most: usize,
+    /// Answers of Karpenter; the best cost counts, and the median time.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    peer_seeds: u64,
+    /// Random instances for cost.
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    instances: u64,
+    /// Without Karpenter.
+    #[arg(long)]
+    no_peer: bool,
+    /// The folder for what is measured (default: bench in cargo's target folder).
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Write method, versions, date and tables into this file.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+/// What parts share.
+struct Bench {
+    measure: Measure,
+    args: Args,
+}
+
+/// Measures, prints tables, and writes them where that is asked for.
+///
+/// # Errors
+/// If something cannot be built or a measurement fails.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let (root, target) = crate::workspace::folders()?;
+    let dir = args.dir.clone().unwrap_or_else(|| target.join("bench"));
+    std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let measure = Measure::build(&root, &target, &dir, !args.no_peer)?;
+    let bench = Bench { measure, args };
+    let started = Instant::now();
+    let mut sections = Vec::new();
+    for part in Part::value_variants() {
+        if !bench.args.only.is_empty() && !bench.args.only.contains(part) {
+            continue;
+        }
+        let section = match part {
+            Part::KarpenterMix => mix::run(&bench)?,
+            Part::Scale => scale::run(&bench)?,
+            Part::Gaps => gaps::run(&bench)?,
+            Part::Growth => growth::run(&bench)?,
+        };
+        print(&section)?;
+        sections.push(section);
+    }
+    say(&format!("measured in {:.0} s", started.elapsed().as_secs_f64()));
+    if let Some(path) = &bench.args.write {
+        write(path, &bench, &sections)?;
+    }
+    Ok(())
+}
+
+fn print(section: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{section}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Progress, for people.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "bench: {text}");
+}
+
+fn write(path: &Path, bench: &Bench, sections: &[String]) -> Result<()> {
+    let mut text = String::from("# Benchmarks\n\n");
+    text.push_str(&bench.measure.method()?);
+    for section in sections {
+        text.push('\n');
+        text.push_str(section);
+        text.push('\n');
+    }
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}

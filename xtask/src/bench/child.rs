@@ -1,0 +1,151 @@
+//! The processes that are measured.
+
+use super::say;
+use crate::workspace;
+use anyhow::{Context as _, Result, bail};
+use plimsoll_workloads::Case;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Writes what plimsoll-measure reads; the seconds that the snapshot took (in this program's profile).
+pub(super) fn prepare(case: &Case, dir: &Path) -> Result<f64> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let started = Instant::now();
+    let question = case.question()?;
+    let took = started.elapsed().as_secs_f64();
+    let mut file = BufWriter::new(File::create(dir.join("snapshot.json"))?);
+    serde_json::to_writer(&mut file, &question.snapshot)?;
+    file.flush()?;
+    let catalogs: Vec<_> = question.catalogs.values().collect();
+    std::fs::write(dir.join("catalogs.json"), serde_json::to_vec(&catalogs)?)?;
+    Ok(took)
+}
+
+/// Programs and where their files go.
+pub(super) struct Measure {
+    program: PathBuf,
+    peer: Option<PathBuf>,
+    pub(super) dir: PathBuf,
+    root: PathBuf,
+}
+
+impl Measure {
+    pub(super) fn build(root: &Path, target: &Path, dir: &Path, with_peer: bool) -> Result<Self> {
+        say("building plimsoll-measure in the release profile");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .current_dir(root)
+            .args(["build", "--quiet", "--release", "--locked", "--package", "plimsoll-measure"])
+            .status()
+            .context("starting cargo")?;
+        if !status.success() {
+            bail!("cargo build: {status}");
+        }
+        let peer =
+            if with_peer { Some(workspace::script(&root.join("tests/peers/karpenter/build.sh"))?) } else { None };
+        let program = target.join("release/plimsoll-measure");
+        Ok(Self { program, peer, dir: dir.to_owned(), root: root.to_owned() })
+    }
+
+    pub(super) fn with_peer(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Makes a workload and plans it `repeat` times, always anew.
+    pub(super) fn plan(&self, case: &Case, repeat: u32, manifests: bool) -> Result<Value> {
+        let dir = self.dir.join("workload");
+        if manifests {
+            case.write(&dir)?;
+        }
+        let prepared = prepare(case, &dir)?;
+        let mut told = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
+        told["snapshotSeconds"] = prepared.into();
+        if told["violations"] != 0 {
+            bail!("{}: the plan is not valid: {}", case.title(), told["firstViolation"]);
+        }
+        Ok(told)
+    }
+
+    /// Plans what [`prepare`] left in the folders: an object for each.
+    pub(super) fn solve(&self, folders: &[PathBuf], repeat: u32) -> Result<Vec<Value>> {
+        let mut command = Command::new(&self.program);
+        command.args(["--repeat", &repeat.to_string()]).args(folders).stderr(Stdio::inherit());
+        let output = command.output().with_context(|| format!("starting {}", self.program.display()))?;
+        if !output.status.success() {
+            bail!("plimsoll-measure: {}", output.status);
+        }
+        let text = String::from_utf8(output.stdout)?;
+        text.lines().map(|line| serde_json::from_str(line).map_err(Into::into)).collect()
+    }
+
+    /// What Karpenter makes of the manifests of the last workload.
+    pub(super) fn ask_peer(&self, seeds: u64) -> Result<Value> {
+        let dir = self.dir.join("workload");
+        self.ask(&[(dir.join("manifests"), dir.join("catalog.json"))], seeds, true)?.pop().context("no answer")
+    }
+
+    /// Karpenter's answers about manifests and catalogs, from one process; without a limit on time, as figures.
+    pub(super) fn ask(&self, about: &[(PathBuf, PathBuf)], seeds: u64, truncate: bool) -> Result<Vec<Value>> {
+        let peer = self.peer.as_ref().context("Karpenter is left out")?;
+        let mut child = Command::new(peer)
+            .arg("serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {}", peer.display()))?;
+        let mut to = child.stdin.take().context("the peer has no stdin")?;
+        for (input, catalog) in about {
+            let question = json!({
+                "input": input, "catalog": catalog, "seeds": (0..seeds).collect::<Vec<_>>(), "summary": true,
+                "noTruncate": !truncate, "timeoutSeconds": 0,
+            });
+            // Questions are short, answers as well: both pipes hold a run's.
+            writeln!(to, "{question}")?;
+        }
+        drop(to);
+        let output = child.wait_with_output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let answers: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        if answers.len() != about.len() {
+            bail!("Karpenter answered {} of {} questions: {}", answers.len(), about.len(), output.status);
+        }
+        match answers.iter().find_map(|answer| answer["error"].as_str()) {
+            Some(error) => bail!("Karpenter: {error}"),
+            None => Ok(answers),
+        }
+    }
+
+    /// Machine, versions and date, and how it is measured.
+    pub(super) fn method(&self) -> Result<String> {
+        let tell = |program: &str, arguments: &[&str]| -> Result<String> {
+            let output = Command::new(program).args(arguments).current_dir(&self.root).output();
+            let output = output.with_context(|| format!("starting {program}"))?;
+            Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+        };
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+        let cores = std::thread::available_parallelism()?.get();
+        let module = std::fs::read_to_string(self.root.join("tests/peers/karpenter/go.mod"))?;
+        let karpenter = module.lines().find_map(|line| line.trim().strip_prefix("sigs.k8s.io/karpenter "));
+        Ok(format!(
+            "Made by `cargo xtask bench --write docs/benchmarks.md` on {}.\n\n\
+             - Machine: {cores} cores, {}.\n\
+             - Plimsoll: commit {}, {}, release profile.\n\
+             - Karpenter: `sigs.k8s.io/karpenter` {} as a library ({}), tests/peers/karpenter, with its default of one worker, its time-out off. \
+             Its time is that of `Scheduler.Solve` alone; sorting and cutting type lists after it is told apart. Of several seeds the median time and the lowest cost count.\n\
+             - Plimsoll's time is that of `solve` on a snapshot in memory: the whole plan with lower bound, without the making of the snapshot and the check of the plan.\n\
+             - Each measurement is a process of its own on the same input; memory is the process's high-water mark (VmHWM), which for Plimsoll holds the snapshot as well.\n\
+             - Workloads come from tests/workloads with fixed seeds.\n",
+            jiff::Zoned::now().date(),
+            model.trim_start_matches([' ', '\t', ':']),
+            tell("git", &["rev-parse", "--short", "HEAD"])?,
+            tell("rustc", &["--version"])?,
+            karpenter.unwrap_or("unknown"),
+            tell("go", &["version"])?,
+        ))
+    }
+}

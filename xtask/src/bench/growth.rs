@@ -1,0 +1,53 @@
+//! How time grows.
+
+use super::table::{Table, exponent, median, numbers, seconds};
+use super::{Bench, say};
+use anyhow::Result;
+use plimsoll_workloads::Case;
+use plimsoll_workloads::bench::{self as workloads, Types};
+
+/// How often each is planned; the median counts.
+const REPEAT: u32 = 3;
+
+/// Sizes are drawn from it.
+const SEED: u64 = 1;
+
+/// What grows, through which values, and the workload at each.
+type Axis = (&'static str, &'static [usize], fn(usize) -> Case);
+
+const AXES: &[Axis] = &[
+    ("pods of 300 shapes", &[1_000, 3_000, 10_000, 30_000, 100_000, 200_000], |pods| {
+        workloads::shapes(SEED, pods, 300, Types::BuiltIn)
+    }),
+    ("pods, all different", &[1_000, 3_000, 10_000, 30_000, 100_000], |pods| {
+        workloads::all_different(SEED, pods, Types::BuiltIn)
+    }),
+    ("shapes of 20,000 pods", &[10, 100, 1_000, 10_000], |shapes| {
+        workloads::shapes(SEED, 20_000, shapes, Types::BuiltIn)
+    }),
+    ("types, 5,000 pods of 100 shapes", &[50, 100, 300, 700, 1_334], |types| {
+        workloads::shapes(SEED, 5_000, 100, Types::Thinned(types))
+    }),
+    ("nodes, 1,000 waiting pods", &[10, 100, 1_000, 3_000, 10_000], |nodes| {
+        workloads::with_nodes(SEED, nodes, nodes * 10, 1_000)
+    }),
+    ("pools, 10,000 pods", &[2, 8, 32, 63], |pools| workloads::many_pools(SEED, 10_000, pools, Types::BuiltIn)),
+];
+
+pub(super) fn run(bench: &Bench) -> Result<String> {
+    let mut table = Table::new("Growth", &["what grows", "times", "exponent"]);
+    for (title, values, make) in AXES {
+        let mut points = Vec::new();
+        let mut cells = Vec::new();
+        for value in *values {
+            say(&format!("growth: {title}: {value}"));
+            let told = bench.measure.plan(&make(*value), REPEAT, false)?;
+            let time = median(&numbers(&told["solveSeconds"]));
+            points.push((*value as f64, time));
+            cells.push(format!("{value}: {}", seconds(time)));
+        }
+        table.row(vec![(*title).to_owned(), cells.join(", "), format!("{:.2}", exponent(&points))]);
+    }
+    table.note("exponent: b of time = a x^b through all points, by least squares of the logarithms.".to_owned());
+    Ok(table.render())
+}

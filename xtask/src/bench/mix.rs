@@ -1,0 +1,129 @@
+//! Karpenter's own mix of pods.
+
+use super::table::{Table, median, number, numbers, percent, seconds};
+use super::{Bench, say};
+use anyhow::Result;
+use plimsoll_workloads::bench::{Types, karpenter_mix};
+use serde_json::Value;
+
+/// How often Plimsoll plans; the median counts.
+const REPEAT: u32 = 5;
+/// Sizes and labels of the pods are drawn from it.
+const SEED: u64 = 1;
+
+pub(super) fn run(bench: &Bench) -> Result<String> {
+    let mut table = Table::new(
+        "Karpenter's mix",
+        &[
+            "types, pods",
+            "Plimsoll",
+            "pods/s",
+            "Karpenter",
+            "pods/s",
+            "times faster",
+            "after Solve",
+            "Plimsoll USD/h",
+            "Karpenter USD/h",
+            "cost",
+            "gap",
+            "MiB",
+            "Karpenter MiB",
+        ],
+    );
+    for (types, title) in [(Types::Synthetic(400), "400 synthetic"), (Types::BuiltIn, "us-east-1")] {
+        for pods in &bench.args.sizes {
+            say(&format!("Karpenter's mix, {pods} pods, {title}"));
+            let case = karpenter_mix(SEED, *pods, types);
+            let with_peer = bench.measure.with_peer() && *pods <= bench.args.peer_most;
+            let ours = bench.measure.plan(&case, REPEAT, with_peer)?;
+            let theirs = if with_peer { Some(bench.measure.ask_peer(bench.args.peer_seeds)?) } else { None };
+            table.row(row(&format!("{title}, {pods}"), *pods, &ours, theirs.as_ref()));
+        }
+    }
+    table.note(
+        "cost: Plimsoll's beside the best of Karpenter's; gap: above Plimsoll's own lower bound. \"after Solve\": Karpenter's sorting and \
+         cutting of type lists, which its time does not hold."
+            .to_owned(),
+    );
+    Ok(table.render())
+}
+
+fn row(title: &str, pods: usize, ours: &Value, theirs: Option<&Value>) -> Vec<String> {
+    let pods = pods as f64;
+    let own = median(&numbers(&ours["solveSeconds"]));
+    let mut hourly = format!("{:.3}", number(ours, "hourly"));
+    if number(ours, "unschedulable") > 0.0 {
+        hourly.push_str(&format!(" ({} unplaced)", ours["unschedulable"]));
+    }
+    let mut cells = vec![title.to_owned(), seconds(own), format!("{:.0}", pods / own)];
+    let peer = theirs.map(Peer::new);
+    match &peer {
+        Some(peer) => cells.extend([
+            seconds(peer.solve),
+            format!("{:.0}", pods / peer.solve),
+            format!("{:.0}", peer.solve / own),
+            seconds(peer.truncate),
+        ]),
+        None => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
+    }
+    cells.push(hourly);
+    match &peer {
+        Some(peer) => {
+            let mut theirs = format!("{:.3}", peer.hourly);
+            if peer.unschedulable > 0.0 {
+                theirs.push_str(&format!(" ({} unplaced)", peer.unschedulable));
+            }
+            cells.extend([theirs, percent(number(ours, "hourly") / peer.hourly - 1.0)]);
+        }
+        None => cells.extend(std::iter::repeat_n("-".to_owned(), 2)),
+    }
+    cells.push(percent(number(ours, "gap")));
+    cells.push(format!("{:.0}", number(ours, "peakMib")));
+    cells.push(peer.map_or("-".to_owned(), |peer| format!("{:.0}", peer.memory)));
+    cells
+}
+
+/// Karpenter's answers taken together.
+pub(super) struct Peer {
+    pub(super) solve: f64,
+    pub(super) truncate: f64,
+    pub(super) hourly: f64,
+    pub(super) unschedulable: f64,
+    pub(super) memory: f64,
+}
+
+impl Peer {
+    pub(super) fn new(answer: &Value) -> Self {
+        let results: Vec<&Value> = answer["results"].as_array().into_iter().flatten().collect();
+        let timing = |key: &str| results.iter().map(|it| number(&it["timing"], key)).collect::<Vec<_>>();
+        let unplaced = |it: &Value| number(&it["summary"], "podsUnschedulable");
+        let cost = |it: &Value| number(&it["cost"], "hourly");
+        let better = |a: &&&Value, b: &&&Value| unplaced(a).total_cmp(&unplaced(b)).then(cost(a).total_cmp(&cost(b)));
+        let best = results.iter().min_by(better);
+        Self {
+            solve: median(&timing("solve")),
+            truncate: median(&timing("truncate")),
+            hourly: best.map_or(0.0, |it| cost(it)),
+            unschedulable: best.map_or(0.0, |it| unplaced(it)),
+            memory: timing("peakRssMib").into_iter().fold(0.0, f64::max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Peer;
+    use serde_json::json;
+
+    #[test]
+    fn the_most_pods_count_before_cost_and_the_median_time_counts() {
+        let result = |solve: f64, unplaced: u32, hourly: f64| {
+            json!({"timing": {"solve": solve, "truncate": 1.0, "peakRssMib": 7.0}, "cost": {"hourly": hourly},
+                "summary": {"podsUnschedulable": unplaced}})
+        };
+        let answer = json!({"results": [result(3.0, 0, 9.0), result(1.0, 1, 2.0), result(2.0, 0, 8.0)]});
+        let peer = Peer::new(&answer);
+        let same = |a: f64, b: f64| (a - b).abs() < f64::EPSILON;
+        assert!(same(peer.solve, 2.0) && same(peer.hourly, 8.0) && same(peer.unschedulable, 0.0));
+    }
+}

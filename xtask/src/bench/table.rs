@@ -1,0 +1,121 @@
+//! Tables in Markdown, and lines through points.
+
+use serde_json::Value;
+
+/// A table with a heading.
+pub(super) struct Table {
+    heading: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    notes: Vec<String>,
+}
+
+impl Table {
+    pub(super) fn new(heading: &str, columns: &[&'static str]) -> Self {
+        Self { heading: heading.to_owned(), columns: columns.to_vec(), rows: Vec::new(), notes: Vec::new() }
+    }
+
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
+    /// Columns are as wide as their widest cell, so that the text can be read as it is.
+    pub(super) fn render(&self) -> String {
+        let width = |column: usize, heading: &str| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(heading.chars().count())
+        };
+        let widths: Vec<usize> = self.columns.iter().enumerate().map(|(index, it)| width(index, it)).collect();
+        let line = |cells: &[String]| {
+            let cells = cells.iter().zip(&widths).enumerate().map(|(index, (cell, width))| {
+                if index == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            });
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let headings: Vec<String> = self.columns.iter().map(|it| (*it).to_owned()).collect();
+        let rule = widths.iter().enumerate().map(|(index, width)| {
+            if index == 0 { "-".repeat(*width) } else { format!("{}:", "-".repeat(width.saturating_sub(1))) }
+        });
+        let mut text = format!("## {}\n\n{}", self.heading, line(&headings));
+        text.push_str(&line(&rule.collect::<Vec<_>>()));
+        self.rows.iter().for_each(|row| text.push_str(&line(row)));
+        for note in &self.notes {
+            text.push_str(&format!("\n{note}\n"));
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+/// The number at `key`, zero where there is none.
+pub(super) fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or(0.0)
+}
+
+/// The middle of the list; zero of nothing.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// All numbers of a list.
+pub(super) fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+}
+
+/// A time for people.
+pub(super) fn seconds(value: f64) -> String {
+    if value < 0.001 {
+        format!("{:.0} us", value * 1e6)
+    } else if value < 1.0 {
+        format!("{:.1} ms", value * 1e3)
+    } else {
+        format!("{value:.2} s")
+    }
+}
+
+/// A part for people.
+pub(super) fn percent(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+/// The exponent b of y = a x^b through the points, by least squares of the logarithms.
+pub(super) fn exponent(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.max(1e-9).ln())).collect();
+    let count = logs.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| logs.iter().map(of).sum::<f64>() / count;
+    let (mean_x, mean_y) = (mean(|it| it.0), mean(|it| it.1));
+    let both: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let spread: f64 = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    if spread == 0.0 { 0.0 } else { both / spread }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponents_are_those_of_the_powers() {
+        for power in [0.0, 0.5, 1.0, 2.0] {
+            let points: Vec<(f64, f64)> = [1.0, 10.0, 100.0].iter().map(|x: &f64| (*x, 3.0 * x.powf(power))).collect();
+            assert!((exponent(&points) - power).abs() < 1e-9, "{power}");
+        }
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+        assert!(median(&[]).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let mut table = Table::new("Times", &["what", "s"]);
+        table.row(vec!["a".to_owned(), "10".to_owned()]);
+        assert_eq!(table.render(), "## Times\n\n| what |  s |\n| ---- | -: |\n| a    | 10 |");
+    }
+}
