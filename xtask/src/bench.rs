@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Without Karpenter.
     #[arg(long)]
     no_peer: bool,
+    /// Take plimsoll-measure from the target folder as it is.
+    #[arg(long)]
+    no_build: bool,
     /// The folder for what is measured (default: bench in cargo's target folder).
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -77,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (root, target) = crate::workspace::folders()?;
     let dir = args.dir.clone().unwrap_or_else(|| target.join("bench"));
     std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    let measure = Measure::build(&root, &target, &dir, !args.no_peer)?;
+    let measure = Measure::new(&root, &target, &dir, !args.no_peer, !args.no_build)?;
     let bench = Bench { measure, args };
     let started = Instant::now();
     let mut sections = Vec::new();

@@ -6,6 +6,7 @@ mod judge;
 mod program;
 mod record;
 mod report;
+mod terms;
 
 use anyhow::{Context as _, Result, bail};
 use plimsoll_workloads::{Profile, case};

@@ -11,6 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+fn build(root: &Path) -> Result<()> {
+    say("building plimsoll-measure in the release profile");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(root)
+        .args(["build", "--quiet", "--release", "--locked", "--package", "plimsoll-measure"])
+        .status()
+        .context("starting cargo")?;
+    if !status.success() {
+        bail!("cargo build: {status}");
+    }
+    Ok(())
+}
+
 /// Writes what plimsoll-measure reads; the seconds that the snapshot took (in this program's profile).
 pub(super) fn prepare(case: &Case, dir: &Path) -> Result<f64> {
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
@@ -34,16 +48,10 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    pub(super) fn build(root: &Path, target: &Path, dir: &Path, with_peer: bool) -> Result<Self> {
-        say("building plimsoll-measure in the release profile");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .current_dir(root)
-            .args(["build", "--quiet", "--release", "--locked", "--package", "plimsoll-measure"])
-            .status()
-            .context("starting cargo")?;
-        if !status.success() {
-            bail!("cargo build: {status}");
+    /// Finds the programs; `fresh` builds them first.
+    pub(super) fn new(root: &Path, target: &Path, dir: &Path, with_peer: bool, fresh: bool) -> Result<Self> {
+        if fresh {
+            build(root)?;
         }
         let peer =
             if with_peer { Some(workspace::script(&root.join("tests/peers/karpenter/build.sh"))?) } else { None };
@@ -65,7 +73,8 @@ impl Measure {
         let mut told = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
         told["snapshotSeconds"] = prepared.into();
         if told["violations"] != 0 {
-            bail!("{}: the plan is not valid: {}", case.title(), told["firstViolation"]);
+            // The figures are worth little then; tables mark them.
+            say(&format!("{}: the plan is NOT VALID: {}", case.title(), told["firstViolation"]));
         }
         Ok(told)
     }

@@ -1,6 +1,6 @@
 //! How time grows.
 
-use super::table::{Table, exponent, median, numbers, seconds};
+use super::table::{Table, exponent, marked, median, numbers, seconds};
 use super::{Bench, say};
 use anyhow::Result;
 use plimsoll_workloads::Case;
@@ -44,7 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<String> {
             let told = bench.measure.plan(&make(*value), REPEAT, false)?;
             let time = median(&numbers(&told["solveSeconds"]));
             points.push((*value as f64, time));
-            cells.push(format!("{value}: {}", seconds(time)));
+            cells.push(format!("{}: {}", marked(&value.to_string(), &told), seconds(time)));
         }
         table.row(vec![(*title).to_owned(), cells.join(", "), format!("{:.2}", exponent(&points))]);
     }

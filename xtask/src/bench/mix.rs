@@ -1,6 +1,6 @@
 //! Karpenter's own mix of pods.
 
-use super::table::{Table, median, number, numbers, percent, seconds};
+use super::table::{Table, marked, median, number, numbers, percent, seconds};
 use super::{Bench, say};
 use anyhow::Result;
 use plimsoll_workloads::bench::{Types, karpenter_mix};
@@ -55,7 +55,7 @@ fn row(title: &str, pods: usize, ours: &Value, theirs: Option<&Value>) -> Vec<St
     if number(ours, "unschedulable") > 0.0 {
         hourly.push_str(&format!(" ({} unplaced)", ours["unschedulable"]));
     }
-    let mut cells = vec![title.to_owned(), seconds(own), format!("{:.0}", pods / own)];
+    let mut cells = vec![marked(title, ours), seconds(own), format!("{:.0}", pods / own)];
     let peer = theirs.map(Peer::new);
     match &peer {
         Some(peer) => cells.extend([

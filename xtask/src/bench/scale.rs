@@ -1,6 +1,6 @@
 //! Large workloads, Plimsoll alone.
 
-use super::table::{Table, median, number, numbers, percent, seconds};
+use super::table::{Table, marked, median, number, numbers, percent, seconds};
 use super::{Bench, say};
 use anyhow::Result;
 use plimsoll_workloads::Case;
@@ -53,7 +53,7 @@ fn row(title: &str, aim: &str, told: &Value) -> Vec<String> {
         unplaced.push_str(&format!(" ({})", reason.split(':').next().unwrap_or_default()));
     }
     vec![
-        title.to_owned(),
+        marked(title, told),
         aim.to_owned(),
         seconds(median(&numbers(&told["solveSeconds"]))),
         seconds(number(told, "checkSeconds")),

@@ -67,6 +67,11 @@ pub(super) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
+/// What it is about, marked where `invariants::check` refuses the plan.
+pub(super) fn marked(title: &str, told: &Value) -> String {
+    if told["violations"] == 0 { title.to_owned() } else { format!("{title} (PLAN NOT VALID)") }
+}
+
 /// A time for people.
 pub(super) fn seconds(value: f64) -> String {
     if value < 0.001 {

@@ -1,6 +1,7 @@
 //! Two plans for one case: whose is better, and if it is not ours, why.
 
 use super::answer::{Answer, Launch, Outcome};
+use super::terms;
 use plimsoll_invariants::check;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -147,11 +148,16 @@ fn side(question: &Question, plan: &Plan) -> Side {
         let pods: Vec<&str> = it.pods.iter().map(|pod| pod.name.as_str()).collect();
         format!("on {}: {}", it.node, pods.join(" "))
     });
+    let violations = check(&question.snapshot, &question.catalogs, plan);
     Side {
         placed: on_launches.chain(on_nodes).map(|pod| pod.name.clone()).collect(),
         hourly: plan.hourly.usd(),
         launches: plan.launches.iter().map(launch).chain(nodes).collect(),
-        violations: check(&question.snapshot, &question.catalogs, plan).iter().map(ToString::to_string).collect(),
+        violations: violations
+            .iter()
+            .map(ToString::to_string)
+            .chain(terms::problems(&question.snapshot, plan))
+            .collect(),
         refused: refused.collect(),
     }
 }

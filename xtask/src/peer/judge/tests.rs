@@ -78,3 +78,40 @@ fn no_answer_is_an_exception_with_its_error_as_the_reason() {
     assert_eq!((judgement.verdict, judgement.is_unexplained()), (Verdict::NoAnswer, false));
     assert!(judgement.reasons[0].ends_with("panic: x"), "{:?}", judgement.reasons);
 }
+
+#[test]
+fn a_pod_with_two_affinity_terms_needs_one_pod_that_matches_both() {
+    use plimsoll_workloads::CatalogChoice;
+    let term = |key: &str, label: &str, value: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {label: value}}});
+    let pod = |name: &str, labels: serde_json::Value, terms: Vec<serde_json::Value>| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "spec": {
+                "containers": [{"name": "app", "image": "registry.example/app:1"}],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+            },
+        })
+    };
+    let base = case(3, &Profile::plain());
+    let judged = |both: bool| {
+        let labels = if both { json!({"tier": "front", "app": "b"}) } else { json!({"tier": "front"}) };
+        let waiting = vec![term(label::ZONE, "tier", "front"), term(label::HOSTNAME, "app", "b")];
+        let mut case = plimsoll_workloads::Case { catalog: CatalogChoice::BuiltIn("us-east-1"), ..base.clone() };
+        case.objects.retain(|it| it["kind"] == "NodePool" || it["kind"] == "EC2NodeClass");
+        case.objects.push(pod("a", labels, Vec::new()));
+        case.objects.push(pod("b", json!({"app": "b"}), waiting));
+        let question = case.question().unwrap();
+        let answer: Answer = serde_json::from_value(json!({"karpenter": "v1", "results": [{
+            "launches": [{
+                "nodePool": "default", "pods": ["default/a", "default/b"], "offering": {
+                    "instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "on-demand", "price": 0.096,
+                },
+            }],
+            "existing": [], "unschedulable": [], "timedOut": false,
+        }]}))
+        .unwrap();
+        terms::problems(&question.snapshot, &as_plan(&question.snapshot, &answer.results.unwrap()[0]))
+    };
+    assert!(judged(true).is_empty());
+    assert_eq!(judged(false).len(), 1);
+}
