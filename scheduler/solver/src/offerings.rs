@@ -10,6 +10,7 @@ use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape, UnavailableOffering};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// An instance type with its amounts as numbers.
 pub(crate) struct TypeView<'a> {
@@ -48,6 +49,9 @@ pub(crate) struct PoolView<'a> {
     pub(crate) flexible: bool,
     /// `minValues` that cannot be met are lowered to what there is.
     pub(crate) lenient: bool,
+    values: RefCell<ByValue>,
+    /// Once DaemonSets took their room.
+    rooms: RefCell<Option<Rooms>>,
     /// Requirements that were looked at before.
     known: RefCell<BTreeMap<NodeSelectorRequirement, Bits>>,
 }
@@ -105,6 +109,8 @@ impl<'a> PoolView<'a> {
             type_keys,
             flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
             lenient,
+            values: RefCell::default(),
+            rooms: RefCell::default(),
             known: RefCell::default(),
         };
         let open: Vec<&NodeSelectorRequirement> = pool
@@ -184,6 +190,22 @@ impl<'a> PoolView<'a> {
         kind.operating_systems.iter().find(allowed).or_else(|| kind.operating_systems.first()).map(String::as_str)
     }
 
+    /// All offerings by their value of a label, `None` where they have none; open labels are not looked at.
+    pub(crate) fn by_value(&self, key: &str) -> Rc<Vec<(Option<String>, Bits)>> {
+        let mut known = self.values.borrow_mut();
+        if let Some(found) = known.get(key) {
+            return Rc::clone(found);
+        }
+        let mut parts: BTreeMap<Option<&str>, Bits> = BTreeMap::new();
+        for index in 0..self.offerings.len() {
+            let part = parts.entry(self.label(index, key)).or_insert_with(|| Bits::none(self.offerings.len()));
+            part.insert(index);
+        }
+        let parts = Rc::new(parts.into_iter().map(|(value, bits)| (value.map(str::to_owned), bits)).collect());
+        known.insert(key.to_owned(), Rc::clone(&parts));
+        parts
+    }
+
     /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
     pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits {
         let size = self.offerings.len();
@@ -257,8 +279,12 @@ impl<'a> PoolView<'a> {
     }
 
     /// Where `requests` fit beside the DaemonSets.
-    pub(crate) fn roomy(&self, requests: &[i64]) -> Bits {
-        Bits::of(self.offerings.len(), |index| fits(requests, &self.offerings[index].room))
+    pub(crate) fn roomy(&self, requests: &[i64]) -> Rc<Bits> {
+        let mut rooms = self.rooms.borrow_mut();
+        let rooms = rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len()));
+        let key = rooms.key(requests);
+        let found = || Rc::new(Bits::of(self.offerings.len(), |index| fits(requests, &self.offerings[index].room)));
+        Rc::clone(rooms.known.entry(key).or_insert_with(found))
     }
 
     /// The price of a node of this pool with these labels, if the catalog knows it.
@@ -269,6 +295,34 @@ impl<'a> PoolView<'a> {
         let view = self.types.iter().find(|view| view.instance_type.name == *kind)?;
         let found = |one: &&Offering| one.zone == *zone && one.capacity_type == bought;
         view.instance_type.offerings.iter().find(found).map(|one| one.price.0)
+    }
+}
+
+/// Per label: offerings by value.
+type ByValue = BTreeMap<String, Rc<Vec<(Option<String>, Bits)>>>;
+
+/// Requests between the same two rooms, in each resource, fit in the same places: looked up once.
+struct Rooms {
+    /// Per resource: the different amounts of room that there are, ascending.
+    steps: Vec<Vec<i64>>,
+    known: BTreeMap<Vec<usize>, Rc<Bits>>,
+}
+
+impl Rooms {
+    fn new(offerings: &[OfferingView<'_>], width: usize) -> Self {
+        let steps = |resource: usize| {
+            let rooms: BTreeSet<i64> = offerings.iter().filter_map(|one| one.room.get(resource).copied()).collect();
+            rooms.into_iter().collect()
+        };
+        Self { steps: (0..width).map(steps).collect(), known: BTreeMap::new() }
+    }
+
+    /// How many of the steps are too small, per resource; none are for what is not requested.
+    fn key(&self, requests: &[i64]) -> Vec<usize> {
+        let small = |(steps, need): (&Vec<i64>, &i64)| {
+            if *need <= 0 { 0 } else { steps.partition_point(|room| room < need) }
+        };
+        self.steps.iter().zip(requests).map(small).collect()
     }
 }
 

@@ -57,10 +57,29 @@ pub(crate) struct Packing {
     pub(crate) cost: i64,
 }
 
+/// What a node counts beyond its price when packings are compared, in micro-USD per hour: two nodes of half the size usually cost the
+/// same as one, but each also has to be booted, watched and drained. About half a percent of the smallest nodes in use.
+const PER_NODE: i64 = 500;
+
 impl Packing {
     /// Most pods, then cheapest, then fewest nodes.
-    fn rank(&self) -> (Reverse<usize>, i64, usize) {
-        (Reverse(self.placed), self.cost, self.patterns.iter().map(|pattern| pattern.copies).sum())
+    fn rank(&self) -> Rank {
+        Rank::new(self.placed, self.cost, self.patterns.iter().map(|pattern| pattern.copies).sum())
+    }
+}
+
+/// Packings in order, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    placed: Reverse<usize>,
+    cost: i64,
+    nodes: usize,
+}
+
+impl Rank {
+    fn new(placed: usize, cost: i64, nodes: usize) -> Self {
+        let extra = i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(PER_NODE);
+        Self { placed: Reverse(placed), cost: cost.saturating_add(extra), nodes }
     }
 }
 
@@ -156,6 +175,11 @@ impl<'w, 'a> Packer<'w, 'a> {
         &self.view.offerings[offering].room
     }
 
+    /// What a node of that offering counts when packings are compared.
+    fn counts(&self, offering: usize) -> i64 {
+        self.view.price(offering).max(0).saturating_add(PER_NODE)
+    }
+
     fn class(&self, item: usize) -> &Class<'w> {
         &self.classes[self.items[item].class]
     }
@@ -236,7 +260,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         let prices = duals::resource_prices(&rows, &demand);
         self.by_resource = (0..self.items.len()).map(|item| duals::worth(&prices, self.requests(item))).collect();
         self.by_share = (0..self.items.len()).map(|item| self.share(item)).collect();
-        let rate = |index: usize| duals::worth(&prices, self.room(index)) / self.view.price(index).max(1) as f64;
+        let rate = |index: usize| duals::worth(&prices, self.room(index)) / self.counts(index) as f64;
         self.promising = self.candidates.iter().map(|index| (*index, rate(*index))).collect();
         self.promising.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     }
@@ -247,10 +271,10 @@ impl<'w, 'a> Packer<'w, 'a> {
         let (class, requests) = (self.class(item), self.requests(item));
         let most = class.most_alone(&self.world.topology.host_rules);
         let per_pod = |offering: usize| {
-            let count = how_many(requests, self.room(offering), most).max(1);
-            self.view.price(offering).max(1) as f64 / count as f64
+            let count = how_many(requests, self.room(offering), most);
+            (count > 0).then(|| self.counts(offering) as f64 / count as f64)
         };
         let accepted = self.candidates.iter().filter(|offering| class.any.has(**offering));
-        accepted.map(|offering| per_pod(*offering)).fold(f64::INFINITY, f64::min)
+        accepted.filter_map(|offering| per_pod(*offering)).fold(f64::INFINITY, f64::min)
     }
 }

@@ -9,7 +9,7 @@ mod explain;
 mod groups;
 
 pub(crate) use assign::{assign, place};
-pub(crate) use cells::Cells;
+pub(crate) use cells::{Cells, eligible, only};
 pub(crate) use counts::Counts;
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::Kind;
@@ -76,6 +76,10 @@ impl Topology {
 
     /// Finds out whose pods a spread does not count wherever they go.
     pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeView<'_>], ladders: &Ladders) {
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.groups.len()];
+        for (index, membership) in self.shapes.iter().enumerate() {
+            membership.matches.iter().for_each(|group| members[*group].push(index));
+        }
         for (number, group) in self.groups.iter().enumerate() {
             let Kind::Spread { nodes, .. } = &group.kind else { continue };
             if nodes.is_all() {
@@ -91,17 +95,13 @@ impl Topology {
                     bits
                 })
                 .collect();
-            for (index, shape) in shapes.iter().enumerate() {
-                let base = ladders.base(index);
-                if !self.shapes[index].matches.contains(&number) || self.shapes[base].owns.contains(&number) {
+            for index in members[number].iter().copied() {
+                if self.shapes[ladders.base(index)].owns.contains(&number) {
                     continue;
                 }
-                let meets = shape
-                    .fits
-                    .iter()
-                    .zip(&passing)
-                    .any(|(fits, passing)| fits.iter().any(|one| one.offerings.meets(passing)));
-                if !meets {
+                let fits = shapes[index].fits.iter().zip(&passing);
+                let mut meeting = fits.filter(|(fits, passing)| fits.iter().any(|one| one.offerings.meets(passing)));
+                if meeting.next().is_none() {
                     self.beside.insert((index, number));
                 }
             }
@@ -134,11 +134,19 @@ impl Topology {
 
 fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[PodShape]) -> Vec<Membership> {
     let mut all = vec![Membership::default(); shapes.len()];
+    // Most selectors name labels: only shapes that have the rarest of them need a look.
+    let mut labelled: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+    for (index, shape) in shapes.iter().enumerate() {
+        for (key, value) in &shape.labels {
+            labelled.entry((key, value)).or_default().push(index);
+        }
+    }
+    let everybody: Vec<usize> = (0..shapes.len()).collect();
     for (number, (group, owners)) in groups.iter().enumerate() {
-        for (index, shape) in shapes.iter().enumerate() {
-            if group.selects(shape) {
-                all[index].matches.push(number);
-            }
+        let named = group.labels().map(|label| labelled.get(&label).map_or(&[][..], Vec::as_slice));
+        let candidates = named.min_by_key(|some| some.len()).unwrap_or(&everybody);
+        for index in candidates.iter().copied().filter(|index| group.selects(&shapes[*index])) {
+            all[index].matches.push(number);
         }
         for index in owners {
             if !all[*index].owns.contains(&number) {

@@ -8,7 +8,7 @@ use crate::intern::{Amounts, ResourceTable};
 use crate::lots::Only;
 use crate::offerings::{Alternative, PoolView};
 use crate::preferences::Ladders;
-use crate::topology::{Cells, Topology};
+use crate::topology::{self, Cells, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::plan::MinValuesPolicy;
@@ -40,6 +40,9 @@ pub(crate) enum Welcome {
 /// What nodes of one class have in common: labels that shapes ask for, taints, and the name where it matters.
 type Likeness<'n> = (Vec<Option<&'n str>>, &'n [Taint], Option<&'n str>);
 
+/// A value, or none, for each of some keys.
+type Domain = Vec<(String, Option<String>)>;
+
 /// All of it.
 pub(crate) struct World<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -58,6 +61,10 @@ pub(crate) struct World<'a> {
     pub(crate) topology: Topology,
     /// Per shape, once asked for.
     cells: RefCell<BTreeMap<usize, Rc<Cells>>>,
+    /// Offerings and nodes by their values of some keys, once asked for.
+    onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
+    /// Per spread group: the domains that count, once asked for.
+    eligible: RefCell<BTreeMap<usize, Rc<BTreeSet<String>>>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
     /// What pods prefer.
     pub(crate) ladders: Ladders,
@@ -121,6 +128,8 @@ impl<'a> World<'a> {
             welcome: Vec::new(),
             topology,
             cells: RefCell::default(),
+            onlys: RefCell::default(),
+            eligible: RefCell::default(),
             budgets,
             ladders,
         };
@@ -170,6 +179,16 @@ impl<'a> World<'a> {
         self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
     }
 
+    /// The same for pods that need no room.
+    pub(crate) fn roomless(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
+        let view = &self.pools[pool];
+        let mut all = view.alternatives(self.shapes[shape].shape);
+        all.iter_mut().for_each(|one| one.offerings.keep(&view.usable));
+        all.retain(|one| !one.offerings.is_empty());
+        let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
+        view.narrowed(&all, bits)
+    }
+
     /// The domains in which pods of `shape` could be.
     pub(crate) fn cells(&self, shape: usize) -> Rc<Cells> {
         let known = self.cells.borrow().get(&shape).map(Rc::clone);
@@ -177,6 +196,27 @@ impl<'a> World<'a> {
             let cells = Rc::new(Cells::new(self, shape));
             self.cells.borrow_mut().insert(shape, Rc::clone(&cells));
             cells
+        })
+    }
+
+    /// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
+    pub(crate) fn only(&self, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Rc<Only> {
+        let domain: Domain = keys.iter().map(|key| (*key).to_owned()).zip(values.iter().cloned()).collect();
+        let known = self.onlys.borrow().get(&domain).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let only = Rc::new(topology::only(self, keys, values));
+            self.onlys.borrow_mut().insert(domain, Rc::clone(&only));
+            only
+        })
+    }
+
+    /// The domains that a spread group counts.
+    pub(crate) fn eligible(&self, group: usize) -> Rc<BTreeSet<String>> {
+        let known = self.eligible.borrow().get(&group).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let domains = Rc::new(topology::eligible(self, group));
+            self.eligible.borrow_mut().insert(group, Rc::clone(&domains));
+            domains
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::filling::Filled;
 use super::{Packer, Packing, Pattern};
-use crate::custom::combine;
+use crate::custom::{Narrowed, combine};
 use crate::intern::{Bits, fits};
 use crate::limits::{self, Headroom};
 use crate::select;
@@ -44,12 +44,13 @@ impl Packer<'_, '_> {
     pub(super) fn accept_all(&self, packing: &mut Packing, limit: &Headroom) {
         let choosy = self.view.flexible || limit.iter().any(Option::is_some);
         let most = if choosy { usize::MAX } else { select::MAX_TYPES };
-        let mut known: BTreeMap<Vec<(usize, usize)>, Bits> = BTreeMap::new();
+        // By what they take; what that makes of open labels may differ.
+        let mut known: BTreeMap<Vec<(usize, usize)>, (Narrowed, Bits)> = BTreeMap::new();
         for pattern in &mut packing.patterns {
-            let found = known.get(&pattern.take).cloned();
-            let accept = found.unwrap_or_else(|| {
+            let found = known.get(&pattern.take).filter(|(custom, _)| *custom == pattern.custom);
+            let accept = found.map(|(_, accept)| accept.clone()).unwrap_or_else(|| {
                 let accept = self.accept(pattern, most);
-                known.insert(pattern.take.clone(), accept.clone());
+                known.insert(pattern.take.clone(), (pattern.custom.clone(), accept.clone()));
                 accept
             });
             pattern.accept = accept;

@@ -99,7 +99,7 @@ impl Packer<'_, '_> {
             visited += 1;
             let entry = &self.items[item];
             if !node.open[entry.class] || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
-                vain += 1;
+                vain += usize::from(!node.filled.take.is_empty());
                 if vain > VAIN
                     || self.least(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
                 {

@@ -1,7 +1,7 @@
 //! Taking back the nodes that hold least for their price and packing their pods anew, as long as it pays.
 
 use super::left::Left;
-use super::{Packer, Packing, Pattern};
+use super::{Packer, Packing, Pattern, Rank};
 use crate::limits::{self, Headroom};
 use std::cmp::Reverse;
 
@@ -49,7 +49,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
             cost += node.price;
         }
         let again = packer.best_of(&Left::new(packer, left), &budget, work);
-        if again.placed < pods || again.cost >= cost {
+        if again.rank() >= Rank::new(pods, cost, taken.len()) {
             misses += 1;
             continue;
         }

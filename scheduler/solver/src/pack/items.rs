@@ -13,7 +13,7 @@ const UNLIMITED: usize = usize::MAX >> 16;
 
 /// What pods need beside room.
 pub(super) struct Class<'w> {
-    /// Where they can run at all.
+    /// Where they can run, room not looked at.
     pub(super) any: Bits,
     /// By demand on open labels.
     pub(super) alternatives: Vec<Alternative>,
@@ -57,10 +57,11 @@ pub(super) fn grouped<'w>(world: &'w World<'_>, pool: usize, items: &[Item<'_>])
     let mut known: BTreeMap<(usize, &'w [i64]), usize> = BTreeMap::new();
     let mut entries: Vec<Entry> = Vec::new();
     for item in items {
-        let alternatives = world.narrowed(item.shape, pool, item.only);
-        if alternatives.is_empty() {
+        if world.narrowed(item.shape, pool, item.only).is_empty() {
             continue;
         }
+        // Without a look at room, or else nearly each size would be a class of its own.
+        let alternatives = world.roomless(item.shape, pool, item.only);
         let shape = &world.shapes[item.shape];
         let ports = shape.shape.host_ports.as_slice();
         let similar = alike.entry((&shape.hosts.owns, &shape.hosts.matches, ports)).or_default();

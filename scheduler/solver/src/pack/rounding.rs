@@ -45,7 +45,7 @@ impl Packer<'_, '_> {
             // No node holds more than there is.
             let room: Amounts =
                 self.room(offering).iter().zip(&left.load).map(|(room, load)| *room.min(load)).collect();
-            let row = Row { price: self.view.price(offering), room, suits };
+            let row = Row { price: self.counts(offering), room, suits };
             if limited || !rows.iter().rev().any(|other| other.covers(&row)) {
                 offerings.push(offering);
                 rows.push(row);

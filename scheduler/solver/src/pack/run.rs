@@ -3,7 +3,7 @@
 use super::filling::Filled;
 use super::lazy::{Promise, Promises};
 use super::left::Left;
-use super::{Packer, Packing, Pattern, Strategy};
+use super::{Packer, Packing, Pattern, Rank, Strategy};
 use crate::intern::fits;
 use crate::limits::{self, Headroom};
 
@@ -189,7 +189,7 @@ impl Packer<'_, '_> {
         let worth = filled.worth(if run.by_resource { &self.by_resource } else { &self.by_share });
         match run.strategy {
             Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),
-            _ => worth / self.view.price(offering).max(1) as f64,
+            _ => worth / self.counts(offering) as f64,
         }
     }
 }
@@ -208,7 +208,7 @@ impl Packing {
 
 impl Ending {
     /// As [`Packing::rank`].
-    fn rank(&self) -> (std::cmp::Reverse<usize>, i64, usize) {
-        (std::cmp::Reverse(self.placed), self.cost, self.nodes)
+    fn rank(&self) -> Rank {
+        Rank::new(self.placed, self.cost, self.nodes)
     }
 }

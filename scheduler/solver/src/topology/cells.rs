@@ -24,7 +24,7 @@ pub(crate) struct Cell {
 pub(crate) struct Cells {
     pub(super) all: Vec<Cell>,
     /// Per spread group that the shape owns: the domains that count.
-    pub(super) eligible: BTreeMap<usize, BTreeSet<String>>,
+    pub(super) eligible: BTreeMap<usize, Rc<BTreeSet<String>>>,
 }
 
 impl Cells {
@@ -45,27 +45,21 @@ impl Cells {
         let missing = |optional: bool| if optional { vec![None] } else { Vec::new() };
         let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
         for (number, pool) in world.pools.iter().enumerate() {
+            let fits = &world.shapes[shape].fits[number];
             let mut any = Bits::none(pool.offerings.len());
-            world.shapes[shape].fits[number].iter().for_each(|one| any.join(&one.offerings));
-            let open: Vec<Vec<Option<String>>> = keys
-                .iter()
-                .zip(&optional)
-                .map(|(key, optional)| {
-                    let fits = &world.shapes[shape].fits[number];
-                    let wanted = |value: &String| fits.iter().any(|one| one.admits(key, value));
-                    let listed: Vec<Option<String>> =
-                        pool.custom.values(key).into_iter().filter(wanted).map(Some).collect();
-                    if listed.is_empty() { missing(*optional) } else { listed }
-                })
-                .collect();
-            for offering in any.iter() {
-                let values = keys.iter().zip(&open).map(|(key, open)| {
-                    pool.label(offering, key).map_or_else(|| open.clone(), |value| vec![Some(value.to_owned())])
-                });
-                for combination in product(values) {
-                    let price = found.entry(combination).or_default();
-                    *price = price.iter().copied().chain([pool.price(offering)]).min();
-                }
+            fits.iter().for_each(|one| any.join(&one.offerings));
+            let mut parts: Vec<(Vec<Option<String>>, Bits)> = vec![(Vec::new(), any)];
+            for (key, optional) in keys.iter().zip(&optional) {
+                let wanted = |value: &String| fits.iter().any(|one| one.admits(key, value));
+                let listed: Vec<Option<String>> =
+                    pool.custom.values(key).into_iter().filter(wanted).map(Some).collect();
+                let open = if listed.is_empty() { missing(*optional) } else { listed };
+                parts = split(&parts, &pool.by_value(key), &open);
+            }
+            for (values, offerings) in parts {
+                let Some(cheapest) = offerings.first() else { continue };
+                let price = found.entry(values).or_default();
+                *price = price.iter().copied().chain([pool.price(cheapest)]).min();
             }
         }
         for (node, view) in world.nodes.iter().enumerate() {
@@ -80,16 +74,38 @@ impl Cells {
             }
         }
         let cell = |(values, price): (Vec<Option<String>>, Option<i64>)| {
-            let only = Rc::new(only(world, &keys, &values));
+            let only = world.only(&keys, &values);
             let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
             Cell { price, only, values: named.collect() }
         };
         let spread = relevant.into_iter().filter(|group| world.topology.shapes[shape].owns.contains(group));
         Self {
             all: found.into_iter().map(cell).collect(),
-            eligible: spread.map(|group| (group, eligible(world, group))).collect(),
+            eligible: spread.map(|group| (group, world.eligible(group))).collect(),
         }
     }
+}
+
+/// Each part once for each value that its offerings have; those without a value count for all of `open`.
+fn split(
+    parts: &[(Vec<Option<String>>, Bits)],
+    by_value: &[(Option<String>, Bits)],
+    open: &[Option<String>],
+) -> Vec<(Vec<Option<String>>, Bits)> {
+    let mut all = Vec::new();
+    for (values, bits) in parts {
+        for (value, with) in by_value {
+            let mut both = bits.clone();
+            both.keep(with);
+            if both.is_empty() {
+                continue;
+            }
+            let own = [value.clone()];
+            let names = if value.is_some() { own.as_slice() } else { open };
+            all.extend(names.iter().map(|one| (values.iter().cloned().chain([one.clone()]).collect(), both.clone())));
+        }
+    }
+    all
 }
 
 fn product(lists: impl Iterator<Item = Vec<Option<String>>>) -> Vec<Vec<Option<String>>> {
@@ -103,7 +119,7 @@ fn product(lists: impl Iterator<Item = Vec<Option<String>>>) -> Vec<Vec<Option<S
 }
 
 /// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
-fn only(world: &World<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Only {
+pub(crate) fn only(world: &World<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Only {
     let demand = |(key, value): (&&str, &Option<String>)| match value {
         Some(value) => equals(key, value),
         None => NodeSelectorRequirement::new(*key, Operator::DoesNotExist, Vec::<String>::new()),
@@ -122,7 +138,7 @@ fn only(world: &World<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> 
 }
 
 /// Domains that a spread counts: those of offerings and nodes that its policies let it look at.
-fn eligible(world: &World<'_>, group: usize) -> BTreeSet<String> {
+pub(crate) fn eligible(world: &World<'_>, group: usize) -> BTreeSet<String> {
     let group = &world.topology.groups[group];
     let Kind::Spread { nodes, .. } = &group.kind else { return BTreeSet::new() };
     let mut domains = BTreeSet::new();
@@ -133,8 +149,9 @@ fn eligible(world: &World<'_>, group: usize) -> BTreeSet<String> {
         for mut one in pool.alternatives(&nodes.shape()) {
             one.offerings.keep(&pool.allowed);
             one.offerings.keep(&pool.offered);
-            let labels = one.offerings.iter().filter_map(|offering| pool.label(offering, &group.key));
-            domains.extend(labels.map(str::to_owned));
+            let by_value = pool.by_value(&group.key);
+            let there = by_value.iter().filter(|(_, bits)| bits.meets(&one.offerings));
+            domains.extend(there.filter_map(|(value, _)| value.clone()));
             if !one.offerings.is_empty() {
                 domains
                     .extend(pool.custom.values(&group.key).into_iter().filter(|value| one.admits(&group.key, value)));

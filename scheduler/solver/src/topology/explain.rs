@@ -101,8 +101,9 @@ fn domain_text(world: &World<'_>, state: &State, shape: usize, number: usize, va
         Kind::Spread { skew, min_domains, .. } => {
             let cells = world.cells(shape);
             let eligible = cells.eligible.get(&number);
-            let domains = eligible.map_or(0, BTreeSet::len);
-            let counts = eligible.into_iter().flatten().map(|domain| state.counts.members(number, domain));
+            let domains = eligible.map_or(0, |all| all.len());
+            let counts =
+                eligible.into_iter().flat_map(|all| all.iter()).map(|domain| state.counts.members(number, domain));
             let least = counts.min().unwrap_or(0);
             let few = if domains < *min_domains {
                 format!("minDomains {min_domains} of which there are {domains}")

@@ -62,6 +62,11 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// Labels that members have to have, among other things.
+    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.selector.match_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Whether pods of that shape are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
         self.namespaces.contains(&shape.namespace)
