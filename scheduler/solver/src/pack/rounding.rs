@@ -12,7 +12,8 @@ const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
 impl Packer<'_, '_> {
     /// The best whole packing near the optimum in fractions; `None` if there are too many kinds of pods for that.
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
-        let items: Vec<usize> = left.items().collect();
+        // Lots that go as a whole are no matter of fractions: they are packed with the rest.
+        let items: Vec<usize> = left.items().filter(|item| !self.items[*item].whole).collect();
         let kinds: Vec<Kind<'_>> = items.iter().map(|item| self.kind(*item, left)).collect();
         let (offerings, rows) = self.rows(&items, left, limit);
         let found = columns::solve(&kinds, &rows, work)?;

@@ -377,3 +377,13 @@ fn a_group_that_must_share_a_host_starts_on_one_host_alone() {
     let plan = Cluster::new().pending("web", 7, &web).plan();
     assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 6));
 }
+
+#[test]
+fn pods_that_must_share_a_host_are_not_split_over_two_that_are_cheaper() {
+    // Five cores: an xlarge and a large would cost 0.24, the one 2xlarge that holds all costs 0.32.
+    let mut shape = app("db", 1000);
+    shape.pod_affinity.push(affinity(label::HOSTNAME, false, "db"));
+    let mut cluster = Cluster::new();
+    cluster.pending("db", 5, &shape);
+    assert_eq!(launched(&cluster.plan()), [("c5.2xlarge".to_owned(), 5)]);
+}
