@@ -158,11 +158,12 @@ impl<'a> View<'a> {
 
 /// Whether pods of `shape` want to be near those of `other`: these match all of its required terms.
 fn wants(shape: &PodShape, other: &PodShape) -> bool {
-    let mut terms = shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none());
-    terms.all(|one| {
-        one.namespaces.contains(&other.namespace)
-            && one.selector.as_ref().is_some_and(|selector| selects(selector, &other.labels))
-    })
+    let mut terms = shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none()).peekable();
+    terms.peek().is_some()
+        && terms.all(|one| {
+            one.namespaces.contains(&other.namespace)
+                && one.selector.as_ref().is_some_and(|selector| selects(selector, &other.labels))
+        })
 }
 
 /// Whether a place's domain counts for the least of a spread.

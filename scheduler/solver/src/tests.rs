@@ -2,6 +2,7 @@
 
 mod bounds;
 mod builder;
+mod followers;
 mod offers;
 mod placing;
 mod pools;

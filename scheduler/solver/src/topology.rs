@@ -38,6 +38,8 @@ pub(crate) struct Topology {
     beside: BTreeSet<(usize, usize)>,
     /// Groups by which pods that wait go where others are, in the same zone for instance.
     sought: BTreeSet<usize>,
+    /// Per shape: nobody's place depends on how many of it are placed, as long as one is.
+    lenient: Vec<bool>,
 }
 
 impl Topology {
@@ -64,9 +66,22 @@ impl Topology {
         let sought = domains.iter().enumerate().filter(|(_, (group, owners))| {
             group.kind == Kind::Together && owners.iter().any(|owner| waiting.contains(&ladders.base(*owner)))
         });
+        let shapes_of = memberships(&domains, shapes);
+        let groups: Vec<(&Group, &Vec<usize>)> = domains.iter().collect();
+        let lenient = shapes_of.iter().enumerate().map(|(shape, membership)| {
+            let own = |owner: &usize| ladders.base(*owner) == ladders.base(shape);
+            let bears = |group: &usize| match groups[*group] {
+                (Group { kind: Kind::Spread { .. }, .. }, _) => false,
+                (Group { kind: Kind::Apart { .. }, .. }, _) => true,
+                (Group { kind: Kind::Together, .. }, owners) => owners.iter().all(own),
+            };
+            membership.matches.iter().all(bears)
+                && !membership.owns.iter().any(|group| matches!(groups[*group].0.kind, Kind::Spread { .. }))
+        });
         Self {
+            lenient: lenient.collect(),
             sought: sought.map(|(number, _)| number).collect(),
-            shapes: memberships(&domains, shapes),
+            shapes: shapes_of,
             groups: domains.into_keys().collect(),
             host_rules,
             hosts: memberships(&hosts, shapes),

@@ -13,6 +13,7 @@ use plimsoll_model::snapshot::{
 use plimsoll_model::taints::TaintEffect;
 use plimsoll_model::time::Millis;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 const TYPES: [&str; 4] = ["c5.large", "c5.2xlarge", "m5.xlarge", "r5.xlarge"];
 
@@ -258,8 +259,15 @@ proptest! {
     }
 }
 
+/// The same cases each time, so that nobody's change fails for what it did not cause; `PROPTEST_RNG_SEED` asks for others.
+fn steady() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(4) } else { config.rng_seed };
+    ProptestConfig { cases: 150, rng_seed, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(steady())]
 
     /// [`Cluster::plan`] checks each of them.
     #[test]

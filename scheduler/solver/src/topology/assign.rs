@@ -30,8 +30,13 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
             let dealt = shares(&ready);
             let mut placed = place::place(world, state, ready, search);
             for (key, left) in shares(&placed.left) {
-                short.insert(key.0);
                 let fitting = dealt.get(&key).copied().unwrap_or(0) - left;
+                if fitting > 0 && world.topology.lenient[key.0] {
+                    let count = i64::try_from(left).unwrap_or(i64::MAX);
+                    state.counts.add(world, key.0, -count, |label| key.1.get(label).map(String::as_str));
+                    continue;
+                }
+                short.insert(key.0);
                 caps.insert(key, fitting);
             }
             placed.left.extend(waiting);
@@ -78,11 +83,19 @@ fn assign_within<'a>(
 ) -> (Vec<Lot<'a>>, Vec<Lot<'a>>) {
     let mut ready = Vec::new();
     let mut waiting = lots;
-    // Those that others wait for first, and those that nothing binds; large ones before small ones.
-    waiting.sort_by_key(|lot| {
-        let joins = world.topology.joins(lot.shape).count();
-        let bound = !world.topology.relevant(lot.shape).is_empty();
-        (joins, bound, std::cmp::Reverse(world.shapes[lot.shape].requests.clone()), world.ladders.order(lot.shape))
+    // Those that others wait for first; those that nothing binds, then those that only others look at, then those with the least choice, so
+    // that whoever must follow finds them there; large ones before small ones.
+    waiting.sort_by_cached_key(|lot| {
+        let topology = &world.topology;
+        let bound = match (topology.relevant(lot.shape).is_empty(), topology.shapes[lot.shape].owns.is_empty()) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        };
+        let requests = std::cmp::Reverse(world.shapes[lot.shape].requests.clone());
+        // What pods only prefer they can give up.
+        let choice = world.cells(world.ladders.base(lot.shape)).all.len();
+        (topology.joins(lot.shape).count(), bound, choice, requests, world.ladders.order(lot.shape))
     });
     let mut used = Caps::new();
     loop {

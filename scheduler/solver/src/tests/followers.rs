@@ -1,0 +1,52 @@
+//! Who is dealt out first, where the place of some decides about that of others.
+
+use super::builder::*;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::ReasonCode;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{HostPort, PreferredTerm};
+
+#[test]
+fn members_of_a_spread_that_have_no_choice_come_before_its_owners() {
+    let mut free = app("web", 250);
+    free.node_selector.insert(label::ZONE.into(), "zone-b".into());
+    let mut bound = free.clone();
+    bound.topology_spread = vec![spread(label::ZONE, 1)];
+    bound.topology_spread[0].honor_node_affinity = false;
+    let plan = Cluster::new().pending("bound", 1, &bound).pending("free", 1, &free).plan();
+    assert_eq!(plan.unschedulable[0].pod.name, "ns/bound-0");
+    assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "one in zone-b, none in two other zones");
+}
+
+#[test]
+fn followers_wait_for_those_they_follow_whatever_they_prefer() {
+    let mut leader = app("db", 250);
+    leader.node_selector.insert(label::ZONE.into(), "zone-b".into());
+    let mut follower = app("db", 250);
+    follower.pod_affinity = vec![affinity(label::ZONE, false, "db")];
+    let zone = term(&[requirement(label::ZONE, Operator::In, &["zone-c"])]);
+    follower.preferred_node_affinity = vec![PreferredTerm { weight: 1, term: zone }];
+    let plan = Cluster::new().pending("leader", 1, &leader).pending("follower", 1, &follower).plan();
+    assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
+    // Of pods that all follow each other, those with the least choice say where.
+    leader.pod_affinity.clone_from(&follower.pod_affinity);
+    let plan = Cluster::new().pending("a", 2, &follower).pending("b", 1, &leader).plan();
+    assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
+}
+
+#[test]
+fn of_pods_that_must_share_a_zone_as_many_go_as_limits_allow() {
+    let mut web = app("web", 1500);
+    web.pod_affinity = vec![affinity(label::ZONE, false, "web")];
+    web.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("cpu", 6000);
+    let plan = cluster.pending("web", 5, &web).plan();
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (3, 2));
+    // A zone without room does not hold them: here only zone-b has some.
+    let mut cluster = Cluster::with([]);
+    cluster.node("n1", "c5.large");
+    cluster.bound("full", "n1", &shape(2000, 1));
+    cluster.node("n2", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
+    assert_eq!(kept(&cluster.pending("web", 2, &web).plan()), [("n2", 1)]);
+}
