@@ -18,7 +18,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
 /// Where the answer comes from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct ServerArguments {
     /// A scheduler that is asked over gRPC, as host:port; without it the plan is made in this process.
     #[arg(long, value_name = "ADDR")]

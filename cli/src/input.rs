@@ -1,5 +1,6 @@
 //! From manifests to the question that a scheduler answers.
 
+use crate::manifests::Manifests;
 use crate::progress::Progress;
 use crate::{CommandError, hints, manifests, output};
 use clap::Args;
@@ -14,6 +15,7 @@ use plimsoll_proto::scheduler::v1::explain_request::Subject;
 use plimsoll_proto::scheduler::v1::{ExplainRequest, PlanRequest};
 use plimsoll_snapshot::{Extra, Objects, Source};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 
 /// The region whose built-in catalog is used where nothing names one.
@@ -103,26 +105,33 @@ pub(crate) fn from_files(
     // The catalog first: where it is wrong, stdin need not be waited for.
     let offers = Offers::read(arguments, None)?;
     let progress = Progress::start("reading manifests");
-    let manifests = manifests::read(paths, &mut std::io::stdin().lock())
+    let mut manifests = manifests::read(paths, &mut std::io::stdin().lock())
         .map_err(|error| CommandError::BadInput(error.to_string()))?;
-    progress.then("computing what can be bought");
-    let (catalogs, by_class) = offers.of(&manifests.objects)?;
+    let (ignored, without_effect) = (take(&mut manifests.ignored), take(&mut manifests.without_effect));
     progress.then("putting the cluster together");
-    let extra = Extra { source: Source::Files, now: timestamp(now), catalogs: by_class, ..Extra::default() };
+    let question = from_manifests(manifests, &offers, timestamp(now));
+    drop(progress);
+    let question = question?;
+    output::note("ignored", &ignored);
+    output::note("checked, but without effect on the plan yet", &without_effect);
+    for hint in hints::hints(&question.snapshot, &question.catalogs) {
+        output::hint(&hint);
+    }
+    Ok(question)
+}
+
+/// The question that manifests ask; says nothing on the way.
+pub(crate) fn from_manifests(manifests: Manifests, offers: &Offers, now: Timestamp) -> Result<Question, CommandError> {
+    let (catalogs, by_class) = offers.of(&manifests.objects)?;
+    let extra = Extra { source: Source::Files, now, catalogs: by_class, ..Extra::default() };
     let (snapshot, mut problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
     let samples = Objects { pods: manifests.samples.clone(), ..Objects::default() };
     problems.extend(plimsoll_snapshot::build(&samples, &extra).1);
-    drop(progress);
     if !problems.is_empty() {
         // Pods of one workload have the same fault.
         let mut faults: Vec<_> = problems.iter().map(|problem| manifests.locate(problem)).collect();
         faults.dedup();
         return Err(CommandError::BadInput(manifests::ManifestErrors(faults).to_string()));
-    }
-    output::note("ignored", &manifests.ignored);
-    output::note("checked, but without effect on the plan yet", &manifests.without_effect);
-    for hint in hints::hints(&snapshot, &catalogs) {
-        output::hint(&hint);
     }
     Ok(Question { objects: manifests.objects, snapshot, catalogs, options: PlanOptions::default() })
 }
@@ -149,7 +158,8 @@ fn timestamp(now: Option<jiff::Timestamp>) -> Timestamp {
 type Catalogs = (BTreeMap<CatalogId, Catalog>, BTreeMap<String, CatalogId>);
 
 /// Where catalogs come from.
-enum Offers {
+#[derive(Debug, Clone)]
+pub enum Offers {
     /// A file stands for what every node class offers.
     File(Box<Catalog>),
     /// Each class has its own view of the built-in catalog of a region.
@@ -157,9 +167,18 @@ enum Offers {
 }
 
 impl Offers {
+    /// What the catalog file at `path` offers.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or that is no catalog.
+    pub fn file(path: &Path) -> Result<Self, CommandError> {
+        read_catalog(path).map(|catalog| Self::File(Box::new(catalog)))
+    }
+
     fn read(arguments: &CatalogArguments, found: Option<String>) -> Result<Self, CommandError> {
         if let Some(path) = &arguments.catalog {
-            return read_catalog(path).map(|catalog| Self::File(Box::new(catalog)));
+            return Self::file(path);
         }
         let region = arguments.region.clone().or(found).unwrap_or_else(|| DEFAULT_REGION.to_owned());
         builtin::zones(&region).map_err(|error| CommandError::BadInput(error.to_string()))?;

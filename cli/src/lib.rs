@@ -10,6 +10,7 @@ mod explain;
 mod hints;
 mod input;
 pub mod manifests;
+pub mod offline;
 mod output;
 mod plan;
 mod progress;

@@ -107,10 +107,11 @@ pub fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, Manife
     let mut errors = Vec::new();
     let mut manifests = Manifests::default();
     let mut found = Vec::new();
+    let mut generated = BTreeMap::new();
     for file in files::read(paths, stdin)? {
         for document in documents::split(&file, &mut errors) {
             for object in documents::objects(document, &mut errors) {
-                match kinds::classify(object) {
+                match kinds::classify(object, &mut generated) {
                     Ok(Ok(manifest)) => found.push(manifest),
                     Ok(Err(kind)) => *manifests.ignored.entry(kind).or_default() += 1,
                     Err(error) => errors.push(error),

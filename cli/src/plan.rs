@@ -1,7 +1,7 @@
 //! `plimsoll plan`.
 
-mod render;
-mod table;
+pub(crate) mod render;
+pub(crate) mod table;
 
 use crate::output::{self, Format};
 use crate::{CommandError, ask, input};

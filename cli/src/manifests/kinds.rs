@@ -3,7 +3,9 @@
 use super::documents::Object;
 use super::{Manifest, ManifestError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use plimsoll_model::identity::ContentHasher;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Kinds that mean something here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +54,8 @@ const KINDS: [(Kind, &str, &str, bool); 19] = [
     (Kind::Namespace, "Namespace", "v1", false),
 ];
 
+/// What is added to a generateName, as long as what the API server adds.
+const GENERATED_DIGITS: usize = 5;
 /// Longest name of an object.
 const MAX_NAME: usize = 253;
 
@@ -84,8 +88,15 @@ fn group(version: &str) -> &str {
 }
 
 /// The object with its kind and name, or the kind alone if it means nothing here. Objects without namespace are in `default`.
-pub(super) fn classify(object: Object) -> Result<Result<Manifest, String>, ManifestError> {
+/// `generated` counts objects whose name is generated, by that name.
+pub(super) fn classify(
+    object: Object,
+    generated: &mut BTreeMap<String, usize>,
+) -> Result<Result<Manifest, String>, ManifestError> {
     let Object { place, item, mut value } = object;
+    if let Some(name) = generated_name(&value, generated) {
+        value["metadata"]["name"] = Value::from(name);
+    }
     let at = item.map(|item| format!("items[{item}]: ")).unwrap_or_default();
     let problem = |problem: String| ManifestError::Document { place: place.clone(), problem: format!("{at}{problem}") };
     let Some(fields) = value.as_object_mut() else { return Err(problem("not an object".to_owned())) };
@@ -119,6 +130,22 @@ pub(super) fn classify(object: Object) -> Result<Result<Manifest, String>, Manif
         name
     };
     Ok(Ok(Manifest { kind: *known, name: full_name, value, place }))
+}
+
+/// The name of an object that has `metadata.generateName` alone. The API server would draw it; here it follows from the content, so
+/// that it does not depend on the order of documents. Objects that are the same in all are numbered.
+fn generated_name(value: &Value, generated: &mut BTreeMap<String, usize>) -> Option<String> {
+    let metadata = value.get("metadata")?;
+    let prefix = metadata.get("generateName")?.as_str().filter(|it| !it.is_empty())?;
+    if metadata.get("name").is_some_and(|name| !name.is_null() && name != "") {
+        return None;
+    }
+    let mut hasher = ContentHasher::new("generated name");
+    hasher.text(&value.to_string());
+    let name = format!("{prefix}{}", hasher.hex(GENERATED_DIGITS));
+    let known = generated.entry(name.clone()).or_default();
+    *known += 1;
+    Some(if *known == 1 { name } else { format!("{name}-{known}") })
 }
 
 /// Whether Kubernetes would take `text` for an object's name.

@@ -6,7 +6,7 @@ use plimsoll_model::quantity::format_amount;
 use serde_json::{Number, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) fn plan(plan: &Plan) -> Value {
+pub(crate) fn plan(plan: &Plan) -> Value {
     let terminations = plan.terminations.iter().map(|it| {
         json!({"node": it.node.as_str(), "reason": it.reason.as_str(), "pods": names(&it.pods),
             "replacedBy": it.replaced_by, "saving": price(it.saving)})

@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// How many pods of a group are named.
 const NAMED_PODS: usize = 3;
 
-pub(super) fn render(plan: &Plan) -> String {
+pub(crate) fn render(plan: &Plan) -> String {
     let mut text = String::new();
     section(
         &mut text,

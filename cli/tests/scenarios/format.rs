@@ -1,0 +1,290 @@
+//! What the first document of a scenario may say.
+
+use plimsoll_model::snapshot::DisruptionReason;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The first document.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Header {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) title: String,
+    pub(crate) why: String,
+    #[serde(default)]
+    pub(crate) given: Given,
+    pub(crate) expect: Expect,
+}
+
+/// What the plan is made from, beside the manifests that follow.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Given {
+    /// Files of the folder `common`.
+    #[serde(default)]
+    pub(crate) with: Vec<String>,
+    /// A catalog of the folder `common`, or a region of the built-in one.
+    pub(crate) catalog: Option<String>,
+    pub(crate) region: Option<String>,
+    pub(crate) now: Option<jiff::Timestamp>,
+    /// `Respect` or `Ignore`.
+    pub(crate) preference_policy: Option<String>,
+    /// `Strict` or `BestEffort`.
+    pub(crate) min_values_policy: Option<String>,
+}
+
+/// Pods by name: `web-*`, `shop/web-0`; without namespace they are in `default`.
+pub(crate) type Pattern = String;
+
+/// What holds of a right plan. What is not mentioned: all pods have a place, none is ignored, no node goes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Expect {
+    /// No launch, no removal, no pod that gets a place.
+    #[serde(default)]
+    pub(crate) nothing: bool,
+    pub(crate) launches: Option<Count>,
+    #[serde(default)]
+    pub(crate) launches_of_pool: BTreeMap<String, Count>,
+    pub(crate) every_launch: Option<LaunchCheck>,
+    /// All launches that hold a pod of the pattern; there must be one.
+    #[serde(default)]
+    pub(crate) launch_of: BTreeMap<Pattern, LaunchCheck>,
+    #[serde(default)]
+    pub(crate) placed: Vec<Pattern>,
+    #[serde(default)]
+    pub(crate) placed_count: BTreeMap<Pattern, Count>,
+    #[serde(default)]
+    pub(crate) on_launch: Vec<Pattern>,
+    #[serde(default)]
+    pub(crate) on_node: BTreeMap<String, Vec<Pattern>>,
+    #[serde(default)]
+    pub(crate) not_on_node: BTreeMap<String, Vec<Pattern>>,
+    pub(crate) unschedulable: Option<Vec<Unschedulable>>,
+    #[serde(default)]
+    pub(crate) ignored: BTreeMap<Pattern, String>,
+    /// Exactly these nodes go.
+    pub(crate) terminations: Option<BTreeMap<String, Removal>>,
+    pub(crate) termination_count: Option<Count>,
+    #[serde(default)]
+    pub(crate) stays: Vec<String>,
+    pub(crate) cost: Option<Range>,
+    #[serde(default)]
+    pub(crate) domains: Vec<Domains>,
+    #[serde(default)]
+    pub(crate) together: Vec<Together>,
+    #[serde(default)]
+    pub(crate) apart: Vec<Apart>,
+    /// Bad input: texts that the error has.
+    #[serde(default)]
+    pub(crate) error: Vec<String>,
+}
+
+impl Expect {
+    /// Whether anything is expected at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        let lists = [
+            self.placed.len(),
+            self.on_launch.len(),
+            self.stays.len(),
+            self.domains.len(),
+            self.together.len(),
+            self.apart.len(),
+            self.error.len(),
+        ];
+        let maps = [
+            self.launches_of_pool.len(),
+            self.launch_of.len(),
+            self.placed_count.len(),
+            self.on_node.len(),
+            self.not_on_node.len(),
+            self.ignored.len(),
+        ];
+        let options = [
+            self.launches.is_some(),
+            self.every_launch.is_some(),
+            self.unschedulable.is_some(),
+            self.terminations.is_some(),
+            self.termination_count.is_some(),
+            self.cost.is_some(),
+            self.nothing,
+        ];
+        lists.iter().chain(&maps).all(|length| *length == 0) && !options.contains(&true)
+    }
+}
+
+/// `3`, or `{min: 1, max: 3}`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Count {
+    Exactly(usize),
+    Between(Bounds),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bounds {
+    min: Option<usize>,
+    max: Option<usize>,
+}
+
+impl Count {
+    pub(crate) fn allows(self, count: usize) -> bool {
+        match self {
+            Self::Exactly(wanted) => count == wanted,
+            Self::Between(Bounds { min, max }) => {
+                min.is_none_or(|least| count >= least) && max.is_none_or(|most| count <= most)
+            }
+        }
+    }
+}
+
+/// USD per hour.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Range {
+    pub(crate) min: Option<f64>,
+    pub(crate) max: Option<f64>,
+}
+
+/// One or several.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    pub(crate) fn list(&self) -> Vec<&str> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+/// What holds of a launch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct LaunchCheck {
+    pub(crate) node_pool: Option<OneOrMany>,
+    /// The chosen type is one of these (`m5.*` is allowed).
+    pub(crate) instance_type: Option<OneOrMany>,
+    /// All listed types are among these.
+    pub(crate) only_types: Option<OneOrMany>,
+    /// All of these are listed.
+    pub(crate) lists_types: Option<OneOrMany>,
+    pub(crate) type_count: Option<Count>,
+    /// All listed zones are among these.
+    pub(crate) zones: Option<OneOrMany>,
+    pub(crate) capacity_types: Option<OneOrMany>,
+    /// The chosen offering's capacity type.
+    pub(crate) bought_as: Option<String>,
+    pub(crate) arch: Option<String>,
+    pub(crate) price: Option<Range>,
+    /// Number of pods.
+    pub(crate) pods: Option<Count>,
+    /// Labels that every such node is sure to get.
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Labels that every such node gets with one of these values.
+    #[serde(default)]
+    pub(crate) label_in: BTreeMap<String, Vec<String>>,
+    /// `key=value:Effect`, exactly these.
+    pub(crate) taints: Option<Vec<String>>,
+    /// Amounts that are requested, DaemonSets included.
+    #[serde(default)]
+    pub(crate) requests: BTreeMap<String, String>,
+    /// Texts in why it was chosen.
+    #[serde(default)]
+    pub(crate) because: Vec<String>,
+}
+
+/// Pods without a place.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Unschedulable {
+    pub(crate) pods: Pattern,
+    /// How many of them; all if it is not said.
+    pub(crate) count: Option<Count>,
+    /// By pool; `pod` where the reason is the pod's own.
+    pub(crate) because: BTreeMap<String, Cause>,
+}
+
+/// A reason: a code, or a code and texts that the message has.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Cause {
+    Code(String),
+    Says(Says),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Says {
+    pub(crate) code: OneOrMany,
+    #[serde(default)]
+    pub(crate) says: Vec<String>,
+}
+
+/// A node that goes: why, or more than that.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Removal {
+    Reason(DisruptionReason),
+    Details(Details),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Details {
+    pub(crate) reason: DisruptionReason,
+    /// Number of launches that must be there first.
+    pub(crate) replaced_by: Option<Count>,
+    pub(crate) saving: Option<Range>,
+    /// Pods that have to go elsewhere.
+    pub(crate) pods: Option<Count>,
+}
+
+/// How pods are spread over the domains of a label.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Domains {
+    pub(crate) pods: Pattern,
+    pub(crate) key: String,
+    /// Largest difference, over the domains in `over` and those that have pods.
+    pub(crate) max_skew: Option<usize>,
+    #[serde(default)]
+    pub(crate) over: Vec<String>,
+    /// How many domains have pods.
+    pub(crate) used: Option<Count>,
+    /// Pods by domain, exactly.
+    pub(crate) counts: Option<BTreeMap<String, usize>>,
+    /// The most in one domain.
+    pub(crate) most: Option<usize>,
+}
+
+/// Pods in one domain.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Together {
+    pub(crate) pods: Vec<Pattern>,
+    #[serde(default = "hostname")]
+    pub(crate) key: String,
+}
+
+/// Pods of which no two, or none of one and one of the other kind, are in one domain.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Apart {
+    pub(crate) pods: Pattern,
+    pub(crate) from: Option<Pattern>,
+    #[serde(default = "hostname")]
+    pub(crate) key: String,
+}
+
+fn hostname() -> String {
+    plimsoll_model::names::label::HOSTNAME.to_owned()
+}

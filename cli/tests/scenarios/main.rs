@@ -1,0 +1,43 @@
+//! Runs the scenarios of `tests/scenarios`: clusters in YAML with what a right plan for them looks like. The README there tells
+//! the format. Each scenario is a test of its own: `cargo test --package plimsoll-cli --test scenarios -- taints/` runs a topic.
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
+
+mod check;
+mod domains;
+mod format;
+mod launches;
+mod pods;
+mod removals;
+mod scenario;
+mod selftest;
+mod view;
+
+use libtest_mimic::{Arguments, Trial};
+use scenario::{Scenario, root};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = selftest::trials();
+    for path in files(&root()) {
+        let name = path.strip_prefix(root()).unwrap().with_extension("").display().to_string();
+        trials.push(Trial::test(name, move || Ok(Scenario::read(&path).and_then(|it| it.run())?)));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Scenarios below `folder`, by name. `common` holds what they share.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+    entries.sort();
+    let mut found = Vec::new();
+    for path in entries {
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "common") {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|it| it == "yaml") {
+            found.push(path);
+        }
+    }
+    found
+}

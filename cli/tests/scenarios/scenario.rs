@@ -1,0 +1,186 @@
+//! One scenario: reading it, planning it, and what is checked of every plan.
+
+use crate::check;
+use crate::format::{Given, Header};
+use plimsoll_cli::manifests;
+use plimsoll_cli::offline::{self, Answer, Offers};
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// The time where a scenario names none; no manifest depends on it unless it says so.
+const NOW: &str = "2026-06-01T12:00:00Z";
+/// The catalog where a scenario names none.
+const CATALOG: &str = "catalog.json";
+/// Prints the plans of the scenarios that are run.
+const SHOW: &str = "PLIMSOLL_SHOW_PLAN";
+
+/// Where scenarios are.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios")
+}
+
+/// A scenario.
+pub(crate) struct Scenario {
+    /// The file, from the folder of scenarios.
+    file: String,
+    header: Header,
+    paths: Vec<PathBuf>,
+}
+
+impl Scenario {
+    /// Reads the file.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let file = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+        let header = header(&text).map_err(|problem| format!("{file}: {problem}"))?;
+        let mut paths: Vec<PathBuf> = header.given.with.iter().map(|it| root().join("common").join(it)).collect();
+        paths.push(path.to_owned());
+        Ok(Self { file, header, paths })
+    }
+
+    /// Plans it and compares. An error has all that is not as expected.
+    pub(crate) fn run(&self) -> Result<(), String> {
+        let outcome = self.plan(|| manifests::read(&self.paths, &mut std::io::empty()));
+        let mut faults = Vec::new();
+        let shown = match (&outcome, self.header.expect.error.is_empty()) {
+            (Ok(answer), true) => {
+                check::check(answer, &self.header.expect, &mut faults);
+                self.shuffled(answer, &mut faults)?;
+                answer.table()
+            }
+            (Ok(answer), false) => {
+                faults.push("bad input was expected, but there is a plan".to_owned());
+                answer.table()
+            }
+            (Err(error), true) => {
+                faults.push(format!("a plan was expected, but: {error}"));
+                String::new()
+            }
+            (Err(error), false) => {
+                self.refused(error, &mut faults);
+                error.clone()
+            }
+        };
+        if std::env::var_os(SHOW).is_some() {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr().lock(), "\n{}: {}\n{shown}", self.file, self.header.title);
+        }
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}: {}\n  {}\n\n{shown}", self.file, self.header.title, faults.join("\n  ")))
+    }
+
+    fn plan(
+        &self,
+        manifests: impl Fn() -> Result<manifests::Manifests, manifests::ManifestErrors>,
+    ) -> Result<Answer, String> {
+        let manifests = manifests().map_err(|error| error.to_string())?;
+        let offers = offers(&self.header.given)?;
+        let now = self.header.given.now.unwrap_or_else(|| NOW.parse().unwrap());
+        let now = Timestamp(now.as_millisecond());
+        offline::plan(manifests, &offers, now, options(&self.header.given)?).map_err(|error| error.to_string())
+    }
+
+    /// Every error names the file and what is expected of it.
+    fn refused(&self, error: &str, faults: &mut Vec<String>) {
+        let name = Path::new(&self.file).file_name().unwrap().to_string_lossy();
+        for text in self.header.expect.error.iter().map(String::as_str).chain([name.as_ref()]) {
+            if !error.contains(text) {
+                faults.push(format!("the error does not say {text:?}"));
+            }
+        }
+    }
+
+    /// The order of documents must not matter.
+    fn shuffled(&self, answer: &Answer, faults: &mut Vec<String>) -> Result<(), String> {
+        let documents = self.documents()?;
+        let (odd, even): (Vec<_>, Vec<_>) = documents.iter().rev().enumerate().partition(|(index, _)| index % 2 == 1);
+        let text: Vec<&str> = odd.into_iter().chain(even).map(|(_, document)| document.as_str()).collect();
+        let text = text.join("\n---\n");
+        let other = self.plan(|| manifests::read(&[PathBuf::from("-")], &mut text.as_bytes()))?;
+        if bytes(answer) != bytes(&other) {
+            faults.push(format!("another order of the documents gives another plan:\n{}", other.table()));
+        }
+        Ok(())
+    }
+
+    /// The documents of all files, headers left out.
+    fn documents(&self) -> Result<Vec<String>, String> {
+        let mut documents = Vec::new();
+        for path in &self.paths {
+            let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            documents.extend(split(&text).into_iter().filter(|it| !it.contains("kind: Scenario")));
+        }
+        Ok(documents)
+    }
+}
+
+/// All of a plan.
+fn bytes(answer: &Answer) -> Vec<u8> {
+    serde_json::to_vec(&answer.plan).unwrap()
+}
+
+/// Pieces between lines that begin with `---`.
+fn split(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.split_inclusive('\n') {
+        match line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
+            Some(rest) => documents.push(rest.to_owned()),
+            None => documents.last_mut().unwrap().push_str(line),
+        }
+    }
+    documents
+}
+
+/// The first document, read strictly.
+pub(crate) fn header(text: &str) -> Result<Header, String> {
+    let documents = split(text);
+    let first = documents.first().map(String::as_str).unwrap_or_default();
+    let value: serde_json::Value = serde_saphyr::from_str(first).map_err(|error| format!("header: {error}"))?;
+    let header: Header = serde_path_to_error::deserialize(value)
+        .map_err(|error| format!("header: {}: {}", error.path(), error.inner()))?;
+    if header.api_version != "plimsoll.dev/v1" || header.kind != "Scenario" {
+        return Err("header: must be of apiVersion plimsoll.dev/v1 and kind Scenario".to_owned());
+    }
+    if header.title.is_empty() || header.why.is_empty() {
+        return Err("header: title and why must say something".to_owned());
+    }
+    if header.expect.is_empty() {
+        return Err("header: expect: must expect something".to_owned());
+    }
+    if header.given.catalog.is_some() && header.given.region.is_some() {
+        return Err("header: given: either a catalog or a region".to_owned());
+    }
+    Ok(header)
+}
+
+fn options(given: &Given) -> Result<PlanOptions, String> {
+    let mut options = PlanOptions::default();
+    if let Some(text) = &given.preference_policy {
+        options.preference_policy = PreferencePolicy::parse(text).ok_or_else(|| format!("{text} is no policy"))?;
+    }
+    if let Some(text) = &given.min_values_policy {
+        options.min_values_policy = MinValuesPolicy::parse(text).ok_or_else(|| format!("{text} is no policy"))?;
+    }
+    Ok(options)
+}
+
+/// Catalogs are read once.
+fn offers(given: &Given) -> Result<Arc<Offers>, String> {
+    static READ: LazyLock<Mutex<BTreeMap<String, Arc<Offers>>>> = LazyLock::new(Mutex::default);
+    if let Some(region) = &given.region {
+        return Ok(Arc::new(Offers::Region(region.clone())));
+    }
+    let name = given.catalog.as_deref().unwrap_or(CATALOG);
+    let mut read = READ.lock().unwrap();
+    if let Some(known) = read.get(name) {
+        return Ok(Arc::clone(known));
+    }
+    let offers = Offers::file(&root().join("common").join(name)).map_err(|error| error.to_string())?;
+    Ok(Arc::clone(read.entry(name.to_owned()).or_insert(Arc::new(offers))))
+}
