@@ -24,6 +24,13 @@ pub(super) struct Seen {
     pub(super) refused: Option<String>,
 }
 
+impl Seen {
+    /// Without the message: that counts the nodes of all cases.
+    pub(super) fn state(&self) -> (Option<&str>, bool) {
+        (self.node.as_deref(), self.refused.is_some())
+    }
+}
+
 /// The pods of one case by `namespace/name`.
 pub(super) type Pods = BTreeMap<String, Seen>;
 
@@ -79,7 +86,7 @@ impl Board {
         } else {
             slot.pods.insert(name.clone(), seen(pod));
         }
-        if slot.pods.get(&name) != before.as_ref() {
+        if slot.pods.get(&name).map(Seen::state) != before.as_ref().map(Seen::state) {
             slot.changes.send_modify(|count| *count += 1);
         }
     }

@@ -97,7 +97,7 @@ async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted
         // It may be busy with other cases: what comes after these pods is looked at after them.
         tried(shared, stage, &scene.nobodys()).await?;
         let pods = shared.board.pods(seed);
-        if names.iter().all(|name| pods.get(name) == before.get(name)) {
+        if names.iter().all(|name| pods.get(name).map(Seen::state) == before.get(name).map(Seen::state)) {
             let left = wanted.iter().zip(&names).filter(|(_, name)| !bound(&pods, name));
             return Ok(left.map(|(it, _)| it.clone()).collect());
         }
