@@ -1,6 +1,8 @@
 //! The command line.
 
-use crate::{CommandError, catalog, certificates, demo, explain, plan};
+#[cfg(feature = "demo")]
+use crate::demo;
+use crate::{CommandError, catalog, certificates, explain, plan};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -22,6 +24,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(feature = "demo")]
     /// Watch all of Plimsoll at work on a cluster and an EC2 that exist in memory alone.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::Arguments),
@@ -51,6 +54,7 @@ Examples:
   plimsoll explain pod web-0 -n shop           why this pod of the cluster waits
   plimsoll catalog --region eu-west-1          what can be bought in Ireland";
 
+#[cfg(feature = "demo")]
 const DEMO_EXAMPLES: &str = "\
 Examples:
   plimsoll demo                                slow enough to follow
@@ -97,6 +101,7 @@ impl Cli {
     /// Bad input, or something that could not be done.
     pub fn run(self) -> Result<String, CommandError> {
         match self.command {
+            #[cfg(feature = "demo")]
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),

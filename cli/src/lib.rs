@@ -5,6 +5,7 @@ mod catalog;
 mod certificates;
 mod cluster;
 mod commands;
+#[cfg(feature = "demo")]
 mod demo;
 mod explain;
 mod hints;

@@ -10,10 +10,8 @@ mod http;
 mod kubectl;
 mod objects;
 mod parts;
-mod process;
 mod scenarios;
 mod services;
-mod wait;
 mod world;
 
 use anyhow::{Context as _, Result, bail};
@@ -22,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::harness::process::Guard;
 use parts::Parts;
-use process::Guard;
 use scenarios::{SCENARIOS, Scenario};
 use world::World;
 

@@ -1,7 +1,9 @@
 //! Repository chores: `cargo xtask <chore>`.
 
+mod agree;
 mod bench;
 mod e2e;
+mod harness;
 mod peer;
 mod proto;
 mod workspace;
@@ -23,6 +25,9 @@ enum Chore {
     Peer(peer::Args),
     /// Measure time, memory and cost of plans, beside Karpenter's scheduler (needs Go).
     Bench(bench::Args),
+    /// Compare plans with what the real kube-scheduler does.
+    #[command(after_help = agree::EXAMPLES)]
+    Agree(agree::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -31,5 +36,6 @@ fn main() -> anyhow::Result<()> {
         Chore::E2e(args) => e2e::run(args),
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),
+        Chore::Agree(args) => agree::run(&args),
     }
 }

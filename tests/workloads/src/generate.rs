@@ -65,6 +65,7 @@ pub fn case(seed: u64, profile: &Profile) -> Case {
             volumes::apply(&mut draft, feature, index);
         }
     }
+    draft.workloads.iter_mut().for_each(Workload::drop_double_spreads);
     cluster::draw(&mut draft);
     finish(seed, choice, draft)
 }

@@ -49,6 +49,18 @@ impl Workload {
         }
     }
 
+    /// Of several spreads over one key, all required or all not, keeps the last: an API server refuses the others.
+    pub(crate) fn drop_double_spreads(&mut self) {
+        let Some(spreads) = self.pod.get_mut("topologySpreadConstraints").and_then(Value::as_array_mut) else { return };
+        let id = |it: &Value| (it["topologyKey"].clone(), it["whenUnsatisfiable"].clone());
+        let ids: Vec<_> = spreads.iter().map(id).collect();
+        let mut index = 0;
+        spreads.retain(|_| {
+            index += 1;
+            !ids[index..].contains(&ids[index - 1])
+        });
+    }
+
     /// The manifests that make its pods.
     pub(crate) fn manifests(&self, rng: &mut Rng) -> Vec<Value> {
         let single = self.claims.is_empty() && self.replicas <= 3 && rng.chance(30);

@@ -68,6 +68,22 @@ fn every_feature_appears_and_most_cases_combine_some() {
 }
 
 #[test]
+fn no_pod_has_two_spreads_that_an_api_server_takes_for_one() {
+    let mut several = 0;
+    for seed in 0..300 {
+        for object in case(seed, &Profile::kubernetes()).objects {
+            let spec = if object["kind"] == "Pod" { &object["spec"] } else { &object["spec"]["template"]["spec"] };
+            let spreads = spec["topologySpreadConstraints"].as_array().cloned().unwrap_or_default();
+            let ids: BTreeSet<String> =
+                spreads.iter().map(|it| format!("{} {}", it["topologyKey"], it["whenUnsatisfiable"])).collect();
+            assert_eq!(ids.len(), spreads.len(), "seed {seed}: {object}");
+            several += usize::from(ids.len() > 1);
+        }
+    }
+    assert!(several > 0, "nothing was looked at");
+}
+
+#[test]
 fn karpenter_cases_have_nothing_that_its_scheduler_does_not_model() {
     let beyond: BTreeSet<Feature> = Feature::KUBERNETES.iter().copied().collect();
     for seed in 0..100 {

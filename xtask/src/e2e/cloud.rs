@@ -2,7 +2,7 @@
 
 use super::http;
 use super::parts::Parts;
-use super::process::{Guard, Process};
+use crate::harness::process::{Guard, Process};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::net::SocketAddr;

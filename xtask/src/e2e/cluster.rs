@@ -3,16 +3,13 @@
 use super::audit;
 use super::kubectl::Kubectl;
 use super::parts::Parts;
-use super::process::{Guard, Process};
+use crate::harness::controlplane::ControlPlane;
+use crate::harness::process::Guard;
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// 3 s on an idle machine, 8 s on a busy one; a cold disk takes longer.
-const START: Duration = Duration::from_secs(120);
 /// The namespace of deploy/kubernetes.
 pub(super) const NAMESPACE: &str = "plimsoll-system";
 /// Of deploy/kubernetes, only what says who may do what: the services run as processes, not as pods.
@@ -36,7 +33,7 @@ pub(super) struct Cluster {
     pub(super) authority: PathBuf,
     pub(super) kubectl: Kubectl,
     audit: PathBuf,
-    _process: Process,
+    _plane: ControlPlane,
 }
 
 impl Cluster {
@@ -44,28 +41,17 @@ impl Cluster {
         let policy = dir.join("audit-policy.yaml");
         std::fs::write(&policy, audit::POLICY)?;
         let log = dir.join("audit.jsonl");
-        let kubeconfig = dir.join("admin.kubeconfig");
-        let data = dir.join("cp");
-        let mut command = Command::new(&parts.controlplane);
-        command
-            .arg("start")
-            .arg("-dir")
-            .arg(&data)
-            .arg("-kubeconfig")
-            .arg(&kubeconfig)
-            .arg("-kwok-stages")
-            .arg(parts.root.join("tests/controlplane/stages.yaml"))
-            .arg(format!("-apiserver-arg=--audit-policy-file={}", policy.display()))
-            .arg(format!("-apiserver-arg=--audit-log-path={}", log.display()));
-        let mut process = Process::start("controlplane", &mut command, dir, guard)?;
-        let line: Value = serde_json::from_str(&process.first_line(START)?)?;
+        let mut flags = vec![OsString::from("-kwok-stages"), parts.root.join("tests/controlplane/stages.yaml").into()];
+        flags.push(format!("-apiserver-arg=--audit-policy-file={}", policy.display()).into());
+        flags.push(format!("-apiserver-arg=--audit-log-path={}", log.display()).into());
+        let plane = ControlPlane::start(&parts.controlplane, &flags, guard, dir)?;
         let cluster = Cluster {
-            server: line["server"].as_str().context("the control plane told no server")?.to_owned(),
-            kubectl: Kubectl::new(&kubeconfig),
-            kubeconfig,
-            authority: data.join("pki/ca.crt"),
+            server: plane.server.clone(),
+            kubectl: Kubectl::new(&plane.kubeconfig),
+            kubeconfig: plane.kubeconfig.clone(),
+            authority: plane.authority.clone(),
             audit: log,
-            _process: process,
+            _plane: plane,
         };
         cluster.install(&parts.root)?;
         Ok(cluster)

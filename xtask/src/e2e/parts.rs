@@ -1,6 +1,7 @@
 //! The programs that a run is made of: found where they were built before, or built.
 
 use super::say;
+use crate::harness::controlplane;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ impl Parts {
     pub(super) fn find(with_services: bool, build: bool) -> Result<Parts> {
         let (root, target) = workspace::folders()?;
         let parts = Parts {
-            controlplane: workspace::script(&root.join("tests/controlplane/build.sh"))?,
+            controlplane: controlplane::binary(&root)?,
             python: workspace::script(&root.join("tests/ec2/venv.sh"))?.join("bin/python"),
             programs: target.join("debug"),
             root,

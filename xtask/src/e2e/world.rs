@@ -2,10 +2,10 @@
 
 use super::cloud::Cloud;
 use super::cluster::Cluster;
-use super::process::Process;
 use super::scenarios::Scenario;
 use super::services::Services;
 use super::{Context, say};
+use crate::harness::process::Process;
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;

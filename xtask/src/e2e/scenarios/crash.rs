@@ -3,9 +3,9 @@
 use super::super::audit;
 use super::super::objects::{self, instance_of};
 use super::super::services::Kind;
-use super::super::wait::{Seen, until};
 use super::super::world::World;
 use super::super::{Context, Figure, say};
+use crate::harness::wait::{Seen, until};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 
 use super::super::audit::Entry;
 use super::super::objects::{self, SOON, in_millis, instance_of};
-use super::super::wait::until_true;
 use super::super::world::World;
 use super::super::{Context, Figure};
+use crate::harness::wait::until_true;
 use anyhow::{Context as _, Result, ensure};
 use std::time::{Duration, SystemTime};
 

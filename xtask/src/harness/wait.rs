@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(100);
 
 /// What a look found.
-pub(super) enum Seen<T> {
+pub(crate) enum Seen<T> {
     /// It is there.
     Yes(T),
     /// Not yet; this is what there is instead.
@@ -19,7 +19,7 @@ pub(super) enum Seen<T> {
 ///
 /// # Errors
 /// If it is not there within the limit, with what was seen last; or at once if the look itself fails.
-pub(super) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Seen<T>>) -> Result<T> {
+pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Seen<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
         match look()? {
@@ -37,7 +37,7 @@ pub(super) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Re
 ///
 /// # Errors
 /// As `until`.
-pub(super) fn until_true(what: &str, limit: Duration, mut look: impl FnMut() -> Result<(bool, String)>) -> Result<()> {
+pub(crate) fn until_true(what: &str, limit: Duration, mut look: impl FnMut() -> Result<(bool, String)>) -> Result<()> {
     until(what, limit, || {
         let (there, instead) = look()?;
         Ok(if there { Seen::Yes(()) } else { Seen::NotYet(instead) })

@@ -29,13 +29,13 @@ for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 
 /// Kills every process group that is still registered once this run is over, also if it dies by SIGKILL.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     // Dropped first: the closed pipe is what the watchman waits for.
     pipe: Mutex<ChildStdin>,
 }
 
 impl Guard {
-    pub(super) fn start() -> Result<Guard> {
+    pub(crate) fn start() -> Result<Guard> {
         let mut child = Command::new("sh")
             .args(["-c", WATCHMAN])
             .stdin(Stdio::piped())
@@ -56,8 +56,8 @@ impl Guard {
 
 /// A running program. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Process {
-    pub(super) name: String,
+pub(crate) struct Process {
+    pub(crate) name: String,
     child: Child,
     guard: Arc<Guard>,
     out: PathBuf,
@@ -66,7 +66,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the command in a group of its own; its output goes to `NAME.out` and `NAME.log` in the folder, both appended to.
-    pub(super) fn start(name: &str, command: &mut Command, logs: &Path, guard: &Arc<Guard>) -> Result<Process> {
+    pub(crate) fn start(name: &str, command: &mut Command, logs: &Path, guard: &Arc<Guard>) -> Result<Process> {
         let out = logs.join(format!("{name}.out"));
         let open = |path: &Path| {
             File::options().create(true).append(true).open(path).with_context(|| format!("opening {}", path.display()))
@@ -83,7 +83,7 @@ impl Process {
     }
 
     /// The first line that it writes to stdout, by which it says that it is ready.
-    pub(super) fn first_line(&mut self, limit: Duration) -> Result<String> {
+    pub(crate) fn first_line(&mut self, limit: Duration) -> Result<String> {
         let name = self.name.clone();
         let mut line = None;
         until_true(&format!("{name} tells that it is ready"), limit, || {
@@ -100,12 +100,12 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub(super) fn status(&mut self) -> Result<Option<ExitStatus>> {
+    pub(crate) fn status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
     /// As `kill -9`: it has no chance to do anything.
-    pub(super) fn kill_hard(&mut self) -> Result<()> {
+    pub(crate) fn kill_hard(&mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("killing {}", self.name))?;
         self.child.wait()?;
         self.forget();
@@ -113,7 +113,7 @@ impl Process {
     }
 
     /// SIGTERM, and what became of it. One that does not end in time is killed.
-    pub(super) fn stop(&mut self) -> Result<ExitStatus> {
+    pub(crate) fn stop(&mut self) -> Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             let group = format!("-{}", self.child.id());
             Command::new("kill").args(["-TERM", "--", &group]).status().context("running kill")?;
@@ -147,7 +147,7 @@ impl Drop for Process {
 }
 
 /// A port that nobody listens on now. Another process could take it before it is used: on loopback nobody else asks.
-pub(super) fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 

@@ -1,0 +1,186 @@
+//! What kube-scheduler has said about each pod, by a watch over all of them.
+
+use super::isolate::Isolation;
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A watch that fails so many times in a row, with growing pauses between, has no server any more.
+pub(super) const MAX_FAILURES: usize = 5;
+
+/// What is known of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) node: Option<String>,
+    /// kube-scheduler's message where it found no node.
+    pub(super) refused: Option<String>,
+}
+
+impl Seen {
+    /// Without the message: that counts the nodes of all cases.
+    pub(super) fn state(&self) -> (Option<&str>, bool) {
+        (self.node.as_deref(), self.refused.is_some())
+    }
+}
+
+/// The pods of one case by `namespace/name`.
+pub(super) type Pods = BTreeMap<String, Seen>;
+
+/// Fills by the watch, is read by cases. The channel of a case counts its changes.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    cases: Mutex<HashMap<u64, Slot>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    pods: Pods,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self { pods: Pods::new(), changes: watch::channel(0).0 }
+    }
+}
+
+impl Board {
+    /// Follows all pods until the connection is lost for good, which ends the run.
+    pub(super) async fn follow(self: Arc<Self>, client: Client) -> Result<()> {
+        let stream = watcher::watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff();
+        pin_mut!(stream);
+        let mut failures = 0;
+        while let Some(event) = stream.next().await {
+            failures = if event.is_err() { failures + 1 } else { 0 };
+            match event {
+                Ok(Event::Apply(pod) | Event::InitApply(pod)) => self.note(&pod, false),
+                Ok(Event::Delete(pod)) => self.note(&pod, true),
+                Ok(Event::Init | Event::InitDone) => {}
+                Err(error) if failures > MAX_FAILURES => return Err(error).context("watching pods"),
+                Err(_) => {}
+            }
+        }
+        anyhow::bail!("the watch over pods ended")
+    }
+
+    fn cases(&self) -> MutexGuard<'_, HashMap<u64, Slot>> {
+        self.cases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, pod: &Pod, gone: bool) {
+        let name = super::scene::full_name(&pod.metadata);
+        let Some(seed) = Isolation::seed_of(&name) else { return };
+        let mut cases = self.cases();
+        let slot = cases.entry(seed).or_default();
+        let before = slot.pods.get(&name).cloned();
+        if gone {
+            slot.pods.remove(&name);
+        } else {
+            slot.pods.insert(name.clone(), seen(pod));
+        }
+        if slot.pods.get(&name).map(Seen::state) != before.as_ref().map(Seen::state) {
+            slot.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Forgets a case that is over.
+    pub(super) fn forget(&self, seed: u64) {
+        self.cases().remove(&seed);
+    }
+
+    /// The pods of a case now.
+    pub(super) fn pods(&self, seed: u64) -> Pods {
+        self.cases().get(&seed).map(|slot| slot.pods.clone()).unwrap_or_default()
+    }
+
+    /// Waits until `done` says so, nothing has changed for `quiet` while `settled` held, or `limit` is over. Whether `done` did.
+    pub(super) async fn wait(
+        &self,
+        seed: u64,
+        (quiet, limit): (Duration, Duration),
+        done: impl Fn(&Pods) -> bool,
+        settled: impl Fn(&Pods) -> bool,
+    ) -> bool {
+        let mut changes = self.cases().entry(seed).or_default().changes.subscribe();
+        let end = Instant::now() + limit;
+        loop {
+            changes.mark_unchanged();
+            let pods = self.pods(seed);
+            if done(&pods) {
+                return true;
+            }
+            let pause = if settled(&pods) { (Instant::now() + quiet).min(end) } else { end };
+            match tokio::time::timeout_at(pause, changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return done(&self.pods(seed)),
+            }
+        }
+    }
+}
+
+fn seen(pod: &Pod) -> Seen {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    // A pod behind a gate was not looked at.
+    let is_refusal = |reason: Option<&str>| reason == Some("Unschedulable");
+    let mut conditions =
+        conditions.into_iter().flatten().filter(|it| it.type_ == "PodScheduled" && it.status == "False");
+    let refused = conditions.find(|it| is_refusal(it.reason.as_deref()));
+    Seen { node, refused: refused.map(|it| it.message.clone().unwrap_or_default()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SOON: Duration = Duration::from_secs(1);
+
+    fn pod(namespace: &str, node: Option<&str>, refused: Option<&str>) -> Result<Pod> {
+        let conditions: Vec<_> = refused
+            .map(|message| json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}))
+            .into_iter()
+            .collect();
+        Ok(serde_json::from_value(json!({
+            "metadata": {"namespace": namespace, "name": "web"},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"conditions": conditions},
+        }))?)
+    }
+
+    fn bound(pods: &Pods) -> bool {
+        pods.values().any(|seen| seen.node.is_some())
+    }
+
+    fn refused(pods: &Pods) -> bool {
+        pods.values().any(|seen| seen.refused.is_some())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_it_is_done_or_when_nothing_more_comes() -> Result<()> {
+        let board = Board::default();
+        board.note(&pod("c7-default", None, Some("0/1 nodes are available"))?, false);
+        // Another case's pod does not count.
+        board.note(&pod("c8-default", Some("c8-node"), None)?, false);
+        let begun = Instant::now();
+        assert!(!board.wait(7, (SOON, 60 * SOON), bound, refused).await);
+        assert_eq!(begun.elapsed().as_secs(), 1);
+        // Nobody has looked at the pod: only the limit ends it.
+        board.note(&pod("c7-default", None, None)?, false);
+        assert!(!board.wait(7, (SOON, 60 * SOON), bound, refused).await);
+        assert_eq!(begun.elapsed().as_secs(), 61);
+        board.note(&pod("c7-default", Some("c7-node"), None)?, false);
+        assert!(board.wait(7, (SOON, 60 * SOON), bound, refused).await);
+        board.note(&pod("c7-default", Some("c7-node"), None)?, true);
+        assert_eq!(board.pods(7), Pods::new());
+        Ok(())
+    }
+}

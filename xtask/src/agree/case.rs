@@ -1,0 +1,94 @@
+//! A case: manifests and what can be bought, and the plan that Plimsoll makes for them.
+
+use anyhow::{Context as _, Result, bail};
+use plimsoll_catalog::file;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::time::Timestamp;
+use plimsoll_snapshot::{Extra, Objects, Source};
+use plimsoll_workloads::Profile;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Plans do not depend on when a run is made: 2026-01-01.
+const NOW: Timestamp = Timestamp(1_767_225_600_000);
+
+/// A case as it was drawn or read.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) seed: u64,
+    /// What is special about it.
+    pub(super) title: String,
+    /// One List of all objects.
+    pub(super) manifests: Vec<u8>,
+    pub(super) catalog: Catalog,
+}
+
+/// A case and its plan.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) seed: u64,
+    pub(super) objects: Objects,
+    pub(super) snapshot: Snapshot,
+    pub(super) catalogs: BTreeMap<CatalogId, Catalog>,
+    pub(super) plan: Plan,
+}
+
+impl Case {
+    /// Nothing: what is kept of a case that could not be drawn.
+    pub(super) fn empty(seed: u64) -> Case {
+        Case { seed, title: String::new(), manifests: Vec::new(), catalog: Catalog::default() }
+    }
+
+    /// Over all features that kube-scheduler knows.
+    pub(super) fn random(seed: u64) -> Result<Case> {
+        let case = plimsoll_workloads::case(seed, &Profile::kubernetes());
+        let mut manifests = Vec::new();
+        case.write_manifests(&mut manifests)?;
+        Ok(Case { seed, title: case.title(), manifests, catalog: case.catalog.catalog() })
+    }
+
+    /// From files, as `plimsoll plan` takes them.
+    pub(super) fn read(paths: &[PathBuf], catalog: &Path) -> Result<Case> {
+        let text = std::fs::read_to_string(catalog).with_context(|| format!("reading {}", catalog.display()))?;
+        let catalog = file::parse(&text).with_context(|| format!("catalog {}", catalog.display()))?;
+        let mut manifests = Vec::new();
+        for path in paths {
+            let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            manifests.extend_from_slice(b"---\n");
+            manifests.extend(text);
+            manifests.push(b'\n');
+        }
+        let title = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        Ok(Case { seed: 0, title, manifests, catalog })
+    }
+
+    /// The plan for it, made in this process by the code that `plimsoll plan` runs.
+    ///
+    /// # Errors
+    /// If the manifests cannot be read, or an object in them cannot be understood.
+    pub(super) fn plan(&self) -> Result<Planned> {
+        let manifests = plimsoll_cli::manifests::read(&[PathBuf::from("-")], &mut self.manifests.as_slice())
+            .map_err(|error| anyhow::anyhow!("manifests: {error}"))?;
+        let objects = manifests.objects;
+        let id = self.catalog.id();
+        let classes = objects.node_classes.iter().filter_map(|class| class.metadata.name.clone());
+        let extra = Extra {
+            source: Source::Files,
+            now: NOW,
+            catalogs: classes.map(|name| (name, id.clone())).collect(),
+            ..Extra::default()
+        };
+        let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
+        if let Some(problem) = problems.first() {
+            bail!("{problem}");
+        }
+        let catalogs = BTreeMap::from([(id, self.catalog.clone())]);
+        // What is removed for cost is another question than where pods can be.
+        let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+        let plan = plimsoll_solver::solve(&snapshot, &catalogs, &options);
+        Ok(Planned { seed: self.seed, objects, snapshot, catalogs, plan })
+    }
+}

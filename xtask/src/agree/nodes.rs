@@ -1,0 +1,292 @@
+//! Node objects as the actuator and a kubelet would make them.
+
+use super::isolate::Isolation;
+use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, NodeSpec, NodeStatus, Taint as KubeTaint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
+use plimsoll_model::names::{label, taint};
+use plimsoll_model::plan::Launch;
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodePool, NodeState};
+use plimsoll_model::taints::{Taint, TaintEffect};
+use std::collections::BTreeMap;
+
+/// A node of a case under the name that plan and manifests know it by.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Made {
+    pub(super) name: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) taints: Vec<Taint>,
+    pub(super) allocatable: Resources,
+    pub(super) cordoned: bool,
+    /// Type, zone and capacity type of a new one, for reports.
+    pub(super) what: String,
+}
+
+impl Made {
+    /// A node that is there, or the node that a claim on its way will be.
+    pub(super) fn existing(node: &Node) -> Made {
+        let mut taints = node.taints.clone();
+        if node.state == NodeState::Initialized && !node.ready {
+            // What the node lifecycle controller does.
+            taints.push(Taint {
+                key: taint::NOT_READY.to_owned(),
+                value: String::new(),
+                effect: TaintEffect::NoSchedule,
+            });
+        }
+        Made {
+            name: node.name.0.clone(),
+            labels: node.labels.clone(),
+            taints,
+            allocatable: node.allocatable.clone(),
+            cordoned: node.cordoned,
+            what: "existing node".to_owned(),
+        }
+    }
+
+    /// What the actuator makes of a launch, bought as `offering` of `kind`.
+    pub(super) fn launched(
+        name: &str,
+        launch: &Launch,
+        kind: &InstanceType,
+        offering: &Offering,
+        region: &str,
+    ) -> Made {
+        let mut labels = of_type(kind, offering, region);
+        // As the actuator writes a claim: one value of each label of the pool's own, then the template's labels.
+        for requirement in &launch.requirements {
+            let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
+            if let (true, Operator::In, Some(value)) = (own, requirement.operator, requirement.values.iter().min()) {
+                labels.insert(requirement.key.clone(), value.clone());
+            }
+        }
+        labels.extend(launch.labels.clone());
+        in_service(&mut labels, name, launch.node_pool.as_str(), &launch.node_class);
+        Made::new(name, labels, launch.taints.clone(), kind, offering)
+    }
+
+    /// A node that `pool` could buy, with these labels of the pool's own.
+    pub(super) fn possible(
+        name: &str,
+        pool: &NodePool,
+        own: &BTreeMap<String, String>,
+        (kind, offering): (&InstanceType, &Offering),
+        region: &str,
+    ) -> Made {
+        let mut labels = of_type(kind, offering, region);
+        labels.extend(own.clone());
+        labels.extend(pool.labels.clone());
+        in_service(&mut labels, name, pool.name.as_str(), &pool.node_class);
+        Made::new(name, labels, pool.taints.clone(), kind, offering)
+    }
+
+    fn new(
+        name: &str,
+        labels: BTreeMap<String, String>,
+        taints: Vec<Taint>,
+        kind: &InstanceType,
+        offering: &Offering,
+    ) -> Made {
+        Made {
+            name: name.to_owned(),
+            labels,
+            taints,
+            allocatable: kind.allocatable(),
+            cordoned: false,
+            what: format!("{} in {} ({})", kind.name, offering.zone, offering.capacity_type),
+        }
+    }
+
+    /// The pool that it belongs to; empty if none.
+    pub(super) fn pool(&self) -> &str {
+        self.labels.get(label::NODE_POOL).map_or("", String::as_str)
+    }
+
+    /// Gives it another name.
+    pub(super) fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+        self.labels.insert(label::HOSTNAME.to_owned(), name.to_owned());
+    }
+
+    /// Whether the DaemonSet controller runs a pod of such a shape there.
+    pub(super) fn runs_daemon(&self, shape: &plimsoll_model::snapshot::PodShape) -> bool {
+        let wanted = self.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+        let selected = shape.node_selector.iter().all(|(key, value)| self.labels.get(key) == Some(value));
+        let terms = &shape.required_node_affinity;
+        let matched = terms.is_empty() || terms.iter().any(|term| term.matches_node(&self.name, &self.labels));
+        selected && matched && wanted.into_iter().all(|taint| shape.tolerations.iter().any(|it| it.tolerates(taint)))
+    }
+
+    /// As the API server gets it.
+    pub(super) fn object(&self, isolation: &Isolation) -> KubeNode {
+        let mut labels = self.labels.clone();
+        also_known_as(&mut labels);
+        isolation.node_labels(&mut labels);
+        let taints = self.taints.iter().map(|taint| KubeTaint {
+            key: taint.key.clone(),
+            value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+            effect: taint.effect.as_str().to_owned(),
+            time_added: None,
+        });
+        let positive = self.allocatable.iter().filter(|(_, amount)| *amount > 0);
+        let amounts: BTreeMap<String, Quantity> =
+            positive.map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect();
+        KubeNode {
+            metadata: ObjectMeta {
+                name: Some(isolation.name(&self.name)),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec {
+                taints: Some(taints.collect()),
+                unschedulable: self.cordoned.then_some(true),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                capacity: Some(amounts.clone()),
+                allocatable: Some(amounts),
+                conditions: Some(vec![NodeCondition {
+                    type_: "Ready".to_owned(),
+                    status: "True".to_owned(),
+                    ..NodeCondition::default()
+                }]),
+                ..NodeStatus::default()
+            }),
+        }
+    }
+}
+
+/// Labels of an instance, as its claim has them once it was bought.
+fn of_type(kind: &InstanceType, offering: &Offering, region: &str) -> BTreeMap<String, String> {
+    let mut labels = kind.labels.clone();
+    let os = kind.operating_systems.first().map_or("linux", String::as_str);
+    for (key, value) in [
+        (label::INSTANCE_TYPE, kind.name.as_str()),
+        (label::ARCH, &kind.architecture),
+        (label::OS, os),
+        (label::ZONE, &offering.zone),
+        (label::ZONE_ID, &offering.zone_id),
+        (label::CAPACITY_TYPE, offering.capacity_type.as_str()),
+        (label::REGION, region),
+    ] {
+        if !value.is_empty() {
+            labels.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    labels
+}
+
+fn in_service(labels: &mut BTreeMap<String, String>, name: &str, pool: &str, class: &str) {
+    for (key, value) in [
+        (label::NODE_POOL, pool),
+        (label::EC2_NODE_CLASS, class),
+        (label::HOSTNAME, name),
+        (label::REGISTERED, "true"),
+        (label::INITIALIZED, "true"),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+}
+
+/// Kubelet, cloud controller and the EBS driver write some labels under older or further names as well.
+fn also_known_as(labels: &mut BTreeMap<String, String>) {
+    const OLDER: [(&str, &str); 6] = [
+        ("beta.kubernetes.io/arch", label::ARCH),
+        ("beta.kubernetes.io/os", label::OS),
+        ("beta.kubernetes.io/instance-type", label::INSTANCE_TYPE),
+        ("failure-domain.beta.kubernetes.io/zone", label::ZONE),
+        ("failure-domain.beta.kubernetes.io/region", label::REGION),
+        ("topology.ebs.csi.aws.com/zone", label::ZONE),
+    ];
+    for (older, key) in OLDER {
+        if let Some(value) = labels.get(key).cloned() {
+            labels.entry(older.to_owned()).or_insert(value);
+        }
+    }
+}
+
+/// How the actuator buys: reserved before Spot before On-Demand.
+pub(super) fn bought_as(launch: &Launch) -> Option<CapacityType> {
+    CapacityType::ALL.into_iter().find(|kind| launch.offerings.iter().any(|choice| choice.capacity_type == *kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::money::MicroUsdPerHour;
+    use plimsoll_model::plan::OfferingChoice;
+    use plimsoll_model::requirements::NodeSelectorRequirement;
+
+    fn choice(capacity_type: CapacityType) -> OfferingChoice {
+        OfferingChoice {
+            instance_type: "m5.large".to_owned(),
+            zone: "test-1a".to_owned(),
+            capacity_type,
+            price: MicroUsdPerHour(1),
+        }
+    }
+
+    fn launch() -> Launch {
+        let requirement = |key: &str, values: &[&str]| NodeSelectorRequirement {
+            key: key.to_owned(),
+            operator: Operator::In,
+            values: values.iter().map(|it| (*it).to_owned()).collect(),
+            min_values: None,
+        };
+        Launch {
+            action_id: plimsoll_model::identity::ActionId::from("a"),
+            node_pool: "general".into(),
+            node_class: "default".to_owned(),
+            offerings: vec![choice(CapacityType::OnDemand), choice(CapacityType::Spot)],
+            requirements: vec![requirement("team", &["b", "a"]), requirement(label::ZONE, &["test-1a", "test-1b"])],
+            requests: Resources::new(),
+            taints: Vec::new(),
+            labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
+            pods: Vec::new(),
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_launch_becomes_the_node_that_the_actuator_would_make() {
+        let kind = InstanceType {
+            name: "m5.large".to_owned(),
+            architecture: "amd64".to_owned(),
+            operating_systems: vec!["linux".to_owned()],
+            capacity: Resources::from([("cpu", 2000)]),
+            overhead: Resources::from([("cpu", 70)]),
+            labels: BTreeMap::from([("karpenter.k8s.aws/instance-family".to_owned(), "m5".to_owned())]),
+            offerings: Vec::new(),
+        };
+        let offering = Offering {
+            zone: "test-1b".to_owned(),
+            zone_id: String::new(),
+            capacity_type: CapacityType::Spot,
+            price: MicroUsdPerHour(1),
+            available: true,
+        };
+        let made = Made::launched("launch-0", &launch(), &kind, &offering, "test-1");
+        let of = |key: &str| made.labels.get(key).map(String::as_str);
+        // The pool's own label gets one value; the zone is that of the instance, not the first that was asked for.
+        assert_eq!((of("team"), of("tier"), of(label::ZONE)), (Some("a"), Some("web"), Some("test-1b")));
+        assert_eq!((of(label::NODE_POOL), of(label::CAPACITY_TYPE)), (Some("general"), Some("spot")));
+        assert_eq!(of("karpenter.k8s.aws/instance-family"), Some("m5"));
+        // A zone id that is not known is no label.
+        assert_eq!(of(label::ZONE_ID), None);
+        let object = made.object(&Isolation::new(7, ["launch-0".to_owned()]));
+        let labels = object.metadata.labels.unwrap_or_default();
+        assert_eq!(labels.get(label::HOSTNAME).map(String::as_str), Some("c7-launch-0"));
+        assert_eq!(labels.get("failure-domain.beta.kubernetes.io/zone").map(String::as_str), Some("test-1b"));
+        let allocatable = object.status.and_then(|status| status.allocatable).unwrap_or_default();
+        assert_eq!(allocatable.get("cpu").map(|it| it.0.as_str()), Some("1930m"));
+    }
+
+    #[test]
+    fn spot_is_bought_before_on_demand() {
+        assert_eq!(bought_as(&launch()), Some(CapacityType::Spot));
+    }
+}

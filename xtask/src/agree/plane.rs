@@ -1,0 +1,56 @@
+//! The control plane that cases share: no kubelets, only those controllers that volumes need, and nothing that would add to a case
+//! what its manifests do not say.
+
+use crate::harness::controlplane::{self, ControlPlane};
+use crate::harness::process::Guard;
+use crate::workspace;
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Queries per second of scheduler and controllers: nothing is to wait for a limit.
+const QPS: u32 = 5000;
+
+/// Starts it in a folder whose path is short.
+pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlane, Client)> {
+    let (root, _) = workspace::folders()?;
+    let binary = controlplane::binary(&root)?;
+    let scheduler = dir.join("scheduler.yaml");
+    std::fs::write(&scheduler, scheduler_configuration(dir))?;
+    let flags: Vec<OsString> = [
+        format!("-client-qps={QPS}"),
+        // Nodes are made ready and stay so. No service accounts, runtime classes or finalizers of volumes: cases have none.
+        "-apiserver-arg=--disable-admission-plugins=TaintNodesByCondition,ServiceAccount,StorageObjectInUseProtection,RuntimeClass,DefaultStorageClass,DefaultTolerationSeconds".to_owned(),
+        "-apiserver-arg=--event-ttl=1m".to_owned(),
+        // serviceaccount-controller: the control plane waits for its work before it says that it is ready.
+        "-kcm-arg=--controllers=persistentvolume-binder-controller,ephemeral-volume-controller,serviceaccount-controller".to_owned(),
+        format!("-scheduler-arg=--config={}", scheduler.display()),
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .collect();
+    let plane = ControlPlane::start(&binary, &flags, guard, dir)?;
+    let kubeconfig = Kubeconfig::read_from(&plane.kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config).context("a client of the control plane")?;
+    Ok((plane, client))
+}
+
+/// kube-scheduler's defaults but for three: no preemption, since a plan makes room by nodes alone; refused pods are tried again after a second;
+/// no limit on queries.
+fn scheduler_configuration(dir: &Path) -> String {
+    let kubeconfig = controlplane::data(dir).join("conf/kube-scheduler");
+    format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\n\
+         kind: KubeSchedulerConfiguration\n\
+         leaderElection: {{leaderElect: false}}\n\
+         clientConnection: {{kubeconfig: {kubeconfig:?}, qps: {QPS}, burst: {QPS}}}\n\
+         podInitialBackoffSeconds: 1\n\
+         podMaxBackoffSeconds: 1\n\
+         profiles:\n\
+         - schedulerName: default-scheduler\n  plugins:\n    postFilter:\n      disabled: [{{name: DefaultPreemption}}]\n"
+    )
+}

@@ -1,0 +1,278 @@
+//! What a case has in the control plane: the cluster as it is once the plan was carried out, pods that are to be bound, and pods
+//! that are to be left.
+
+use super::case::Planned;
+use super::isolate::Isolation;
+use super::nodes::{Made, bought_as};
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::plan::Launch;
+use plimsoll_model::snapshot::{PodState, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The annotation that marks the default storage class.
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Classes that every cluster has.
+const SYSTEM: &str = "system-";
+
+/// A pod and the node that the plan means for it, under its own name.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// `namespace/name` in the manifests.
+    pub(super) name: String,
+    pub(super) pod: Pod,
+    pub(super) node: String,
+}
+
+/// A pod without a place in the plan.
+#[derive(Debug, Clone)]
+pub(super) struct Left {
+    pub(super) name: String,
+    pub(super) pod: Pod,
+    /// Its shape: pods of one shape are told apart by nothing.
+    pub(super) shape: usize,
+}
+
+/// All of it, as the API server gets it.
+#[derive(Debug)]
+pub(super) struct Scene {
+    pub(super) isolation: Isolation,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) priority_classes: Vec<PriorityClass>,
+    pub(super) storage_classes: Vec<StorageClass>,
+    pub(super) volumes: Vec<PersistentVolume>,
+    pub(super) claims: Vec<PersistentVolumeClaim>,
+    pub(super) nodes: Vec<Made>,
+    /// Pods that run.
+    pub(super) standing: Vec<Pod>,
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) left: Vec<Left>,
+}
+
+impl Scene {
+    pub(super) fn new(planned: &Planned) -> Result<Scene> {
+        let Planned { objects, snapshot, plan, .. } = planned;
+        let leaving: BTreeSet<&str> =
+            snapshot.nodes.iter().filter(|node| node.deleting).map(|node| node.name.as_str()).collect();
+        let staying = snapshot.nodes.iter().filter(|node| !leaving.contains(node.name.as_str()));
+        let mut nodes: Vec<Made> = staying.map(Made::existing).collect();
+        let mut targets: BTreeMap<&str, String> = BTreeMap::new();
+        for placement in &plan.placements {
+            targets.extend(placement.pods.iter().map(|pod| (pod.name.as_str(), placement.node.0.clone())));
+        }
+        for (number, launch) in plan.launches.iter().enumerate() {
+            let made = launched(planned, number, launch)?;
+            targets.extend(launch.pods.iter().map(|pod| (pod.name.as_str(), made.name.clone())));
+            nodes.push(made);
+        }
+        let isolation = isolation(planned, &nodes);
+        let mut scene = Scene {
+            namespaces: namespaces(planned, &isolation),
+            priority_classes: priority_classes(planned, &isolation),
+            storage_classes: storage_classes(planned, &isolation),
+            volumes: objects.persistent_volumes.iter().map(|it| isolation.volume(it)).collect(),
+            claims: objects.persistent_volume_claims.iter().map(|it| isolation.claim(it)).collect(),
+            nodes,
+            standing: Vec::new(),
+            wanted: Vec::new(),
+            left: Vec::new(),
+            isolation,
+        };
+        scene.add_pods(planned, &targets);
+        for node in scene.nodes.clone() {
+            let daemons = scene.daemons(planned, &node);
+            scene.standing.extend(daemons);
+        }
+        Ok(scene)
+    }
+
+    fn add_pods(&mut self, planned: &Planned, targets: &BTreeMap<&str, String>) {
+        let left: BTreeSet<&str> = planned.plan.unschedulable.iter().map(|it| it.pod.name.as_str()).collect();
+        let states: BTreeMap<String, &plimsoll_model::snapshot::Pod> =
+            planned.snapshot.pods.iter().map(|pod| (pod.full_name(), pod)).collect();
+        let shapes: BTreeMap<_, usize> =
+            planned.snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
+        for pod in &planned.objects.pods {
+            let name = full_name(&pod.metadata);
+            let Some(known) = states.get(&name) else { continue };
+            if let Some(node) = targets.get(name.as_str()) {
+                self.wanted.push(Wanted { pod: self.isolation.pod(pod), node: node.clone(), name });
+            } else if left.contains(name.as_str()) {
+                let shape = shapes.get(&known.shape).copied().unwrap_or_default();
+                self.left.push(Left { pod: self.isolation.pod(pod), shape, name });
+            } else if let PodState::Bound(node) = &known.state
+                && self.nodes.iter().any(|it| it.name == node.as_str())
+            {
+                self.standing.push(self.isolation.pod_on(pod, &self.isolation.name(node.as_str())));
+            }
+        }
+    }
+
+    /// The pods of DaemonSets that a node is to get, where it has none yet.
+    pub(super) fn daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
+        let mut pods = Vec::new();
+        let snapshot = &planned.snapshot;
+        for (number, daemon) in snapshot.daemon_sets.iter().enumerate() {
+            let Some(shape) = snapshot.shapes.iter().find(|shape| shape.id == daemon.shape) else { continue };
+            if !node.runs_daemon(shape) || has_daemon(planned, &daemon.namespace, &daemon.name, &node.name) {
+                continue;
+            }
+            let same = |it: &&k8s_openapi::api::apps::v1::DaemonSet| {
+                it.metadata.name.as_deref() == Some(&daemon.name)
+                    && it.metadata.namespace.as_deref() == Some(&daemon.namespace)
+            };
+            let Some(template) = planned.objects.daemon_sets.iter().find(same).and_then(|it| it.spec.as_ref()) else {
+                continue;
+            };
+            let pod = Pod {
+                metadata: ObjectMeta {
+                    name: Some(format!("ds{number}-{}", node.name)),
+                    namespace: Some(daemon.namespace.clone()),
+                    labels: template.template.metadata.as_ref().and_then(|it| it.labels.clone()),
+                    ..ObjectMeta::default()
+                },
+                spec: template.template.spec.clone(),
+                status: None,
+            };
+            pods.push(self.isolation.pod_on(&pod, &self.isolation.name(&node.name)));
+        }
+        pods
+    }
+
+    /// A pod that no node is for.
+    pub(super) fn nobodys(&self) -> Pod {
+        let namespace = self.namespaces.first().and_then(|it| it.metadata.name.clone());
+        Pod {
+            metadata: ObjectMeta { name: Some("nobodys".to_owned()), namespace, ..ObjectMeta::default() },
+            spec: Some(PodSpec {
+                containers: vec![Container {
+                    name: "app".to_owned(),
+                    image: Some("registry.example/app:1".to_owned()),
+                    ..Container::default()
+                }],
+                node_selector: Some(BTreeMap::from([("plimsoll.test/nobodys".to_owned(), String::new())])),
+                ..PodSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    pub(super) fn node_objects(&self) -> Vec<Node> {
+        self.nodes.iter().map(|node| node.object(&self.isolation)).collect()
+    }
+}
+
+/// Whether a pod of that DaemonSet is on the node already.
+fn has_daemon(planned: &Planned, namespace: &str, name: &str, node: &str) -> bool {
+    planned.objects.pods.iter().any(|pod| {
+        let owned = pod.metadata.owner_references.iter().flatten().any(|it| it.kind == "DaemonSet" && it.name == name);
+        let there = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+        owned && there && pod.metadata.namespace.as_deref() == Some(namespace)
+    })
+}
+
+fn isolation(planned: &Planned, nodes: &[Made]) -> Isolation {
+    let objects = &planned.objects;
+    let known = planned.snapshot.nodes.iter().map(|node| node.name.0.clone());
+    let mut isolation = Isolation::new(planned.seed, known.chain(nodes.iter().map(|node| node.name.clone())));
+    let is_default = |class: &&StorageClass| {
+        let annotations = class.metadata.annotations.as_ref();
+        annotations.and_then(|it| it.get(DEFAULT_CLASS)).is_some_and(|it| it == "true")
+    };
+    isolation.default_storage_class =
+        objects.storage_classes.iter().find(is_default).and_then(|class| class.metadata.name.clone());
+    isolation.default_priority_class = objects
+        .priority_classes
+        .iter()
+        .filter(|class| class.global_default == Some(true))
+        .min_by_key(|class| class.value)
+        .and_then(|class| class.metadata.name.clone());
+    for spec in objects.pods.iter().filter_map(|pod| pod.spec.as_ref()) {
+        isolation.note_private_keys(spec);
+    }
+    isolation
+}
+
+/// The node of a launch. EC2 may choose any of the offerings that are bought one way; which one is drawn by seed and number. Where the plan
+/// leaves pods it is the cheapest, which the plan counts on: a larger one would have room that was not planned.
+fn launched(planned: &Planned, number: usize, launch: &Launch) -> Result<Made> {
+    let catalog = catalog_of(&planned.snapshot, planned, launch.node_pool.as_str())?;
+    let bought = bought_as(launch).context("a launch without offerings")?;
+    let choices: Vec<_> = launch.offerings.iter().filter(|it| it.capacity_type == bought).collect();
+    let draw = planned.seed.wrapping_add(number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+    // As often the cheapest as any other.
+    let cheapest = draw.is_multiple_of(2) || !planned.plan.unschedulable.is_empty();
+    let chosen = if cheapest { 0 } else { usize::try_from(draw / 2).unwrap_or(0) % choices.len().max(1) };
+    let choice = choices.get(chosen).context("a launch without offerings")?;
+    let (kind, offering) = offering(catalog, &choice.instance_type, |it| {
+        it.zone == choice.zone && it.capacity_type == choice.capacity_type
+    })
+    .with_context(|| format!("{} in {} is not in the catalog", choice.instance_type, choice.zone))?;
+    Ok(Made::launched(&format!("launch-{number}"), launch, kind, offering, &catalog.region))
+}
+
+fn offering<'a>(
+    catalog: &'a Catalog,
+    name: &str,
+    same: impl Fn(&&Offering) -> bool,
+) -> Option<(&'a InstanceType, &'a Offering)> {
+    let kind = catalog.get(name)?;
+    Some((kind, kind.offerings.iter().find(same)?))
+}
+
+fn catalog_of<'a>(snapshot: &Snapshot, planned: &'a Planned, pool: &str) -> Result<&'a Catalog> {
+    let pool = snapshot.node_pools.iter().find(|it| it.name.as_str() == pool).context("a launch of no pool")?;
+    let id = pool.catalog.as_ref().context("a launch of a pool without catalog")?;
+    planned.catalogs.get(id).context("the catalog of a pool is missing")
+}
+
+fn namespaces(planned: &Planned, isolation: &Isolation) -> Vec<Namespace> {
+    let objects = &planned.objects;
+    let named = |metadata: &ObjectMeta| metadata.namespace.clone();
+    let mut all: BTreeMap<String, ObjectMeta> = BTreeMap::new();
+    let used = objects.pods.iter().filter_map(|it| named(&it.metadata));
+    let used = used.chain(objects.daemon_sets.iter().filter_map(|it| named(&it.metadata)));
+    for name in used.chain(objects.persistent_volume_claims.iter().filter_map(|it| named(&it.metadata))) {
+        all.insert(name.clone(), ObjectMeta { name: Some(name), ..ObjectMeta::default() });
+    }
+    for namespace in &objects.namespaces {
+        all.insert(namespace.metadata.name.clone().unwrap_or_default(), namespace.metadata.clone());
+    }
+    let own = |metadata: &ObjectMeta| {
+        let mut metadata = isolation.metadata(metadata);
+        // The server writes it, from the name.
+        metadata.labels.get_or_insert_default().remove("kubernetes.io/metadata.name");
+        Namespace { metadata, ..Namespace::default() }
+    };
+    all.values().map(own).collect()
+}
+
+fn priority_classes(planned: &Planned, isolation: &Isolation) -> Vec<PriorityClass> {
+    let classes = planned.objects.priority_classes.iter();
+    let own = classes.filter(|class| !class.metadata.name.as_deref().unwrap_or_default().starts_with(SYSTEM));
+    own.map(|class| PriorityClass {
+        metadata: isolation.metadata(&class.metadata),
+        global_default: None,
+        ..class.clone()
+    })
+    .collect()
+}
+
+fn storage_classes(planned: &Planned, isolation: &Isolation) -> Vec<StorageClass> {
+    let own = |class: &StorageClass| {
+        let mut metadata = isolation.metadata(&class.metadata);
+        metadata.annotations = None;
+        StorageClass { metadata, ..class.clone() }
+    };
+    planned.objects.storage_classes.iter().map(own).collect()
+}
+
+/// `namespace/name`.
+pub(super) fn full_name(metadata: &ObjectMeta) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
+}

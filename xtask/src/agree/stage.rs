@@ -1,0 +1,178 @@
+//! Making and removing a case's objects.
+
+use super::isolate::{CASE, Isolation};
+use super::scene::Scene;
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::future::Future;
+
+/// Requests of one case at once: many cases run beside each other.
+const AT_ONCE: usize = 8;
+
+/// One case's view of the API server.
+#[derive(Clone)]
+pub(super) struct Stage {
+    client: Client,
+    seed: u64,
+}
+
+impl Stage {
+    pub(super) fn new(client: Client, seed: u64) -> Stage {
+        Stage { client, seed }
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Everything but the pods that are to be scheduled.
+    pub(super) async fn set(&self, scene: &Scene) -> Result<()> {
+        self.all(&scene.namespaces).await?;
+        self.all(&scene.priority_classes).await?;
+        self.all(&scene.storage_classes).await?;
+        self.all(&scene.volumes).await?;
+        self.all_in_namespaces(&scene.claims).await?;
+        self.all(&scene.node_objects()).await?;
+        self.all_in_namespaces(&scene.standing).await
+    }
+
+    async fn all<K>(&self, objects: &[K]) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        each(objects, |object| create(api.clone(), object)).await
+    }
+
+    async fn all_in_namespaces<K>(&self, objects: &[K]) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        each(objects, |object| create(self.in_namespace_of(object), object)).await
+    }
+
+    fn in_namespace_of<K>(&self, object: &K) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), object.meta().namespace.as_deref().unwrap_or_default())
+    }
+
+    /// Makes pods in this order, some at once.
+    pub(super) async fn pods(&self, pods: &[Pod]) -> Result<()> {
+        self.all_in_namespaces(pods).await
+    }
+
+    pub(super) async fn node(&self, node: &Node) -> Result<()> {
+        create(Api::all(self.client.clone()), node).await
+    }
+
+    /// Removes pods for good, and waits for nothing: no kubelet has them.
+    pub(super) async fn without(&self, pods: &[Pod]) -> Result<()> {
+        each(pods, |pod| async {
+            let done = self.in_namespace_of(pod).delete(&pod.name_any(), &at_once()).await;
+            done.map(drop).or_else(if_there).with_context(|| format!("deleting pod {}", pod.name_any()))
+        })
+        .await
+    }
+
+    pub(super) async fn without_node(&self, name: &str) -> Result<()> {
+        let api = Api::<Node>::all(self.client.clone());
+        let done = api.delete(name, &at_once()).await;
+        done.map(drop).or_else(if_there).with_context(|| format!("deleting node {name}"))
+    }
+
+    /// Makes a pod that kube-scheduler first tries on the node named, as if somebody had expected it there.
+    pub(super) async fn expected_on(&self, pod: &Pod, node: &str) -> Result<()> {
+        use k8s_openapi::api::core::v1::PodSchedulingGate;
+        const GATE: &str = "plimsoll.test/not-yet";
+        let mut gated = pod.clone();
+        if let Some(spec) = gated.spec.as_mut() {
+            spec.scheduling_gates = Some(vec![PodSchedulingGate { name: GATE.to_owned() }]);
+        }
+        let api = self.in_namespace_of(pod);
+        create(api.clone(), &gated).await?;
+        let name = pod.name_any();
+        let params = PatchParams::default();
+        let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
+        api.patch_status(&name, &params, &nominated).await.with_context(|| format!("nominating a node for {name}"))?;
+        let open = Patch::Merge(serde_json::json!({"spec": {"schedulingGates": null}}));
+        api.patch(&name, &params, &open).await.with_context(|| format!("opening the gate of {name}"))?;
+        Ok(())
+    }
+
+    /// Removes all of the case but its namespaces: those cost nothing.
+    pub(super) async fn strike(&self, scene: &Scene) -> Result<()> {
+        let all = ListParams::default();
+        for namespace in scene.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
+            let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+            pods.delete_collection(&at_once(), &all).await.with_context(|| format!("deleting pods of {namespace}"))?;
+            let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
+            claims
+                .delete_collection(&at_once(), &all)
+                .await
+                .with_context(|| format!("deleting claims of {namespace}"))?;
+        }
+        self.every::<Node>().await?;
+        self.every::<PersistentVolume>().await?;
+        self.every::<StorageClass>().await?;
+        self.every::<PriorityClass>().await
+    }
+
+    async fn every<K>(&self) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let mine = ListParams::default().labels(&format!("{CASE}={}", self.seed));
+        let api = Api::<K>::all(self.client.clone());
+        let done = api.delete_collection(&at_once(), &mine).await;
+        done.map(drop).with_context(|| format!("deleting {} of {}", K::kind(&()), Isolation::prefix(self.seed)))
+    }
+}
+
+fn at_once() -> DeleteParams {
+    DeleteParams {
+        grace_period_seconds: Some(0),
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteParams::default()
+    }
+}
+
+fn if_there(error: kube::Error) -> kube::Result<()> {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        other => Err(other),
+    }
+}
+
+async fn create<K>(api: Api<K>, object: &K) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    match api.create(&PostParams::default(), object).await {
+        Ok(_) => Ok(()),
+        // Left by a run that was broken off, for namespaces that are never removed; another object of this name is an error.
+        Err(kube::Error::Api(status)) if status.code == 409 && K::kind(&()) == "Namespace" => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("creating {} {}", K::kind(&()), object.name_any())),
+    }
+}
+
+async fn each<'a, T: 'a, F, Done>(items: &'a [T], deed: F) -> Result<()>
+where
+    F: Fn(&'a T) -> Done,
+    Done: Future<Output = Result<()>>,
+{
+    stream::iter(items).map(deed).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+}

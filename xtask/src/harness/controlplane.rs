@@ -1,0 +1,60 @@
+//! The real control plane of tests/controlplane as a process of this run.
+
+use super::process::{Guard, Process};
+use crate::workspace;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// 3 s on an idle machine, 8 s on a busy one; a cold disk takes longer.
+const START: Duration = Duration::from_secs(120);
+
+/// A running control plane. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    /// Where the API server is.
+    pub(crate) server: String,
+    /// What a user with all rights needs.
+    pub(crate) kubeconfig: PathBuf,
+    /// The certificate of the API server's authority.
+    pub(crate) authority: PathBuf,
+    _process: Process,
+}
+
+/// The binary, built where it is missing: it is cached outside the clone.
+///
+/// # Errors
+/// If it cannot be built.
+pub(crate) fn binary(root: &Path) -> Result<PathBuf> {
+    workspace::script(&root.join("tests/controlplane/build.sh"))
+}
+
+/// Where the control plane below `dir` keeps its data; the path must be short, a socket is in it.
+pub(crate) fn data(dir: &Path) -> PathBuf {
+    dir.join("cp")
+}
+
+impl ControlPlane {
+    /// Starts `binary` with more flags, and waits until it is ready. Data, logs and kubeconfig are in `dir`.
+    ///
+    /// # Errors
+    /// If it does not start in time.
+    pub(crate) fn start(binary: &Path, flags: &[OsString], guard: &Arc<Guard>, dir: &Path) -> Result<ControlPlane> {
+        let kubeconfig = dir.join("admin.kubeconfig");
+        let data = data(dir);
+        let mut command = Command::new(binary);
+        command.arg("start").arg("-dir").arg(&data).arg("-kubeconfig").arg(&kubeconfig).args(flags);
+        let mut process = Process::start("controlplane", &mut command, dir, guard)?;
+        let line: Value = serde_json::from_str(&process.first_line(START)?)?;
+        Ok(ControlPlane {
+            server: line["server"].as_str().context("the control plane told no server")?.to_owned(),
+            kubeconfig,
+            authority: data.join("pki/ca.crt"),
+            _process: process,
+        })
+    }
+}
