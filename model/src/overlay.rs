@@ -111,7 +111,7 @@ impl<'a> Changes<'a> {
                 for (number, offering) in kind.offerings.iter().enumerate() {
                     if is_meant(requirements, pool, catalog, kind, offering) {
                         prices.push((pool.name.as_str(), kind.name.as_str(), number));
-                        let names = overlay.capacity.iter().map(|(name, amount)| (name, amount));
+                        let names = overlay.capacity.iter();
                         capacity.extend(
                             names.map(|(name, amount)| ((pool.name.as_str(), kind.name.as_str(), name), amount)),
                         );
