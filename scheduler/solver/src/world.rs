@@ -191,7 +191,7 @@ impl<'a> World<'a> {
     /// The same for pods that need no room.
     pub(crate) fn roomless(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
         let view = &self.pools[pool];
-        let mut all = view.alternatives(self.shapes[shape].shape);
+        let mut all = view.reachable(self.shapes[shape].shape);
         all.iter_mut().for_each(|one| one.offerings.keep(&view.usable));
         all.retain(|one| !one.offerings.is_empty());
         let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
