@@ -215,6 +215,16 @@ impl Ledger {
         if let Some(wait) = self.failures.too_many(pool, now) {
             return Err(Rejection::TooManyClaims(wait));
         }
+        if let Some(limit) = facts.replicas {
+            let stays = |(name, claim): &(&String, &ClaimRecord)| {
+                claim.pool == *pool && !claim.deleting && !self.removals.contains_key(*name)
+            };
+            let (limit, used) = (i64::try_from(limit).unwrap_or(i64::MAX), self.claims.iter().filter(stays).count());
+            let used = i64::try_from(used).unwrap_or(i64::MAX);
+            if used >= limit {
+                return Err(Rejection::LimitExceeded { resource: "replicas".to_owned(), limit, used, asked: 1 });
+            }
+        }
         let reserve = most(launch, catalog)?;
         let used = self.used(pool);
         for (resource, limit) in facts.limits.iter() {

@@ -75,6 +75,7 @@ impl Lists {
             node_pools: self.list("karpenter.sh", "v1", "NodePool").await?,
             node_classes: self.list("karpenter.k8s.aws", "v1", "EC2NodeClass").await?,
             node_claims: self.list("karpenter.sh", "v1", "NodeClaim").await?,
+            node_overlays: self.list("karpenter.sh", "v1alpha1", "NodeOverlay").await?,
             nodes: self.list("", "v1", "Node").await?,
             ..Objects::default()
         };
@@ -83,6 +84,7 @@ impl Lists {
         objects.priority_classes = self.list("scheduling.k8s.io", "v1", "PriorityClass").await?;
         objects.namespaces = self.list("", "v1", "Namespace").await?;
         objects.storage_classes = self.list("storage.k8s.io", "v1", "StorageClass").await?;
+        objects.csi_nodes = self.list("storage.k8s.io", "v1", "CSINode").await?;
         objects.persistent_volumes = self.list("", "v1", "PersistentVolume").await?;
         objects.persistent_volume_claims = self.list("", "v1", "PersistentVolumeClaim").await?;
         objects.pods = self.list("", "v1", "Pod").await?;

@@ -4,7 +4,7 @@ use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::requirements::{NodeSelectorTerm, Operator, Requirement};
-use plimsoll_model::snapshot::{NodePool, PodShape};
+use plimsoll_model::snapshot::{NodePool, PodShape, VolumeTopology};
 use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
 
@@ -101,5 +101,9 @@ pub(crate) fn label_problem(shape: &PodShape, name: &str, labels: &BTreeMap<Stri
     }
     let required = &shape.required_node_affinity;
     let holds = |term: &NodeSelectorTerm| term.matches_node(name, labels);
-    (!required.is_empty() && !required.iter().any(holds)).then(|| "required node affinity".to_owned())
+    if !required.is_empty() && !required.iter().any(holds) {
+        return Some("required node affinity".to_owned());
+    }
+    let attachable = |volume: &VolumeTopology| volume.alternatives.is_empty() || volume.alternatives.iter().any(holds);
+    (!shape.volumes.iter().all(attachable)).then(|| "a volume that cannot be attached there".to_owned())
 }

@@ -13,14 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut growth: BTreeMap<&str, Resources> = BTreeMap::new();
     for launch in &plan.launches {
-        if launch.pods.is_empty() || launch.offerings.is_empty() {
-            found.push(Violation::EmptyLaunch(launch.action_id.0.clone()));
-        }
-        let usable = |pool: &&&NodePool| pool.not_ready.is_none() && !pool.deleting && pool.replicas.is_none();
+        // Static pools launch for their number of nodes alone, others for pods alone.
+        let serves = |pool: &NodePool| pool.replicas.is_none() || launch.pods.is_empty();
+        let usable = |pool: &&&NodePool| pool.not_ready.is_none() && !pool.deleting && serves(pool);
         let Some(pool) = facts.pools.get(launch.node_pool.as_str()).filter(usable) else {
             found.push(Violation::UnknownPool(launch.node_pool.0.clone()));
             continue;
         };
+        if (launch.pods.is_empty() && pool.replicas.is_none()) || launch.offerings.is_empty() {
+            found.push(Violation::EmptyLaunch(launch.action_id.0.clone()));
+        }
         if let Some(problem) = deviation(pool, launch) {
             found.push(Violation::BadLaunch { launch: launch.action_id.0.clone(), problem });
         }
@@ -28,6 +30,20 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
         growth.entry(pool.name.as_str()).or_default().add(&most);
     }
     limits(facts, &growth, found);
+    replicas(facts, plan, found);
+}
+
+/// No static pool grows beyond its number of nodes.
+fn replicas(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    for pool in &facts.snapshot.node_pools {
+        let Some(replicas) = pool.replicas else { continue };
+        let own = facts.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
+        let stay = own.filter(|node| !facts.leaving.contains(node.name.as_str())).count();
+        let more = plan.launches.iter().filter(|launch| launch.node_pool == pool.name).count();
+        if more > 0 && u64::try_from(stay + more).unwrap_or(u64::MAX) > replicas {
+            found.push(Violation::LimitExceeded { pool: pool.name.0.clone(), resource: "replicas".to_owned() });
+        }
+    }
 }
 
 /// Where a launch is not what its pool says: it may only narrow.

@@ -1,9 +1,10 @@
 //! Is this plan valid on these facts? Knows nothing of how plans are made.
 //!
-//! Volumes and resource claims are not checked yet, because no plan places pods that use them.
+//! Resource claims are not checked, because no plan places pods that have them.
 
 mod labels;
 mod launches;
+mod mix;
 mod nodes;
 mod pods;
 mod removal;
@@ -15,6 +16,7 @@ mod violation;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan, PodRef};
 use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +76,9 @@ impl<'a> Facts<'a> {
 /// Everything that is wrong with `plan`, sorted; empty if it is valid.
 #[must_use]
 pub fn check(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Vec<Violation> {
+    let overlaid = overlay::applied(snapshot, catalogs);
+    let (snapshot, catalogs) =
+        overlaid.as_ref().map_or((snapshot, catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let facts = Facts::new(snapshot, catalogs, plan);
     let mut found = Vec::new();
     pods::check(&facts, plan, &mut found);
@@ -81,6 +86,7 @@ pub fn check(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan:
     nodes::check(&facts, plan, &mut found);
     removal::check(&facts, plan, &mut found);
     topology::check(&facts, plan, &mut found);
+    mix::check(&facts, plan, &mut found);
     let hourly: MicroUsdPerHour = plan.launches.iter().map(Launch::price).sum();
     if hourly != plan.hourly {
         found.push(Violation::BadSum(format!("launches cost {hourly}, the plan says {}", plan.hourly)));

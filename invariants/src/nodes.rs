@@ -2,10 +2,11 @@
 
 use crate::labels::{aliased, label_problem, taint_problem};
 use crate::{Facts, Violation};
+use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::HostPort;
-use std::collections::BTreeMap;
+use plimsoll_model::snapshot::{HostPort, Node, PodShape};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut coming: BTreeMap<&str, Vec<&PodRef>> = BTreeMap::new();
@@ -46,8 +47,35 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             }
             ports.extend(&shape.host_ports);
         }
-        if let Some(resource) = load.first_excess(&room) {
-            found.push(Violation::Overcommitted { place: name.to_owned(), resource: resource.to_owned() });
+        let excess = load.first_excess(&room).map(str::to_owned).or_else(|| attached(facts, node, &pods));
+        if let Some(resource) = excess {
+            found.push(Violation::Overcommitted { place: name.to_owned(), resource });
         }
     }
+}
+
+/// The first CSI driver of which more volumes would be attached than the node takes.
+fn attached(facts: &Facts<'_>, node: &Node, pods: &[&PodRef]) -> Option<String> {
+    let there = facts.there.get(node.name.as_str()).into_iter().flatten().map(|pod| pod.uid.as_str());
+    let all: Vec<&PodShape> =
+        there.chain(pods.iter().map(|pod| pod.uid.as_str())).filter_map(|uid| facts.shape(uid)).collect();
+    // What was over before is not this plan's doing.
+    let adds = |driver: &str| {
+        let coming = pods.iter().filter_map(|pod| facts.shape(pod.uid.as_str()));
+        coming.flat_map(|shape| &shape.volumes).any(|volume| volume.driver == driver)
+    };
+    for (name, limit) in node.allocatable.iter() {
+        let Some(driver) = name.strip_prefix(ATTACHABLE_VOLUMES_PREFIX).filter(|driver| adds(driver)) else { continue };
+        let (mut shared, mut count) = (BTreeSet::new(), 0_i64);
+        for shape in &all {
+            for volume in shape.volumes.iter().filter(|volume| volume.driver == driver) {
+                let own = volume.claim.is_empty();
+                count += i64::from(own || shared.insert((&shape.namespace, &volume.claim)));
+            }
+        }
+        if count > limit {
+            return Some(name.to_owned());
+        }
+    }
+    None
 }

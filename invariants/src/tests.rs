@@ -101,6 +101,8 @@ fn pool() -> NodePool {
             allowed: BTreeMap::from([(DisruptionReason::Empty, 2), (DisruptionReason::Underutilized, 2)]),
             next_budget_change: None,
         },
+        on_demand: None,
+        overlays: Vec::new(),
     }
 }
 
@@ -395,3 +397,4 @@ fn existing_nodes_hold_what_they_are_given() {
 mod min_values;
 mod removals;
 mod together;
+mod wishes;

@@ -63,6 +63,13 @@ pub enum Violation {
         /// Why not.
         problem: String,
     },
+    /// Pods that a workload wants On-Demand are put elsewhere.
+    MixBroken {
+        /// The workload.
+        workload: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// Sums or bounds of the plan do not agree with its parts.
     BadSum(String),
 }
@@ -84,6 +91,7 @@ impl fmt::Display for Violation {
             Self::Overcommitted { place, resource } => write!(f, "{place} has too little {resource}"),
             Self::LimitExceeded { pool, resource } => write!(f, "pool {pool} exceeds its limit of {resource}"),
             Self::BadTermination { node, problem } => write!(f, "node {node} must not be removed: {problem}"),
+            Self::MixBroken { workload, problem } => write!(f, "workload {workload}: {problem}"),
             Self::BadSum(problem) => f.write_str(problem),
         }
     }

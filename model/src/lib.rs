@@ -8,6 +8,7 @@ pub mod execution;
 pub mod identity;
 pub mod money;
 pub mod names;
+pub mod overlay;
 pub mod plan;
 pub mod quantity;
 pub mod requirements;

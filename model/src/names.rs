@@ -146,6 +146,10 @@ pub mod annotation {
     pub const REMOVAL: &str = "plimsoll.dev/removal";
     /// The capacity of a claim's node is about to be taken back: its pods must go elsewhere (rule 13). JSON of the notice's kind and time.
     pub const INTERRUPTED: &str = "plimsoll.dev/interrupted";
+    /// Plimsoll's own, on NodePools and on pods: how many pods at the least run On-Demand, a number.
+    pub const ON_DEMAND_BASE: &str = "plimsoll.dev/on-demand-base";
+    /// Plimsoll's own, on NodePools and on pods: how many per cent of the pods beyond the base run On-Demand, 0 to 100.
+    pub const ON_DEMAND_PERCENTAGE: &str = "plimsoll.dev/on-demand-percentage";
     /// Why a claim was launched, bounded text for `explain` (rule 22).
     pub const WHY: &str = "plimsoll.dev/why";
 }
@@ -170,6 +174,9 @@ pub mod taint {
 pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 /// Finalizer on EC2NodeClasses.
 pub const EC2_NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
+/// What comes before a CSI driver's name in the resource that counts how many of its volumes can be attached to a node. A node or type
+/// that does not name it has room for as many as the driver's usual limit says.
+pub const ATTACHABLE_VOLUMES_PREFIX: &str = "attachable-volumes-csi-";
 /// Resource name that counts nodes in a pool's limits.
 pub const NODES_RESOURCE: &str = "nodes";
 /// Leases, by name.

@@ -1,12 +1,15 @@
 //! The snapshot: all that a scheduler is told about a cluster. It carries what the cluster itself does not show as well
 //! (launches in flight, reserved pods, offerings without capacity, the time), since the scheduler keeps nothing.
 
+mod on_demand;
 mod shape;
 
+pub use on_demand::{OnDemandMix, OnDemandWish};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 
 use crate::catalog::CapacityType;
 use crate::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
+use crate::overlay::NodeOverlay;
 use crate::requirements::NodeSelectorRequirement;
 use crate::resources::Resources;
 use crate::taints::Taint;
@@ -175,6 +178,10 @@ pub struct NodePool {
     pub deleting: bool,
     /// How nodes of it may be removed.
     pub disruption: Disruption,
+    /// How many of its pods run On-Demand at the least, but for those of workloads that say so themselves.
+    pub on_demand: Option<OnDemandMix>,
+    /// All NodeOverlays, whether or not they are about this pool, sorted.
+    pub overlays: Vec<NodeOverlay>,
 }
 
 /// Why a pool cannot be used.

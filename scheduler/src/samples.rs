@@ -66,6 +66,8 @@ pub(crate) fn pool(name: &str) -> NodePool {
             allowed: BTreeMap::new(),
             next_budget_change: None,
         },
+        on_demand: None,
+        overlays: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Objects;
 use crate::problems::{Problem, full_name};
-use crate::shapes::{Shapes, Template};
+use crate::shapes::{Shapes, Template, Tie};
 use k8s_openapi::api::core::v1::Toleration;
 use plimsoll_model::snapshot::DaemonSet;
 
@@ -35,7 +35,7 @@ pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut V
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let name = metadata.name.as_deref().unwrap_or_default();
         let labels = template.metadata.as_ref().and_then(|it| it.labels.clone()).unwrap_or_default();
-        match shapes.add(&Template { namespace, name, labels, spec: &spec }, true) {
+        match shapes.add(&Template { namespace, name, labels, spec: &spec, on_demand: None }, Tie::Stays) {
             Ok(shape) => daemon_sets.push(DaemonSet {
                 uid: metadata.uid.clone().unwrap_or_else(|| full_name(metadata)),
                 namespace: namespace.to_owned(),

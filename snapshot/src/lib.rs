@@ -7,6 +7,8 @@ mod daemon_sets;
 mod in_flight;
 mod kube_time;
 mod nodes;
+mod on_demand;
+mod overlays;
 mod pdbs;
 mod places;
 mod pods;
@@ -25,8 +27,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
 use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
@@ -46,6 +48,8 @@ pub struct Objects {
     pub node_claims: Vec<NodeClaim>,
     /// Node classes.
     pub node_classes: Vec<EC2NodeClass>,
+    /// Overlays of prices and capacity.
+    pub node_overlays: Vec<NodeOverlay>,
     /// DaemonSets.
     pub daemon_sets: Vec<DaemonSet>,
     /// Disruption budgets of pods.
@@ -60,6 +64,8 @@ pub struct Objects {
     pub persistent_volume_claims: Vec<PersistentVolumeClaim>,
     /// Storage classes.
     pub storage_classes: Vec<StorageClass>,
+    /// How many volumes each node takes.
+    pub csi_nodes: Vec<CSINode>,
 }
 
 /// Where the objects are from.
@@ -99,7 +105,7 @@ pub struct Extra {
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let mut problems = Vec::new();
-    let mut shapes = shapes::Shapes::new(objects);
+    let mut shapes = shapes::Shapes::new(objects, extra.source);
     let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
     let nodes = nodes::build(objects, extra, &mut problems);
     let places = places::Places::new(&nodes, extra);

@@ -1,6 +1,7 @@
 //! Nodes and claims: one record for each, from the request to its end.
 
 use crate::problems::{Fault, Problem};
+use crate::volumes::AttachLimits;
 use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::{NodeClaim, NodePool, Operator, condition};
@@ -25,6 +26,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
             by_node.insert(name, claim);
         }
     }
+    let attach_limits = AttachLimits::new(objects);
     let mut matched = BTreeSet::new();
     let mut nodes = Vec::new();
     for node in &objects.nodes {
@@ -33,7 +35,10 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
         let claim = provider_id.and_then(|id| by_provider.get(id)).or_else(|| by_node.get(name)).copied();
         matched.extend(claim.and_then(|claim| claim.metadata.name.as_deref()));
         match read(name, node, claim, objects, extra) {
-            Ok(node) => nodes.push(node),
+            Ok(mut node) => {
+                attach_limits.add_to(name, &mut node.allocatable);
+                nodes.push(node);
+            }
             Err(fault) => problems.push(Problem::of("Node", &node.metadata, fault)),
         }
     }
@@ -91,7 +96,11 @@ fn read(
     };
     let mut taints = node_taints(node)?;
     if state != NodeState::Initialized {
-        let startup = claim.map(|claim| claim.spec.startup_taints.as_slice()).unwrap_or_default();
+        let of_pool = || {
+            let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
+            pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())
+        };
+        let startup = claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(of_pool).unwrap_or_default();
         taints.retain(|taint| !taint.is_ephemeral() && !startup.iter().any(|it| Taint::from(it).matches(taint)));
         for taint in claim.filter(|_| !registered).map(claim_taints).unwrap_or_default() {
             if !taints.iter().any(|it| it.matches(&taint)) {

@@ -3,8 +3,8 @@
 use crate::pdbs::Budgets;
 use crate::places::Places;
 use crate::problems::{Fault, Problem, full_name};
-use crate::shapes::{Shapes, Template};
-use crate::{Extra, Objects, Source, kube_time};
+use crate::shapes::{Shapes, Template, Tie};
+use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::identity::PodUid;
@@ -60,6 +60,10 @@ fn place(pod: &KubePod, spec: &PodSpec, extra: &Extra, places: &Places<'_>) -> R
     if let Some(reserved) = places.reserved(&uid(pod)) {
         return reserved;
     }
+    // kube-scheduler keeps the room of a node that it has nominated, and looks at the pod again.
+    if let Some(Ok(PodState::Bound(node))) = nominated(pod).map(|node| places.bound(&uid(pod), node, true)) {
+        return Ok(PodState::Reserved(node));
+    }
     match extra.source {
         Source::Cluster => undecided(pod).map_or(Ok(PodState::Pending), |reason| Err(reason.to_owned())),
         Source::Files => Ok(PodState::Pending),
@@ -82,14 +86,18 @@ fn is_nobodys(pod: &KubePod, spec: &PodSpec) -> Option<&'static str> {
 
 /// Why kube-scheduler may yet place an unbound pod itself (rule 6).
 fn undecided(pod: &KubePod) -> Option<&'static str> {
-    let status = pod.status.as_ref();
-    if status.and_then(|status| status.nominated_node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
-        return Some("kube-scheduler has nominated a node for it");
+    if nominated(pod).is_some() {
+        return Some("kube-scheduler has nominated a node for it that is not known");
     }
     if !is_unschedulable(pod) {
         return Some("kube-scheduler has not found it unschedulable");
     }
     None
+}
+
+/// The node that kube-scheduler has chosen for an unbound pod, once others have left it.
+fn nominated(pod: &KubePod) -> Option<&str> {
+    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Whether the pod's scheduler has looked at it and found no place.
@@ -130,7 +138,15 @@ fn read(
     let name = metadata.name.as_deref().unwrap_or_default();
     let stays_with_node = stays_with_node(pod);
     let labels = metadata.labels.clone().unwrap_or_default();
-    let shape = shapes.add(&Template { namespace, name, labels, spec }, stays_with_node)?;
+    let on_demand = if stays_with_node { None } else { on_demand::wish(metadata)? };
+    let tie = match node_name(pod) {
+        _ if stays_with_node => Tie::Stays,
+        Some(_) => Tie::Runs,
+        None => Tie::None,
+    };
+    let resized = requests::resized(pod, spec);
+    let spec = resized.as_ref().unwrap_or(spec);
+    let shape = shapes.add(&Template { namespace, name, labels, spec, on_demand }, tie)?;
     Ok(Pod {
         uid: uid(pod),
         namespace: namespace.to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::nodes::is_deleting;
 use crate::problems::{Fault, Problem};
-use crate::{Extra, Objects, Source, kube_time, requests};
+use crate::{Extra, Objects, Source, kube_time, on_demand, overlays, requests};
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, NodePool as ApiPool, Validate, condition};
@@ -23,10 +23,11 @@ const REASONS: [(BudgetReason, DisruptionReason); 3] = [
 ];
 
 pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<NodePool> {
+    let overlays = overlays::build(objects, problems);
     let mut pools = Vec::new();
     for pool in &objects.node_pools {
         match read(pool, objects, extra, nodes) {
-            Ok(pool) => pools.push(pool),
+            Ok(pool) => pools.push(NodePool { overlays: overlays.clone(), ..pool }),
             Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),
         }
     }
@@ -36,7 +37,14 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
 fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
-    let (catalog, not_ready) = match usable(pool, objects, extra) {
+    let on_demand = on_demand::mix(&pool.metadata);
+    let wished = match &on_demand {
+        // The file is to be mended; in a cluster the pool says that it cannot be used, as for other fields.
+        Err(fault) if extra.source == Source::Files => return Err(fault.clone()),
+        Err(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
+        Ok(_) => usable(pool, objects, extra),
+    };
+    let (catalog, not_ready) = match wished {
         Ok(catalog) => (Some(catalog), None),
         Err(problem) => (None, Some(problem)),
     };
@@ -53,6 +61,8 @@ fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Res
         not_ready,
         deleting: pool.metadata.deletion_timestamp.is_some(),
         disruption: disruption(pool, &name, extra.now, nodes, objects),
+        on_demand: on_demand.ok().flatten(),
+        overlays: Vec::new(),
         name: NodePoolName(name),
     })
 }

@@ -1,9 +1,9 @@
 //! What a pod requests, as kube-scheduler counts it.
 
 use crate::problems::Fault;
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use plimsoll_model::quantity::parse_resources;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
+use plimsoll_model::quantity::{Quantity, parse_resources};
 use plimsoll_model::resources::{CPU, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;
 
@@ -39,6 +39,31 @@ pub fn effective_requests(spec: &PodSpec) -> Result<Resources, Fault> {
     Ok(running)
 }
 
+/// The spec of a pod that is being resized in place, where it has or gets more than it asks for: the larger amount counts until the
+/// kubelet is done.
+pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
+    let status = pod.status.as_ref()?;
+    let mut resized = None;
+    for known in status.container_statuses.iter().chain(&status.init_container_statuses).flatten() {
+        let granted = known.allocated_resources.iter();
+        let actual = known.resources.iter().filter_map(|resources| resources.requests.as_ref());
+        for (name, amount) in granted.chain(actual).flatten() {
+            let bytes = |text: &str| Quantity::parse(text).ok()?.amount_of(name);
+            let whole = resized.get_or_insert_with(|| spec.clone());
+            let containers = whole.containers.iter_mut().chain(whole.init_containers.iter_mut().flatten());
+            for container in containers.filter(|container| container.name == known.name) {
+                let requests = container.resources.get_or_insert_default().requests.get_or_insert_default();
+                let asked = requests.get(name).and_then(|asked| bytes(&asked.0));
+                // What is not asked for at all cannot be resized.
+                if asked.zip(bytes(&amount.0)).is_some_and(|(asked, has)| has > asked) {
+                    requests.insert(name.clone(), amount.clone());
+                }
+            }
+        }
+    }
+    resized.filter(|resized| resized != spec)
+}
+
 /// Whether an init container goes on running beside the others.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
@@ -71,7 +96,7 @@ fn apply_pod_level(total: &mut Resources, whole: &ResourceRequirements) -> Resul
 }
 
 /// Quantities by resource name, none of them negative.
-pub(crate) fn amounts(list: Option<&BTreeMap<String, Quantity>>, path: &str) -> Result<Resources, Fault> {
+pub(crate) fn amounts(list: Option<&BTreeMap<String, KubeQuantity>>, path: &str) -> Result<Resources, Fault> {
     let Some(list) = list else { return Ok(Resources::new()) };
     let amounts = parse_resources(list.iter().map(|(name, quantity)| (name, &quantity.0)))
         .map_err(|(name, error)| Fault::new(format!("{path}.{name}"), error))?;

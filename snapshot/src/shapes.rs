@@ -2,14 +2,14 @@
 
 use crate::problems::Fault;
 use crate::volumes::Volumes;
-use crate::{Objects, requests, selectors};
+use crate::{Objects, Source, requests, selectors};
 use k8s_openapi::api::core::v1::{
     PodAffinityTerm as KubePodAffinityTerm, PodSpec, Toleration as KubeToleration,
     TopologySpreadConstraint as KubeSpread,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as KubeSelector;
 use plimsoll_model::identity::ShapeId;
-use plimsoll_model::snapshot::{HostPort, LabelSelector, PodAffinityTerm, PodShape, TopologySpread};
+use plimsoll_model::snapshot::{HostPort, LabelSelector, OnDemandWish, PodAffinityTerm, PodShape, TopologySpread};
 use plimsoll_model::taints::{TaintEffect, Toleration, TolerationOperator};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,18 @@ pub(crate) struct Template<'object> {
     pub(crate) name: &'object str,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) spec: &'object PodSpec,
+    pub(crate) on_demand: Option<OnDemandWish>,
+}
+
+/// How a pod is tied to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// It has none yet.
+    None,
+    /// It runs on one and may be moved.
+    Runs,
+    /// It stays with one.
+    Stays,
 }
 
 /// Collects shapes, each once.
@@ -35,7 +47,7 @@ pub(crate) struct Shapes<'objects> {
 }
 
 impl<'objects> Shapes<'objects> {
-    pub(crate) fn new(objects: &'objects Objects) -> Self {
+    pub(crate) fn new(objects: &'objects Objects, source: Source) -> Self {
         let classes = &objects.priority_classes;
         Self {
             shapes: BTreeMap::new(),
@@ -50,7 +62,7 @@ impl<'objects> Shapes<'objects> {
                 .filter_map(|class| class.value)
                 .min()
                 .unwrap_or(0),
-            volumes: Volumes::new(objects),
+            volumes: Volumes::new(objects, source),
         }
     }
 
@@ -68,10 +80,10 @@ impl<'objects> Shapes<'objects> {
     }
 
     /// Keeps the shape of `template` and names it. Pods that stay with their node need no volumes resolved.
-    pub(crate) fn add(&mut self, template: &Template<'_>, stays_with_node: bool) -> Result<ShapeId, Fault> {
+    pub(crate) fn add(&mut self, template: &Template<'_>, tie: Tie) -> Result<ShapeId, Fault> {
         let mut shape = self.shape(template)?;
-        if !stays_with_node {
-            shape.volumes = self.volumes.of(template)?;
+        if tie != Tie::Stays {
+            shape.volumes = self.volumes.of(template, tie == Tie::Runs)?;
         }
         shape.id = shape.content_id();
         let id = shape.id.clone();
@@ -111,6 +123,7 @@ impl<'objects> Shapes<'objects> {
             volumes: Vec::new(),
             resource_claims: spec.resource_claims.iter().flatten().map(|claim| claim.name.clone()).collect(),
             priority: self.priority(spec),
+            on_demand: template.on_demand.clone(),
         })
     }
 

@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +53,7 @@ impl Feed {
             NodeClaim,
             NodePool,
             EC2NodeClass,
+            NodeOverlay,
             DaemonSet,
             PodDisruptionBudget,
             PriorityClass,
@@ -60,6 +61,7 @@ impl Feed {
             PersistentVolume,
             PersistentVolumeClaim,
             StorageClass,
+            CSINode,
             ReplicaSet,
             StatefulSet,
             Job,

@@ -33,6 +33,8 @@ pub struct PoolFacts {
     pub limits: Resources,
     /// How many nodes may be on their way out at once, by reason, evaluated now; a reason that is missing has no limit.
     pub allowed: BTreeMap<DisruptionReason, u32>,
+    /// How many nodes a static pool has.
+    pub replicas: Option<u64>,
 }
 
 /// What came of asking for admission.

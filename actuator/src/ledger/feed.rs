@@ -228,5 +228,6 @@ fn facts(context: &Context, pool: &NodePool, name: &NodePoolName) -> Result<Pool
             allowed.insert(reason, most);
         }
     }
-    Ok(PoolFacts { limits, allowed })
+    let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());
+    Ok(PoolFacts { limits, allowed, replicas })
 }

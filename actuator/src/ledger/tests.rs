@@ -53,7 +53,7 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
 
 fn pool(cpu: i64) -> PoolFacts {
     let allowed = [(DisruptionReason::Empty, 1)].into();
-    PoolFacts { limits: Resources::from([("cpu", cpu), ("nodes", 10)]), allowed }
+    PoolFacts { limits: Resources::from([("cpu", cpu), ("nodes", 10)]), allowed, replicas: None }
 }
 
 fn ledger_of(seeds: &[ClaimSeed]) -> Ledger {
@@ -123,6 +123,18 @@ fn a_reservation_that_ran_out_passes_on_and_is_not_ended_by_its_former_claim() {
     let second = claim_of(&ledger.admit_launch(&launch("two", &["small"], &["p"]), &[], &known, &catalog(), later));
     ledger.gone(&first);
     assert_eq!(ledger.reserved_by(&"p".into(), later), Some(second.as_str()));
+}
+
+#[test]
+fn a_static_pool_has_no_more_nodes_than_it_says() {
+    let mut ledger = ledger_of(&[]);
+    ledger.set_pool(&"pool".into(), PoolFacts { replicas: Some(1), ..PoolFacts::default() });
+    let known = plan(&ledger, 1);
+    let first = claim_of(&admit(&mut ledger, &launch("a", &["small"], &[]), &known));
+    let over = Rejection::LimitExceeded { resource: "replicas".to_owned(), limit: 1, used: 1, asked: 1 };
+    assert_eq!(rejection(admit(&mut ledger, &launch("b", &["small"], &[]), &known)), over);
+    ledger.gone(&first);
+    claim_of(&admit(&mut ledger, &launch("c", &["small"], &[]), &known));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Kind {
 
     /// Objects of it are checked, and that is all.
     pub(crate) fn is_without_effect(self) -> bool {
-        matches!(self, Self::NodeOverlay | Self::CapacityBuffer | Self::CSINode)
+        matches!(self, Self::CapacityBuffer)
     }
 }
 

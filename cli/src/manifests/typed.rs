@@ -5,9 +5,8 @@ use super::workloads::Workload;
 use super::{Manifest, ManifestError, pod_checks};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::storage::v1::CSINode;
 use plimsoll_api::crd::Kind as CustomKind;
-use plimsoll_api::{CapacityBuffer, NodeOverlay, Validate, validation};
+use plimsoll_api::{CapacityBuffer, Validate, validation};
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
@@ -20,7 +19,7 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::NodePool => objects.node_pools.push(custom(it, CustomKind::NodePool)?),
         Kind::EC2NodeClass => objects.node_classes.push(custom(it, CustomKind::EC2NodeClass)?),
         Kind::NodeClaim => objects.node_claims.push(custom(it, CustomKind::NodeClaim)?),
-        Kind::NodeOverlay => drop(custom::<NodeOverlay>(it, CustomKind::NodeOverlay)?),
+        Kind::NodeOverlay => objects.node_overlays.push(custom(it, CustomKind::NodeOverlay)?),
         Kind::CapacityBuffer => drop(custom::<CapacityBuffer>(it, CustomKind::CapacityBuffer)?),
         Kind::Node => objects.nodes.push(read(it)?),
         Kind::Pod => objects.pods.push(pod(it)?),
@@ -28,7 +27,7 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::PersistentVolume => objects.persistent_volumes.push(read(it)?),
         Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(read(it)?),
         Kind::StorageClass => objects.storage_classes.push(read(it)?),
-        Kind::CSINode => drop(read::<CSINode>(it)?),
+        Kind::CSINode => objects.csi_nodes.push(read(it)?),
         Kind::PodDisruptionBudget => objects.pod_disruption_budgets.push(read(it)?),
         Kind::PriorityClass => objects.priority_classes.push(read(it)?),
         Kind::Namespace => objects.namespaces.push(read(it)?),

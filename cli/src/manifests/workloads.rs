@@ -7,8 +7,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_snapshot::Objects;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The label by which a Deployment's pods and ReplicaSets are told apart.
@@ -48,6 +49,19 @@ impl Replicas {
 }
 
 impl Workload {
+    /// What its pods say of it.
+    fn reference(&self) -> OwnerReference {
+        let api_version = self.manifest.value.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+        OwnerReference {
+            api_version,
+            kind: self.manifest.kind.name().to_owned(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+            uid: self.metadata.uid.clone().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
+    }
+
     pub(super) fn read(manifest: Manifest) -> Result<Self, Vec<ManifestError>> {
         let mut claims = Vec::new();
         let count = |field: &str, value: Option<i32>, default: usize| match value {
@@ -226,6 +240,7 @@ fn pod(workload: &Workload, number: usize) -> Pod {
             namespace: workload.metadata.namespace.clone(),
             labels: template.labels,
             annotations: template.annotations,
+            owner_references: Some(vec![workload.reference()]),
             ..ObjectMeta::default()
         },
         spec: Some(spec),

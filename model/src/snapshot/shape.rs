@@ -1,5 +1,6 @@
 //! The scheduling shape of a pod: all that decides where it can run.
 
+use super::OnDemandWish;
 use crate::identity::{ContentHasher, ShapeId};
 use crate::requirements::{NodeSelectorRequirement, NodeSelectorTerm};
 use crate::resources::Resources;
@@ -38,6 +39,8 @@ pub struct PodShape {
     pub resource_claims: Vec<String>,
     /// Priority.
     pub priority: i32,
+    /// How many pods of its workload run On-Demand at the least, if it says so.
+    pub on_demand: Option<OnDemandWish>,
 }
 
 impl PodShape {

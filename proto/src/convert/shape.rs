@@ -1,9 +1,11 @@
 //! Shapes of pods.
 
-use super::{ConvertError, Converted, key, list, optional, resources_from_wire, resources_to_wire, to_wire};
+use super::{ConvertError, Converted, key, list, optional, required, resources_from_wire, resources_to_wire, to_wire};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::ShapeId;
-use plimsoll_model::snapshot::{HostPort, PodAffinityTerm, PodShape, TopologySpread, VolumeTopology};
+use plimsoll_model::snapshot::{
+    HostPort, OnDemandMix, OnDemandWish, PodAffinityTerm, PodShape, TopologySpread, VolumeTopology,
+};
 
 impl From<&PodShape> for wire::PodShape {
     fn from(shape: &PodShape) -> Self {
@@ -22,6 +24,7 @@ impl From<&PodShape> for wire::PodShape {
             volumes: to_wire(&shape.volumes),
             resource_claims: shape.resource_claims.clone(),
             priority: shape.priority,
+            on_demand: shape.on_demand.as_ref().map(Into::into),
         }
     }
 }
@@ -44,7 +47,37 @@ impl TryFrom<wire::PodShape> for PodShape {
             volumes: list("volumes", shape.volumes)?,
             resource_claims: shape.resource_claims,
             priority: shape.priority,
+            on_demand: optional("on_demand", shape.on_demand)?,
         })
+    }
+}
+
+impl From<&OnDemandWish> for wire::OnDemandWish {
+    fn from(wish: &OnDemandWish) -> Self {
+        Self { workload: wish.workload.clone(), mix: Some((&wish.mix).into()) }
+    }
+}
+
+impl TryFrom<wire::OnDemandWish> for OnDemandWish {
+    type Error = ConvertError;
+    fn try_from(wish: wire::OnDemandWish) -> Converted<Self> {
+        Ok(Self { workload: key("workload", wish.workload)?, mix: required("mix", wish.mix)? })
+    }
+}
+
+impl From<&OnDemandMix> for wire::OnDemandMix {
+    fn from(mix: &OnDemandMix) -> Self {
+        Self { base: mix.base, percentage: mix.percentage }
+    }
+}
+
+impl TryFrom<wire::OnDemandMix> for OnDemandMix {
+    type Error = ConvertError;
+    fn try_from(mix: wire::OnDemandMix) -> Converted<Self> {
+        if mix.percentage > 100 {
+            return Err(ConvertError::new("percentage", format!("is more than 100: {}", mix.percentage)));
+        }
+        Ok(Self { base: mix.base, percentage: mix.percentage })
     }
 }
 

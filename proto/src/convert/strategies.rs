@@ -3,6 +3,7 @@
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::*;
@@ -100,6 +101,8 @@ fn shape() -> impl Strategy<Value = PodShape> {
         volumes: rest.3,
         resource_claims: vec!["gpu".into()],
         priority: rest.4,
+        on_demand: (rest.4 > 0)
+            .then(|| OnDemandWish { workload: "Job/x".into(), mix: OnDemandMix { base: 2, percentage: 30 } }),
     })
 }
 
@@ -162,6 +165,23 @@ fn pool() -> impl Strategy<Value = NodePool> {
                 allowed,
                 next_budget_change: flag.then_some(Timestamp(9)),
             },
+            on_demand: flag.then_some(OnDemandMix { base: 1, percentage: 50 }),
+            overlays: [
+                None,
+                Some(PriceChange::To(MicroUsdPerHour(7))),
+                Some(PriceChange::By(MicroUsdPerHour(-7))),
+                Some(PriceChange::ByShare(9)),
+            ]
+            .into_iter()
+            .take(if flag { 4 } else { 0 })
+            .map(|price| NodeOverlay {
+                name: "o".into(),
+                weight: 2,
+                requirements: vec![],
+                price,
+                capacity: Resources::from([("slots", 3)]),
+            })
+            .collect(),
         })
 }
 

@@ -38,6 +38,26 @@ pub struct Toleration {
     #[prost(enumeration = "TaintEffect", tag = "4")]
     pub effect: i32,
 }
+/// Of how many pods how many run On-Demand at the least.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OnDemandMix {
+    /// So many first of all.
+    #[prost(uint32, tag = "1")]
+    pub base: u32,
+    /// So many per cent of the rest, at most 100; fractions of a pod round up.
+    #[prost(uint32, tag = "2")]
+    pub percentage: u32,
+}
+/// What a workload wants of its pods together.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OnDemandWish {
+    /// The workload within its namespace, `Deployment/web`: its pods count together. Never empty.
+    #[prost(string, tag = "1")]
+    pub workload: ::prost::alloc::string::String,
+    /// Must be set.
+    #[prost(message, optional, tag = "2")]
+    pub mix: ::core::option::Option<OnDemandMix>,
+}
 /// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -345,6 +365,41 @@ pub struct PoolProblem {
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
 }
+/// A NodeOverlay: what is different about some instance types.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeOverlay {
+    /// Its name. Never empty.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Of several about one thing, the one of the highest weight counts.
+    #[prost(int32, tag = "2")]
+    pub weight: i32,
+    /// Which types and offerings are meant.
+    #[prost(message, repeated, tag = "3")]
+    pub requirements: ::prost::alloc::vec::Vec<NodeSelectorRequirement>,
+    /// What their nodes have besides, or instead.
+    #[prost(message, repeated, tag = "7")]
+    pub capacity: ::prost::alloc::vec::Vec<ResourceAmount>,
+    /// What it does to their prices, in millionths of a US dollar per hour or of the price. None set means nothing.
+    #[prost(oneof = "node_overlay::Price", tags = "4, 5, 6")]
+    pub price: ::core::option::Option<node_overlay::Price>,
+}
+/// Nested message and enum types in `NodeOverlay`.
+pub mod node_overlay {
+    /// What it does to their prices, in millionths of a US dollar per hour or of the price. None set means nothing.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Price {
+        /// The price is this.
+        #[prost(int64, tag = "4")]
+        PriceMicroUsdPerHour(i64),
+        /// So much more, or less.
+        #[prost(int64, tag = "5")]
+        ChangeMicroUsdPerHour(i64),
+        /// So many millionths of it more, or less.
+        #[prost(int64, tag = "6")]
+        ChangeMillionths(i64),
+    }
+}
 /// A pool.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodePool {
@@ -390,6 +445,12 @@ pub struct NodePool {
     /// How nodes of it may be removed; must be set.
     #[prost(message, optional, tag = "13")]
     pub disruption: ::core::option::Option<Disruption>,
+    /// How many of its pods run On-Demand at the least, but for those of workloads that say so themselves. Absent means any.
+    #[prost(message, optional, tag = "14")]
+    pub on_demand: ::core::option::Option<OnDemandMix>,
+    /// All NodeOverlays, whether or not they are about this pool.
+    #[prost(message, repeated, tag = "15")]
+    pub overlays: ::prost::alloc::vec::Vec<NodeOverlay>,
 }
 /// How far a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -565,6 +626,9 @@ pub struct PodShape {
     /// Priority; zero is Kubernetes' default.
     #[prost(int32, tag = "14")]
     pub priority: i32,
+    /// How many pods of its workload run On-Demand at the least. Absent means that it does not say.
+    #[prost(message, optional, tag = "15")]
+    pub on_demand: ::core::option::Option<OnDemandWish>,
 }
 /// A port that a pod takes on its host.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -7,6 +7,7 @@ mod allowance;
 mod candidates;
 mod consolidate;
 mod record;
+mod surplus;
 
 use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State};
@@ -55,6 +56,7 @@ pub(crate) fn remove<'a>(world: &World<'a>, state: &mut State, plan: &mut Plan, 
             removal.removed.push(candidate.removed(DisruptionReason::Empty));
         }
     }
+    surplus::remove(world, state, &mut allowance, removal);
     drifted(world, state, &found, &mut allowance, removal);
     consolidate::consolidate(world, state, &found, &mut allowance, removal);
 }

@@ -4,9 +4,10 @@ use crate::daemon;
 use crate::hosts::Tally;
 use crate::intern::{Amounts, add, how_many};
 use crate::lots::Lot;
+use crate::volumes;
 use crate::world::{Welcome, World};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A node and its pods.
 pub(crate) struct NodeView<'a> {
@@ -47,12 +48,22 @@ pub(crate) fn views<'a>(world: &World<'a>) -> Vec<NodeView<'a>> {
 }
 
 fn view<'a>(world: &World<'a>, node: &'a Node, pods: Vec<&'a Pod>) -> NodeView<'a> {
-    let mut free = world.table.vector(&node.allocatable);
+    let in_service = node.state == NodeState::Initialized;
+    let mut free = world.table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
+    let mut shared: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut daemons = vec![0; free.len()];
     let mut ports = Vec::new();
     for pod in &pods {
         let Some(shape) = world.shape_of(pod).and_then(|index| world.shapes.get(index)) else { continue };
         add(&mut free, &shape.requests, -1);
+        for volume in shape.shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
+            // Pods that share a claim share its attachment.
+            if !shared.insert((&shape.shape.namespace, &volume.claim))
+                && let Some(place) = world.table.attached(&volume.driver)
+            {
+                free[place] += 1;
+            }
+        }
         if pod.stays_with_node {
             add(&mut daemons, &shape.requests, 1);
         }

@@ -47,7 +47,8 @@ pub(crate) fn selects(shape: &PodShape, name: &str, labels: &BTreeMap<String, St
             || shape.required_node_affinity.iter().any(|term| term_holds(term, name, labels)))
 }
 
-fn term_holds(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
+/// Whether the node of that name with these labels satisfies the term.
+pub(crate) fn term_holds(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
     // A term without anything selects nothing.
     (!term.expressions.is_empty() || !term.fields.is_empty())
         && term.expressions.iter().all(|one| holds(one, lookup(labels, &one.key)))

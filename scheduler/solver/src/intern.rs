@@ -1,6 +1,8 @@
 //! Names of resources as numbers, amounts as short vectors, sets of offerings as bits.
 
+use crate::volumes;
 use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeSet;
 
 /// Amounts in the order of a [`ResourceTable`].
@@ -10,13 +12,22 @@ pub(crate) type Amounts = Vec<i64>;
 #[derive(Debug, Default)]
 pub(crate) struct ResourceTable {
     names: Vec<String>,
+    /// CSI drivers whose volumes are counted, with the number of the resource that counts them.
+    drivers: Vec<(String, usize)>,
+    /// Numbers of resources that only NodeOverlays give: nobody else knows of them.
+    own: Vec<usize>,
 }
 
 impl ResourceTable {
-    /// A table of all names in `all`.
-    pub(crate) fn new<'a>(all: impl Iterator<Item = &'a Resources>) -> Self {
-        let names: BTreeSet<&str> = all.flat_map(|resources| resources.iter().map(|(name, _)| name)).collect();
-        Self { names: names.into_iter().map(str::to_owned).collect() }
+    /// A table of all names in `all`, and of the volumes of `drivers`.
+    pub(crate) fn new<'a>(all: impl Iterator<Item = &'a Resources>, drivers: Vec<String>) -> Self {
+        let attached: Vec<String> = drivers.iter().map(|driver| volumes::resource(driver)).collect();
+        let mut names: BTreeSet<&str> = all.flat_map(|resources| resources.iter().map(|(name, _)| name)).collect();
+        names.extend(attached.iter().map(String::as_str));
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let place = |name: &String| names.binary_search(name).unwrap_or(usize::MAX);
+        let drivers = drivers.into_iter().zip(attached.iter().map(place)).collect();
+        Self { names, drivers, own: Vec::new() }
     }
 
     /// Amounts by number; what is not in the table is left out.
@@ -24,13 +35,49 @@ impl ResourceTable {
         self.names.iter().map(|name| resources.get(name)).collect()
     }
 
-    /// Back to names; zeros are left out.
+    /// The same where nodes have these only because a NodeOverlay says so.
+    pub(crate) fn with_own<'a>(mut self, own: impl Iterator<Item = &'a str>) -> Self {
+        self.own = own.filter_map(|own| self.names.iter().position(|name| name == own)).collect();
+        self
+    }
+
+    /// What a pod of `shape` requests, its volumes included.
+    pub(crate) fn request(&self, shape: &PodShape) -> Amounts {
+        let mut amounts = self.vector(&shape.requests);
+        for (driver, place) in &self.drivers {
+            let count = shape.volumes.iter().filter(|volume| volume.driver == *driver).count();
+            amounts[*place] = i64::try_from(count).unwrap_or(i64::MAX);
+        }
+        amounts
+    }
+
+    /// What a node offers; where it does not say how many volumes of a driver it takes, `usual` does.
+    pub(crate) fn room(&self, resources: &Resources, usual: impl Fn(&str) -> i64) -> Amounts {
+        let mut amounts = self.vector(resources);
+        for (driver, place) in &self.drivers {
+            if !resources.contains(&self.names[*place]) {
+                amounts[*place] = usual(driver);
+            }
+        }
+        amounts
+    }
+
+    /// The number of the resource that counts volumes of `driver`, if they are counted.
+    pub(crate) fn attached(&self, driver: &str) -> Option<usize> {
+        self.drivers.iter().find(|(name, _)| name == driver).map(|(_, place)| *place)
+    }
+
+    /// Back to names; zeros are left out, and so are volumes, which no pod requests in so many words,
+    /// and what only an overlay gives.
     pub(crate) fn resources(&self, amounts: &[i64]) -> Resources {
         self.names
             .iter()
             .zip(amounts)
-            .filter(|(_, amount)| **amount != 0)
-            .map(|(name, n)| (name.as_str(), *n))
+            .enumerate()
+            .filter(|(index, (_, amount))| {
+                **amount != 0 && !self.drivers.iter().any(|(_, place)| place == index) && !self.own.contains(index)
+            })
+            .map(|(_, (name, n))| (name.as_str(), *n))
             .collect()
     }
 

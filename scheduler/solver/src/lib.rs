@@ -3,7 +3,7 @@
 //! Pure and deterministic: the order of the snapshot's lists does not matter, and no clock, environment or randomness is read.
 //! Pods are handled by shape, offerings (type x zone x capacity type) as bit sets per pool.
 //!
-//! Not done yet: pods whose volumes have a topology or that have resource claims are reported as unschedulable; Reserved capacity is bought like any other offering.
+//! Not done yet: pods that have resource claims are reported as unschedulable; reserved capacity is bought like any other offering.
 
 mod bound;
 mod columns;
@@ -13,30 +13,36 @@ mod disruption;
 mod duals;
 mod existing;
 mod facts;
+mod fixed;
 mod hosts;
 mod intern;
 mod limits;
 mod lots;
+mod mix;
 mod offerings;
 mod pack;
 mod place;
 mod preferences;
+mod priority;
 mod reasons;
 mod select;
 mod single;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod volumes;
 mod why;
 mod world;
 
 use crate::disruption::Removal;
 use crate::lots::Lot;
-use crate::place::{Placed, Search, State};
+use crate::place::{Placed, State};
 use crate::preferences::Ladders;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_model::time::Timestamp;
@@ -47,6 +53,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
     let mut sorted = snapshot.clone();
     sorted.sort();
+    let (facts, overlaid) = match overlay::applied(&sorted, catalogs) {
+        Some((facts, catalogs)) => (facts, Some(catalogs)),
+        None => (sorted, None),
+    };
+    let catalogs = overlaid.as_ref().unwrap_or(catalogs);
+    let mut sorted = mix::applied(&facts, catalogs).unwrap_or(facts);
     let ladders = Ladders::expand(&mut sorted, options.preference_policy);
     let world = World::new(&sorted, catalogs, ladders, options.min_values_policy);
     let mut state = State::new(&world, options.work_budget);
@@ -63,7 +75,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
     let (wanted, refused) = wanted(&world, &leaving);
     lots::leave(&world, &mut state, &wanted);
-    let placed = preferences::place(&world, &mut state, wanted, Search::default());
+    let placed = priority::place(&world, &mut state, wanted);
     plan.unschedulable = dangling(&world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {
@@ -130,6 +142,7 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
 /// Canonical order, sums and the bound.
 fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
     let mut launches = std::mem::take(&mut removal.launches);
+    launches.extend(fixed::launches(world));
     launches.sort_by(|a, b| (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first())));
     plan.terminations = disruption::terminations(world, removal, &launches);
     plan.launches = launches;
@@ -143,6 +156,9 @@ fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
         }
     }
     let demand: Vec<bound::Demand> = demand.into_iter().collect();
-    plan.lower_bound = bound::lower_bound(world, &demand).min(plan.hourly);
+    // Nodes of static pools cost what they cost.
+    let fixed = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
+    plan.lower_bound =
+        [bound::lower_bound(world, &demand), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly);
     plan.next_time = plan.next_time.filter(|at| *at > world.snapshot.now && *at < Timestamp(i64::MAX));
 }

@@ -3,10 +3,11 @@
 use crate::custom::{CustomKeys, Narrowed};
 use crate::facts::holds;
 use crate::intern::{Amounts, Bits, ResourceTable, fits};
+use crate::volumes;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape, UnavailableOffering};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,21 +237,36 @@ impl<'a> PoolView<'a> {
         }
         let mut all: Vec<Alternative> = Vec::new();
         for term in &shape.required_node_affinity {
-            // The name of a node to come is not known, but it is none of those that there are.
-            let named = |one: &NodeSelectorRequirement| one.key != "metadata.name" || one.operator != Operator::NotIn;
-            if (term.expressions.is_empty() && term.fields.is_empty()) || term.fields.iter().any(named) {
-                continue;
-            }
-            let mut one = base.clone();
-            if !term.expressions.iter().all(|requirement| self.apply(&mut one, requirement)) {
-                continue;
-            }
-            match all.iter_mut().find(|known| known.custom == one.custom) {
-                Some(known) => known.offerings.join(&one.offerings),
-                None => all.push(one),
+            if let Some(one) = self.within(&base, term) {
+                join(&mut all, one);
             }
         }
         all
+    }
+
+    /// The same where its volumes can be attached as well.
+    pub(crate) fn reachable(&self, shape: &PodShape) -> Vec<Alternative> {
+        let mut all = self.alternatives(shape);
+        for volume in shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()) {
+            let mut kept = Vec::new();
+            for one in &all {
+                let near = volume.alternatives.iter().filter_map(|term| self.within(one, term));
+                near.for_each(|near| join(&mut kept, near));
+            }
+            all = kept;
+        }
+        all
+    }
+
+    /// What is left of `base` where `term` holds.
+    fn within(&self, base: &Alternative, term: &NodeSelectorTerm) -> Option<Alternative> {
+        // The name of a node to come is not known, but it is none of those that there are.
+        let named = |one: &NodeSelectorRequirement| one.key != "metadata.name" || one.operator != Operator::NotIn;
+        if (term.expressions.is_empty() && term.fields.is_empty()) || term.fields.iter().any(named) {
+            return None;
+        }
+        let mut one = base.clone();
+        term.expressions.iter().all(|requirement| self.apply(&mut one, requirement)).then_some(one)
     }
 
     /// `alternatives` within `only`: offerings, and demands on labels of which some may be open.
@@ -326,12 +342,21 @@ impl Rooms {
     }
 }
 
+/// Adds an alternative to those that there are.
+fn join(all: &mut Vec<Alternative>, one: Alternative) {
+    match all.iter_mut().find(|known| known.custom == one.custom) {
+        Some(known) => known.offerings.join(&one.offerings),
+        None => all.push(one),
+    }
+}
+
 fn type_view<'a>(instance_type: &'a InstanceType, table: &ResourceTable) -> TypeView<'a> {
     let mut capacity = instance_type.capacity.clone();
     capacity.set(plimsoll_model::names::NODES_RESOURCE, 1);
     TypeView {
         instance_type,
-        allocatable: table.vector(&instance_type.allocatable()),
+        allocatable: table
+            .room(&instance_type.allocatable(), |driver| volumes::usual_limit(driver, Some(instance_type), false)),
         capacity: table.vector(&capacity),
     }
 }

@@ -221,7 +221,7 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
             for (item, n) in &pattern.take {
                 drawn[*item].draw(&mut placed.left, &packing.lots[*item], *n, &mut pods);
             }
-            let node = NewNode { pool, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
+            let node = NewNode { view, number: 0, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
             placed.launches.push(select::launch(world, &node, &pods));
         }
     }

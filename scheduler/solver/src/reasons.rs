@@ -9,6 +9,7 @@ use crate::limits::{self, Headroom};
 use crate::offerings::PoolView;
 use crate::place::State;
 use crate::topology;
+use crate::volumes;
 use crate::world::{World, tolerated};
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape};
@@ -19,10 +20,6 @@ pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
     let reason = |code, message: String| Some(Reason { node_pool: String::new(), code, message });
     if let Some((claim, problem)) = shape.volumes.iter().find_map(|one| Some((&one.claim, one.problem.as_ref()?))) {
         return reason(ReasonCode::VolumeProblem, format!("volume {claim}: {problem}"));
-    }
-    if let Some(volume) = shape.volumes.iter().find(|one| !one.alternatives.is_empty()) {
-        let text = format!("volume {} is bound to a topology, which is not supported yet", volume.claim);
-        return reason(ReasonCode::NotSupported, text);
     }
     let claim = shape.resource_claims.first()?;
     reason(
@@ -95,6 +92,13 @@ fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (Reas
     selected.keep(&view.allowed);
     if selected.is_empty() {
         return (ReasonCode::RequirementsIncompatible, unmet::by_pod(view, pods.shape));
+    }
+    let mut reachable = Bits::none(view.offerings.len());
+    view.reachable(pods.shape).iter().for_each(|one| reachable.join(&one.offerings));
+    selected.keep(&reachable);
+    if selected.is_empty() {
+        let text = format!("its volumes can be attached only where {}", volumes::places(pods.shape));
+        return (ReasonCode::VolumeProblem, text);
     }
     let mut roomy = selected.clone();
     roomy.keep(&view.roomy(&pods.requests));

@@ -60,7 +60,9 @@ pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
 
 /// A node to launch.
 pub(crate) struct NewNode<'n> {
-    pub(crate) pool: usize,
+    pub(crate) view: &'n PoolView<'n>,
+    /// Tells it from others like it that have no pods either.
+    pub(crate) number: u64,
     /// What its pods request.
     pub(crate) load: &'n Amounts,
     pub(crate) custom: &'n Narrowed,
@@ -70,8 +72,7 @@ pub(crate) struct NewNode<'n> {
 
 /// The launch of `node` for `pods`.
 pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> Launch {
-    let NewNode { pool, load: asked, custom, offerings } = *node;
-    let view = &world.pools[pool];
+    let NewNode { view, number, load: asked, custom, offerings } = *node;
     let choices: Vec<OfferingChoice> = offerings
         .iter()
         .map(|index| OfferingChoice {
@@ -87,6 +88,9 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
     hasher.text(&format!("{:?}", world.snapshot.ledger));
     hasher.text(view.pool.name.as_str());
     pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
+    if pods.is_empty() {
+        hasher.text(&number.to_string());
+    }
     for choice in &choices {
         hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
     }

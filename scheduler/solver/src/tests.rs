@@ -3,11 +3,15 @@
 mod bounds;
 mod builder;
 mod followers;
+mod fixed;
+mod mix;
 mod offers;
 mod placing;
 mod pools;
 mod preferences;
+mod priority;
 mod properties;
 mod reasons;
 mod removal;
 mod topology;
+mod volumes;

@@ -18,9 +18,13 @@ pub(crate) fn text(
     pods: usize,
     shapes: &BTreeSet<usize>,
 ) -> String {
-    let pool = world.pools[node.pool].pool;
+    let pool = node.view.pool;
     let Some(first) = choices.first() else { return String::new() };
-    let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+    let pods = match pods {
+        0 => "another node for its replicas".to_owned(),
+        1 => "1 pod".to_owned(),
+        more => format!("{more} pods"),
+    };
     let mut text = format!(
         "NodePool {} (weight {}) takes {pods}; of {} acceptable offerings {} is the cheapest at {} USD/h",
         pool.name,
@@ -54,7 +58,8 @@ fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {
 
 /// The first pool after the chosen one of which a node could take all of these pods, and its cheapest price for them.
 fn next_pool(world: &World<'_>, node: &NewNode<'_>, shapes: &BTreeSet<usize>) -> Option<(String, MicroUsdPerHour)> {
-    let later = world.pools.iter().enumerate().skip(node.pool + 1).take(POOLS);
+    let own = world.pools.iter().position(|view| std::ptr::eq(view, node.view))?;
+    let later = world.pools.iter().enumerate().skip(own + 1).take(POOLS);
     for (number, view) in later {
         let welcome = |shape: &usize| {
             let shape = &world.shapes[*shape];

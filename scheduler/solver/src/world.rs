@@ -9,9 +9,11 @@ use crate::lots::Only;
 use crate::offerings::{Alternative, PoolView};
 use crate::preferences::Ladders;
 use crate::topology::{self, Cells, Topology};
+use crate::volumes;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::plan::MinValuesPolicy;
+use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, PodState, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
@@ -49,6 +51,8 @@ pub(crate) struct World<'a> {
     pub(crate) table: ResourceTable,
     /// Pools that can launch: heavier first, then by name descending.
     pub(crate) pools: Vec<PoolView<'a>>,
+    /// Static ones: they launch nothing for pods.
+    pub(crate) fixed: Vec<PoolView<'a>>,
     pub(crate) shapes: Vec<ShapeView<'a>>,
     shape_index: BTreeMap<&'a ShapeId, usize>,
     /// In the order in which they are filled.
@@ -88,11 +92,14 @@ impl<'a> World<'a> {
     ) -> Self {
         let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
         let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
-        let table = ResourceTable::new(requests.chain(limits));
+        let drivers = volumes::limited_drivers(snapshot, catalogs);
+        let table = ResourceTable::new(requests.chain(limits), drivers);
+        let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
+        let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
         let mut pools: Vec<PoolView<'a>> = snapshot
             .node_pools
             .iter()
-            .filter(|pool| pool.not_ready.is_none() && !pool.deleting && pool.replicas.is_none())
+            .filter(|pool| pool.not_ready.is_none() && !pool.deleting)
             .filter_map(|pool| {
                 let catalog = catalogs.get(pool.catalog.as_ref()?)?;
                 Some(PoolView::new(pool, catalog, &snapshot.unavailable_offerings, &table, min_values))
@@ -102,6 +109,7 @@ impl<'a> World<'a> {
         for pool in &mut pools {
             daemon::reserve(pool, snapshot, &table);
         }
+        let (fixed, pools): (Vec<_>, Vec<_>) = pools.into_iter().partition(|view| view.pool.replicas.is_some());
         let numbers: BTreeMap<&ShapeId, usize> =
             snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
         let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
@@ -120,6 +128,7 @@ impl<'a> World<'a> {
             snapshot,
             table,
             pools,
+            fixed,
             shapes,
             shape_index: numbers,
             nodes: Vec::new(),
@@ -182,7 +191,7 @@ impl<'a> World<'a> {
     /// The same for pods that need no room.
     pub(crate) fn roomless(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
         let view = &self.pools[pool];
-        let mut all = view.alternatives(self.shapes[shape].shape);
+        let mut all = view.reachable(self.shapes[shape].shape);
         all.iter_mut().for_each(|one| one.offerings.keep(&view.usable));
         all.retain(|one| !one.offerings.is_empty());
         let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
@@ -222,11 +231,7 @@ impl<'a> World<'a> {
 
     fn classify(&mut self) {
         let keys = asked_keys(self.snapshot);
-        let by_name = self
-            .snapshot
-            .shapes
-            .iter()
-            .any(|shape| shape.required_node_affinity.iter().any(|term| !term.fields.is_empty()));
+        let by_name = self.snapshot.shapes.iter().any(|shape| terms(shape).any(|term| !term.fields.is_empty()));
         let mut known: BTreeMap<Likeness<'_>, usize> = BTreeMap::new();
         let mut examples: Vec<&Node> = Vec::new();
         let mut classes = Vec::with_capacity(self.nodes.len());
@@ -241,7 +246,11 @@ impl<'a> World<'a> {
             classes.push(class);
         }
         let judge = |shape: &PodShape, node: &Node| {
-            if !tolerated(&node.taints, &shape.tolerations, true) || !selects(shape, node.name.as_str(), &node.labels) {
+            let name = node.name.as_str();
+            if !tolerated(&node.taints, &shape.tolerations, true)
+                || !selects(shape, name, &node.labels)
+                || !volumes::attachable(shape, name, &node.labels)
+            {
                 return Welcome::No;
             }
             if tolerated(&node.taints, &shape.tolerations, false) { Welcome::Yes } else { Welcome::Unwanted }
@@ -252,20 +261,24 @@ impl<'a> World<'a> {
     }
 }
 
+/// All terms of node selectors that a shape has, its volumes' included.
+fn terms(shape: &PodShape) -> impl Iterator<Item = &NodeSelectorTerm> {
+    shape.required_node_affinity.iter().chain(shape.volumes.iter().flat_map(|volume| &volume.alternatives))
+}
+
 /// Labels that any shape selects by.
 fn asked_keys(snapshot: &Snapshot) -> BTreeSet<&str> {
     let mut keys = BTreeSet::new();
     for shape in &snapshot.shapes {
         keys.extend(shape.node_selector.keys().map(String::as_str));
-        let terms = shape.required_node_affinity.iter();
-        keys.extend(terms.flat_map(|term| &term.expressions).map(|one| one.key.as_str()));
+        keys.extend(terms(shape).flat_map(|term| &term.expressions).map(|one| one.key.as_str()));
     }
     keys
 }
 
 /// `relaxed`: taints that are to be avoided do not count.
 fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceTable, relaxed: bool) -> ShapeView<'a> {
-    let requests = table.vector(&shape.requests);
+    let requests = table.request(shape);
     let fits = pools
         .iter()
         .map(|pool| {
@@ -273,7 +286,7 @@ fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceT
                 return Vec::new();
             }
             let roomy = pool.roomy(&requests);
-            let mut all = pool.alternatives(shape);
+            let mut all = pool.reachable(shape);
             for one in &mut all {
                 one.offerings.keep(&pool.usable);
                 one.offerings.keep(&roomy);

@@ -29,8 +29,8 @@ fn only_what_kube_scheduler_cannot_place_is_pending() {
         ("not looked at", |pod| pod["status"] = json!({}), "kube-scheduler has not found it unschedulable"),
         (
             "nominated",
-            |pod| pod["status"]["nominatedNodeName"] = json!("n1"),
-            "kube-scheduler has nominated a node for it",
+            |pod| pod["status"]["nominatedNodeName"] = json!("gone"),
+            "kube-scheduler has nominated a node for it that is not known",
         ),
         ("gated", |pod| pod["spec"]["schedulingGates"] = json!([{"name": "later"}]), "it has scheduling gates"),
         (
@@ -108,4 +108,32 @@ fn protection_and_cost_come_from_annotations_and_priority() {
     let (snapshot, _) = snapshot(Source::Cluster, costly);
     assert_eq!(snapshot.pods[0].eviction_cost_milli, 3000);
     assert_eq!(snapshot.pods[0].do_not_disrupt_until, Some(Timestamp(660_000)));
+}
+
+#[test]
+fn a_nominated_pod_keeps_its_room_on_that_node() {
+    let nominated = pod(|pod| pod["status"]["nominatedNodeName"] = json!("n1"));
+    let (found, _) = snapshot(Source::Cluster, nominated);
+    assert_eq!((found.pods[0].state.clone(), found.ignored.len()), (PodState::Reserved("n1".into()), 0));
+}
+
+#[test]
+fn another_scheduler_is_believed_like_kube_scheduler() {
+    let other = pod(|pod| pod["spec"]["schedulerName"] = json!("batch"));
+    assert_eq!(snapshot(Source::Cluster, other).0.pods[0].state, PodState::Pending);
+    let silent = pod(|pod| {
+        pod["spec"]["schedulerName"] = json!("batch");
+        pod["status"] = json!({});
+    });
+    assert_eq!(snapshot(Source::Cluster, silent).0.ignored.len(), 1);
+}
+
+#[test]
+fn a_pod_says_by_annotation_how_many_of_its_workload_run_on_demand() {
+    let wishing = pod(|pod| pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "40"}));
+    let wish = snapshot(Source::Cluster, wishing).0.shapes[0].on_demand.clone().unwrap();
+    assert_eq!((wish.workload.as_str(), wish.mix.base, wish.mix.percentage), ("Pod/web", 0, 40));
+    let wrong = pod(|pod| pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-base": "many"}));
+    let (_, problems) = snapshot(Source::Cluster, wrong);
+    assert_eq!(problems[0].field, "metadata.annotations[plimsoll.dev/on-demand-base]");
 }

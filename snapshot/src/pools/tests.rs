@@ -108,3 +108,35 @@ fn a_window_that_opens_later_is_foretold() {
     assert_eq!(within.allowed.get(&DisruptionReason::Empty), Some(&0));
     assert_eq!(within.next_budget_change, Some(Timestamp(17 * hour)));
 }
+
+#[test]
+fn a_share_that_is_no_number_closes_the_pool() {
+    let mut wishing = pool(&json!({}));
+    wishing["metadata"]["annotations"] =
+        json!({"plimsoll.dev/on-demand-percentage": "30", "plimsoll.dev/on-demand-base": "2"});
+    let found = read(&wishing, &[class("True")], &[], &with_catalog());
+    assert_eq!(found.on_demand.map(|mix| (mix.base, mix.percentage)), Some((2, 30)));
+    wishing["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "most"});
+    let found = read(&wishing, &[class("True")], &[], &with_catalog());
+    let problem = found.not_ready.unwrap();
+    assert_eq!((problem.code.as_str(), found.catalog), ("NodePoolInvalid", None));
+    assert!(problem.message.contains("plimsoll.dev/on-demand-percentage"), "{}", problem.message);
+}
+
+#[test]
+fn pools_know_all_overlays_that_can_be_read() {
+    let overlay = |name: &str, price: &str| {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"price": price,
+            "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}}))
+        .unwrap()
+    };
+    let objects = Objects {
+        node_pools: vec![serde_json::from_value(pool(&json!({}))).unwrap()],
+        node_overlays: vec![overlay("good", "0.5"), overlay("bad", "cheap")],
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, &with_catalog());
+    let names: Vec<_> = snapshot.node_pools[0].overlays.iter().map(|overlay| overlay.name.as_str()).collect();
+    let faults: Vec<_> = problems.iter().map(|problem| (problem.name.as_str(), problem.field.as_str())).collect();
+    assert_eq!((names, faults), (vec!["good"], vec![("bad", "spec.price")]));
+}

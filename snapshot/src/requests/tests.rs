@@ -94,3 +94,21 @@ fn names_the_field_that_is_no_amount() {
         assert_eq!(requests(spec).unwrap_err().field, field);
     }
 }
+
+#[test]
+fn a_pod_that_is_resized_counts_the_larger_amount() {
+    let pod = |asked: &str, has: &str| -> Pod {
+        serde_json::from_value(json!({"metadata": {},
+            "spec": {"containers": [container(json!({"cpu": asked})), {"name": "other"}]},
+            "status": {"containerStatuses": [
+                {"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "allocatedResources": {"cpu": has}, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}))
+        .unwrap()
+    };
+    let counted = |asked: &str, has: &str| {
+        let pod = pod(asked, has);
+        let spec = pod.spec.clone().unwrap();
+        effective_requests(&resized(&pod, &spec).unwrap_or(spec)).unwrap().get("cpu")
+    };
+    assert_eq!((counted("1", "3"), counted("3", "1"), counted("500m", "500m")), (3000, 3000, 1000));
+}

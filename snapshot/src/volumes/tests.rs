@@ -52,15 +52,6 @@ fn a_bound_volume_says_where_it_can_be_attached() {
 }
 
 #[test]
-fn a_volume_on_a_nodes_own_disk_does_not_tie_to_the_nodes_name() {
-    let affinity = json!({"required": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}]}});
-    let spec = json!({"local": {"path": "/data"}, "nodeAffinity": affinity});
-    let found = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[volume(&spec)], &[]);
-    assert_eq!((found.alternatives, found.problem), (Vec::new(), None));
-}
-
-#[test]
 fn a_volume_that_is_made_where_its_pod_goes_is_bound_by_its_class() {
     let classes = [class("slow", "WaitForFirstConsumer", false), class("usual", "WaitForFirstConsumer", true)];
     for spec in [json!({"storageClassName": "slow"}), json!({})] {
@@ -98,4 +89,188 @@ fn volumes_that_cannot_be_attached_say_why() {
     for (claims, classes, problem) in table {
         assert_eq!(topology(&claims, &[], &classes).problem.as_deref(), Some(problem));
     }
+}
+
+/// All objects that tests below need, as one input.
+fn objects(pods: &[Value], claims: &[Value], volumes: &[Value], classes: &[Value]) -> Objects {
+    Objects {
+        pods: pods.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        persistent_volume_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        persistent_volumes: volumes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        storage_classes: classes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        ..Objects::default()
+    }
+}
+
+/// A pod `name` that uses claim `claim`.
+fn user(name: &str, claim: &str, node: Option<&str>) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"containers": [{"name": "app"}], "nodeName": node,
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
+}
+
+/// Problems of pods that are to be placed, by name.
+fn problems(objects: &Objects, source: Source) -> Vec<(String, Option<String>)> {
+    let (snapshot, faults) = crate::build(objects, &Extra { source, ..Extra::default() });
+    assert_eq!(faults, []);
+    let shape = |id| snapshot.shapes.iter().find(|shape| shape.id == id).unwrap();
+    let mut all: Vec<_> = snapshot
+        .pods
+        .iter()
+        .map(|pod| (pod.name.clone(), shape(pod.shape.clone()).volumes[0].problem.clone()))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn old_volumes_say_by_label_where_they_are() {
+    let mut old = volume(&json!({"awsElasticBlockStore": {"volumeID": "v"}}));
+    old["metadata"]["labels"] = json!({"failure-domain.beta.kubernetes.io/zone": "a__b", "app": "x"});
+    let found = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[old], &[]);
+    assert_eq!((found.driver.as_str(), zones(&found)), ("ebs.csi.aws.com", vec![vec!["a", "b"]]));
+    assert_eq!(found.alternatives[0].expressions[0].key, "failure-domain.beta.kubernetes.io/zone");
+}
+
+#[test]
+fn a_pod_without_a_node_can_run_only_where_its_local_volume_is() {
+    let affinity = json!({"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}]}});
+    let local = volume(&json!({"local": {"path": "/data"}, "nodeAffinity": affinity}));
+    let claim = claim(&json!({"volumeName": "pv-1"}), "Bound");
+    let found = topology(std::slice::from_ref(&claim), std::slice::from_ref(&local), &[]);
+    assert_eq!(zones(&found), [["n1"]]);
+    let node = json!({"metadata": {"name": "n1"}});
+    let mut all = objects(&[user("web", "data", Some("n1"))], &[claim], &[local], &[]);
+    all.nodes = vec![serde_json::from_value(node).unwrap()];
+    let (snapshot, _) = crate::build(&all, &Extra { source: Source::Files, ..Extra::default() });
+    // The one that runs there can be moved: the volume goes with its node.
+    assert_eq!(snapshot.shapes[0].volumes[0].alternatives, []);
+}
+
+#[test]
+fn the_newest_default_class_counts() {
+    let mut classes = [class("a", "Immediate", true), class("b", "WaitForFirstConsumer", true)];
+    for (class, year) in classes.iter_mut().zip([2024, 2025]) {
+        class["metadata"]["creationTimestamp"] = json!(format!("{year}-01-01T00:00:00Z"));
+    }
+    assert_eq!(topology(&[claim(&json!({}), "Pending")], &[], &classes).problem, None);
+    let mut old = claim(&json!({}), "Pending");
+    old["metadata"]["annotations"] = json!({"volume.beta.kubernetes.io/storage-class": "a"});
+    let problem = topology(&[old], &[], &classes).problem;
+    assert_eq!(problem.as_deref(), Some("claim \"data\" is not bound yet, and its storage class binds at once"));
+}
+
+#[test]
+fn a_class_that_makes_no_volumes_needs_a_free_one_that_suits() {
+    let mut by_hand = class("by-hand", "WaitForFirstConsumer", false);
+    by_hand["provisioner"] = json!("kubernetes.io/no-provisioner");
+    let wanted = claim(
+        &json!({"storageClassName": "by-hand", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "10Gi"}}}),
+        "Pending",
+    );
+    let free = |zone: &str, size: &str, class: &str, mode: &str| {
+        let affinity = json!({"required": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}]}});
+        json!({"metadata": {"name": format!("pv-{zone}")}, "spec": {"storageClassName": class, "accessModes": [mode],
+            "capacity": {"storage": size}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity}})
+    };
+    let mut taken = free("e", "20Gi", "by-hand", "ReadWriteOnce");
+    taken["spec"]["claimRef"] = json!({"namespace": "other", "name": "data"});
+    let volumes = [
+        free("a", "20Gi", "by-hand", "ReadWriteOnce"),
+        free("b", "5Gi", "by-hand", "ReadWriteOnce"),
+        free("c", "20Gi", "other", "ReadWriteOnce"),
+        free("d", "20Gi", "by-hand", "ReadOnlyMany"),
+        taken,
+    ];
+    let found = topology(std::slice::from_ref(&wanted), &volumes, std::slice::from_ref(&by_hand));
+    assert_eq!(zones(&found), [["a"]]);
+    let problem = topology(&[wanted], &volumes[1..], &[by_hand]).problem.unwrap();
+    assert!(problem.contains("no free one suits"), "{problem}");
+}
+
+#[test]
+fn pods_are_told_apart_by_a_claim_only_if_they_share_it() {
+    let classes = [class("slow", "WaitForFirstConsumer", false)];
+    let named = |name: &str| {
+        let mut claim = claim(&json!({"storageClassName": "slow"}), "Pending");
+        claim["metadata"]["name"] = json!(name);
+        claim
+    };
+    let claims = [named("data-0"), named("data-1"), named("both")];
+    let pods = [user("a", "data-0", None), user("b", "data-1", None), user("c", "both", None), user("d", "both", None)];
+    let build = |pods: &[Value]| {
+        let all = objects(pods, &claims, &[], &classes);
+        crate::build(&all, &Extra { source: Source::Files, ..Extra::default() }).0
+    };
+    assert_eq!(build(&pods[..2]).shapes.len(), 1);
+    let names: Vec<_> = build(&pods).shapes.iter().map(|shape| shape.volumes[0].claim.clone()).collect();
+    assert_eq!(names.iter().filter(|name| *name == "both").count(), 1, "{names:?}");
+    assert_eq!(names.len(), 2);
+}
+
+#[test]
+fn a_claim_for_one_pod_goes_to_the_one_that_has_it() {
+    let classes = [class("slow", "WaitForFirstConsumer", false)];
+    let spec = json!({"storageClassName": "slow", "accessModes": ["ReadWriteOncePod"]});
+    let mut pods = [user("a", "data", None), user("b", "data", None)];
+    pods[1]["spec"]["priority"] = json!(5);
+    let mut all = objects(&pods, &[claim(&spec, "Pending")], &[], &classes);
+    let refused = |by: &str| Some(format!("persistent volume claim \"data\" is for one pod only, and pod {by} has it"));
+    assert_eq!(problems(&all, Source::Files), [("a".into(), refused("b")), ("b".into(), None)]);
+    all.pods.push(serde_json::from_value(user("c", "data", Some("n1"))).unwrap());
+    all.nodes = vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()];
+    let all = problems(&all, Source::Files);
+    assert_eq!(all, [("a".into(), refused("c")), ("b".into(), refused("c")), ("c".into(), None)]);
+}
+
+#[test]
+fn the_claim_of_an_ephemeral_volume_is_named_after_its_pod() {
+    let classes = [class("slow", "WaitForFirstConsumer", true)];
+    let mut pod = user("web", "data", None);
+    pod["spec"]["volumes"] = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
+    let mut made = claim(&json!({"storageClassName": "none"}), "Pending");
+    made["metadata"]["name"] = json!("web-scratch");
+    let of = |claims: &[Value], source| {
+        let all = objects(std::slice::from_ref(&pod), claims, &[], &classes);
+        problems(&all, source)[0].1.clone()
+    };
+    assert_eq!(of(&[], Source::Files), None, "made from the template");
+    let missing = Some("storage class \"none\" of claim \"web-scratch\" not found".to_owned());
+    assert_eq!(of(std::slice::from_ref(&made), Source::Files), missing, "the claim itself counts");
+    made["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "1"}]);
+    let foreign = Some("persistent volume claim \"web-scratch\" was not made for this pod".to_owned());
+    assert_eq!(of(&[made], Source::Files), foreign);
+}
+
+#[test]
+fn a_cluster_says_when_a_claim_is_bound() {
+    let mut pod = user("web", "data", None);
+    pod["status"] = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
+    let volume = volume(&json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}}));
+    let mut bound = claim(&json!({"volumeName": "pv-1"}), "Pending");
+    let of = |claim: &Value| {
+        let all = objects(std::slice::from_ref(&pod), std::slice::from_ref(claim), std::slice::from_ref(&volume), &[]);
+        problems(&all, Source::Cluster)[0].1.clone()
+    };
+    assert_eq!(of(&bound).as_deref(), Some("persistent volume claim \"data\" is being bound to \"pv-1\""));
+    bound["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    assert_eq!(of(&bound), None);
+}
+
+#[test]
+fn drivers_say_how_many_volumes_a_node_takes() {
+    let drivers = json!([{"name": "ebs.csi.aws.com", "nodeID": "i", "allocatable": {"count": 24}},
+        {"name": "efs.csi.aws.com", "nodeID": "i"}]);
+    let all = Objects {
+        nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
+        csi_nodes: vec![
+            serde_json::from_value(json!({"metadata": {"name": "n1"}, "spec": {"drivers": drivers}})).unwrap(),
+        ],
+        ..Objects::default()
+    };
+    let (snapshot, _) = crate::build(&all, &Extra::default());
+    let allocatable: Vec<(&str, i64)> = snapshot.nodes[0].allocatable.iter().collect();
+    assert_eq!(allocatable, [("attachable-volumes-csi-ebs.csi.aws.com", 24)]);
 }

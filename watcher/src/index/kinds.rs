@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
@@ -64,6 +64,8 @@ kinds! {
     NodePool => "nodepools", objects.node_pools;
     /// Node classes.
     EC2NodeClass => "ec2nodeclasses", objects.node_classes;
+    /// Overlays of prices and capacity.
+    NodeOverlay => "nodeoverlays", objects.node_overlays;
     /// Pods.
     Pod => "pods", objects.pods;
     /// DaemonSets.
@@ -80,6 +82,8 @@ kinds! {
     PersistentVolumeClaim => "persistentvolumeclaims", objects.persistent_volume_claims;
     /// Storage classes.
     StorageClass => "storageclasses", objects.storage_classes;
+    /// How many volumes each node takes.
+    CSINode => "csinodes", objects.csi_nodes;
     /// Owners of pods.
     ReplicaSet => "replicasets", workloads.replica_sets;
     /// Owners of pods.
@@ -98,6 +102,13 @@ trait Simplify {
 impl Simplify for NodeClaim {}
 impl Simplify for NodePool {}
 impl Simplify for EC2NodeClass {}
+
+impl Simplify for NodeOverlay {
+    fn simplify(&mut self) {
+        self.status = None;
+    }
+}
+
 impl Simplify for Pod {}
 impl Simplify for DaemonSet {}
 impl Simplify for PodDisruptionBudget {}
@@ -106,6 +117,7 @@ impl Simplify for Namespace {}
 impl Simplify for PersistentVolume {}
 impl Simplify for PersistentVolumeClaim {}
 impl Simplify for StorageClass {}
+impl Simplify for CSINode {}
 
 impl Simplify for Node {
     /// A kubelet's heartbeat and its list of images say nothing about room.

@@ -6,6 +6,8 @@ use crate::convert::{
 };
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
 };
@@ -80,6 +82,8 @@ impl From<&NodePool> for wire::NodePool {
             not_ready: pool.not_ready.as_ref().map(Into::into),
             deleting: pool.deleting,
             disruption: Some((&pool.disruption).into()),
+            on_demand: pool.on_demand.as_ref().map(Into::into),
+            overlays: to_wire(&pool.overlays),
         }
     }
 }
@@ -101,6 +105,43 @@ impl TryFrom<wire::NodePool> for NodePool {
             not_ready: optional("not_ready", pool.not_ready)?,
             deleting: pool.deleting,
             disruption: required("disruption", pool.disruption)?,
+            on_demand: optional("on_demand", pool.on_demand)?,
+            overlays: list("overlays", pool.overlays)?,
+        })
+    }
+}
+
+impl From<&NodeOverlay> for wire::NodeOverlay {
+    fn from(overlay: &NodeOverlay) -> Self {
+        use wire::node_overlay::Price;
+        Self {
+            name: overlay.name.clone(),
+            weight: overlay.weight,
+            requirements: to_wire(&overlay.requirements),
+            price: overlay.price.map(|price| match price {
+                PriceChange::To(price) => Price::PriceMicroUsdPerHour(price.0),
+                PriceChange::By(amount) => Price::ChangeMicroUsdPerHour(amount.0),
+                PriceChange::ByShare(share) => Price::ChangeMillionths(share),
+            }),
+            capacity: resources_to_wire(&overlay.capacity),
+        }
+    }
+}
+
+impl TryFrom<wire::NodeOverlay> for NodeOverlay {
+    type Error = ConvertError;
+    fn try_from(overlay: wire::NodeOverlay) -> Converted<Self> {
+        use wire::node_overlay::Price;
+        Ok(Self {
+            name: key("name", overlay.name)?,
+            weight: overlay.weight,
+            requirements: list("requirements", overlay.requirements)?,
+            price: overlay.price.map(|price| match price {
+                Price::PriceMicroUsdPerHour(price) => PriceChange::To(MicroUsdPerHour(price)),
+                Price::ChangeMicroUsdPerHour(amount) => PriceChange::By(MicroUsdPerHour(amount)),
+                Price::ChangeMillionths(share) => PriceChange::ByShare(share),
+            }),
+            capacity: resources_from_wire("capacity", overlay.capacity)?,
         })
     }
 }

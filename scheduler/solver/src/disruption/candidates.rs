@@ -88,6 +88,27 @@ pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candid
     (found, next)
 }
 
+/// Nodes of a static pool that may go, were there too many.
+pub(super) fn of_static<'a>(world: &World<'a>, pool: &'a NodePool) -> Vec<Candidate<'a>> {
+    let own = |index: &usize| world.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
+    let candidate = |index: usize| {
+        let pods: Vec<&'a Pod> = world.nodes[index].pods.iter().copied().filter(|pod| moves(pod)).collect();
+        Candidate {
+            node: index,
+            pool,
+            price: price(world, index),
+            disturbance: disturbance(&pods),
+            empty: pods.is_empty(),
+            drifted: false,
+            underutilized: !pods.is_empty(),
+            patient: false,
+            pods,
+        }
+    };
+    let free = |index: &usize| is_free(world, *index) && !is_blocked(world, *index);
+    (0..world.nodes.len()).filter(own).filter(free).map(candidate).collect()
+}
+
 /// What removing a node with these pods costs, in thousandths.
 pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
     pods.iter().map(|pod| pod.eviction_cost_milli.max(0)).fold(1000, i64::saturating_add)
@@ -100,7 +121,8 @@ fn pools<'a>(world: &World<'a>) -> BTreeMap<&'a str, &'a NodePool> {
 /// What a node costs; zero if the catalog does not know.
 pub(super) fn price(world: &World<'_>, node: usize) -> i64 {
     let node = world.nodes[node].node;
-    let pool = world.pools.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
+    let mut pools = world.pools.iter().chain(&world.fixed);
+    let pool = pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
     pool.and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
 }
 

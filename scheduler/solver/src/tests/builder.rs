@@ -105,6 +105,8 @@ pub(super) fn pool(name: &str) -> NodePool {
             allowed: BTreeMap::new(),
             next_budget_change: None,
         },
+        on_demand: None,
+        overlays: Vec::new(),
     }
 }
 

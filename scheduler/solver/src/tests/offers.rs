@@ -3,8 +3,10 @@
 use super::builder::*;
 use crate::solve;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::overlay::{NodeOverlay, PriceChange};
+use plimsoll_model::plan::{PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_model::taints::TaintEffect;
 
@@ -53,4 +55,34 @@ fn action_ids_depend_on_what_is_done_and_on_the_ledger() {
     assert_eq!(id(&cluster), first);
     cluster.snapshot.ledger = LedgerPosition { epoch: 1, sequence: 0 };
     assert_ne!(id(&cluster), first);
+}
+
+#[test]
+fn overlays_change_prices_and_capacity() {
+    let overlay = |name: &str, family: &str, price| NodeOverlay {
+        name: name.into(),
+        weight: 0,
+        requirements: vec![requirement("karpenter.k8s.aws/instance-family", Operator::In, &[family])],
+        price,
+        capacity: Resources::new(),
+    };
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 1, &shape(1000, 2));
+    cluster.pool().overlays = vec![overlay("cheap", "r5", Some(PriceChange::ByShare(-900_000)))];
+    let plan = cluster.plan();
+    assert_eq!((launched(&plan), plan.hourly.0), (vec![("r5.large".to_owned(), 1)], 12_600));
+    let mut slots = overlay("slots", "m5", None);
+    slots.capacity = Resources::from([("example.com/slot", 2)]);
+    let mut wanting = shape(100, 1);
+    wanting.requests.set("example.com/slot", 1);
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 3, &wanting);
+    assert_eq!(refused(&cluster.plan()), [ReasonCode::InsufficientResources]);
+    cluster.pool().overlays = vec![slots];
+    let plan = cluster.plan();
+    assert_eq!(launched(&plan), [("m5.large".to_owned(), 1), ("m5.large".to_owned(), 2)]);
+    assert!(
+        plan.launches.iter().all(|launch| !launch.requests.contains("example.com/slot")),
+        "nobody else knows of it"
+    );
 }

@@ -1,0 +1,47 @@
+//! On-Demand and Spot: of what a workload wants On-Demand, a plan puts nothing elsewhere.
+
+use crate::{Facts, Violation};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{Node, OnDemandMix};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Namespace and workload.
+type Workload<'a> = (&'a str, &'a str);
+
+pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    if facts.snapshot.shapes.iter().all(|shape| shape.on_demand.is_none()) {
+        return;
+    }
+    let elsewhere = elsewhere(facts, plan);
+    // Per workload: what it wants, its pods, and those of them that the plan puts on what may be Spot.
+    let mut workloads: BTreeMap<Workload<'_>, (OnDemandMix, usize, usize)> = BTreeMap::new();
+    for pod in facts.snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating) {
+        let Some(shape) = facts.shapes.get(pod.shape.as_str()) else { continue };
+        let Some(wish) = &shape.on_demand else { continue };
+        let sums = workloads.entry((&shape.namespace, &wish.workload)).or_insert((wish.mix, 0, 0));
+        *sums = (sums.0.max(wish.mix), sums.1 + 1, sums.2 + usize::from(elsewhere.contains(pod.uid.as_str())));
+    }
+    for ((namespace, workload), (mix, pods, elsewhere)) in workloads {
+        let least = mix.least(pods);
+        if elsewhere > pods - least {
+            let problem = format!("{elsewhere} of {pods} pods go where Spot may be, {least} have to run On-Demand");
+            found.push(Violation::MixBroken { workload: format!("{namespace}/{workload}"), problem });
+        }
+    }
+}
+
+/// Pods that the plan puts on anything but sure On-Demand capacity.
+fn elsewhere<'p>(facts: &Facts<'_>, plan: &'p Plan) -> BTreeSet<&'p str> {
+    let sure = |bought: CapacityType| matches!(bought, CapacityType::OnDemand | CapacityType::Reserved);
+    let on_demand = |node: &Node| {
+        node.labels.get(label::CAPACITY_TYPE).and_then(|value| CapacityType::parse(value)).is_some_and(sure)
+    };
+    let unsure = plan.launches.iter().filter(|launch| !launch.offerings.iter().all(|one| sure(one.capacity_type)));
+    let moved = plan.terminations.iter().flat_map(|one| &one.moved_to);
+    let placed = plan.placements.iter().chain(moved);
+    let placed = placed.filter(|one| !facts.nodes.get(one.node.as_str()).is_some_and(|node| on_demand(node)));
+    let pods = unsure.flat_map(|launch| &launch.pods).chain(placed.flat_map(|one| &one.pods));
+    pods.map(|pod| pod.uid.as_str()).collect()
+}

@@ -1,0 +1,71 @@
+//! Volumes, On-Demand mixed with Spot, static pools.
+
+use super::*;
+use plimsoll_model::snapshot::{OnDemandMix, OnDemandWish, VolumeTopology};
+
+fn volume(zone: &str) -> VolumeTopology {
+    let expression = NodeSelectorRequirement::new("failure-domain.beta.kubernetes.io/zone", Operator::In, [zone]);
+    let term = NodeSelectorTerm { expressions: vec![expression], fields: Vec::new() };
+    VolumeTopology { claim: String::new(), driver: "d".into(), alternatives: vec![term], problem: None }
+}
+
+fn wish(shape: &mut PodShape) {
+    let mix = OnDemandMix { base: 1, percentage: 0 };
+    shape.on_demand = Some(OnDemandWish { workload: "Deployment/web".into(), mix });
+}
+
+#[test]
+fn volumes_can_be_attached_where_their_pods_go() {
+    accepted(|case| case.reshape("fits", |shape| shape.volumes.push(volume("zone-a"))));
+    rejected("pod ns/fits cannot run on n1: a volume that cannot be attached there", |case| {
+        case.reshape("fits", |shape| shape.volumes.push(volume("zone-b")));
+    });
+    rejected("pod ns/new cannot run on", |case| {
+        case.reshape("new", |shape| shape.volumes.push(volume("zone-z")));
+    });
+}
+
+#[test]
+fn drivers_take_no_more_volumes_than_they_say() {
+    let limit = |case: &mut Case, limit| {
+        let node = case.snapshot.nodes.iter_mut().find(|node| node.name.as_str() == "n1").unwrap();
+        node.allocatable.set("attachable-volumes-csi-d", limit);
+        case.reshape("stays", |shape| shape.volumes.push(volume("zone-a")));
+        case.reshape("fits", |shape| shape.volumes.push(volume("zone-a")));
+    };
+    accepted(|case| limit(case, 2));
+    rejected("n1 has too little attachable-volumes-csi-d", |case| limit(case, 1));
+    accepted(|case| {
+        limit(case, 1);
+        case.snapshot.shapes.iter_mut().flat_map(|shape| &mut shape.volumes).for_each(|one| one.claim = "both".into());
+    });
+}
+
+#[test]
+fn what_is_wanted_on_demand_goes_nowhere_else() {
+    rejected("workload /Deployment/web: 1 of 1 pods go where Spot may be, 1 have to run On-Demand", |case| {
+        case.reshape("fits", wish);
+    });
+    accepted(|case| {
+        case.reshape("fits", wish);
+        let node = case.snapshot.nodes.iter_mut().find(|node| node.name.as_str() == "n1").unwrap();
+        node.labels.insert(label::CAPACITY_TYPE.into(), "on-demand".into());
+    });
+    accepted(|case| case.reshape("new", wish));
+}
+
+#[test]
+fn a_static_pool_grows_to_its_number_of_nodes() {
+    let fixed = |case: &mut Case, replicas| {
+        case.snapshot.node_pools[0].replicas = Some(replicas);
+        case.plan.placements[0].pods.push(pod_ref("new"));
+        case.plan.launches[0].pods.clear();
+    };
+    // n1 stays, the others go.
+    accepted(|case| fixed(case, 2));
+    rejected("pool default exceeds its limit of replicas", |case| fixed(case, 1));
+    rejected("has no pods or no offerings", |case| {
+        fixed(case, 2);
+        case.snapshot.node_pools[0].replicas = None;
+    });
+}

@@ -1,0 +1,123 @@
+use super::*;
+use crate::catalog::CapacityType;
+use crate::identity::NodePoolName;
+use crate::requirements::Operator;
+use crate::snapshot::{ConsolidationPolicy, Disruption};
+
+fn kind(name: &str, price: i64) -> InstanceType {
+    let offering = |zone: &str| Offering {
+        zone: zone.to_owned(),
+        zone_id: String::new(),
+        capacity_type: CapacityType::OnDemand,
+        price: MicroUsdPerHour(price),
+        available: true,
+    };
+    InstanceType {
+        name: name.to_owned(),
+        architecture: "amd64".to_owned(),
+        operating_systems: vec!["linux".to_owned()],
+        capacity: Resources::from([("cpu", 2000)]),
+        overhead: Resources::new(),
+        labels: BTreeMap::from([("family".to_owned(), name[..1].to_owned())]),
+        offerings: vec![offering("a"), offering("b")],
+    }
+}
+
+fn pool(name: &str, overlays: &[NodeOverlay]) -> NodePool {
+    NodePool {
+        name: NodePoolName::from(name),
+        weight: 0,
+        labels: BTreeMap::from([("team".to_owned(), name.to_owned())]),
+        taints: Vec::new(),
+        startup_taints: Vec::new(),
+        requirements: Vec::new(),
+        limits: Resources::new(),
+        replicas: None,
+        node_class: "default".to_owned(),
+        catalog: Some(CatalogId::from("c")),
+        not_ready: None,
+        deleting: false,
+        disruption: Disruption {
+            policy: ConsolidationPolicy::WhenEmpty,
+            consolidate_after: None,
+            allowed: BTreeMap::new(),
+            next_budget_change: None,
+        },
+        on_demand: None,
+        overlays: overlays.to_vec(),
+    }
+}
+
+fn overlay(name: &str, weight: i32, key: &str, value: &str, price: Option<PriceChange>) -> NodeOverlay {
+    let requirements = vec![NodeSelectorRequirement::new(key, Operator::In, [value])];
+    NodeOverlay { name: name.to_owned(), weight, requirements, price, capacity: Resources::new() }
+}
+
+/// Prices of (pool, type) in both zones, and of a resource `slots`, for two pools that see the same overlays.
+fn result(overlays: &[NodeOverlay]) -> BTreeMap<(String, String), (i64, i64, i64)> {
+    let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind("c1", 100), kind("m1", 200)] };
+    let catalogs = BTreeMap::from([(CatalogId::from("c"), catalog)]);
+    let snapshot = Snapshot { node_pools: vec![pool("p", overlays), pool("q", overlays)], ..Snapshot::default() };
+    let (snapshot, catalogs) = applied(&snapshot, &catalogs).unwrap_or((snapshot, catalogs));
+    let mut all = BTreeMap::new();
+    for pool in &snapshot.node_pools {
+        for kind in &catalogs[pool.catalog.as_ref().unwrap()].instance_types {
+            let price = |number: usize| kind.offerings[number].price.0;
+            all.insert((pool.name.0.clone(), kind.name.clone()), (price(0), price(1), kind.capacity.get("slots")));
+        }
+    }
+    all
+}
+
+fn of(all: &BTreeMap<(String, String), (i64, i64, i64)>, pool: &str, kind: &str) -> (i64, i64, i64) {
+    all[&(pool.to_owned(), kind.to_owned())]
+}
+
+#[test]
+fn prices_are_set_moved_and_scaled_but_never_negative() {
+    let table = [
+        (PriceChange::To(MicroUsdPerHour(7)), 100, 7),
+        (PriceChange::By(MicroUsdPerHour(-30)), 100, 70),
+        (PriceChange::By(MicroUsdPerHour(-300)), 100, 0),
+        (PriceChange::ByShare(-100_000), 100, 90),
+        (PriceChange::ByShare(500_000), 3, 5),
+        (PriceChange::ByShare(-1_000_000), 100, 0),
+    ];
+    for (change, before, after) in table {
+        assert_eq!(change.of(MicroUsdPerHour(before)), MicroUsdPerHour(after), "{change:?}");
+    }
+}
+
+#[test]
+fn an_overlay_is_about_the_types_offerings_and_pools_that_it_names() {
+    let half = Some(PriceChange::ByShare(-500_000));
+    let by_type = result(&[overlay("o", 0, "family", "c", half)]);
+    assert_eq!((of(&by_type, "p", "c1"), of(&by_type, "p", "m1")), ((50, 50, 0), (200, 200, 0)));
+    let by_zone = result(&[overlay("o", 0, "failure-domain.beta.kubernetes.io/zone", "b", half)]);
+    assert_eq!(of(&by_zone, "q", "m1"), (200, 100, 0));
+    let by_pool = result(&[overlay("o", 0, label::NODE_POOL, "q", half)]);
+    assert_eq!((of(&by_pool, "p", "c1"), of(&by_pool, "q", "c1")), ((100, 100, 0), (50, 50, 0)));
+    let by_template = result(&[overlay("o", 0, "team", "p", half)]);
+    assert_eq!((of(&by_template, "p", "c1"), of(&by_template, "q", "c1")), ((50, 50, 0), (100, 100, 0)));
+    let by_nothing = result(&[overlay("o", 0, "unknown", "x", half)]);
+    assert_eq!(of(&by_nothing, "p", "c1"), (100, 100, 0));
+}
+
+#[test]
+fn the_highest_weight_counts_and_equal_ones_exclude_each_other() {
+    let to = |price| Some(PriceChange::To(MicroUsdPerHour(price)));
+    let heavy = result(&[overlay("a", 10, "family", "c", to(1)), overlay("b", 5, label::ARCH, "amd64", to(2))]);
+    assert_eq!((of(&heavy, "p", "c1"), of(&heavy, "p", "m1")), ((1, 1, 0), (2, 2, 0)));
+    // `b` comes first; `a` is about c1 too and is left out even for m1.
+    let clash = result(&[overlay("a", 5, label::ARCH, "amd64", to(1)), overlay("b", 5, "family", "c", to(2))]);
+    assert_eq!((of(&clash, "p", "c1"), of(&clash, "p", "m1")), ((2, 2, 0), (200, 200, 0)));
+}
+
+#[test]
+fn capacity_is_added_to_a_type_that_has_a_matching_offering() {
+    let mut slots = overlay("o", 0, label::ZONE, "a", None);
+    slots.capacity = Resources::from([("slots", 8)]);
+    slots.requirements.push(NodeSelectorRequirement::new("family", Operator::In, ["m"]));
+    let all = result(&[slots]);
+    assert_eq!((of(&all, "p", "c1"), of(&all, "p", "m1")), ((100, 100, 0), (200, 200, 8)));
+}

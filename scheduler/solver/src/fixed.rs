@@ -1,0 +1,45 @@
+//! Static pools: as many nodes as `replicas` says, whatever pods there are.
+
+use crate::custom::Narrowed;
+use crate::select::{self, NewNode};
+use crate::world::World;
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::plan::Launch;
+use plimsoll_model::snapshot::{NodePool, Snapshot};
+
+/// Nodes that one plan launches for one pool at most: the next plan goes on.
+const MAX_LAUNCHES: u64 = 500;
+
+/// The nodes that static pools still lack.
+pub(crate) fn launches(world: &World<'_>) -> Vec<Launch> {
+    let mut all = Vec::new();
+    for view in &world.fixed {
+        let Some(offerings) = select::acceptable(view, &view.usable) else { continue };
+        let (load, custom) = (vec![0; world.table.len()], Narrowed::new());
+        for number in 0..missing(world.snapshot, view.pool) {
+            let node = NewNode { view, number, load: &load, custom: &custom, offerings: &offerings };
+            all.push(select::launch(world, &node, &[]));
+        }
+    }
+    all
+}
+
+/// How many nodes the pool lacks: those on their way out do not count, but all that there are count towards its limit.
+fn missing(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    let (active, all) = counts(snapshot, pool);
+    let wanted = pool.replicas.unwrap_or(0).saturating_sub(active);
+    let limit = pool.limits.contains(NODES_RESOURCE).then(|| pool.limits.get(NODES_RESOURCE));
+    let room = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(0).saturating_sub(all));
+    wanted.min(room).min(MAX_LAUNCHES)
+}
+
+/// How many nodes the pool has too many.
+pub(crate) fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    pool.replicas.map_or(0, |replicas| counts(snapshot, pool).0.saturating_sub(replicas))
+}
+
+/// Nodes of the pool that stay, and all.
+fn counts(snapshot: &Snapshot, pool: &NodePool) -> (u64, u64) {
+    let own = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
+    own.fold((0, 0), |(active, all), node| (active + u64::from(!node.deleting), all + 1))
+}

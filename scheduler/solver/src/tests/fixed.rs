@@ -1,0 +1,76 @@
+//! Static pools.
+
+use super::builder::*;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::plan::ReasonCode;
+use plimsoll_model::snapshot::{DisruptionReason, NodePool};
+use std::collections::BTreeSet;
+
+fn static_pool(replicas: u64) -> NodePool {
+    NodePool { replicas: Some(replicas), ..pool("fixed") }
+}
+
+fn node<'c>(cluster: &'c mut Cluster, name: &str) -> &'c mut plimsoll_model::snapshot::Node {
+    cluster.node_of(name, "m5.large", "fixed", CapacityType::OnDemand)
+}
+
+#[test]
+fn a_static_pool_gets_its_nodes_without_pods() {
+    let mut cluster = Cluster::with([static_pool(3)]);
+    node(&mut cluster, "n1");
+    let plan = cluster.plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 0), ("c5.large".to_owned(), 0)]);
+    let ids: BTreeSet<_> = plan.launches.iter().map(|launch| launch.action_id.clone()).collect();
+    assert_eq!(ids.len(), 2, "each is an action of its own");
+    assert_eq!((plan.hourly.0, plan.lower_bound.0), (160_000, 160_000));
+    node(&mut cluster, "n2");
+    node(&mut cluster, "n3");
+    assert_eq!(cluster.plan().launches, []);
+}
+
+#[test]
+fn nodes_on_their_way_out_are_replaced_within_the_limit() {
+    let mut cluster = Cluster::with([static_pool(2)]);
+    node(&mut cluster, "n1");
+    node(&mut cluster, "n2").deleting = true;
+    assert_eq!(cluster.plan().launches.len(), 1);
+    cluster.pool().limits.set("nodes", 2);
+    assert_eq!(cluster.plan().launches.len(), 0, "the node that goes still counts");
+}
+
+#[test]
+fn a_static_pool_launches_nothing_for_pods_but_its_nodes_take_them() {
+    let mut cluster = Cluster::with([static_pool(1)]);
+    node(&mut cluster, "n1");
+    cluster.pending("p", 2, &shape(1500, 1));
+    let plan = cluster.plan();
+    assert_eq!(
+        (kept(&plan), plan.launches.len(), refused(&plan)),
+        (vec![("n1", 1)], 0, vec![ReasonCode::NodePoolNotReady])
+    );
+}
+
+#[test]
+fn surplus_nodes_go_the_empty_ones_first() {
+    let mut cluster = Cluster::with([static_pool(2)]);
+    for name in ["n1", "n2", "n3"] {
+        node(&mut cluster, name);
+    }
+    cluster.bound("a", "n1", &shape(500, 1));
+    cluster.bound("b", "n3", &shape(500, 1));
+    assert_eq!(removed(&cluster.plan()), [("n2", DisruptionReason::Empty)]);
+    cluster.pool().replicas = Some(1);
+    // One with a pod goes too: its pod fits beside the other.
+    let plan = cluster.plan();
+    assert_eq!(plan.terminations.len(), 2, "{plan:#?}");
+    assert_eq!(plan.launches.len(), 0);
+    cluster.pool().disruption.allowed.insert(DisruptionReason::Empty, 0);
+    cluster.pool().disruption.allowed.insert(DisruptionReason::Underutilized, 0);
+    assert_eq!(cluster.plan().terminations.len(), 0, "budgets hold");
+}
+
+#[test]
+fn a_huge_number_of_replicas_is_taken_in_steps() {
+    let cluster = Cluster::with([static_pool(u64::MAX)]);
+    assert_eq!(cluster.plan().launches.len(), 500);
+}

@@ -1,0 +1,110 @@
+//! On-Demand and Spot mixed as NodePools and workloads ask.
+
+use super::builder::*;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Plan, ReasonCode};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandWish, PodShape};
+
+const OD: CapacityType = CapacityType::OnDemand;
+const SPOT: CapacityType = CapacityType::Spot;
+
+/// A pool that may buy both.
+fn both() -> NodePool {
+    let mut pool = pool("default");
+    pool.requirements = vec![requirement(label::ARCH, Operator::In, &["amd64"])];
+    pool
+}
+
+fn wishing(base: u32, percentage: u32) -> PodShape {
+    let wish = OnDemandWish { workload: "Deployment/web".into(), mix: OnDemandMix { base, percentage } };
+    PodShape { on_demand: Some(wish), ..shape(1000, 2) }
+}
+
+/// Pods on launches that are On-Demand whatever is chosen, and on others.
+fn split(plan: &Plan) -> (usize, usize) {
+    let (mut on_demand, mut other) = (0, 0);
+    for launch in &plan.launches {
+        let sure = launch.offerings.iter().all(|one| one.capacity_type == OD);
+        *(if sure { &mut on_demand } else { &mut other }) += launch.pods.len();
+    }
+    (on_demand, other)
+}
+
+#[test]
+fn a_workload_gets_its_share_on_demand_and_the_rest_on_spot() {
+    for ((base, percentage), expected) in [((0, 30), (3, 7)), ((2, 0), (2, 8)), ((2, 50), (6, 4)), ((0, 0), (0, 10))] {
+        // As large as the smallest node: an On-Demand node has no room to spare for others.
+        let pod = PodShape { requests: shape(2000, 4).requests, ..wishing(base, percentage) };
+        let plan = Cluster::with([both()]).pending("p", 10, &pod).plan();
+        assert_eq!((split(&plan), plan.unschedulable.len()), (expected, 0), "{base} and {percentage} %");
+    }
+}
+
+#[test]
+fn pods_that_run_count() {
+    let mut cluster = Cluster::with([both()]);
+    cluster.node_of("old", "m5.2xlarge", "default", OD);
+    cluster.node_of("cheap", "m5.large", "default", SPOT);
+    (0..4).for_each(|index| drop(cluster.bound(&format!("r{index}"), "old", &wishing(0, 50)).name.clone()));
+    // 4 of 4 run On-Demand; of 8 four have to: all new ones may be Spot, but room that is there is taken first.
+    cluster.snapshot.nodes[0].cordoned = true;
+    cluster.snapshot.nodes[1].cordoned = true;
+    cluster.pending("p", 4, &wishing(0, 50));
+    assert_eq!(split(&cluster.plan_with(false)), (0, 4));
+    cluster.pending("q", 4, &wishing(0, 50));
+    assert_eq!(split(&cluster.plan_with(false)), (2, 6));
+}
+
+#[test]
+fn what_runs_on_demand_is_not_moved_to_spot_below_the_share() {
+    let mut cluster = Cluster::with([both()]);
+    cluster.node_of("n", "m5.large", "default", OD);
+    cluster.bound("a", "n", &wishing(1, 0));
+    let plan = cluster.plan();
+    assert!(plan.launches.iter().all(|one| one.offerings.iter().all(|offer| offer.capacity_type == OD)), "{plan:#?}");
+    cluster.snapshot.shapes.clear();
+    cluster.snapshot.pods.clear();
+    cluster.bound("a", "n", &shape(1000, 2));
+    let plan = cluster.plan();
+    assert_eq!(plan.launches[0].offerings[0].capacity_type, SPOT, "without the wish, Spot is cheaper");
+}
+
+#[test]
+fn workloads_count_apart() {
+    let mut other = wishing(1, 0);
+    other.on_demand.as_mut().unwrap().workload = "Deployment/api".into();
+    let plan = Cluster::with([both()]).pending("p", 3, &wishing(1, 0)).pending("q", 3, &other).plan();
+    assert_eq!(split(&plan), (2, 4));
+}
+
+#[test]
+fn a_pool_says_it_for_all_pods_that_do_not() {
+    let mut pool = both();
+    pool.on_demand = Some(OnDemandMix { base: 1, percentage: 50 });
+    let mut cluster = Cluster::with([pool]);
+    cluster.pending("p", 3, &shape(1000, 2)).pending("q", 4, &shape(500, 2)).pending("own", 2, &wishing(0, 0));
+    // Of 7 the first and half of 6.
+    assert_eq!(split(&cluster.plan()), (4, 5));
+}
+
+#[test]
+fn where_nothing_is_sold_on_demand_the_pod_is_told() {
+    let mut pool = both();
+    pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
+    let plan = Cluster::with([pool]).pending("p", 2, &wishing(1, 0)).plan();
+    assert_eq!((split(&plan), refused(&plan)), ((0, 1), vec![ReasonCode::RequirementsIncompatible]));
+    let message = &plan.unschedulable[0].reasons[0].message;
+    assert!(message.contains("karpenter.sh/capacity-type In [on-demand, reserved]"), "{message}");
+}
+
+#[test]
+fn the_order_of_pods_does_not_matter() {
+    let mut cluster = Cluster::with([both()]);
+    cluster.pending("p", 9, &wishing(1, 30));
+    let plan = cluster.plan();
+    cluster.snapshot.pods.reverse();
+    cluster.snapshot.shapes.reverse();
+    assert_eq!(cluster.plan(), plan);
+}

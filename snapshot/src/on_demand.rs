@@ -1,0 +1,87 @@
+//! How many pods are to run On-Demand: what NodePools and pods say by annotation.
+
+use crate::problems::Fault;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use plimsoll_model::names::annotation;
+use plimsoll_model::snapshot::{OnDemandMix, OnDemandWish};
+
+/// The label by which ReplicaSets of a Deployment are told apart.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// What an object says; `None` if it says nothing.
+pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
+    let base = number(metadata, annotation::ON_DEMAND_BASE, u32::MAX)?;
+    let percentage = number(metadata, annotation::ON_DEMAND_PERCENTAGE, 100)?;
+    Ok(if base.is_none() && percentage.is_none() {
+        None
+    } else {
+        Some(OnDemandMix { base: base.unwrap_or(0), percentage: percentage.unwrap_or(0) })
+    })
+}
+
+/// What a pod says, for its workload.
+pub(crate) fn wish(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
+    Ok(mix(pod)?.map(|mix| OnDemandWish { workload: workload(pod), mix }))
+}
+
+fn number(metadata: &ObjectMeta, key: &str, most: u32) -> Result<Option<u32>, Fault> {
+    let Some(text) = metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)) else {
+        return Ok(None);
+    };
+    let read = text.trim().parse::<u32>().ok().filter(|number| *number <= most);
+    let field = || format!("metadata.annotations[{key}]");
+    read.map(Some).ok_or_else(|| Fault::new(field(), format!("{text:?} is not a whole number from 0 to {most}")))
+}
+
+/// Who made the pod; of a Deployment's ReplicaSets the Deployment. A pod that nobody made is its own workload.
+fn workload(pod: &ObjectMeta) -> String {
+    let owners = pod.owner_references.as_deref().unwrap_or_default();
+    let controller = |owner: &&OwnerReference| owner.controller == Some(true);
+    let Some(owner) = owners.iter().find(controller).or(owners.first()) else {
+        return format!("Pod/{}", pod.name.as_deref().unwrap_or_default());
+    };
+    let hash = pod.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    match deployment.filter(|_| owner.kind == "ReplicaSet") {
+        Some(name) => format!("Deployment/{name}"),
+        None => format!("{}/{}", owner.kind, owner.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn metadata(value: &Value) -> ObjectMeta {
+        serde_json::from_value(value.clone()).unwrap()
+    }
+
+    #[test]
+    fn annotations_are_numbers_or_faults() {
+        let read = |annotations: &Value| mix(&metadata(&json!({"annotations": annotations})));
+        assert_eq!(read(&json!({})), Ok(None));
+        let both = json!({"plimsoll.dev/on-demand-base": "2", "plimsoll.dev/on-demand-percentage": " 30"});
+        assert_eq!(read(&both), Ok(Some(OnDemandMix { base: 2, percentage: 30 })));
+        let one = json!({"plimsoll.dev/on-demand-base": "1"});
+        assert_eq!(read(&one), Ok(Some(OnDemandMix { base: 1, percentage: 0 })));
+        for wrong in ["101", "-1", "30%", "", "0.5"] {
+            let fault = read(&json!({"plimsoll.dev/on-demand-percentage": wrong})).unwrap_err();
+            assert_eq!(fault.field, "metadata.annotations[plimsoll.dev/on-demand-percentage]", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pods_of_all_replica_sets_of_a_deployment_count_together() {
+        let owned = |kind: &str, name: &str| {
+            let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true});
+            workload(&metadata(
+                &json!({"name": "web-1", "labels": {"pod-template-hash": "5d4f"}, "ownerReferences": [owner]}),
+            ))
+        };
+        assert_eq!(owned("ReplicaSet", "web-5d4f"), "Deployment/web");
+        assert_eq!(owned("ReplicaSet", "web"), "ReplicaSet/web");
+        assert_eq!(owned("StatefulSet", "web-5d4f"), "StatefulSet/web-5d4f");
+        assert_eq!(workload(&metadata(&json!({"name": "web-1"}))), "Pod/web-1");
+    }
+}

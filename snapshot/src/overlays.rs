@@ -1,0 +1,122 @@
+//! NodeOverlays, read.
+
+use crate::Objects;
+use crate::problems::{Fault, Problem};
+use crate::requests;
+use plimsoll_api::{NodeOverlay as ApiOverlay, Validate};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::overlay::{NodeOverlay, PriceChange};
+use plimsoll_model::requirements::NodeSelectorRequirement;
+
+/// Decimals of a millionth.
+const DECIMALS: usize = 6;
+/// Millionths in one per cent.
+const PER_CENT: i64 = 10_000;
+/// Millionths in one.
+const MILLION: i64 = 1_000_000;
+/// Whole dollars, or per cent, beyond which a number is a slip.
+const MAX_WHOLE: i64 = 1_000_000;
+
+/// All overlays that can be read, in the order of their names.
+pub(crate) fn build(objects: &Objects, problems: &mut Vec<Problem>) -> Vec<NodeOverlay> {
+    let mut overlays = Vec::new();
+    for overlay in objects.node_overlays.iter().filter(|overlay| overlay.metadata.deletion_timestamp.is_none()) {
+        match read(overlay) {
+            Ok(overlay) => overlays.push(overlay),
+            Err(fault) => problems.push(Problem::of("NodeOverlay", &overlay.metadata, fault)),
+        }
+    }
+    overlays.sort();
+    overlays
+}
+
+fn read(overlay: &ApiOverlay) -> Result<NodeOverlay, Fault> {
+    if let Some(error) = overlay.validate().into_iter().next() {
+        return Err(Fault::new(error.path, error.message));
+    }
+    let spec = &overlay.spec;
+    let price = match (&spec.price, &spec.price_adjustment) {
+        (Some(price), _) => {
+            Some(PriceChange::To(number(price).map(MicroUsdPerHour).ok_or_else(|| wrong("spec.price", price))?))
+        }
+        (None, Some(text)) => Some(adjustment(text).ok_or_else(|| wrong("spec.priceAdjustment", text))?),
+        (None, None) => None,
+    };
+    Ok(NodeOverlay {
+        name: overlay.metadata.name.clone().unwrap_or_default(),
+        weight: spec.weight(),
+        requirements: spec.requirements.iter().map(NodeSelectorRequirement::from).collect(),
+        price,
+        capacity: requests::amounts(Some(&spec.capacity), "spec.capacity")?,
+    })
+}
+
+fn wrong(field: &str, text: &str) -> Fault {
+    Fault::new(field, format!("{text:?} is not a price"))
+}
+
+/// `+0.05`, `-0.05`, `+10%`, `-10%`.
+fn adjustment(text: &str) -> Option<PriceChange> {
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let size = text.strip_prefix(['+', '-'])?;
+    Some(match size.strip_suffix('%') {
+        Some(share) => PriceChange::ByShare(sign * (number(share)?.checked_mul(PER_CENT)? / MILLION)),
+        None => PriceChange::By(MicroUsdPerHour(sign * number(size)?)),
+    })
+}
+
+/// A decimal number in millionths; what is finer is cut off.
+fn number(text: &str) -> Option<i64> {
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if (whole.is_empty() && rest.is_empty()) || !digits(whole) || !digits(rest) {
+        return None;
+    }
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok().filter(|whole| *whole <= MAX_WHOLE)? };
+    let rest: String = rest.chars().chain(std::iter::repeat('0')).take(DECIMALS).collect();
+    Some(whole * MILLION + rest.parse::<i64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn overlay(spec: &Value) -> Result<NodeOverlay, Fault> {
+        let mut all = json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        read(&serde_json::from_value(json!({"metadata": {"name": "o"}, "spec": all})).unwrap())
+    }
+
+    #[test]
+    fn prices_are_read_to_the_millionth() {
+        let table = [
+            (json!({"price": "0.0312"}), PriceChange::To(MicroUsdPerHour(31_200))),
+            (json!({"price": "7"}), PriceChange::To(MicroUsdPerHour(7_000_000))),
+            (json!({"priceAdjustment": "+0.05"}), PriceChange::By(MicroUsdPerHour(50_000))),
+            (json!({"priceAdjustment": "-.05"}), PriceChange::By(MicroUsdPerHour(-50_000))),
+            (json!({"priceAdjustment": "+10%"}), PriceChange::ByShare(100_000)),
+            (json!({"priceAdjustment": "-12.5%"}), PriceChange::ByShare(-125_000)),
+            (json!({"priceAdjustment": "-100%"}), PriceChange::ByShare(-1_000_000)),
+        ];
+        for (spec, expected) in table {
+            assert_eq!(overlay(&spec).map(|it| it.price), Ok(Some(expected)), "{spec}");
+        }
+        assert_eq!(overlay(&json!({"weight": 3})).map(|it| (it.price, it.weight)), Ok((None, 3)));
+    }
+
+    #[test]
+    fn what_is_no_overlay_is_told() {
+        let table = [
+            (json!({"price": "cheap"}), "spec.price"),
+            (json!({"price": "99999999"}), "spec.price"),
+            (json!({"priceAdjustment": "10%"}), "spec.priceAdjustment"),
+            (json!({"price": "1", "priceAdjustment": "+1"}), "spec.priceAdjustment"),
+            (json!({"capacity": {"cpu": "4"}}), "spec.capacity"),
+        ];
+        for (spec, field) in table {
+            let found = overlay(&spec).unwrap_err().field;
+            assert!(found.starts_with(field), "{spec}: {found}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! How many volumes of each CSI driver can be attached to a node.
+
+use crate::Objects;
+use k8s_openapi::api::storage::v1::CSINode;
+use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeMap;
+
+/// What the drivers say, by node.
+pub(crate) struct AttachLimits<'objects> {
+    by_node: BTreeMap<&'objects str, &'objects CSINode>,
+}
+
+impl<'objects> AttachLimits<'objects> {
+    pub(crate) fn new(objects: &'objects Objects) -> Self {
+        let named = |node: &'objects CSINode| Some((node.metadata.name.as_deref()?, node));
+        Self { by_node: objects.csi_nodes.iter().filter_map(named).collect() }
+    }
+
+    /// Notes the limits of `node`, each as a resource of its own. A driver that names none has none.
+    pub(crate) fn add_to(&self, node: &str, allocatable: &mut Resources) {
+        for driver in self.by_node.get(node).into_iter().flat_map(|node| &node.spec.drivers) {
+            if let Some(count) = driver.allocatable.as_ref().and_then(|allocatable| allocatable.count) {
+                allocatable.set(&format!("{ATTACHABLE_VOLUMES_PREFIX}{}", driver.name), i64::from(count.max(0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Which pods use which claim.
+
+use crate::{Objects, kube_time, pods};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Pod};
+use plimsoll_model::time::Timestamp;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Pods by the claims that they use, by namespace and name.
+pub(crate) struct Users<'objects> {
+    by_claim: BTreeMap<&'objects str, BTreeMap<String, Vec<&'objects Pod>>>,
+}
+
+impl<'objects> Users<'objects> {
+    pub(crate) fn new(objects: &'objects Objects) -> Self {
+        let mut by_claim: BTreeMap<&str, BTreeMap<String, Vec<&Pod>>> = BTreeMap::new();
+        for pod in objects.pods.iter().filter(|pod| !pods::is_terminal(pod)) {
+            let Some(spec) = &pod.spec else { continue };
+            for volume in spec.volumes.iter().flatten() {
+                let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                    (Some(source), _) => source.claim_name.clone(),
+                    (None, Some(_)) => ephemeral_claim(name(pod), &volume.name),
+                    (None, None) => continue,
+                };
+                let users = by_claim.entry(namespace(pod)).or_default().entry(claim).or_default();
+                if users.last().is_none_or(|last| !std::ptr::eq(*last, pod)) {
+                    users.push(pod);
+                }
+            }
+        }
+        Self { by_claim }
+    }
+
+    /// Whether more than one pod uses the claim.
+    pub(crate) fn is_shared(&self, namespace: &str, claim: &str) -> bool {
+        self.of(namespace, claim).len() > 1
+    }
+
+    /// The pod that has the claim, or is to have it, before the pod of that name: one with a node first, then by priority, age
+    /// and name.
+    pub(crate) fn before(&self, namespace: &str, claim: &str, pod: &str) -> Option<&'objects str> {
+        let first = self.of(namespace, claim).iter().copied().min_by_key(|pod| rank(pod))?;
+        Some(name(first)).filter(|first| *first != pod)
+    }
+
+    fn of(&self, namespace: &str, claim: &str) -> &[&'objects Pod] {
+        self.by_claim.get(namespace).and_then(|claims| claims.get(claim)).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn rank(pod: &Pod) -> (bool, Reverse<i32>, Timestamp, &str) {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    (pods::node_name(pod).is_none(), Reverse(priority), kube_time::created(&pod.metadata), name(pod))
+}
+
+/// The claim of an ephemeral volume.
+pub(crate) fn ephemeral_claim(pod: &str, volume: &str) -> String {
+    format!("{pod}-{volume}")
+}
+
+/// Whether only one pod of the cluster may use the claim at a time.
+pub(crate) fn one_pod_only(spec: &PersistentVolumeClaimSpec) -> bool {
+    spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteOncePod")
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}
