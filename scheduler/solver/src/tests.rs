@@ -2,8 +2,8 @@
 
 mod bounds;
 mod builder;
-mod followers;
 mod fixed;
+mod followers;
 mod mix;
 mod offers;
 mod placing;
