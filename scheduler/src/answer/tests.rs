@@ -84,7 +84,7 @@ fn a_plan_that_fails_its_check_is_internal() {
     let status = Status::from(AnswerError::from(InvalidPlan { sequence: 3, violations }));
     assert_eq!(status.code(), Code::Internal);
     assert_eq!(status.message(), "the plan for snapshot 3 is not valid: pod default/a appears twice");
-    assert!(status.metadata().contains_key(plimsoll_runtime::client_pool::WITHHELD_HEADER));
+    assert!(status.metadata().contains_key(WITHHELD_HEADER));
 }
 
 #[test]

@@ -10,6 +10,9 @@ const LABELS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 const CPU_MILLIS: [usize; 5] = [100, 250, 500, 1000, 1500];
 const MEMORY_MIB: [usize; 6] = [100, 256, 512, 1024, 2048, 4096];
 
+/// Draws a pod's labels and the part of its spec that makes its kind.
+type Parts = fn(&mut Rng) -> (Value, Value);
+
 /// The pods of Karpenter's scheduling benchmark in five equal parts (plain, zonal spread, spread over nodes, affinity to themselves
 /// in a zone, anti-affinity among all of a kind on a node), the rest plain. Sizes and labels are drawn.
 #[must_use]
@@ -17,7 +20,7 @@ pub fn karpenter_mix(seed: u64, pods: usize, types: Types) -> Case {
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
     let each = pods / 5;
-    let kinds: [(&str, fn(&mut Rng) -> (Value, Value)); 4] = [
+    let kinds: [(&str, Parts); 4] = [
         ("zonal", |rng| spread(rng, label::ZONE)),
         ("spread", |rng| spread(rng, label::HOSTNAME)),
         ("together", affinity),

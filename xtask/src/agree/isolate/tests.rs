@@ -2,7 +2,7 @@ use super::*;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-fn isolated(isolation: &Isolation, spec: Value) -> Result<Value> {
+fn isolated(isolation: &Isolation, spec: &Value) -> Result<Value> {
     let pod: Pod = serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": spec}))?;
     Ok(serde_json::to_value(isolation.pod(&pod))?)
 }
@@ -16,7 +16,7 @@ fn a_pod_selects_the_nodes_of_its_case_and_knows_them_by_their_own_names() -> Re
     let isolation = Isolation::new(7, ["node-1".to_owned()]);
     let pod = isolated(
         &isolation,
-        json!({
+        &json!({
             "containers": containers(),
             "nodeSelector": {"kubernetes.io/hostname": "node-1", "tier": "web"},
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
@@ -48,7 +48,7 @@ fn selectors_of_namespaces_stay_within_the_case() -> Result<()> {
     };
     let pod = isolated(
         &isolation,
-        json!({"containers": containers(), "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        &json!({"containers": containers(), "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             term(json!({"namespaceSelector": {}})),
             term(json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}})),
             term(json!({"namespaces": ["shop"]})),
@@ -68,7 +68,7 @@ fn a_spread_that_looks_at_all_nodes_sees_those_of_its_case_alone() -> Result<()>
     let spread = |policy: &str| json!({"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": policy});
     let spec = json!({"containers": containers(), "topologySpreadConstraints": [spread("Ignore"), spread("Honor")]});
     isolation.note_private_keys(&serde_json::from_value(spec.clone())?);
-    let pod = isolated(&isolation, spec)?;
+    let pod = isolated(&isolation, &spec)?;
     let keys = &pod["spec"]["topologySpreadConstraints"];
     assert_eq!(keys[0]["topologyKey"], "c7.plimsoll.test/topology.kubernetes.io.zone");
     // The node selector keeps other cases' nodes out of it already.
