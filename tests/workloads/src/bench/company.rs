@@ -22,7 +22,8 @@ pub fn company(seed: u64, pods: usize) -> Case {
     let mut batch = node_pool("batch", &[arch, general, buy("spot")]);
     batch["spec"]["template"]["spec"]["taints"] = json!([{"key": "batch", "value": "true", "effect": "NoSchedule"}]);
     let mut gpu = node_pool("gpu", &[requirement(&category, "In", &["g"]), buy("on-demand")]);
-    gpu["spec"]["template"]["spec"]["taints"] = json!([{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]);
+    gpu["spec"]["template"]["spec"]["taints"] =
+        json!([{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]);
     case.objects.extend([batch, gpu]);
     case.objects.push(json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "default"},
