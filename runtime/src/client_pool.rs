@@ -297,7 +297,7 @@ impl ClientPool {
 
 async fn open(source: &Source, id: &ReplicaId, host: &str) -> io::Result<Connection> {
     let tls = match source {
-        Source::Memory { connect, .. } => return connect(id).map(Connection::Memory),
+        Source::Memory { connect, .. } => return connect(id).map(|stream| Connection::Memory(stream, None)),
         Source::Network { tls, .. } => tls,
     };
     let address: SocketAddr = id.0.parse().map_err(io::Error::other)?;

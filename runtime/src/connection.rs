@@ -22,8 +22,8 @@ pub enum Connection {
     Plain(TcpStream),
     /// TCP under mutual TLS, with the DNS names of the peer's certificate.
     Tls(Box<TlsStream<TcpStream>>, Arc<[String]>),
-    /// Within the process.
-    Memory(DuplexStream),
+    /// Within the process, with the DNS names that the peer's certificate would have; none as if without TLS.
+    Memory(DuplexStream, Option<Arc<[String]>>),
 }
 
 /// The other end of a connection. Found in the extensions of a request; see [`Peer::of`].
@@ -56,7 +56,7 @@ impl Connected for Connection {
         match self {
             Self::Plain(tcp) => Peer { address: tcp.peer_addr().ok(), names: None },
             Self::Tls(tls, names) => Peer { address: tls.get_ref().0.peer_addr().ok(), names: Some(Arc::clone(names)) },
-            Self::Memory(_) => Peer { address: None, names: None },
+            Self::Memory(_, names) => Peer { address: None, names: names.clone() },
         }
     }
 }
@@ -66,7 +66,7 @@ impl AsyncRead for Connection {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Self::Tls(tls, _) => Pin::new(tls.as_mut()).poll_read(cx, buffer),
-            Self::Memory(memory) => Pin::new(memory).poll_read(cx, buffer),
+            Self::Memory(memory, _) => Pin::new(memory).poll_read(cx, buffer),
         }
     }
 }
@@ -76,7 +76,7 @@ impl AsyncWrite for Connection {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Self::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write(cx, bytes),
-            Self::Memory(memory) => Pin::new(memory).poll_write(cx, bytes),
+            Self::Memory(memory, _) => Pin::new(memory).poll_write(cx, bytes),
         }
     }
 
@@ -84,7 +84,7 @@ impl AsyncWrite for Connection {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Self::Tls(tls, _) => Pin::new(tls.as_mut()).poll_flush(cx),
-            Self::Memory(memory) => Pin::new(memory).poll_flush(cx),
+            Self::Memory(memory, _) => Pin::new(memory).poll_flush(cx),
         }
     }
 
@@ -92,7 +92,7 @@ impl AsyncWrite for Connection {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls, _) => Pin::new(tls.as_mut()).poll_shutdown(cx),
-            Self::Memory(memory) => Pin::new(memory).poll_shutdown(cx),
+            Self::Memory(memory, _) => Pin::new(memory).poll_shutdown(cx),
         }
     }
 }

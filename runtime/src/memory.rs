@@ -3,6 +3,7 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -19,11 +20,11 @@ const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Opens connections to one [`MemoryListener`]. Clones reach the same one.
 #[derive(Clone, Debug)]
-pub struct MemoryDialer(UnboundedSender<DuplexStream>);
+pub struct MemoryDialer(UnboundedSender<Connection>);
 
 /// Accepts what its dialers open. Ends never; once it is dropped, dialers are refused.
 #[derive(Debug)]
-pub struct MemoryListener(UnboundedReceiver<DuplexStream>);
+pub struct MemoryListener(UnboundedReceiver<Connection>);
 
 /// A listener and the way to it.
 #[must_use]
@@ -34,13 +35,15 @@ pub fn pair() -> (MemoryDialer, MemoryListener) {
 }
 
 impl MemoryDialer {
-    /// A new connection's near end.
+    /// A new connection's near end. The listener sees `names` as those of this end's certificate; none as if without TLS.
     ///
     /// # Errors
     /// Nobody listens any more.
-    pub fn dial(&self) -> io::Result<DuplexStream> {
+    pub fn dial(&self, names: Option<Arc<[String]>>) -> io::Result<DuplexStream> {
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
-        self.0.send(far).map_err(|_gone| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        self.0
+            .send(Connection::Memory(far, names))
+            .map_err(|_gone| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(near)
     }
 }
@@ -50,7 +53,7 @@ impl Stream for MemoryListener {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match self.0.poll_recv(context) {
-            Poll::Ready(Some(far)) => Poll::Ready(Some(Ok(Connection::Memory(far)))),
+            Poll::Ready(Some(far)) => Poll::Ready(Some(Ok(far))),
             // Without a dialer nobody new comes, but those who are there go on.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
@@ -66,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn what_one_end_writes_the_other_reads_until_nobody_listens() {
         let (dialer, mut listener) = pair();
-        let mut near = dialer.dial().unwrap();
+        let mut near = dialer.dial(None).unwrap();
         let mut far = listener.next().await.unwrap().unwrap();
         near.write_all(b"hello").await.unwrap();
         drop(near);
@@ -74,6 +77,6 @@ mod tests {
         far.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "hello");
         drop(listener);
-        assert_eq!(dialer.dial().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(dialer.dial(None).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

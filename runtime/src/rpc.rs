@@ -271,7 +271,7 @@ mod tests {
         let server = GrpcServer::new(Limits::default()).with_metrics(RpcMetrics::new(&metrics).unwrap());
         tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
         let connector = tower::service_fn(move |_: http::Uri| {
-            let near = dialer.dial();
+            let near = dialer.dial(None);
             async move { near.map(TokioIo::new) }
         });
         let channel: Channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);

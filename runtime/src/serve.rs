@@ -305,7 +305,7 @@ mod tests {
         let serving = tokio::spawn(GrpcServer::new(limits()).serve_incoming(incoming, shutdown));
         let connector = tower::service_fn(move |_: http::Uri| {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
-            let sent = sender.send(Ok(Connection::Memory(theirs))).map_err(io::Error::other);
+            let sent = sender.send(Ok(Connection::Memory(theirs, None))).map_err(io::Error::other);
             async move { sent.map(|()| TokioIo::new(ours)) }
         });
         let channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);

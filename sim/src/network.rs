@@ -32,6 +32,8 @@ struct Listener {
 struct State {
     /// By port.
     listeners: BTreeMap<String, Listener>,
+    /// The DNS names of certificates, by process.
+    certificates: BTreeMap<String, Arc<[String]>>,
     /// By process.
     reach: BTreeMap<String, watch::Sender<Reach>>,
 }
@@ -49,6 +51,12 @@ impl Network {
         let (dialer, listener) = memory::pair();
         self.state.lock().listeners.insert(port.to_owned(), Listener { process: process.to_owned(), dialer });
         listener
+    }
+
+    /// Gives a process a certificate with this DNS name, for the connections that it opens from now on. Without one its
+    /// connections are as if without TLS.
+    pub fn certify(&self, process: &str, name: &str) {
+        self.state.lock().certificates.insert(process.to_owned(), vec![name.to_owned()].into());
     }
 
     /// The way of a process to the ports `to`.
@@ -69,7 +77,7 @@ impl Network {
             return Err(refused());
         }
         let (ours, our_end) = tokio::io::duplex(BUFFER);
-        let their_end = dialer.dial()?;
+        let their_end = dialer.dial(state.certificates.get(process).cloned())?;
         tokio::spawn(carry(our_end, their_end, near, far));
         Ok(ours)
     }

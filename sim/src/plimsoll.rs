@@ -38,6 +38,12 @@ impl Role {
         }
     }
 
+    /// The DNS name in its certificate, as in deploy/.
+    #[must_use]
+    pub fn dns_name(self) -> String {
+        format!("plimsoll-{self}.plimsoll-system.svc")
+    }
+
     fn lease(self) -> Option<&'static str> {
         match self {
             Self::Watcher => Some(lease::WATCHER),
@@ -143,6 +149,7 @@ impl Plimsoll {
         *count += 1;
         let process = format!("{port}-{count}");
         let shutdown = Shutdown::new();
+        self.surroundings.network.certify(&process, &role.dns_name());
         let task = self.surroundings.spawn(role, port, &process, shutdown.clone());
         self.replicas.insert(process.clone(), Replica { role, port: port.to_owned(), shutdown, task });
         process

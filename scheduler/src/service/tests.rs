@@ -35,7 +35,7 @@ struct Running {
 
 fn client(dialer: MemoryDialer) -> Client {
     let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
-        let near = dialer.dial();
+        let near = dialer.dial(None);
         async move { near.map(TokioIo::new) }
     });
     SchedulerServiceClient::new(Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector))

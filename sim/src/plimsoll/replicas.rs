@@ -33,12 +33,16 @@ impl Surroundings {
     }
 
     fn scheduler(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+        let settings = plimsoll_scheduler::service::Settings {
+            session_callers: vec![Role::Watcher.dns_name()],
+            ..plimsoll_scheduler::service::Settings::for_cores(CORES)
+        };
         let parts = plimsoll_scheduler::service::Parts {
             closed: Listener::Memory(listener),
             open: None,
             metrics: Metrics::new("scheduler"),
             readiness: Readiness::new(),
-            settings: plimsoll_scheduler::service::Settings::for_cores(CORES),
+            settings,
         };
         end(process, plimsoll_scheduler::service::run(parts, shutdown))
     }
@@ -84,6 +88,7 @@ impl Surroundings {
             cluster_dns: Some("10.100.0.10".to_owned()),
             kubernetes_version: crate::cloud::KUBERNETES.to_owned(),
             region: self.region.clone(),
+            callers: vec![Role::Watcher.dns_name()],
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),
             ..plimsoll_actuator::settings::Settings::default()
         };

@@ -8,6 +8,7 @@
 )]
 
 mod actuator_dies;
+mod callers;
 mod capacity;
 mod collection;
 mod first_node;

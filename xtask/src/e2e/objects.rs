@@ -17,7 +17,9 @@ fn pod_spec(millis: u32) -> Value {
     })
 }
 
-/// A Deployment of pods that ask for so much CPU.
+/// A Deployment of pods that ask for so much CPU. Even one pod is better made so: a pod that is bound just when the taint of an
+/// unregistered node goes may be deleted by the node controller, whose cache still has the taint, and comes back only if it
+/// has an owner.
 pub(super) fn deployment(name: &str, replicas: usize, millis: u32) -> String {
     let labels = json!({ "app": name });
     json!({

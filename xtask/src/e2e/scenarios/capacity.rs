@@ -13,13 +13,13 @@ const NEXT_SECONDS_MAX: f64 = 1.0;
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_pool()?;
     // The choice is learnt from a first launch: what is cheapest is the catalog's affair.
-    world.cluster.kubectl.apply(&objects::pod("first", 1500))?;
+    world.cluster.kubectl.apply(&objects::deployment("first", 1, 1500))?;
     world.wait_ready("first", 1, SOON)?;
     let choice = world.cloud.living()?.into_iter().next().context("nothing was launched")?.instance_type;
     world.cloud.faults(&json!({"capacity": [{"instanceType": choice, "left": 0}]}))?;
 
     let seen = world.cloud.last_call()?;
-    world.cluster.kubectl.apply(&objects::pod("second", 1500))?;
+    world.cluster.kubectl.apply(&objects::deployment("second", 1, 1500))?;
     world.wait_ready("second", 1, SOON)?;
     let calls = world.cloud.calls("CreateFleet", seen)?;
     let met = calls.first().context("no CreateFleet for the second pod")?;
@@ -41,7 +41,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     // Only what was tried counts as known: EC2 names those, and the rest of the zones may still be asked for.
     let known: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
     let seen = world.cloud.last_call()?;
-    world.cluster.kubectl.apply(&objects::pod("third", 1500))?;
+    world.cluster.kubectl.apply(&objects::deployment("third", 1, 1500))?;
     world.wait_ready("third", 1, SOON)?;
     for call in world.cloud.calls("CreateFleet", seen)? {
         let again: Vec<_> = call.pools.iter().filter(|p| known.contains(*p)).collect();

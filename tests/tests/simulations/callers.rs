@@ -1,0 +1,57 @@
+//! Who may ask whom (rule 19): what spends, plans for the driver or tells secrets of the cluster is closed to everybody else.
+
+use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
+use plimsoll_proto::actuator::v1::{ExecuteRequest, WatchCatalogRequest, WatchLedgerRequest};
+use plimsoll_proto::scheduler::v1::SessionRequest;
+use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use plimsoll_proto::watcher::v1::WatchSnapshotRequest;
+use plimsoll_proto::watcher::v1::watcher_service_client::WatcherServiceClient;
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_tests::{MINUTE, Scene};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// The way of a process to the first replica of a service.
+async fn channel(scene: &Scene, process: &str, role: Role) -> Channel {
+    let pool = scene.plimsoll.network().pool(process, &[format!("{role}-0")]);
+    pool.channel().await.unwrap().1
+}
+
+fn code<T>(answer: Result<T, Status>) -> Code {
+    answer.err().map_or(Code::Ok, |status| status.code())
+}
+
+/// What each closed method of the three services answers a process.
+async fn answers(scene: &Scene, process: &str) -> [(&'static str, Code); 5] {
+    let mut actuator = ActuatorServiceClient::new(channel(scene, process, Role::Actuator).await);
+    let mut scheduler = SchedulerServiceClient::new(channel(scene, process, Role::Scheduler).await);
+    let mut watcher = WatcherServiceClient::new(channel(scene, process, Role::Watcher).await);
+    [
+        ("Execute", code(actuator.execute(ExecuteRequest::default()).await)),
+        ("WatchCatalog", code(actuator.watch_catalog(WatchCatalogRequest::default()).await)),
+        ("WatchLedger", code(actuator.watch_ledger(WatchLedgerRequest {}).await)),
+        ("Session", code(scheduler.session(tokio_stream::empty::<SessionRequest>()).await)),
+        ("WatchSnapshot", code(watcher.watch_snapshot(WatchSnapshotRequest::default()).await)),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_watcher_may_execute_and_open_sessions() {
+    let scene = Scene::usual().await;
+    let network = scene.plimsoll.network();
+    network.certify("stranger", "tool.default.svc");
+    network.certify("another-watcher", &Role::Watcher.dns_name());
+    // It works for the watcher itself.
+    scene.deploy("web", 1, 500);
+    scene.until_running(1, 3 * MINUTE).await;
+    // A scheduler is as foreign as a stranger, though it has a certificate of the same authority.
+    for process in ["stranger".to_owned(), scene.plimsoll.processes(Role::Scheduler).remove(0)] {
+        for (method, code) in answers(&scene, &process).await {
+            assert_eq!(code, Code::PermissionDenied, "{method} for {process}");
+        }
+    }
+    for (method, code) in answers(&scene, "another-watcher").await {
+        let refused = code == Code::PermissionDenied;
+        assert_eq!(refused, method == "WatchSnapshot", "{method}: {code}");
+    }
+}
