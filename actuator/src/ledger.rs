@@ -365,7 +365,7 @@ impl Ledger {
 /// The most that a launch may count, resource by resource, over all types it accepts.
 pub(crate) fn most(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
     let mut most = Resources::new();
-    for offering in &launch.offerings {
+    for offering in launch.offerings.iter() {
         let known = catalog.get(&offering.instance_type);
         let known = known.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
         most.raise_to(&known.capacity);

@@ -32,6 +32,12 @@ pub(crate) fn aliased(labels: &BTreeMap<String, String>) -> BTreeMap<String, Str
     all
 }
 
+/// The value that a node with these labels has under `key`, which is [`label::normalized`], or under an older name of it.
+pub(crate) fn value_of<'l>(labels: &'l BTreeMap<String, String>, key: &str) -> Option<&'l str> {
+    let older = || ALIASES.into_iter().filter(|old| label::normalized(old) == key).find_map(|old| labels.get(old));
+    labels.get(key).or_else(older).map(String::as_str)
+}
+
 /// The labels of a node that `launch` makes of that offering.
 pub(crate) fn of_offering(
     catalog: &Catalog,

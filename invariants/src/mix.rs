@@ -1,6 +1,7 @@
 //! On-Demand and Spot: of what a workload wants On-Demand, a plan puts nothing elsewhere.
 
-use crate::{Facts, Violation};
+use crate::Violation;
+use crate::facts::Facts;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
@@ -18,7 +19,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
     // Per workload: what it wants, its pods, and those of them that the plan puts on what may be Spot.
     let mut workloads: BTreeMap<Workload<'_>, (OnDemandMix, usize, usize)> = BTreeMap::new();
     for pod in facts.snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating) {
-        let Some(shape) = facts.shapes.get(pod.shape.as_str()) else { continue };
+        let Some(shape) = facts.shape(pod.shape.as_str()) else { continue };
         let Some(wish) = &shape.on_demand else { continue };
         let sums = workloads.entry((&shape.namespace, &wish.workload)).or_insert((wish.mix, 0, 0));
         *sums = (sums.0.max(wish.mix), sums.1 + 1, sums.2 + usize::from(elsewhere.contains(pod.uid.as_str())));

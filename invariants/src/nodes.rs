@@ -1,7 +1,8 @@
 //! Existing nodes: what the plan puts there fits beside what is there.
 
+use crate::Violation;
+use crate::facts::Facts;
 use crate::labels::{aliased, label_problem, taint_problem};
-use crate::{Facts, Violation};
 use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::resources::Resources;
@@ -20,20 +21,16 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             continue;
         };
         let (mut room, mut ports): (_, Vec<&HostPort>) = (node.allocatable.clone(), Vec::new());
-        let there = facts.there.get(name).into_iter().flatten();
-        for shape in there.filter_map(|pod| facts.shape(pod.uid.as_str())) {
+        let there = facts.there(name).iter();
+        for shape in there.filter_map(|pod| facts.shape_of(pod.uid.as_str())) {
             room.subtract(&shape.requests);
             ports.extend(&shape.host_ports);
         }
         let closed = node.cordoned || facts.leaving.contains(name);
         let labels = aliased(&node.labels);
         let mut load = Resources::new();
-        for pod in &pods {
-            if let Some(shape) = facts.shape(pod.uid.as_str()) {
-                load.add(&shape.requests);
-            }
-        }
         for (shape, count, pod) in facts.by_shape(pods.iter().copied()) {
+            load.add_times(&shape.requests, count);
             let mut problem = taint_problem(shape, &node.taints).or_else(|| label_problem(shape, name, &labels));
             let clash = shape.host_ports.iter().any(|port| ports.iter().any(|other| other.conflicts(port)));
             if clash || (count > 1 && !shape.host_ports.is_empty()) {
@@ -56,12 +53,12 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
 
 /// The first CSI driver of which more volumes would be attached than the node takes.
 fn attached(facts: &Facts<'_>, node: &Node, pods: &[&PodRef]) -> Option<String> {
-    let there = facts.there.get(node.name.as_str()).into_iter().flatten().map(|pod| pod.uid.as_str());
+    let there = facts.there(node.name.as_str()).iter().map(|pod| pod.uid.as_str());
     let all: Vec<&PodShape> =
-        there.chain(pods.iter().map(|pod| pod.uid.as_str())).filter_map(|uid| facts.shape(uid)).collect();
+        there.chain(pods.iter().map(|pod| pod.uid.as_str())).filter_map(|uid| facts.shape_of(uid)).collect();
     // What was over before is not this plan's doing.
     let adds = |driver: &str| {
-        let coming = pods.iter().filter_map(|pod| facts.shape(pod.uid.as_str()));
+        let coming = pods.iter().filter_map(|pod| facts.shape_of(pod.uid.as_str()));
         coming.flat_map(|shape| &shape.volumes).any(|volume| volume.driver == driver)
     };
     for (name, limit) in node.allocatable.iter() {

@@ -1,6 +1,7 @@
 //! Each pod at most once, each pending pod accounted for.
 
-use crate::{Facts, Violation};
+use crate::Violation;
+use crate::facts::Facts;
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::PodState;
 use std::collections::BTreeSet;

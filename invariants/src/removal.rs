@@ -1,6 +1,7 @@
 //! Removals: only nodes that may go, with a place for each of their pods, within budgets.
 
-use crate::{Facts, Violation};
+use crate::Violation;
+use crate::facts::Facts;
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +72,7 @@ fn of_pods(
         .map(|pod| pod.uid.as_str())
         .collect();
     let forced = matches!(termination.reason, DisruptionReason::Expired | DisruptionReason::Interrupted);
-    let pods = facts.there.get(node.name.as_str()).into_iter().flatten();
+    let pods = facts.there(node.name.as_str()).iter();
     for pod in pods.filter(|pod| !pod.terminating) {
         let protected = pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
         if protected && waits(termination, node) {
@@ -120,7 +121,7 @@ fn budgets(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     for termination in &plan.terminations {
         let Some(node) = facts.nodes.get(termination.node.as_str()) else { continue };
         let mut evictions: BTreeMap<&str, i32> = BTreeMap::new();
-        let pods = facts.there.get(node.name.as_str()).into_iter().flatten();
+        let pods = facts.there(node.name.as_str()).iter();
         for pod in pods.filter(|pod| !pod.terminating && !pod.stays_with_node) {
             if pod.pod_disruption_budgets.len() > 1 && waits(termination, node) {
                 let problem = format!("pod {} has two PodDisruptionBudgets", pod.full_name());

@@ -17,6 +17,7 @@ use plimsoll_model::snapshot::{
 use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -52,6 +53,11 @@ impl Case {
         self.pod(pod).shape = shape.id.clone();
         self.snapshot.shapes.push(shape);
     }
+}
+
+/// Those of the launch.
+fn offerings(case: &mut Case) -> &mut Vec<OfferingChoice> {
+    Arc::make_mut(&mut case.plan.launches[0].offerings)
 }
 
 fn requirement(key: &str, operator: Operator, values: &[&str], min_values: Option<u32>) -> NodeSelectorRequirement {
@@ -193,7 +199,7 @@ fn valid() -> Case {
         action_id: ActionId("launch".into()),
         node_pool: NodePoolName::from("default"),
         node_class: "default".into(),
-        offerings: vec![choice("a", "zone-a", 100), choice("a", "zone-b", 100), choice("b", "zone-a", 120)],
+        offerings: Arc::new(vec![choice("a", "zone-a", 100), choice("a", "zone-b", 100), choice("b", "zone-a", 120)]),
         requirements: pool().requirements,
         requests: Resources::new(),
         taints: Vec::new(),
@@ -261,7 +267,7 @@ fn sums_agree() {
 #[test]
 fn launches_are_what_their_pool_says() {
     rejected("launch launch has no pods or no offerings", |case| case.plan.launches[0].pods.clear());
-    rejected("launch launch has no pods or no offerings", |case| case.plan.launches[0].offerings.clear());
+    rejected("launch launch has no pods or no offerings", |case| offerings(case).clear());
     rejected("pool other cannot launch nodes", |case| case.plan.launches[0].node_pool = NodePoolName::from("other"));
     rejected("pool default cannot launch nodes", |case| case.snapshot.node_pools[0].deleting = true);
     rejected("pool default cannot launch nodes", |case| case.snapshot.node_pools[0].replicas = Some(1));
@@ -278,16 +284,16 @@ fn launches_are_what_their_pool_says() {
         case.plan.launches[0].requirements.remove(0);
     });
     rejected("1 values of node.kubernetes.io/instance-type, at least 2 are wanted", |case| {
-        case.plan.launches[0].offerings.pop();
+        offerings(case).pop();
     });
 }
 
 #[test]
 fn offerings_are_those_of_the_catalog() {
-    rejected("no such type", |case| case.plan.launches[0].offerings[0].instance_type = "z".into());
-    rejected("no such offering", |case| case.plan.launches[0].offerings[0].zone = "zone-c".into());
-    rejected("costs 0.0001, the plan says 0.00009", |case| case.plan.launches[0].offerings[0].price.0 = 90);
-    rejected("offerings are not cheapest first", |case| case.plan.launches[0].offerings.reverse());
+    rejected("no such type", |case| offerings(case)[0].instance_type = "z".into());
+    rejected("no such offering", |case| offerings(case)[0].zone = "zone-c".into());
+    rejected("costs 0.0001, the plan says 0.00009", |case| offerings(case)[0].price.0 = 90);
+    rejected("offerings are not cheapest first", |case| offerings(case).reverse());
     rejected("a in zone-a (on-demand): not available", |case| {
         case.catalog.instance_types[0].offerings[0].available = false;
     });

@@ -10,6 +10,7 @@ use crate::taints::Taint;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What is done about what pods only prefer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -139,7 +140,8 @@ pub struct Launch {
     /// The node class.
     pub node_class: String,
     /// Offerings that are acceptable, cheapest first; never empty. Every type of it can hold all `pods`, in every zone and capacity type listed with it.
-    pub offerings: Vec<OfferingChoice>,
+    /// Shared: thousands of launches accept the same hundreds.
+    pub offerings: Arc<Vec<OfferingChoice>>,
     /// Requirements of the claim: pool and pods together.
     pub requirements: Vec<NodeSelectorRequirement>,
     /// What `pods` and the DaemonSets of such a node request.

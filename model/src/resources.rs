@@ -69,6 +69,13 @@ impl Resources {
         }
     }
 
+    /// Adds `other` so many times, saturating.
+    pub fn add_times(&mut self, other: &Self, times: i64) {
+        for (name, amount) in &other.0 {
+            self.set(name, self.get(name).saturating_add(amount.saturating_mul(times)));
+        }
+    }
+
     /// Takes `other` away; amounts may become negative.
     pub fn subtract(&mut self, other: &Self) {
         for (name, amount) in other.iter() {

@@ -24,6 +24,7 @@ use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::World;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -265,7 +266,7 @@ impl Director {
             action_id: wanted.action.into(),
             node_pool: "default".into(),
             node_class: "default".to_owned(),
-            offerings,
+            offerings: Arc::new(offerings),
             requirements: vec![requirement],
             requests: Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
             taints: object::items(&pool, &["spec", "template", "spec", "taints"]).iter().map(taint).collect(),

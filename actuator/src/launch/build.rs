@@ -13,6 +13,7 @@ use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::Requirements;
 use plimsoll_model::resources::Resources;
+use std::sync::Arc;
 
 /// Types in one launch, as Karpenter sends at most.
 pub const MAX_TYPES: usize = 60;
@@ -72,7 +73,7 @@ pub fn narrow(launch: &Launch, live: Live<'_>, closed: impl Fn(&OfferingChoice) 
     narrow::check_template(launch, live)?;
     let requirements = narrow::requirements(launch, live)?;
     let mut open = Vec::new();
-    for choice in &launch.offerings {
+    for choice in launch.offerings.iter() {
         if narrow::is_offered(choice, launch, live, &requirements)? && !closed(choice) {
             open.push(choice.clone());
         }
@@ -82,5 +83,10 @@ pub fn narrow(launch: &Launch, live: Live<'_>, closed: impl Fn(&OfferingChoice) 
     let offerings = narrow::worth_asking(open, capacity_type);
     let requirements = narrow::to_offerings(requirements, &offerings);
     let allocatable = narrow::least(&offerings, live.catalog);
-    Ok(Narrowed { launch: Launch { offerings, ..launch.clone() }, capacity_type, requirements, allocatable })
+    Ok(Narrowed {
+        launch: Launch { offerings: Arc::new(offerings), ..launch.clone() },
+        capacity_type,
+        requirements,
+        allocatable,
+    })
 }

@@ -79,7 +79,7 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
         action_id: replacement_action(uid),
         node_pool: pool_name.clone(),
         node_class: class_name.clone(),
-        offerings: offerings(catalog, &requirements, &requests, &former),
+        offerings: Arc::new(offerings(catalog, &requirements, &requests, &former)),
         requirements: asked,
         requests,
         taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),

@@ -41,7 +41,7 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
         action_id: id.into(),
         node_pool: "pool".into(),
         node_class: "class".to_owned(),
-        offerings: types.iter().map(offering).collect(),
+        offerings: std::sync::Arc::new(types.iter().map(offering).collect()),
         requirements: Vec::new(),
         requests: Resources::new(),
         taints: Vec::new(),

@@ -36,7 +36,7 @@ pub(crate) fn plan(plan: &Plan) -> Value {
 
 fn launch(it: &Launch) -> Value {
     let mut types: Vec<&str> = Vec::new();
-    for offering in &it.offerings {
+    for offering in it.offerings.iter() {
         if !types.contains(&offering.instance_type.as_str()) {
             types.push(&offering.instance_type);
         }

@@ -8,7 +8,7 @@ fn what_was_lowered_is_what_there_is() {
     rejected("2 values of node.kubernetes.io/instance-type, at least 1 are wanted", lowered);
     accepted(|case| {
         lowered(case);
-        case.plan.launches[0].offerings.pop();
+        offerings(case).pop();
     });
     rejected("the requirement of the pool on node.kubernetes.io/instance-type is dropped", |case| {
         case.plan.launches[0].requirements[1].min_values = None;

@@ -22,7 +22,7 @@ fn web(case: &mut Case, pod: &str, change: impl FnOnce(&mut PodShape)) {
 
 /// The launch is pinned to zone-b.
 fn pin(case: &mut Case) {
-    case.plan.launches[0].offerings = vec![choice("a", "zone-b", 100), choice("b", "zone-b", 120)];
+    *offerings(case) = vec![choice("a", "zone-b", 100), choice("b", "zone-b", 120)];
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn spread_looks_only_at_nodes_that_its_policies_let_it_see() {
                 shape.node_selector.insert(label::ZONE.into(), "zone-a".into());
             }
         });
-        case.plan.launches[0].offerings.retain(|one| one.zone == "zone-a");
+        offerings(case).retain(|one| one.zone == "zone-a");
         let mut empty = node("n9");
         empty.labels.insert(label::ZONE.into(), "zone-b".into());
         empty.node_pool = None;

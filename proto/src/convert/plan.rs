@@ -12,6 +12,7 @@ use plimsoll_model::plan::{
     ReasonCode, Termination, Unschedulable,
 };
 use plimsoll_model::time::Timestamp;
+use std::sync::Arc;
 
 words!(
     wire::ReasonCode,
@@ -172,7 +173,7 @@ impl From<&Launch> for wire::Launch {
             action_id: launch.action_id.0.clone(),
             node_pool: launch.node_pool.0.clone(),
             node_class: launch.node_class.clone(),
-            offerings: to_wire(&launch.offerings),
+            offerings: to_wire(launch.offerings.as_slice()),
             requirements: to_wire(&launch.requirements),
             requests: resources_to_wire(&launch.requests),
             taints: to_wire(&launch.taints),
@@ -193,7 +194,7 @@ impl TryFrom<wire::Launch> for Launch {
             action_id: ActionId(key("action_id", launch.action_id)?),
             node_pool: NodePoolName(key("node_pool", launch.node_pool)?),
             node_class: launch.node_class,
-            offerings: list("offerings", launch.offerings)?,
+            offerings: Arc::new(list("offerings", launch.offerings)?),
             requirements: list("requirements", launch.requirements)?,
             requests: resources_from_wire("requests", launch.requests)?,
             taints: list("taints", launch.taints)?,

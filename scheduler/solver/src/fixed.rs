@@ -1,7 +1,7 @@
 //! Static pools: as many nodes as `replicas` says, whatever pods there are.
 
 use crate::custom::Narrowed;
-use crate::select::{self, NewNode};
+use crate::select::{self, Listings, NewNode};
 use crate::world::World;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
@@ -12,13 +12,13 @@ const MAX_LAUNCHES: u64 = 500;
 
 /// The nodes that static pools still lack.
 pub(crate) fn launches(world: &World<'_>) -> Vec<Launch> {
-    let mut all = Vec::new();
+    let (mut all, mut listings) = (Vec::new(), Listings::default());
     for view in &world.fixed {
         let Some(offerings) = select::acceptable(view, &view.usable) else { continue };
         let (load, custom) = (vec![0; world.table.len()], Narrowed::new());
         for number in 0..missing(world.snapshot, view.pool) {
             let node = NewNode { view, number, load: &load, custom: &custom, offerings: &offerings };
-            all.push(select::launch(world, &node, &[]));
+            all.push(select::launch(world, &node, &[], &mut listings));
         }
     }
     all

@@ -6,7 +6,7 @@ use crate::intern::{add, how_many};
 use crate::limits::{self, Headroom};
 use crate::lots::Lot;
 use crate::pack::{Item, Pattern, pack};
-use crate::select::{self, NewNode};
+use crate::select::{self, Listings, NewNode};
 use crate::topology::Counts;
 use crate::world::World;
 use plimsoll_model::plan::Launch;
@@ -21,6 +21,8 @@ pub(crate) struct State {
     pub(crate) work: u64,
     /// By topology groups.
     pub(crate) counts: Counts,
+    /// Offerings of the launches so far.
+    pub(crate) listings: Listings,
     /// Rooms as they were before a trial changed them, if one is under way.
     journal: Option<Vec<(usize, Room)>>,
 }
@@ -57,6 +59,7 @@ impl State {
             headroom: limits::headroom(world),
             work,
             counts: Counts::new(world),
+            listings: Listings::default(),
             journal: None,
         }
     }
@@ -222,7 +225,7 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
                 drawn[*item].draw(&mut placed.left, &packing.lots[*item], *n, &mut pods);
             }
             let node = NewNode { view, number: 0, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
-            placed.launches.push(select::launch(world, &node, &pods));
+            placed.launches.push(select::launch(world, &node, &pods, &mut state.listings));
         }
     }
     drawn.iter().zip(&packing.lots).for_each(|(drawn, lots)| drawn.finish(&mut placed.left, lots));

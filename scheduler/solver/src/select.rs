@@ -5,13 +5,14 @@ use crate::facts::one_of;
 use crate::intern::{Amounts, Bits};
 use crate::offerings::PoolView;
 use crate::world::World;
-use plimsoll_model::identity::{ActionId, ContentHasher};
+use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::snapshot::Pod;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Types that a launch lists at most, as Karpenter does: a CreateFleet request is bounded.
 pub(crate) const MAX_TYPES: usize = 60;
@@ -70,18 +71,49 @@ pub(crate) struct NewNode<'n> {
     pub(crate) offerings: &'n [usize],
 }
 
-/// The launch of `node` for `pods`.
-pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> Launch {
-    let NewNode { view, number, load: asked, custom, offerings } = *node;
-    let choices: Vec<OfferingChoice> = offerings
-        .iter()
-        .map(|index| OfferingChoice {
+/// What launches that list the same offerings have in common: made once, and shared where it can be.
+#[derive(Debug)]
+struct Listing {
+    choices: Arc<Vec<OfferingChoice>>,
+    /// Of the choices.
+    digest: String,
+    /// Without those of open labels.
+    requirements: Vec<NodeSelectorRequirement>,
+}
+
+/// The lists of offerings of one plan's launches, by pool and offerings.
+#[derive(Debug, Default)]
+pub(crate) struct Listings(BTreeMap<(NodePoolName, Vec<usize>), Listing>);
+
+impl Listings {
+    fn of(&mut self, view: &PoolView<'_>, offerings: &[usize]) -> &Listing {
+        let key = (view.pool.name.clone(), offerings.to_vec());
+        self.0.entry(key).or_insert_with(|| Listing::new(view, offerings))
+    }
+}
+
+impl Listing {
+    fn new(view: &PoolView<'_>, offerings: &[usize]) -> Self {
+        let choice = |index: &usize| OfferingChoice {
             instance_type: view.type_name(*index).to_owned(),
             zone: view.offerings[*index].offering.zone.clone(),
             capacity_type: view.offerings[*index].offering.capacity_type,
             price: MicroUsdPerHour(view.price(*index)),
-        })
-        .collect();
+        };
+        let choices: Vec<OfferingChoice> = offerings.iter().map(choice).collect();
+        let mut hasher = ContentHasher::new("offerings");
+        for choice in &choices {
+            hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
+        }
+        let requirements = requirements(view, offerings, &choices);
+        Self { choices: Arc::new(choices), digest: hasher.hex(16), requirements }
+    }
+}
+
+/// The launch of `node` for `pods`.
+pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
+    let NewNode { view, number, load: asked, custom, offerings } = *node;
+    let Listing { choices, digest, requirements } = listings.of(view, offerings);
     let shapes: BTreeSet<usize> = pods.iter().filter_map(|pod| world.shape_of(pod)).collect();
     let pods = pod_refs(pods);
     let mut hasher = ContentHasher::new("launch");
@@ -91,9 +123,7 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
     if pods.is_empty() {
         hasher.text(&number.to_string());
     }
-    for choice in &choices {
-        hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
-    }
+    hasher.text(digest);
     let mut load = asked.clone();
     if let Some(first) = offerings.first().map(|index| &view.offerings[*index]) {
         for (sum, (all, room)) in load.iter_mut().zip(view.types[first.type_index].allocatable.iter().zip(&first.room))
@@ -101,13 +131,17 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
             *sum = sum.saturating_add(all.saturating_sub(*room));
         }
     }
-    let why = crate::why::text(world, node, &choices, pods.len(), &shapes);
+    let why = crate::why::text(world, node, choices, pods.len(), &shapes);
+    let mut requirements = requirements.clone();
+    requirements.extend(view.custom.pinned(custom));
+    requirements.sort();
+    requirements.dedup();
     Launch {
         action_id: ActionId(hasher.hex(16)),
         node_pool: view.pool.name.clone(),
         node_class: view.pool.node_class.clone(),
-        requirements: requirements(view, custom, offerings, &choices),
-        offerings: choices,
+        requirements,
+        offerings: Arc::clone(choices),
         requests: world.table.resources(&load),
         taints: view.pool.taints.clone(),
         labels: view.pool.labels.clone(),
@@ -116,18 +150,12 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod]) -> La
     }
 }
 
-/// The pool's own, the open labels that pods narrowed, and the listed types, their architectures, zones and capacity types.
-fn requirements(
-    view: &PoolView<'_>,
-    custom: &Narrowed,
-    offerings: &[usize],
-    choices: &[OfferingChoice],
-) -> Vec<NodeSelectorRequirement> {
+/// The pool's own, and the listed types, their architectures, zones and capacity types.
+fn requirements(view: &PoolView<'_>, offerings: &[usize], choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
     let mut all = view.pool.requirements.clone();
     if view.lenient {
         all.iter_mut().for_each(|one| lower(view, offerings, one));
     }
-    all.extend(view.custom.pinned(custom));
     let distinct = |value: fn(&OfferingChoice) -> &str| {
         let values: BTreeSet<&str> = choices.iter().map(value).collect();
         values.into_iter().map(str::to_owned).collect::<Vec<String>>()
@@ -137,8 +165,6 @@ fn requirements(
     all.push(one_of(label::INSTANCE_TYPE, distinct(|choice| &choice.instance_type)));
     all.push(one_of(label::ZONE, distinct(|choice| &choice.zone)));
     all.push(one_of(label::CAPACITY_TYPE, distinct(|choice| choice.capacity_type.as_str())));
-    all.sort();
-    all.dedup();
     all
 }
 

@@ -78,5 +78,5 @@ pub(crate) fn launch(world: &World<'_>, state: &mut State, offer: &Offer, lots: 
     limits::take_extra(view, &offerings, &vec![0; world.table.len()], &mut state.headroom[offer.pool]);
     let pods: Vec<&Pod> = lots.iter().flat_map(|lot| lot.pods.iter().copied()).collect();
     let node = NewNode { view, number: 0, load: &offer.load, custom: &offer.custom, offerings: &offerings };
-    Some(select::launch(world, &node, &pods))
+    Some(select::launch(world, &node, &pods, &mut state.listings))
 }

@@ -10,6 +10,7 @@ use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Capacity, Pool};
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::Code;
 
@@ -67,7 +68,7 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     let position = stage.ledger().await.position;
     let first = launch(&catalog, "a", &["m6i.large"], "p");
     stage.world.ec2.with(|cloud, _| {
-        for choice in &first.offerings {
+        for choice in first.offerings.iter() {
             cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), Capacity::Instances(0));
         }
     });
@@ -78,7 +79,7 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
 
     let failed_at = tokio::time::Instant::now();
     let mut next = launch(&catalog, "b", &["m6i.large", "c6i.large"], "p");
-    next.offerings.sort_by_key(|choice| choice.price);
+    Arc::make_mut(&mut next.offerings).sort_by_key(|choice| choice.price);
     loop {
         let position = stage.ledger().await.position;
         let outcomes = stage.execute(WATCHER, plan(position, vec![next.clone()])).await.unwrap();
@@ -122,7 +123,7 @@ async fn a_plan_may_not_add_to_what_the_pool_allows() {
     let mut class = usual.clone();
     class.node_class = "other".to_owned();
     let mut spot = usual.clone();
-    spot.offerings.iter_mut().for_each(|choice| choice.capacity_type = CapacityType::Spot);
+    Arc::make_mut(&mut spot.offerings).iter_mut().for_each(|choice| choice.capacity_type = CapacityType::Spot);
     let mut open = usual.clone();
     open.requirements.push(NodeSelectorRequirement::new("example.com/new", Operator::In, ["x"]));
     let mut action = 0;

@@ -242,7 +242,7 @@ pub(crate) fn launch(catalog: &Catalog, action: &str, names: &[&str], pod: &str)
         action_id: action.into(),
         node_pool: "default".into(),
         node_class: "default".to_owned(),
-        offerings,
+        offerings: Arc::new(offerings),
         requirements: vec![NodeSelectorRequirement::new(
             "node.kubernetes.io/instance-type",
             Operator::In,

@@ -144,7 +144,7 @@ fn launch(pod: PodRef) -> Launch {
         action_id: format!("for-{}", pod.name.replace('/', "-")).into(),
         node_pool: "default".into(),
         node_class: "default".to_owned(),
-        offerings: vec![offering],
+        offerings: Arc::new(vec![offering]),
         requirements: Vec::new(),
         requests: Default::default(),
         taints: Vec::new(),

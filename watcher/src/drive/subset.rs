@@ -84,7 +84,7 @@ mod tests {
             action_id: id.into(),
             node_pool: "default".into(),
             node_class: "default".to_owned(),
-            offerings: vec![offering],
+            offerings: std::sync::Arc::new(vec![offering]),
             requirements: Vec::new(),
             requests: Default::default(),
             taints: Vec::new(),

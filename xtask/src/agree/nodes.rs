@@ -241,7 +241,7 @@ mod tests {
             action_id: plimsoll_model::identity::ActionId::from("a"),
             node_pool: "general".into(),
             node_class: "default".to_owned(),
-            offerings: vec![choice(CapacityType::OnDemand), choice(CapacityType::Spot)],
+            offerings: std::sync::Arc::new(vec![choice(CapacityType::OnDemand), choice(CapacityType::Spot)]),
             requirements: vec![requirement("team", &["b", "a"]), requirement(label::ZONE, &["test-1a", "test-1b"])],
             requests: Resources::new(),
             taints: Vec::new(),

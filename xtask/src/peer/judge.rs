@@ -13,6 +13,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{PodState, Snapshot};
 use plimsoll_workloads::{Case, Question};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Prices have six decimals, and sums of them are rounded.
 const SAME_USD: f64 = 2e-6;
@@ -231,7 +232,7 @@ fn launch(snapshot: &Snapshot, index: usize, it: &Launch, pods: Vec<PodRef>) -> 
         action_id: ActionId(format!("karpenter-{index}")),
         node_pool: NodePoolName(it.node_pool.clone()),
         node_class: pool.map(|pool| pool.node_class.clone()).unwrap_or_default(),
-        offerings: offering.into_iter().collect(),
+        offerings: Arc::new(offering.into_iter().collect()),
         requirements,
         requests: Resources::new(),
         taints: pool.map(|pool| pool.taints.clone()).unwrap_or_default(),

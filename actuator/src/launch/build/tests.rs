@@ -8,6 +8,7 @@ use plimsoll_model::names::{annotation, label};
 use plimsoll_model::plan::PodRef;
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 struct World {
     pool: NodePool,
@@ -84,7 +85,8 @@ impl World {
                     capacity_type: it.capacity_type,
                     price: it.price,
                 })
-                .collect(),
+                .collect::<Vec<_>>()
+                .into(),
             requirements: vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["two"])],
             requests: Resources::from([("cpu", 1500), ("pods", 2)]),
             taints: self.pool.spec.template.spec.taints.iter().map(Into::into).collect(),
@@ -147,7 +149,7 @@ fn what_the_pool_does_not_allow_is_refused_by_name() {
         &|launch| launch.requirements = vec![NodeSelectorRequirement::new(label::ZONE, Operator::In, ["b"])],
         "does not allow c.large in a",
     );
-    says(&|launch| launch.offerings[0].instance_type = "x.large".to_owned(), "x.large");
+    says(&|launch| Arc::make_mut(&mut launch.offerings)[0].instance_type = "x.large".to_owned(), "x.large");
     says(&|launch| launch.requests.set("cpu", 3000), "too little cpu");
 }
 

@@ -327,7 +327,7 @@ pub(super) fn told(plan: &Plan, code: ReasonCode) -> &str {
 /// Values of that kind over all offerings of all launches, each once.
 pub(super) fn distinct(plan: &Plan, value: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<&str> {
     let all: std::collections::BTreeSet<&str> =
-        plan.launches.iter().flat_map(|launch| &launch.offerings).map(value).collect();
+        plan.launches.iter().flat_map(|launch| launch.offerings.iter()).map(value).collect();
     all.into_iter().collect()
 }
 

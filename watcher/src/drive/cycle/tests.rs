@@ -104,12 +104,12 @@ fn launches(words: &[&str]) -> Plan {
         action_id: (*word).into(),
         node_pool: "default".into(),
         node_class: "default".to_owned(),
-        offerings: vec![OfferingChoice {
+        offerings: std::sync::Arc::new(vec![OfferingChoice {
             instance_type: "c5.large".to_owned(),
             zone: "a".to_owned(),
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
-        }],
+        }]),
         requirements: Vec::new(),
         requests: Default::default(),
         taints: Vec::new(),
