@@ -3,7 +3,7 @@
 use crate::authority::LONGEST_CALL;
 use crate::leadership::holder;
 use crate::settings::{ObjectName, Settings};
-use clap::Args;
+use clap::{ArgAction, Args};
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;
 use plimsoll_runtime::clock::Clock;
@@ -76,6 +76,19 @@ pub struct ActuatorArgs {
     /// Network interfaces of each instance that pods do not get addresses of.
     #[arg(long, env = "PLIMSOLL_RESERVED_ENIS", default_value_t = 0, value_name = "COUNT")]
     pub reserved_enis: u32,
+    /// Tell kube-scheduler which node the plan has for a pod (status.nominatedNodeName), which it then tries first. Without it, pods
+    /// that come in another order than the plan's may take each other's room, and more is bought.
+    #[arg(
+        long,
+        env = "PLIMSOLL_NOMINATE_NODES",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        require_equals = true,
+        value_name = "BOOL"
+    )]
+    pub nominate_nodes: bool,
     /// Name of this pod.
     #[arg(long, env = "POD_NAME", default_value = "plimsoll-actuator", value_name = "NAME")]
     pub pod_name: String,
@@ -99,6 +112,7 @@ impl ActuatorArgs {
             vm_memory_overhead_percent: self.vm_memory_overhead_percent,
             reserved_enis: self.reserved_enis,
             act_on_rebalance: self.act_on_rebalance,
+            nominate_nodes: self.nominate_nodes,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
             callers: self.allow_callers.clone(),
@@ -161,5 +175,16 @@ mod tests {
         assert_eq!(settings.watcher_lease, ObjectName::new("ns", "plimsoll-watcher"));
         assert_eq!(settings.callers, ["plimsoll-watcher"]);
         assert!(Program::try_parse_from(["plimsoll-actuator"]).is_err(), "the cluster must be named");
+    }
+
+    #[test]
+    fn nodes_are_nominated_unless_it_says_otherwise() {
+        let nominates = |flags: &[&str]| {
+            let needed = ["plimsoll-actuator", "--cluster-name=a", "--cluster-endpoint=https://b.test", "--region=c"];
+            let args = Program::try_parse_from(needed.iter().chain(flags)).unwrap().args;
+            args.settings(String::new(), "1.36".to_owned()).nominate_nodes
+        };
+        assert!(nominates(&[]) && nominates(&["--nominate-nodes"]) && nominates(&["--nominate-nodes=true"]));
+        assert!(!nominates(&["--nominate-nodes=false"]));
     }
 }

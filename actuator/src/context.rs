@@ -9,6 +9,7 @@ use crate::leadership::Unexecuted;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::node_pool_status::Registrations;
+use crate::nomination::Placed;
 use crate::outcomes::Outcomes;
 use crate::pace::Pace;
 use crate::ports::{Compute, InstanceProfiles, InterruptionQueue, Parameters, PriceList};
@@ -81,6 +82,8 @@ pub struct Context {
     pub outcomes: Outcomes,
     /// Where groups that were admitted go.
     pub launches: Launches,
+    /// Where plans place pods, besides launches.
+    pub placed: Placed,
     /// Where removals go before they are admitted.
     pub terminations: mpsc::Sender<Vec<Job>>,
 }

@@ -11,6 +11,7 @@ use crate::launch::{Launches, launcher};
 use crate::ledger::Ledger;
 use crate::ledger::feed::{self, seed};
 use crate::ledger::handle::LedgerHandle;
+use crate::nomination::Placed;
 use crate::outcomes::Outcomes;
 use crate::server::{Standing, terminations};
 use kube::Api;
@@ -143,6 +144,7 @@ fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<
         crate::interruption::run,
         crate::launch::tagging::run,
         crate::node_pool_status::run,
+        crate::nomination::run,
     );
 }
 
@@ -171,6 +173,7 @@ async fn take_over(
         unexecuted: Unexecuted::default(),
         outcomes: Outcomes::default(),
         launches,
+        placed: Placed::default(),
         terminations,
     };
     (context, groups, removals)

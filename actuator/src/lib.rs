@@ -18,6 +18,7 @@ pub mod lifecycle;
 pub mod metrics;
 pub mod node_class;
 pub mod node_pool_status;
+pub mod nomination;
 pub mod outcomes;
 pub mod pace;
 mod pods;

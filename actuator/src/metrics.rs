@@ -32,6 +32,8 @@ pub struct ActuatorMetrics {
     pub claims_terminated: IntCounterVec,
     /// Evictions by `result` (evicted, refused, forced).
     pub evictions: IntCounterVec,
+    /// Nominations of nodes to pods by `result` (nominated, taken_back, overtaken, forbidden, failed).
+    pub nominations: IntCounterVec,
 }
 
 impl ActuatorMetrics {
@@ -82,6 +84,11 @@ impl ActuatorMetrics {
                 &["nodepool"],
             )?,
             evictions: metrics.counters("evictions_total", "Pods sent away from nodes that go.", &["result"])?,
+            nominations: metrics.counters(
+                "nominations_total",
+                "Pods that kube-scheduler was told a node for.",
+                &["result"],
+            )?,
         })
     }
 }

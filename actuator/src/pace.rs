@@ -1,5 +1,6 @@
 //! How fast EC2 is called: one token bucket for each API action, as EC2 has them. Launches never wait for reads, since
-//! their bucket is their own; waiting here is cheaper than being throttled there.
+//! their bucket is their own; waiting here is cheaper than being throttled there. And how fast pods are nominated, since those
+//! writes are only hints.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -18,15 +19,19 @@ pub enum Action {
     CreateTags,
     /// Reads instances.
     DescribeInstances,
+    /// Writes a pod's nominated node, in Kubernetes.
+    Nominate,
 }
 
 impl Action {
-    /// Calls at once after a quiet time, and calls a second after that: below EC2's own limits, which an account shares.
+    /// Calls at once after a quiet time, and calls a second after that: below EC2's own limits, which an account shares, and
+    /// about as many as kube-scheduler itself writes.
     fn limits(self) -> (u32, u32) {
         match self {
             Self::CreateFleet => (50, 5),
             Self::TerminateInstances | Self::CreateTags => (50, 10),
             Self::DescribeInstances => (50, 20),
+            Self::Nominate => (200, 100),
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub reserved_enis: u32,
     /// Rebalance recommendations are acted on like interruptions; otherwise they are an Event and a metric.
     pub act_on_rebalance: bool,
+    /// kube-scheduler is told which node the plan has for a pod.
+    pub nominate_nodes: bool,
     /// The watcher's Lease: its holder may drive (safety rule 17).
     pub watcher_lease: ObjectName,
     /// Karpenter's Lease: while it is held, nothing is written (safety rule 20). `None`: not looked at.
@@ -47,6 +49,7 @@ impl Default for Settings {
             vm_memory_overhead_percent: plimsoll_catalog::settings::DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
             reserved_enis: 0,
             act_on_rebalance: false,
+            nominate_nodes: true,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),
             karpenter_lease: Some(ObjectName::new("kube-system", plimsoll_model::names::lease::KARPENTER)),
             callers: Vec::new(),

@@ -70,11 +70,13 @@ pub struct Options {
     pub actuators: usize,
     /// The cluster's name.
     pub cluster_name: String,
+    /// Whether actuators tell kube-scheduler which node the plan has for a pod.
+    pub nominate_nodes: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { watchers: 2, schedulers: 2, actuators: 2, cluster_name: "demo".to_owned() }
+        Self { watchers: 2, schedulers: 2, actuators: 2, cluster_name: "demo".to_owned(), nominate_nodes: true }
     }
 }
 

@@ -77,6 +77,7 @@ pub(super) async fn execute(
     );
     // From here to the queue there is no await: a caller that goes away cannot leave half of it.
     feed::refresh_pools(&context, &mut BTreeSet::new());
+    context.placed.note(&plan, context.now());
     launches(&context, &plan, &about, &cycle_id, &mut room, received);
     drop(room);
     if !plan.terminations.is_empty() {

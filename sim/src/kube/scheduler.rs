@@ -1,9 +1,11 @@
 //! A scheduler: binds pending pods to nodes that fit, and says of the others why none does.
 //!
-//! It knows requests, node selectors and required node affinity, taints, the unschedulable flag and host ports. It does not
-//! preempt, and knows neither topology spread nor pod affinity nor volumes.
+//! It knows requests, node selectors and required node affinity, taints, the unschedulable flag and host ports. A pod that is nominated
+//! to a node is tried there first, and keeps its room there from pods of the same or a lower priority; a nomination ends when its pod
+//! fits nowhere. It does not preempt, and knows neither topology spread nor pod affinity nor volumes.
 
 mod filter;
+mod nominations;
 
 use super::Controller;
 use super::mirror::Mirror;
@@ -13,6 +15,7 @@ use crate::apiserver::object;
 use crate::apiserver::store::{Key, Part, Store, Write};
 use filter::{Rejections, Room};
 use jiff::{SignedDuration, Timestamp};
+use nominations::Nominations;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -96,7 +99,12 @@ impl Scheduler {
             let now = self.pods.get(&key);
             let frees_room = before.as_ref().is_some_and(|pod| !pod.node.is_empty() && !pod.is_over())
                 && now.is_none_or(PodView::is_over);
-            self.epoch += u64::from(frees_room);
+            let was_nominated = before.as_ref().is_some_and(is_nominated);
+            let keeps = now.is_some_and(|now| {
+                is_nominated(now) && Some(&now.nominated) == before.as_ref().map(|it| &it.nominated)
+            });
+            let went_there = now.zip(before.as_ref()).is_some_and(|(now, before)| now.node == before.nominated);
+            self.epoch += u64::from(frees_room || (was_nominated && !keeps && !went_there));
             let (Some(before), changed) = (before, now.map(|pod| (&pod.uid, pod.shape))) else { continue };
             // Gone, or not the pod it was: what is remembered no longer counts.
             if changed != Some((&before.uid, before.shape)) {
@@ -120,16 +128,18 @@ impl Scheduler {
                 rooms[*at].take(pod);
             }
         }
-        // Room only shrinks within a pass, so what did not fit once will not fit again.
+        let mut nominations = Nominations::new(self.pods.values().filter(|pod| is_nominated(pod)), &index);
+        // Room only shrinks within a pass, so what did not fit once will not fit again; but for a pod whose own room is kept.
         let mut rejected: BTreeMap<u64, String> = BTreeMap::new();
         let write = Write::new(now, NAME);
         for key in due {
             let Some(pod) = self.pods.get(&key) else { continue };
-            if let Some(message) = rejected.get(&pod.shape) {
+            if let Some(message) = rejected.get(&pod.shape).filter(|_| pod.nominated.is_empty()) {
                 reject(store, pod, message, &write);
             } else {
-                match choose(&rooms, pod) {
+                match choose(&rooms, &nominations, pod) {
                     Ok(best) => {
+                        nominations.end(pod);
                         if store.bind(&key.namespace, &key.name, Some(&pod.uid), &rooms[best].node.name, &write).is_ok()
                         {
                             rooms[best].take(pod);
@@ -138,6 +148,7 @@ impl Scheduler {
                         continue;
                     }
                     Err(rejections) => {
+                        nominations.end(pod);
                         let message = rejections.message(rooms.len());
                         reject(store, pod, &message, &write);
                         rejected.insert(pod.shape, message);
@@ -157,12 +168,29 @@ fn is_pending(pod: &PodView) -> bool {
         && object::items(&pod.object, &["spec", "schedulingGates"]).is_empty()
 }
 
-/// The fitting node with the best score; among equals the first by name.
-fn choose(rooms: &[Room<'_>], pod: &PodView) -> Result<usize, Rejections> {
+/// Whether room is kept for the pod.
+fn is_nominated(pod: &PodView) -> bool {
+    is_pending(pod) && !pod.nominated.is_empty()
+}
+
+/// The node that it is nominated to, if it fits there; else the fitting one with the best score, among equals the first by name.
+fn choose(rooms: &[Room<'_>], nominations: &Nominations<'_>, pod: &PodView) -> Result<usize, Rejections> {
     let mut rejections = Rejections::default();
     let mut best: Option<(i64, usize)> = None;
+    let check = |at: usize, room: &Room<'_>| match nominations.beside(pod, at) {
+        kept if kept.is_empty() => room.check(pod),
+        kept => {
+            let mut fuller = room.clone();
+            kept.into_iter().for_each(|other| fuller.take(other));
+            fuller.check(pod)
+        }
+    };
+    let nominated = rooms.iter().position(|room| !pod.nominated.is_empty() && room.node.name == pod.nominated);
+    if let Some(at) = nominated.filter(|at| check(*at, &rooms[*at]).is_ok()) {
+        return Ok(at);
+    }
     for (at, room) in rooms.iter().enumerate() {
-        match room.check(pod) {
+        match check(at, room) {
             Ok(()) => {
                 let score = room.score(pod);
                 if best.is_none_or(|(highest, _)| score > highest) {
@@ -179,7 +207,8 @@ fn reject(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {
     let mut new = (*pod.object).clone();
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
                            "observedGeneration": object::generation(&new)});
-    if object::set_condition(&mut new, condition, write.now) {
+    let ended = object::remove(&mut new, &["status", "nominatedNodeName"]).is_some();
+    if object::set_condition(&mut new, condition, write.now) || ended {
         // Deleted or changed in the meantime: then it comes round again.
         let _ = store.update(ResourceId::PODS, &pod.key.namespace, &pod.key.name, Part::Status, new, write);
         tell(store, pod, message, write);

@@ -1,5 +1,7 @@
 //! Scenarios on a whole cluster, in virtual time.
 
+mod nominations;
+
 use super::{Cluster, Delays, NodeSpec};
 use crate::apiserver::object;
 use crate::apiserver::store::{DeleteOptions, Eviction, Key, Object, Part, Store, Write};

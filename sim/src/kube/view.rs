@@ -19,6 +19,8 @@ pub(super) struct PodView {
     pub(super) owner: String,
     /// Empty where not bound.
     pub(super) node: String,
+    /// The node that it is nominated to, or empty.
+    pub(super) nominated: String,
     pub(super) phase: String,
     /// When its grace ends, once it is being deleted.
     pub(super) deletion: Option<Timestamp>,
@@ -47,6 +49,7 @@ impl PodView {
             uid: object::uid(pod).to_owned(),
             owner: object::controller(pod).map(|owner| object::text(owner, &["uid"]).to_owned()).unwrap_or_default(),
             node: object::text(pod, &["spec", "nodeName"]).to_owned(),
+            nominated: object::text(pod, &["status", "nominatedNodeName"]).to_owned(),
             phase: object::text(pod, &["status", "phase"]).to_owned(),
             deletion: object::time_at(pod, &["metadata", "deletionTimestamp"]),
             ready: object::condition_is_true(pod, "Ready"),

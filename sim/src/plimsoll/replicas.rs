@@ -88,6 +88,7 @@ impl Surroundings {
             cluster_dns: Some("10.100.0.10".to_owned()),
             kubernetes_version: crate::cloud::KUBERNETES.to_owned(),
             region: self.region.clone(),
+            nominate_nodes: self.options.nominate_nodes,
             callers: vec![Role::Watcher.dns_name()],
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),
             ..plimsoll_actuator::settings::Settings::default()

@@ -15,6 +15,7 @@ mod first_node;
 mod karpenter;
 mod leaders;
 mod limits;
+mod nominations;
 mod random_faults;
 mod removal;
 mod replay;

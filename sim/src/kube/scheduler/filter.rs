@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// A node with what is taken of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Room<'a> {
     pub(super) node: &'a NodeView,
     used: Amounts,

@@ -1,0 +1,53 @@
+//! What is to be written about one pod. Pure.
+
+use super::FIELD_MANAGER;
+use crate::pods;
+use k8s_openapi::api::core::v1::Pod;
+
+/// One write, what is taken back first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// A nomination of ours is over.
+    TakeBack,
+    /// The pod is for this node.
+    Nominate(String),
+}
+
+impl Step {
+    /// The node that is nominated.
+    pub(super) fn node(&self) -> Option<&str> {
+        match self {
+            Self::TakeBack => None,
+            Self::Nominate(node) => Some(node),
+        }
+    }
+}
+
+/// Whether the pod is still to get a node.
+pub(super) fn waits(pod: &Pod) -> bool {
+    pods::node_name(pod).is_none() && pods::is_reschedulable(pod)
+}
+
+/// What is to be written about a pod that waits, if anything. A nomination by others stands, whatever the plan says.
+pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
+    match (nominated(pod), wanted) {
+        (None, Some(wanted)) => Some(Step::Nominate(wanted.to_owned())),
+        (Some(present), wanted) if wanted != Some(present) && is_ours(pod) => {
+            Some(wanted.map_or(Step::TakeBack, |wanted| Step::Nominate(wanted.to_owned())))
+        }
+        _ => None,
+    }
+}
+
+fn nominated(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Whether the nomination is ours by the API server's books: whoever changes the field owns it from then on.
+fn is_ours(pod: &Pod) -> bool {
+    pod.metadata.managed_fields.iter().flatten().any(|entry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:status"));
+        entry.manager.as_deref() == Some(FIELD_MANAGER)
+            && fields.is_some_and(|status| status.get("f:nominatedNodeName").is_some())
+    })
+}

@@ -1,0 +1,173 @@
+use super::step::{self, Step};
+use super::*;
+use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, OwnerReference};
+use plimsoll_model::plan::{Placement, Plan, PodRef, Unschedulable};
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn after(seconds: u64) -> Timestamp {
+    NOW.plus(Millis::from_seconds(seconds))
+}
+
+fn pod(name: &str, version: &str) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some(name.to_owned());
+    pod.metadata.uid = Some(name.to_owned());
+    pod.metadata.resource_version = Some(version.to_owned());
+    pod
+}
+
+fn nominated(mut pod: Pod, node: &str, manager: &str) -> Pod {
+    pod.status = Some(PodStatus { nominated_node_name: Some(node.to_owned()), ..PodStatus::default() });
+    pod.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
+        manager: Some(manager.to_owned()),
+        fields_v1: Some(FieldsV1(json!({"f:status": {"f:nominatedNodeName": {}}}))),
+        ..ManagedFieldsEntry::default()
+    }]);
+    pod
+}
+
+fn nominate(node: &str) -> Option<Step> {
+    Some(Step::Nominate(node.to_owned()))
+}
+
+#[test]
+fn a_pod_without_nomination_gets_that_of_the_plan() {
+    assert_eq!(step::of(&pod("a", "1"), Some("n1")), nominate("n1"));
+    assert_eq!(step::of(&pod("a", "1"), None), None);
+    assert_eq!(step::of(&nominated(pod("a", "1"), "", "kube-scheduler"), Some("n1")), nominate("n1"));
+}
+
+#[test]
+fn a_nomination_by_others_stands() {
+    let preempts = nominated(pod("a", "1"), "n2", "kube-scheduler");
+    assert_eq!(step::of(&preempts, Some("n1")), None);
+    assert_eq!(step::of(&preempts, None), None);
+    // We own another field of the status, and not this one.
+    let mut other = nominated(pod("a", "1"), "n2", FIELD_MANAGER);
+    other.metadata.managed_fields.as_mut().unwrap()[0].fields_v1 = Some(FieldsV1(json!({"f:status": {"f:phase": {}}})));
+    assert_eq!(step::of(&other, Some("n1")), None);
+}
+
+#[test]
+fn our_own_follows_the_plan_and_ends_with_it() {
+    let ours = nominated(pod("a", "1"), "n1", FIELD_MANAGER);
+    assert_eq!(step::of(&ours, Some("n1")), None, "it is so already");
+    assert_eq!(step::of(&ours, Some("n2")), nominate("n2"));
+    assert_eq!(step::of(&ours, None), Some(Step::TakeBack));
+}
+
+#[test]
+fn only_pods_that_are_to_get_a_node_are_looked_at() {
+    assert!(step::waits(&pod("a", "1")));
+    let with = |change: &dyn Fn(&mut Pod)| {
+        let mut pod = pod("a", "1");
+        change(&mut pod);
+        step::waits(&pod)
+    };
+    assert!(!with(&|pod| pod.spec.get_or_insert_default().node_name = Some("n".to_owned())));
+    assert!(!with(&|pod| pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok()));
+    assert!(!with(&|pod| pod.status.get_or_insert_default().phase = Some("Failed".to_owned())));
+    let daemon = OwnerReference { kind: "DaemonSet".to_owned(), ..OwnerReference::default() };
+    assert!(!with(&|pod| pod.metadata.owner_references = Some(vec![daemon.clone()])));
+}
+
+fn due(
+    nominator: &mut Nominator,
+    pods: &[Pod],
+    wanted: &[(&str, &str)],
+    now: Timestamp,
+) -> Vec<(String, Option<String>)> {
+    let waiting = pods.iter().map(|pod| (PodUid(pods::uid(pod)), Arc::new(pod.clone()))).collect();
+    let wanted = wanted.iter().map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect();
+    let writes = nominator.due(&waiting, &wanted, now);
+    writes.iter().map(|it| (it.pod.name_any(), it.step.node().map(str::to_owned))).collect()
+}
+
+#[test]
+fn what_is_taken_back_goes_first_and_a_round_is_bounded() {
+    let mut pods: Vec<Pod> = (0..300).map(|number| pod(&format!("p{number:03}"), "1")).collect();
+    pods.push(nominated(pod("z", "1"), "gone", FIELD_MANAGER));
+    let names: Vec<String> = (0..300).map(|number| format!("p{number:03}")).collect();
+    let wanted: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "n1")).collect();
+    let mut nominator = Nominator::default();
+    let first = due(&mut nominator, &pods, &wanted, NOW);
+    assert_eq!((first.len(), &first[0]), (PER_ROUND, &("z".to_owned(), None)));
+    let second = due(&mut nominator, &pods, &wanted, NOW);
+    assert_eq!((second.len(), second[0].0.as_str()), (101, "p199"), "the rest, and nothing twice");
+}
+
+#[test]
+fn a_nomination_that_was_taken_away_comes_again_but_not_for_ever() {
+    let mut nominator = Nominator::default();
+    let one = [("a".to_owned(), Some("n1".to_owned()))];
+    let wanted = [("a", "n1")];
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, NOW), one);
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, after(9)), [], "its effect is not seen yet");
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, after(10)), one, "it was lost");
+    for version in 3..=MAX_TRIES {
+        assert_eq!(due(&mut nominator, &[pod("a", &version.to_string())], &wanted, after(11)), one, "{version}");
+    }
+    assert_eq!(due(&mut nominator, &[pod("a", "99")], &wanted, after(12)), [], "it does not fit there");
+    let ours = nominated(pod("a", "100"), "n1", FIELD_MANAGER);
+    assert_eq!(
+        due(&mut nominator, &[ours], &[], after(13)),
+        [("a".to_owned(), None)],
+        "what is ours is always taken back"
+    );
+    assert_eq!(due(&mut nominator, &[pod("a", "101")], &wanted, after(14)), [], "which does not begin it anew");
+    let other = [("a".to_owned(), Some("n2".to_owned()))];
+    assert_eq!(due(&mut nominator, &[pod("a", "101")], &[("a", "n2")], after(15)), other);
+}
+
+fn plan(placements: &[(&str, &[&str])]) -> Plan {
+    let pods = |pods: &[&str]| pods.iter().map(|uid| PodRef { name: format!("d/{uid}"), uid: (*uid).into() }).collect();
+    let placements = placements.iter().map(|(node, uids)| Placement { node: (*node).into(), pods: pods(uids) });
+    Plan { placements: placements.collect(), ..Plan::default() }
+}
+
+fn taken(placed: &Placed, nodes: &[(&str, &str)], now: Timestamp) -> Vec<(String, String)> {
+    let node = |name: &str| nodes.iter().find(|(planned, _)| *planned == name).map(|(_, name)| (*name).to_owned());
+    placed.take(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(uid, node)| ((*uid).to_owned(), (*node).to_owned())).collect()
+}
+
+#[test]
+fn a_placement_waits_for_its_node_and_stands_for_half_a_minute_then() {
+    let placed = Placed::default();
+    placed.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
+    let there: &[_] = &[("n1", "n1")];
+    assert_eq!(taken(&placed, there, NOW), pairs(&[("a", "n1")]));
+    placed.note(&plan(&[("n1", &["a"])]), after(20));
+    assert_eq!(taken(&placed, there, after(29)), pairs(&[("a", "n1")]));
+    assert_eq!(taken(&placed, there, after(30)), [], "saying it again does not prolong it");
+    let there: &[_] = &[("n1", "n1"), ("claim-1", "n2")];
+    assert_eq!(taken(&placed, there, after(600)), pairs(&[("b", "n2")]), "its node has come");
+    assert_eq!(taken(&placed, there, after(630)), []);
+    placed.note(&plan(&[("claim-2", &["c"])]), NOW);
+    assert_eq!(taken(&placed, &[], after(899)), []);
+    assert_eq!(taken(&placed, &[("claim-2", "n3")], after(899)), pairs(&[("c", "n3")]));
+    placed.note(&plan(&[("claim-3", &["d"])]), NOW);
+    assert_eq!(taken(&placed, &[], after(900)), []);
+    assert_eq!(taken(&placed, &[("claim-3", "n4")], after(900)), [], "it was given up");
+}
+
+#[test]
+fn a_later_plan_says_otherwise_of_the_pods_that_it_names() {
+    let placed = Placed::default();
+    let there: &[_] = &[("n1", "n1"), ("n2", "n2")];
+    placed.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
+    placed.note(&plan(&[("n2", &["a"])]), NOW);
+    let pod = PodRef { name: "d/b".to_owned(), uid: "b".into() };
+    placed.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
+    assert_eq!(taken(&placed, there, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
+    placed.retain(|uid| uid.as_str() == "a", after(29));
+    assert_eq!(taken(&placed, there, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
+    placed.note(&plan(&[("n1", &["e"])]), after(1));
+    placed.retain(|uid| uid.as_str() == "a", after(31));
+    assert_eq!(placed.take(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
+}

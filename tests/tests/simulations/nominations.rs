@@ -1,0 +1,189 @@
+//! kube-scheduler is told which node the plan has for a pod.
+
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::store::{Object, Part, Write};
+use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
+use plimsoll_sim::plimsoll::Options;
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::{Director, Wanted, pod_ref};
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Who owns the field.
+const MANAGER: &str = "plimsoll-nomination";
+
+fn nominated(world: &World, pod: &str) -> String {
+    let pod = world.get(ResourceId::PODS, pod).unwrap();
+    object::text(&pod, &["status", "nominatedNodeName"]).to_owned()
+}
+
+fn set_status(world: &World, pod: &str, status: &Value, manager: &str) {
+    let patch = Patch::Merge(json!({ "status": status }));
+    let write = Write::new(world.server().now(), manager);
+    world
+        .server()
+        .write(|store| store.patch(ResourceId::PODS, "default", pod, Part::Status, &patch, &write).map(drop))
+        .unwrap();
+}
+
+fn unschedulable() -> Value {
+    json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
+}
+
+/// A pod whose scheduler is the test: it binds nothing, and has found no place.
+fn waits(world: &World, name: &str, cpu: &str) {
+    let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": cpu}}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+                     "spec": {"schedulerName": "test", "containers": [container]}});
+    world.apply_object(&pod).unwrap();
+    set_status(world, name, &unschedulable(), "test");
+}
+
+/// One type, of which a pod of 3 CPUs fills one node.
+fn one_to_a_node() -> Setup {
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
+                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
+    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
+}
+
+fn pod_of(world: &World, app: &str) -> Object {
+    world.all(ResourceId::PODS).into_iter().find(|pod| object::label(pod, "app") == Some(app)).unwrap()
+}
+
+fn nodes(world: &World) -> Vec<Object> {
+    world.all(ResourceId::NODES)
+}
+
+fn in_service(world: &World) -> usize {
+    world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Initialized"))
+}
+
+/// Two pods and two nodes that fit them exactly; kube-scheduler takes the smaller pod first and prefers the emptier node. Returns
+/// the instance type that each of the two runs on, empty where it does not run.
+async fn small_and_large(nominate_nodes: bool) -> (String, String) {
+    let setup = Setup { options: Options { nominate_nodes, ..Options::default() }, ..Setup::default() };
+    let director = Director::begin(setup).await;
+    let world = &director.world;
+    for (name, cpu) in [("small", "1500m"), ("zlarge", "3500m")] {
+        world.deploy(name, 1, &json!({"cpu": cpu}), &json!({})).unwrap();
+    }
+    let refused = |pod: &Value| {
+        object::condition(pod, "PodScheduled").is_some_and(|it| object::text(it, &["reason"]) == "Unschedulable")
+    };
+    director.until("both wait for a node", MINUTE, |world| world.count(ResourceId::PODS, refused) == 2).await;
+    let wanted = |action: &'static str, instance_type: &'static str, app: &str| Wanted {
+        action,
+        instance_type,
+        capacity_type: CapacityType::OnDemand,
+        pods: vec![pod_ref(&pod_of(world, app))],
+    };
+    let launches = [wanted("a-1", "m6i.xlarge", "zlarge"), wanted("a-2", "m6i.large", "small")];
+    let plan = director.plan(&launches, Vec::new()).await;
+    director.send(plan).await;
+    director.until("both nodes are in service", 3 * MINUTE, |world| in_service(world) == 2).await;
+    tokio::time::sleep(MINUTE).await;
+    let type_of = |app: &str| {
+        let node = object::text(&pod_of(world, app), &["spec", "nodeName"]).to_owned();
+        let node = world.get(ResourceId::NODES, &node);
+        node.and_then(|node| object::label(&node, label::INSTANCE_TYPE).map(str::to_owned)).unwrap_or_default()
+    };
+    (type_of("small"), type_of("zlarge"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_go_where_the_plan_has_them_whatever_their_order() {
+    let told = small_and_large(true).await;
+    assert_eq!(told, ("m6i.large".to_owned(), "m6i.xlarge".to_owned()));
+}
+
+/// What the other test is worth: left to itself, kube-scheduler takes the larger pod's room.
+#[tokio::test(start_paused = true)]
+async fn without_nominations_one_pod_takes_the_room_of_another() {
+    let untold = small_and_large(false).await;
+    assert_eq!(untold, ("m6i.xlarge".to_owned(), String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nomination_is_there_before_the_node_is_ready_and_ends_with_it() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    let world = &scene.world;
+    waits(world, "web", "3");
+    scene.until("its node is there", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
+    scene.until("it is nominated", Duration::from_secs(1), |world| !nominated(world, "web").is_empty()).await;
+    let node = nodes(world).remove(0);
+    assert_eq!(nominated(world, "web"), object::name(&node));
+    assert!(!object::condition_is_true(&node, "Ready"), "kube-scheduler cannot have looked at it yet: {node:#}");
+    scene.until("it is in service", MINUTE, |world| in_service(world) == 1).await;
+    // The node is lost with the pod still waiting: what was nominated must not keep it from another one.
+    let claim = scene.claims().remove(0);
+    world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
+    let other = |world: &World| nodes(world).iter().any(|it| object::name(it) != object::name(&node));
+    scene.until("another node comes", 5 * MINUTE, other).await;
+    let follows = |world: &World| {
+        let nominated = nominated(world, "web");
+        !nominated.is_empty() && nominated != object::name(&node)
+    };
+    scene.until("the nomination follows", MINUTE, follows).await;
+    assert_eq!(instances_ever_launched(world).len(), 2, "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_nominated_to_room_that_is_there_for_a_while() {
+    let scene = Scene::usual().await;
+    let world = &scene.world;
+    scene.deploy("web", 1, 500);
+    scene.until_running(1, 3 * MINUTE).await;
+    let node = object::name(&nodes(world)[0]).to_owned();
+    waits(world, "beside", "100m");
+    scene.until("it is nominated", Duration::from_secs(5), |world| nominated(world, "beside") == node).await;
+    scene.until("it is taken back", Duration::from_secs(45), |world| nominated(world, "beside").is_empty()).await;
+    assert_eq!(instances_ever_launched(world).len(), 1, "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_kube_scheduler_nominated_itself_stands() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    let world = &scene.world;
+    waits(world, "web", "3");
+    scene.until("its node is on the way", MINUTE, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
+    set_status(world, "web", &json!({"nominatedNodeName": "elsewhere"}), "kube-scheduler");
+    scene.until("its node is in service", 2 * MINUTE, |world| in_service(world) == 1).await;
+    scene.pass(MINUTE).await;
+    assert_eq!(nominated(world, "web"), "elsewhere");
+    assert_eq!(writes(world), 0, "it was not even tried");
+}
+
+fn writes(world: &World) -> usize {
+    let audit = world.server().audit();
+    let about = |resource, subresource: &str| resource == ResourceId::PODS && subresource == "status";
+    audit.iter().filter(|it| it.verb == Verb::Patch && about(it.resource, &it.subresource)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_it_everything_else_goes_on() {
+    let scene = Scene::usual().await;
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "pods") };
+    let forbidden = ApiError::new(403, "Forbidden", "pods \"web\" is forbidden: cannot patch resource \"pods/status\"");
+    scene.world.server().faults().always(status, Effect::Refuse(forbidden));
+    scene.deploy("web", 3, 500);
+    scene.until_running(3, 3 * MINUTE).await;
+    let tried = writes(&scene.world);
+    assert!((1..=3).contains(&tried), "{tried}");
+    scene.deploy("more", 3, 1500);
+    scene.until_running(6, 3 * MINUTE).await;
+    assert_eq!(writes(&scene.world), tried, "it is not tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ownership_is_by_the_servers_books() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    waits(&scene.world, "web", "3");
+    scene.until("it is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
+    let pod = scene.world.get(ResourceId::PODS, "web").unwrap();
+    let ours = object::items(&pod, &["metadata", "managedFields"]).iter().find(|it| it["manager"] == MANAGER).unwrap();
+    assert_eq!(ours["fieldsV1"], json!({"f:status": {"f:nominatedNodeName": {}}}), "and nothing else");
+}
