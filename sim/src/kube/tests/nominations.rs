@@ -20,7 +20,11 @@ async fn scene(pods: &[(&str, &str, i64, &str)]) -> Scene {
     scene.until("both nodes are up", |scene| ready(scene, "a") && ready(scene, "b")).await;
     for (name, cpu, priority, node) in pods {
         let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
-        let spec = json!({"containers": [container], "priority": priority, "schedulingGates": [{"name": GATE}]});
+        let class = format!("priority-{priority}");
+        if scene.get(ResourceId::PRIORITY_CLASSES, &class).is_none() {
+            scene.create(ResourceId::PRIORITY_CLASSES, json!({"metadata": {"name": class}, "value": priority}));
+        }
+        let spec = json!({"containers": [container], "priorityClassName": class, "schedulingGates": [{"name": GATE}]});
         scene.create(ResourceId::PODS, json!({"metadata": {"name": name}, "spec": spec}));
         if !node.is_empty() {
             nominate(&scene, name, &json!(node));
