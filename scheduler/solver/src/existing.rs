@@ -7,7 +7,7 @@ use crate::lots::Lot;
 use crate::volumes;
 use crate::world::{Welcome, World};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodState};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// A node and its pods.
 pub(crate) struct NodeView<'a> {
@@ -36,7 +36,7 @@ pub(crate) struct Room {
 
 /// All nodes in the order in which they are filled: in service first, then by name.
 pub(crate) fn views<'a>(world: &World<'a>) -> Vec<NodeView<'a>> {
-    let mut there: BTreeMap<&str, Vec<&'a Pod>> = BTreeMap::new();
+    let mut there: HashMap<&str, Vec<&'a Pod>> = HashMap::new();
     for pod in &world.snapshot.pods {
         if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state {
             there.entry(name.as_str()).or_default().push(pod);

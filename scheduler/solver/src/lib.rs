@@ -147,12 +147,12 @@ fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
     plan.terminations = disruption::terminations(world, removal, &launches);
     plan.launches = launches;
     plan.hourly = plan.launches.iter().map(Launch::price).sum();
-    let shapes: BTreeMap<&PodUid, usize> =
-        world.snapshot.pods.iter().filter_map(|pod| Some((&pod.uid, world.shape_of(pod)?))).collect();
+    let pods = &world.snapshot.pods;
     let mut demand: BTreeMap<usize, usize> = BTreeMap::new();
     for pod in plan.launches.iter().flat_map(|launch| &launch.pods) {
-        if let Some(shape) = shapes.get(&pod.uid) {
-            *demand.entry(*shape).or_default() += 1;
+        let found = pods.binary_search_by(|one| one.uid.cmp(&pod.uid)).ok().and_then(|at| pods.get(at));
+        if let Some(shape) = found.and_then(|pod| world.shape_of(pod)) {
+            *demand.entry(shape).or_default() += 1;
         }
     }
     let demand: Vec<bound::Demand> = demand.into_iter().collect();

@@ -17,7 +17,7 @@ use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, PodState, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// A shape and what it asks for.
@@ -54,10 +54,11 @@ pub(crate) struct World<'a> {
     /// Static ones: they launch nothing for pods.
     pub(crate) fixed: Vec<PoolView<'a>>,
     pub(crate) shapes: Vec<ShapeView<'a>>,
-    shape_index: BTreeMap<&'a ShapeId, usize>,
+    /// Only looked up, for every pod several times; never walked.
+    shape_index: HashMap<&'a str, usize>,
     /// In the order in which they are filled.
     pub(crate) nodes: Vec<NodeView<'a>>,
-    node_index: BTreeMap<&'a NodeName, usize>,
+    node_index: HashMap<&'a str, usize>,
     /// Per node: its class; nodes of a class differ in nothing that a shape asks for.
     classes: Vec<usize>,
     /// Per shape and class.
@@ -110,10 +111,10 @@ impl<'a> World<'a> {
             daemon::reserve(pool, snapshot, &table);
         }
         let (fixed, pools): (Vec<_>, Vec<_>) = pools.into_iter().partition(|view| view.pool.replicas.is_some());
-        let numbers: BTreeMap<&ShapeId, usize> =
-            snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
+        let numbers: HashMap<&str, usize> =
+            snapshot.shapes.iter().enumerate().map(|(index, shape)| (shape.id.as_str(), index)).collect();
         let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-        let waiting = pending.filter_map(|pod| numbers.get(&pod.shape).copied()).collect();
+        let waiting = pending.filter_map(|pod| numbers.get(pod.shape.as_str()).copied()).collect();
         let mut topology = Topology::new(&snapshot.shapes, &ladders, &waiting);
         let mut shapes: Vec<ShapeView<'a>> = snapshot
             .shapes
@@ -132,7 +133,7 @@ impl<'a> World<'a> {
             shapes,
             shape_index: numbers,
             nodes: Vec::new(),
-            node_index: BTreeMap::new(),
+            node_index: HashMap::new(),
             classes: Vec::new(),
             welcome: Vec::new(),
             topology,
@@ -143,7 +144,8 @@ impl<'a> World<'a> {
             ladders,
         };
         world.nodes = crate::existing::views(&world);
-        world.node_index = world.nodes.iter().enumerate().map(|(index, view)| (&view.node.name, index)).collect();
+        world.node_index =
+            world.nodes.iter().enumerate().map(|(index, view)| (view.node.name.as_str(), index)).collect();
         world.classify();
         let possible: Vec<bool> = (0..world.shapes.len()).map(|shape| world.is_possible(shape)).collect();
         world.ladders.keep(|shape| possible[shape]);
@@ -156,16 +158,16 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
-        self.shape_index.get(&pod.shape).copied()
+        self.shape_index.get(pod.shape.as_str()).copied()
     }
 
     /// The node of that name.
     pub(crate) fn node_number(&self, name: &NodeName) -> Option<usize> {
-        self.node_index.get(name).copied()
+        self.node_index.get(name.as_str()).copied()
     }
 
     pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
-        self.shape_index.get(id).copied()
+        self.shape_index.get(id.as_str()).copied()
     }
 
     /// The disruption budget of that name.

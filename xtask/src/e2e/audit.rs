@@ -85,12 +85,11 @@ fn entry(line: &str) -> Result<Entry> {
     })
 }
 
-/// When kube-scheduler first wrote, successfully, that a pod of a Deployment is unschedulable.
-pub(super) fn unschedulable_since(entries: &[Entry], deployment: &str) -> Option<f64> {
-    let of_it = |pod: &str| pod.strip_prefix(deployment).is_some_and(|rest| rest.starts_with('-'));
+/// When kube-scheduler first wrote, successfully, that the pod is unschedulable.
+pub(super) fn unschedulable_since(entries: &[Entry], pod: &str) -> Option<f64> {
     entries
         .iter()
-        .find(|e| e.resource == "pods/status" && of_it(&e.name) && e.code < 300 && says_unschedulable(&e.request))
+        .find(|e| e.resource == "pods/status" && e.name == pod && e.code < 300 && says_unschedulable(&e.request))
         .map(|e| e.time)
 }
 
@@ -141,13 +140,13 @@ mod tests {
     fn only_the_scheduler_s_verdict_counts_as_unschedulable() -> Result<()> {
         let verdict = |reason: &str| {
             format!(
-                r#"{{"stageTimestamp":"1970-01-01T00:00:07Z","verb":"patch","user":{{"username":"system:kube-scheduler"}},"objectRef":{{"resource":"pods","name":"p-7d4b9-x2x5p","subresource":"status"}},"responseStatus":{{"code":200}},"requestObject":{{"status":{{"conditions":[{{"type":"PodScheduled","reason":"{reason}"}}]}}}}}}"#
+                r#"{{"stageTimestamp":"1970-01-01T00:00:07Z","verb":"patch","user":{{"username":"system:kube-scheduler"}},"objectRef":{{"resource":"pods","name":"p","subresource":"status"}},"responseStatus":{{"code":200}},"requestObject":{{"status":{{"conditions":[{{"type":"PodScheduled","reason":"{reason}"}}]}}}}}}"#
             )
         };
         let entries = log(&format!("{}\n{}\n", verdict("SchedulingGated"), verdict("Unschedulable")))?;
         assert_eq!(unschedulable_since(&entries[..1], "p"), None);
         assert_eq!(unschedulable_since(&entries, "p"), Some(7.0));
-        assert_eq!(unschedulable_since(&entries, "p-7"), None, "a Deployment's whole name");
+        assert_eq!(unschedulable_since(&entries, "q"), None);
         Ok(())
     }
 }

@@ -17,9 +17,7 @@ fn pod_spec(millis: u32) -> Value {
     })
 }
 
-/// A Deployment of pods that ask for so much CPU. Even one pod is better made so: a pod that is bound just when the taint of an
-/// unregistered node goes may be deleted by the node controller, whose cache still has the taint, and comes back only if it
-/// has an owner.
+/// A Deployment of pods that ask for so much CPU.
 pub(super) fn deployment(name: &str, replicas: usize, millis: u32) -> String {
     let labels = json!({ "app": name });
     json!({
@@ -29,7 +27,7 @@ pub(super) fn deployment(name: &str, replicas: usize, millis: u32) -> String {
     .to_string()
 }
 
-/// A pod that nobody owns.
+/// A pod that nobody owns: see [`World::keep_ready`].
 pub(super) fn pod(name: &str, millis: u32) -> String {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": name}}, "spec": pod_spec(millis)}).to_string()
 }
@@ -50,6 +48,18 @@ impl World {
             Ok((ready.len() == count, format!("{} are", ready.len())))
         })?;
         Ok(nodes)
+    }
+
+    /// Makes a pod that nobody owns, and waits until it is ready. One that is bound just when the taint of an unregistered node
+    /// goes may be deleted by the node controller, whose cache still has the taint: it is made again, as its owner would.
+    pub(super) fn keep_ready(&self, app: &str, pod: &str, limit: Duration) -> Result<()> {
+        until_true(&format!("the pod {app} is ready"), limit, || {
+            let Some(pod) = self.pods(app)?.into_iter().next() else {
+                self.cluster.kubectl.apply(pod)?;
+                return Ok((false, "it is made".to_owned()));
+            };
+            Ok((is_ready(&pod), "it is not".to_owned()))
+        })
     }
 
     /// The nodes of NodePools.

@@ -33,8 +33,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
 /// Seconds from the verdict on a new pod to its CreateFleet. Ends when all is quiet again.
 fn launch(world: &World, name: &str) -> Result<f64> {
     let seen = world.cloud.last_call()?;
-    world.cluster.kubectl.apply(&objects::deployment(name, 1, 1500))?;
-    world.wait_ready(name, 1, SOON)?;
+    world.keep_ready(name, &objects::pod(name, 1500), SOON)?;
     let calls = world.cloud.calls("CreateFleet", seen)?;
     let call = calls.first().with_context(|| format!("no CreateFleet for {name}"))?;
     let verdict = audit::unschedulable_since(&world.cluster.audit()?, name)
