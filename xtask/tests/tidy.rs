@@ -42,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "watcher",
         ],
     ),
+    ("tests/fuzz", &["cli", "model", "proto", "snapshot"]),
     ("tests/measure", &["invariants", "model", "solver"]),
     ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
     (

@@ -1,0 +1,132 @@
+//! Manifests: any text is either objects or errors that say where; what was accepted is accepted again as it was understood.
+
+mod mutate;
+
+use plimsoll_cli::manifests::{ManifestError, Manifests, Place, read};
+use plimsoll_model::snapshot::Snapshot;
+use plimsoll_snapshot::{Extra, Objects, Source};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+
+/// The first byte of an input that is not a text itself, but changes to one.
+pub const CHANGES: u8 = 0;
+
+/// Reads the bytes as a file; after a first byte of [`CHANGES`], as a text whose values are changed first.
+///
+/// # Panics
+/// The property does not hold.
+pub fn holds(data: &[u8]) {
+    match data.split_first() {
+        Some((&CHANGES, rest)) => {
+            if let Some(text) = mutate::changed(rest) {
+                text_holds(text.as_bytes());
+            }
+        }
+        _ => text_holds(data),
+    }
+}
+
+fn from_bytes(mut bytes: &[u8]) -> Result<Manifests, Vec<ManifestError>> {
+    read(&[PathBuf::from("-")], &mut bytes).map_err(|errors| errors.0)
+}
+
+fn text_holds(bytes: &[u8]) {
+    match from_bytes(bytes) {
+        Err(errors) => {
+            assert!(!errors.is_empty(), "refused without a reason");
+            errors.iter().for_each(has_place);
+        }
+        Ok(manifests) => accepted(&manifests),
+    }
+}
+
+/// An error names the file and the document; one about a field, the object and the field too.
+fn has_place(error: &ManifestError) {
+    let check = |place: &Place| assert!(&*place.file == "-" && place.document > 0, "where is {error}?");
+    match error {
+        ManifestError::Unreadable { path, problem } => assert!(path == "-" && !problem.is_empty(), "{error}"),
+        ManifestError::Document { place, problem } => {
+            check(place);
+            assert!(!problem.is_empty(), "{error}");
+        }
+        ManifestError::Field { place, object, problem, .. } => {
+            check(place);
+            assert!(object.contains(' ') && !problem.is_empty(), "{error}");
+        }
+        ManifestError::Duplicate { object, first, second } => {
+            assert!(object.contains(' ') && first.starts_with("-: ") && second.starts_with("-: "), "{error}");
+        }
+    }
+}
+
+fn accepted(manifests: &Manifests) {
+    let objects = written(&manifests.objects);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    match from_bytes(list.as_bytes()) {
+        Ok(again) => {
+            let again = written(&again.objects);
+            for (first, second) in objects.iter().zip(&again) {
+                assert_eq!(first, second, "an object is another one when it is read again");
+            }
+            assert_eq!(objects.len(), again.len());
+        }
+        Err(errors) => assert!(errors.is_empty(), "what was read is not read again: {errors:?}\n{list}"),
+    }
+    let extra = Extra { source: Source::Files, ..Extra::default() };
+    let (snapshot, problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
+    problems.iter().for_each(|problem| has_place(&manifests.locate(problem)));
+    // What the command plans on is what the wire takes.
+    let wire = plimsoll_proto::snapshot::v1::Snapshot::from(&snapshot);
+    assert_eq!(Snapshot::try_from(wire).as_ref(), Ok(&snapshot), "the snapshot is not one for the wire");
+}
+
+/// All objects with their kinds, in a fixed order of kinds.
+fn written(objects: &Objects) -> Vec<Value> {
+    let mut all = Vec::new();
+    let Objects {
+        pods,
+        nodes,
+        node_pools,
+        node_claims,
+        node_classes,
+        node_overlays,
+        daemon_sets,
+        pod_disruption_budgets,
+        priority_classes,
+        namespaces,
+        persistent_volumes,
+        persistent_volume_claims,
+        storage_classes,
+        csi_nodes,
+    } = objects;
+    add(&mut all, "v1", "Pod", pods);
+    add(&mut all, "v1", "Node", nodes);
+    add(&mut all, "karpenter.sh/v1", "NodePool", node_pools);
+    add(&mut all, "karpenter.sh/v1", "NodeClaim", node_claims);
+    add(&mut all, "karpenter.k8s.aws/v1", "EC2NodeClass", node_classes);
+    add(&mut all, "karpenter.sh/v1alpha1", "NodeOverlay", node_overlays);
+    add(&mut all, "apps/v1", "DaemonSet", daemon_sets);
+    add(&mut all, "policy/v1", "PodDisruptionBudget", pod_disruption_budgets);
+    add(&mut all, "scheduling.k8s.io/v1", "PriorityClass", priority_classes);
+    add(&mut all, "v1", "Namespace", namespaces);
+    add(&mut all, "v1", "PersistentVolume", persistent_volumes);
+    add(&mut all, "v1", "PersistentVolumeClaim", persistent_volume_claims);
+    add(&mut all, "storage.k8s.io/v1", "StorageClass", storage_classes);
+    add(&mut all, "storage.k8s.io/v1", "CSINode", csi_nodes);
+    all
+}
+
+fn add<T: Serialize>(all: &mut Vec<Value>, version: &str, kind: &str, objects: &[T]) {
+    for object in objects {
+        let value = serde_json::to_value(object);
+        assert!(value.is_ok(), "a {kind} cannot be written: {value:?}");
+        let mut fields = match value {
+            Ok(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        fields.insert("apiVersion".to_owned(), version.into());
+        fields.insert("kind".to_owned(), kind.into());
+        all.push(Value::Object(fields));
+    }
+}
