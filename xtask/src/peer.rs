@@ -1,12 +1,13 @@
 //! The same random cases for Plimsoll's solver and for Karpenter's scheduler (tests/peers/karpenter): Plimsoll has to place the same
-//! pods or more, and to pay the same or less. Each exception is told with what is known of its reason.
+//! pods or more, and to pay the same or less. Each exception is told with its reason: what is wrong with Karpenter's plan, or what
+//! docs/agreement.md says.
 
 mod answer;
 mod judge;
+mod known;
 mod program;
 mod record;
 mod report;
-mod terms;
 
 use anyhow::{Context as _, Result, bail};
 use plimsoll_workloads::{Profile, case};
@@ -47,7 +48,7 @@ pub(crate) struct Args {
 /// Compares, and writes `report.md` into the work folder.
 ///
 /// # Errors
-/// If the peer cannot be built or started, or if a case has an exception without a reason.
+/// If the peer cannot be built or started, or if a case has an exception that docs/agreement.md gives no reason for.
 pub(crate) fn run(args: Args) -> Result<()> {
     let Args { cases, seed, only, seeds, dir } = args;
     let (root, target) = crate::workspace::folders()?;
@@ -55,6 +56,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let mut record = Record::open(&dir.join("answers.jsonl"), seeds)?;
     let mut program = Program::new(&root, &dir);
+    let known = known::read(&root)?;
     let wanted: Vec<u64> = if only.is_empty() { (seed..seed.saturating_add(cases)).collect() } else { only.clone() };
     let mut judgements = Vec::new();
     let started = Instant::now();
@@ -69,7 +71,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 answer
             }
         };
-        let judgement = judge::judge(&case, &question, &answer);
+        let mut judgement = judge::judge(&case, &question, &answer);
+        judgement.note(known.get(seed));
         if !only.is_empty() {
             let folder = dir.join(seed.to_string());
             case.write(&folder)?;
@@ -86,6 +89,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     std::fs::write(&path, report::whole(&judgements, seeds, &record))?;
     say(&report::summary(&judgements));
     say(&format!("report: {}", path.display()));
+    let gone = |it: &&judge::Judgement| !it.is_exception() && known.contains_key(&it.seed);
+    let gone: Vec<String> = judgements.iter().filter(gone).map(|it| it.seed.to_string()).collect();
+    if !gone.is_empty() {
+        say(&format!("no longer exceptions, to be taken out of docs/agreement.md: {}", gone.join(", ")));
+    }
     let unexplained = judgements.iter().filter(|it| it.is_unexplained()).count();
     if unexplained > 0 {
         bail!("{unexplained} of {} cases have an exception without a reason", judgements.len());

@@ -11,6 +11,7 @@ mod surplus;
 
 use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State};
+use crate::select::Listings;
 use crate::world::World;
 use allowance::Allowance;
 use candidates::Candidate;
@@ -26,6 +27,8 @@ pub(crate) struct Removal<'a> {
     /// Moved pods by the number of the node that takes them.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
     pub(crate) launches: Vec<Launch>,
+    /// What those list.
+    pub(crate) listings: Listings,
     /// Nodes that take pods by this plan: they stay.
     pub(crate) busy: BTreeSet<usize>,
 }
@@ -35,12 +38,12 @@ impl<'a> Removal<'a> {
         self.removed.iter().any(|one| one.node == node)
     }
 
-    fn commit(&mut self, placed: Placed<'a>) {
+    fn commit(&mut self, world: &World<'a>, placed: Placed<'a>) {
         for (node, pods) in placed.existing {
             self.busy.insert(node);
             self.existing.entry(node).or_default().extend(pods);
         }
-        self.launches.extend(placed.launches);
+        self.launches.extend(placed.launches.iter().map(|draft| draft.launch(world, &mut self.listings)));
     }
 }
 
@@ -95,7 +98,7 @@ fn drifted<'a>(
         if let Some(placed) = placed {
             allowance.note(candidate);
             removal.removed.push(candidate.removed(DisruptionReason::Drifted));
-            removal.commit(placed);
+            removal.commit(world, placed);
         }
     }
 }

@@ -37,7 +37,7 @@ impl Tally {
         self.0.get(&group).copied().unwrap_or_default()
     }
 
-    /// How many pods of such a shape the host may still take; `first` says that they need nobody to be there before them.
+    /// How many pods of such a shape the host may still take; `first` says that of their own kind nobody needs to be there before them.
     pub(crate) fn limit(&self, rules: &[Rule], shape: &Membership, first: bool) -> usize {
         let mut most = usize::MAX;
         for group in &shape.owns {
@@ -48,7 +48,7 @@ impl Tally {
                 Some(Rule::Most(limit)) if members > *limit => 0,
                 Some(Rule::Apart | Rule::Avoid) if members > 0 => 0,
                 Some(Rule::Apart | Rule::Avoid) if itself => 1,
-                Some(Rule::Together) if members == 0 && !first => 0,
+                Some(Rule::Together) if members == 0 && !(first && itself) => 0,
                 _ => usize::MAX,
             });
         }

@@ -10,9 +10,11 @@ mod columns;
 mod custom;
 mod daemon;
 mod disruption;
+mod draft;
 mod duals;
 mod existing;
 mod facts;
+mod favour;
 mod fixed;
 mod hosts;
 mod intern;
@@ -25,6 +27,7 @@ mod place;
 mod preferences;
 mod priority;
 mod reasons;
+mod refit;
 mod select;
 mod single;
 #[cfg(test)]
@@ -38,6 +41,7 @@ use crate::disruption::Removal;
 use crate::lots::Lot;
 use crate::place::{Placed, State};
 use crate::preferences::Ladders;
+use crate::select::Listings;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
@@ -75,7 +79,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
     let (wanted, refused) = wanted(&world, &leaving);
     lots::leave(&world, &mut state, &wanted);
-    let placed = priority::place(&world, &mut state, wanted);
+    let placed = favour::place(&world, &mut state, wanted);
     plan.unschedulable = dangling(&world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {
@@ -121,7 +125,9 @@ fn split<'a>(plan: &mut Plan, world: &World<'a>, placed: Placed<'a>, leaving: &[
         }
     }
     plan.placements.sort();
-    Removal { removed: Vec::new(), existing, launches: placed.launches, busy }
+    let mut listings = Listings::default();
+    let launches = placed.launches.iter().map(|draft| draft.launch(world, &mut listings)).collect();
+    Removal { removed: Vec::new(), existing, launches, listings, busy }
 }
 
 /// Pending pods whose shape the snapshot does not have.

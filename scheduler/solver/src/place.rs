@@ -1,28 +1,28 @@
 //! Finding places for pods: room that is paid for first, then launches, pool by pool.
 
+use crate::draft::Draft;
 use crate::existing::{Room, takes, takes_some};
 use crate::hosts::Tally;
 use crate::intern::{add, how_many};
 use crate::limits::{self, Headroom};
 use crate::lots::Lot;
 use crate::pack::{Item, Pattern, pack};
-use crate::select::{self, Listings, NewNode};
+use crate::select;
 use crate::topology::Counts;
 use crate::world::World;
-use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{NodeState, Pod};
 use std::collections::BTreeMap;
 
 /// What is left of nodes, limits and work as a plan goes on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct State {
     rooms: Vec<Room>,
     pub(crate) headroom: Vec<Headroom>,
     pub(crate) work: u64,
     /// By topology groups.
     pub(crate) counts: Counts,
-    /// Offerings of the launches so far.
-    pub(crate) listings: Listings,
+    /// The domain in which pods start where several are as good.
+    pub(crate) favoured: Option<String>,
     /// Rooms as they were before a trial changed them, if one is under way.
     journal: Option<Vec<(usize, Room)>>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct State {
 pub(crate) struct Placed<'a> {
     /// By node number.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
-    pub(crate) launches: Vec<Launch>,
+    pub(crate) launches: Vec<Draft<'a>>,
     pub(crate) left: Vec<Lot<'a>>,
 }
 
@@ -59,7 +59,7 @@ impl State {
             headroom: limits::headroom(world),
             work,
             counts: Counts::new(world),
-            listings: Listings::default(),
+            favoured: None,
             journal: None,
         }
     }
@@ -150,8 +150,11 @@ fn on_one_host(world: &World<'_>, state: &State, lot: &Lot<'_>, search: Search) 
 
 /// Fills nodes that are there with what is left.
 pub(crate) fn on_existing<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, search: Search) {
-    // Large ones first: small ones find a hole anywhere.
-    let key = |lot: &Lot<'_>| (std::cmp::Reverse(&world.shapes[lot.shape].requests), world.ladders.order(lot.shape));
+    // Large ones first: small ones find a hole anywhere. Those that follow others to their hosts find them there only afterwards.
+    let key = |lot: &Lot<'_>| {
+        let follows = !lot.whole && world.topology.seeks_host(lot.shape);
+        (follows, std::cmp::Reverse(&world.shapes[lot.shape].requests), world.ladders.order(lot.shape))
+    };
     placed.left.sort_by(|a, b| key(a).cmp(&key(b)));
     for lot in &mut placed.left {
         for node in 0..world.nodes.len() {
@@ -220,12 +223,12 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
                 continue;
             }
             limits::take_extra(view, &offerings, &pattern.charge, room);
-            let mut pods: Vec<&'a Pod> = Vec::new();
+            let mut lots: Vec<Lot<'a>> = Vec::new();
             for (item, n) in &pattern.take {
-                drawn[*item].draw(&mut placed.left, &packing.lots[*item], *n, &mut pods);
+                drawn[*item].draw(&mut placed.left, &packing.lots[*item], *n, &mut lots);
             }
-            let node = NewNode { view, number: 0, load: &pattern.load, custom: &pattern.custom, offerings: &offerings };
-            placed.launches.push(select::launch(world, &node, &pods, &mut state.listings));
+            let (load, custom) = (pattern.load.clone(), pattern.custom.clone());
+            placed.launches.push(Draft { pool, lots, load, custom, offerings });
         }
     }
     drawn.iter().zip(&packing.lots).for_each(|(drawn, lots)| drawn.finish(&mut placed.left, lots));
@@ -243,11 +246,12 @@ struct Drawn {
 
 impl Drawn {
     /// Takes `n` pods more, or what there is.
-    fn draw<'a>(&mut self, left: &mut [Lot<'a>], lots: &[usize], mut n: usize, pods: &mut Vec<&'a Pod>) {
+    fn draw<'a>(&mut self, left: &mut [Lot<'a>], lots: &[usize], mut n: usize, node: &mut Vec<Lot<'a>>) {
         while n > 0 {
             let Some(lot) = lots.get(self.lots).map(|lot| &mut left[*lot]) else { return };
             let taken = n.min(lot.pods.len() - self.pods);
-            pods.extend(&lot.pods[self.pods..self.pods + taken]);
+            let pods = lot.pods[self.pods..self.pods + taken].to_vec();
+            node.push(Lot { pods, only: lot.only.clone(), ..*lot });
             n -= taken;
             self.pods += taken;
             // What such a node could not hold must not start another.

@@ -20,6 +20,11 @@ const RUNGS: usize = 16;
 /// How often pods step down by one rung. Whoever still has no place then gives up all that is left to prefer, so that
 /// pods nobody can place do not have everything packed anew for each of their preferences.
 const STEPS: usize = 6;
+/// Pods placed in search of the one shape whose preferences cost others their places; beyond that all give theirs up.
+const TRIALS: usize = 1_000;
+/// What all may cost at most, for what they cost otherwise, so that some pods of a shape are apart as they prefer while others of it cannot
+/// be: three for two.
+const PART: (i64, i64) = (2, 3);
 
 /// Which shapes of the snapshot stand for which others.
 #[derive(Debug, Default)]
@@ -78,7 +83,7 @@ impl Ladders {
         (self.base(shape), self.is_bare(shape), shape)
     }
 
-    fn first(&self, shape: usize) -> usize {
+    pub(crate) fn hardest(&self, shape: usize) -> usize {
         self.rungs.get(self.base(shape)).and_then(|rungs| rungs.first()).copied().unwrap_or(shape)
     }
 
@@ -156,7 +161,7 @@ fn relax(left: &mut PodShape) -> bool {
 
 /// `lots` with all that their pods prefer, as far as that is possible anywhere.
 pub(crate) fn hardest<'a>(world: &World<'a>, lots: Vec<Lot<'a>>) -> Vec<Lot<'a>> {
-    lots.into_iter().map(|lot| Lot { shape: world.ladders.first(lot.shape), ..lot }).collect()
+    lots.into_iter().map(|lot| Lot { shape: world.ladders.hardest(lot.shape), ..lot }).collect()
 }
 
 /// `lots` with those pods that are in `missed` one rung further down, those in `stuck` all the way. `None` if none of them can give up anything.
@@ -185,39 +190,142 @@ pub(crate) fn uids<'a>(lots: &[Lot<'a>]) -> BTreeSet<&'a PodUid> {
     lots.iter().flat_map(|lot| &lot.pods).map(|pod| &pod.uid).collect()
 }
 
-/// Places as many of `lots` as it can: with all that they prefer, then with less for those that found no place, all being placed anew, so
-/// that pods which gave something up share nodes with the others.
+/// Places as many of `lots` as it can: with all that they prefer, then with less for those that found no place.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
+    let mut other = None;
+    let placed = state.trial(|state| {
+        let (placed, lots) = climb_down(world, state, lots, search);
+        match alike(world, &lots) {
+            Some(alike) => {
+                other = Some((rank(world, &placed), lots, alike));
+                None
+            }
+            None => Some(placed),
+        }
+    });
+    if let Some(placed) = placed {
+        return placed;
+    }
+    let Some((known, lots, alike)) = other else { return Placed::default() };
+    let cheaper = state.trial(|state| {
+        let placed = topology::place(world, state, alike, search);
+        let (left, cost) = rank(world, &placed);
+        (left <= known.0 && cost.saturating_mul(PART.1) < known.1.saturating_mul(PART.0)).then_some(placed)
+    });
+    cheaper.unwrap_or_else(|| topology::place(world, state, lots, search))
+}
+
+/// Pods that are left, and what the launches cost.
+fn rank(world: &World<'_>, placed: &Placed<'_>) -> (usize, i64) {
+    let left = placed.left.iter().map(|lot| lot.pods.len()).sum();
+    (left, placed.launches.iter().map(|draft| draft.price(world)).sum())
+}
+
+/// `lots` in which pods that would rather keep apart do so only where all of their shape can. `None` if all can.
+fn alike<'a>(world: &World<'a>, lots: &[Lot<'a>]) -> Option<Vec<Lot<'a>>> {
+    let apart = |shape: usize| {
+        let terms = &world.shapes[shape].shape.pod_affinity;
+        terms.iter().filter(|one| one.anti && one.weight.is_some()).count()
+    };
+    // Per shape of the pods: the rungs they are on. A rung further down has less to prefer.
+    let mut rungs: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
+    for lot in lots {
+        let wishes = if world.ladders.is_bare(lot.shape) { 0 } else { apart(lot.shape) };
+        rungs.entry(world.ladders.base(lot.shape)).or_default().insert((wishes, lot.shape));
+    }
+    let differ = |all: &&BTreeSet<(usize, usize)>| all.first().map(|one| one.0) != all.last().map(|one| one.0);
+    rungs.values().find(differ)?;
+    let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for lot in lots {
+        let least = rungs.get(&world.ladders.base(lot.shape)).filter(differ).and_then(|all| all.first());
+        all.entry(least.map_or(lot.shape, |one| one.1)).or_default().extend(&lot.pods);
+    }
+    Some(lots::plain(all))
+}
+
+/// With all that they prefer, then with less for those that found no place, all being placed anew, so that pods which gave something up share
+/// nodes with the others. With the lots that it came to.
+fn climb_down<'a>(
+    world: &World<'a>,
+    state: &mut State,
+    lots: Vec<Lot<'a>>,
+    search: Search,
+) -> (Placed<'a>, Vec<Lot<'a>>) {
     let mut lots = hardest(world, lots);
     for step in 0.. {
         if lots.iter().all(|lot| world.ladders.is_bare(lot.shape)) {
             break;
         }
-        let mut lower = None;
+        let (mut lower, mut kept) = (None, None);
         let placed = state.trial(|state| {
-            let mut placed = topology::place(world, state, lots.clone(), search);
+            let placed = topology::place(world, state, lots.clone(), search);
             let missed = uids(&placed.left);
-            lower = lowered(world, &lots, &missed, &BTreeSet::new());
-            if lower.is_none() {
+            if missed.is_empty() {
                 return Some(placed);
             }
+            lower = lowered(world, &lots, &missed, &BTreeSet::new());
             // Whoever finds no place beside the others even without any preference is not helped by giving one up.
             let rest = topology::place(world, state, bare(world, &placed.left), search);
             let stuck = uids(&rest.left);
-            if stuck.len() == missed.len() {
-                placed.left = rest.left;
-                return Some(placed);
+            if lower.is_none() || stuck.len() == missed.len() {
+                kept = Some(missed.len());
+                return None;
             }
             let stuck = if step >= STEPS || state.work == 0 { &missed } else { &stuck };
             lower = lowered(world, &lots, &missed, stuck);
             None
         });
         if let Some(placed) = placed {
-            return placed;
+            return (placed, lots);
         }
-        lots = lower.unwrap_or_default();
+        lots = match kept {
+            None => lower.unwrap_or_default(),
+            Some(left) => match concession(world, state, &lots, search, left) {
+                Some(fewer) => fewer,
+                None => break,
+            },
+        };
     }
-    topology::place(world, state, lots, search)
+    let mut placed = topology::place(world, state, lots.clone(), search);
+    placed.left = bare(world, &placed.left);
+    (placed, lots)
+}
+
+/// `lots` with less to prefer for some that have a place, so that fewer than `left` pods go without one: no pod pays with its place for what
+/// another only prefers. Of one shape alone, if that helps; `None` if nothing does.
+fn concession<'a>(
+    world: &World<'a>,
+    state: &mut State,
+    lots: &[Lot<'a>],
+    search: Search,
+    left: usize,
+) -> Option<Vec<Lot<'a>>> {
+    let mut without = |lots: &[Lot<'a>]| {
+        let mut count = usize::MAX;
+        state.trial(|state| -> Option<()> {
+            let placed = topology::place(world, state, lots.to_vec(), search);
+            count = placed.left.iter().map(|lot| lot.pods.len()).sum();
+            None
+        });
+        count
+    };
+    let all = bare(world, lots);
+    if without(&all) >= left {
+        return None;
+    }
+    let wishing = lots.iter().filter(|lot| !world.ladders.is_bare(lot.shape));
+    let wishing: BTreeSet<usize> = wishing.map(|lot| world.ladders.base(lot.shape)).collect();
+    let pods: usize = lots.iter().map(|lot| lot.pods.len()).sum();
+    if pods.saturating_mul(wishing.len()) > TRIALS {
+        return Some(all);
+    }
+    let modest = |base: usize| {
+        let (own, others): (Vec<Lot<'a>>, Vec<Lot<'a>>) =
+            lots.iter().cloned().partition(|lot| world.ladders.base(lot.shape) == base);
+        others.into_iter().chain(bare(world, &own)).collect::<Vec<Lot<'a>>>()
+    };
+    let tried = wishing.iter().map(|base| (without(&modest(*base)), *base)).min();
+    Some(tried.filter(|(count, _)| *count < left).map_or(all, |(_, base)| modest(base)))
 }
 
 /// `lots` without anything that their pods only prefer.

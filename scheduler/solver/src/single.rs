@@ -1,15 +1,15 @@
 //! One new node for all of some pods, without a search: the first pool that has any, and all its offerings that would do.
 
 use crate::custom::{Narrowed, combine};
+use crate::draft::Draft;
 use crate::hosts::Tally;
 use crate::intern::{Amounts, Bits, add, fits};
 use crate::limits;
 use crate::lots::Lot;
 use crate::place::State;
-use crate::select::{self, NewNode};
+use crate::select;
 use crate::world::{World, tolerated};
-use plimsoll_model::plan::Launch;
-use plimsoll_model::snapshot::{HostPort, Pod};
+use plimsoll_model::snapshot::HostPort;
 
 /// What could hold them all.
 #[derive(Debug, Clone)]
@@ -72,11 +72,10 @@ fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize) -> O
 }
 
 /// The launch of `offer` for `lots`, charged against the pool's limits; `None` if nothing is left of it.
-pub(crate) fn launch(world: &World<'_>, state: &mut State, offer: &Offer, lots: &[Lot<'_>]) -> Option<Launch> {
+pub(crate) fn launch<'a>(world: &World<'a>, state: &mut State, offer: Offer, lots: &[Lot<'a>]) -> Option<Draft<'a>> {
     let view = &world.pools[offer.pool];
     let offerings = select::acceptable(view, &offer.accept)?;
     limits::take_extra(view, &offerings, &vec![0; world.table.len()], &mut state.headroom[offer.pool]);
-    let pods: Vec<&Pod> = lots.iter().flat_map(|lot| lot.pods.iter().copied()).collect();
-    let node = NewNode { view, number: 0, load: &offer.load, custom: &offer.custom, offerings: &offerings };
-    Some(select::launch(world, &node, &pods, &mut state.listings))
+    let Offer { pool, load, custom, .. } = offer;
+    Some(Draft { pool, lots: lots.to_vec(), load, custom, offerings })
 }

@@ -12,6 +12,7 @@ mod preferences;
 mod priority;
 mod properties;
 mod reasons;
+mod refit;
 mod removal;
 mod topology;
 mod volumes;

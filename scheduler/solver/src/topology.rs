@@ -141,6 +141,11 @@ impl Topology {
         all
     }
 
+    /// Whether pods of that shape go only to hosts where others are.
+    pub(crate) fn seeks_host(&self, shape: usize) -> bool {
+        self.joins(shape).next().is_some()
+    }
+
     /// Host groups by which a shape goes where others are.
     fn joins(&self, shape: usize) -> impl Iterator<Item = usize> + '_ {
         self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == Rule::Together)
@@ -160,10 +165,14 @@ fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[PodShape]) -> Vec
     for (number, (group, owners)) in groups.iter().enumerate() {
         let named = group.labels().map(|label| labelled.get(&label).map_or(&[][..], Vec::as_slice));
         let candidates = named.min_by_key(|some| some.len()).unwrap_or(&everybody);
+        let mut lonely = true;
         for index in candidates.iter().copied().filter(|index| group.selects(&shapes[*index])) {
             all[index].matches.push(number);
+            lonely = false;
         }
-        for index in owners {
+        // Where there is nobody to keep away from, it does not matter where the owners are.
+        let void = lonely && matches!(group.kind, Kind::Apart { .. });
+        for index in owners.iter().filter(|_| !void) {
             if !all[*index].owns.contains(&number) {
                 all[*index].owns.push(number);
             }

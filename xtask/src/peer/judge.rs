@@ -1,7 +1,6 @@
 //! Two plans for one case: whose is better, and if it is not ours, why.
 
 use super::answer::{Answer, Launch, Outcome};
-use super::terms;
 use plimsoll_invariants::check;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -54,12 +53,13 @@ pub(super) struct Side {
 /// What comes out for one case.
 #[derive(Debug, Clone)]
 pub(super) struct Judgement {
+    pub(super) seed: u64,
     pub(super) title: String,
     pub(super) verdict: Verdict,
     pub(super) ours: Side,
     /// The best of the peer's.
     pub(super) theirs: Side,
-    /// Why an exception is none of our faults.
+    /// Why an exception is as it is.
     pub(super) reasons: Vec<String>,
 }
 
@@ -68,8 +68,16 @@ impl Judgement {
         matches!(self.verdict, Verdict::Dearer | Verdict::FewerPods | Verdict::Invalid | Verdict::NoAnswer)
     }
 
+    /// A plan that is not valid has no excuse.
     pub(super) fn is_unexplained(&self) -> bool {
-        self.is_exception() && self.reasons.is_empty()
+        self.is_exception() && (self.reasons.is_empty() || self.verdict == Verdict::Invalid)
+    }
+
+    /// The reason that people found, if this is an exception.
+    pub(super) fn note(&mut self, known: Option<&String>) {
+        if self.is_exception() {
+            self.reasons.extend(known.cloned());
+        }
     }
 }
 
@@ -80,6 +88,7 @@ pub(super) fn judge(case: &Case, question: &Question, answer: &Answer) -> Judgem
     let plan = plimsoll_solver::solve(&question.snapshot, &question.catalogs, &options);
     let ours = side(question, &plan);
     let mut judgement = Judgement {
+        seed: case.seed,
         title: case.title(),
         verdict: Verdict::NoAnswer,
         ours,
@@ -154,11 +163,7 @@ fn side(question: &Question, plan: &Plan) -> Side {
         placed: on_launches.chain(on_nodes).map(|pod| pod.name.clone()).collect(),
         hourly: plan.hourly.usd(),
         launches: plan.launches.iter().map(launch).chain(nodes).collect(),
-        violations: violations
-            .iter()
-            .map(ToString::to_string)
-            .chain(terms::problems(&question.snapshot, plan))
-            .collect(),
+        violations: violations.iter().map(ToString::to_string).collect(),
         refused: refused.collect(),
     }
 }

@@ -3,6 +3,7 @@
 use super::Removal;
 use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance, price};
+use crate::draft::Draft;
 use crate::lots::{self, Lot, moves};
 use crate::place::{Placed, Search, State, on_existing};
 use crate::preferences;
@@ -10,7 +11,6 @@ use crate::single::{self, Offer};
 use crate::world::World;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ impl<'a> Sweep<'_, 'a> {
         for candidate in nodes {
             self.removal.removed.push(candidate.removed(DisruptionReason::Underutilized));
         }
-        self.removal.commit(placed);
+        self.removal.commit(self.world, placed);
         true
     }
 
@@ -175,7 +175,7 @@ impl<'a> Sweep<'_, 'a> {
         if !placed.left.is_empty() {
             return Served::Left(placed.left);
         }
-        let saving = total - placed.launches.iter().map(|launch| launch.price().0).sum::<i64>();
+        let saving = total - placed.launches.iter().map(|launch| launch.price(world)).sum::<i64>();
         if self.totals.approve(nodes, saving) { Served::Placed(placed) } else { Served::TooDear }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Sweep<'_, 'a> {
         mut offer: Offer,
         total: i64,
         lots: &[Lot<'a>],
-    ) -> Option<Launch> {
+    ) -> Option<Draft<'a>> {
         let view = &self.world.pools[offer.pool];
         let label_of = |candidate: &Candidate<'_>, key: &str| self.world.nodes[candidate.node].node.labels.get(key);
         let is_spot = |candidate: &&Candidate<'_>| {
@@ -210,7 +210,7 @@ impl<'a> Sweep<'_, 'a> {
             }
         }
         offer.accept.retain(|index| view.price(index) < below);
-        single::launch(self.world, state, &offer, lots)
+        single::launch(self.world, state, offer, lots)
     }
 }
 

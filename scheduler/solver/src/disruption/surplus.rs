@@ -45,7 +45,7 @@ pub(super) fn remove<'a>(
             if let Some(placed) = placed {
                 allowance.note(&candidate);
                 removal.removed.push(candidate.removed(reason));
-                removal.commit(placed);
+                removal.commit(world, placed);
                 left -= 1;
             }
         }

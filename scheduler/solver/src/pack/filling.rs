@@ -11,6 +11,8 @@ use plimsoll_model::snapshot::HostPort;
 /// Items that a fill looks at in vain at most, once it has some, before it ends: what is left of the room is small by then, and with tens of thousands of
 /// different pods most of the time would go into filling it.
 const VAIN: usize = 4_000;
+/// Passes over the items at most: one, and one for each link of a chain of pods that follow each other to their host.
+const PASSES: usize = 4;
 
 /// What one node would take.
 #[derive(Debug, Clone)]
@@ -73,10 +75,12 @@ impl Packer<'_, '_> {
             *work = work.saturating_sub(1);
             return node.filled;
         }
-        let waiting = self.pass(&mut node, left, work);
-        if waiting && !node.filled.take.is_empty() {
-            // Those that wait for others to be there first.
-            self.pass(&mut node, left, work);
+        for _ in 0..PASSES {
+            let before = node.filled.take.len();
+            // Those that wait for others to be there come in a later pass.
+            if !self.pass(&mut node, left, work) || node.filled.take.len() == before {
+                break;
+            }
         }
         node.filled
     }

@@ -125,15 +125,15 @@ fn deal<'a>(
     let shape = lot.shape;
     lot.whole = false;
     let membership = &world.topology.hosts[shape];
-    for group in world.topology.joins(shape) {
-        if state.counts.hosts[group] == 0 {
-            if !membership.matches.contains(&group) {
-                return Some(lot);
-            }
-            // Nobody is there: they start on one host together.
-            lot.whole = true;
-        }
+    let (there, nowhere): (Vec<usize>, Vec<usize>) =
+        world.topology.joins(shape).partition(|group| state.counts.hosts[*group] > 0);
+    let own = |group: &usize| membership.matches.contains(group);
+    // They wait for others; or they would start a group of their own where they do not follow the one that there is.
+    if !nowhere.iter().all(own) || (!nowhere.is_empty() && there.iter().any(own)) {
+        return Some(lot);
     }
+    // Nobody is there: they start on one host together.
+    lot.whole = !nowhere.is_empty();
     let cells = world.cells(shape);
     let relevant = world.topology.relevant(shape);
     if relevant.is_empty() {
@@ -164,7 +164,8 @@ fn deal<'a>(
         let best = candidates.min_by_key(|index| {
             let cell = &cells.all[*index];
             let crowd: i64 = relevant.iter().map(|group| crowd(world, state, *group, cell)).sum();
-            (crowd, cell.price.unwrap_or(i64::MAX), *index)
+            let favoured = state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|value| value == zone));
+            (crowd, !favoured, cell.price.unwrap_or(i64::MAX), *index)
         });
         let Some(best) = best else { break };
         dealt[best] += 1;

@@ -1,0 +1,61 @@
+//! The best of several ways to place the same pods: where topology leaves open in which domain pods start, each domain of the zone key is
+//! favoured once, since nodes are shared only by pods in the same one.
+
+use crate::lots::Lot;
+use crate::place::{Placed, State};
+use crate::priority;
+use crate::refit;
+use crate::world::World;
+use plimsoll_model::names::label;
+use std::collections::BTreeSet;
+
+/// Pods up to which it is tried: with more the domains fill up anyway.
+const PODS: usize = 200;
+/// Domains that are tried at most; each costs as much as the whole plan.
+const DOMAINS: usize = 4;
+
+/// Places as many of `lots` as it can, for the least.
+pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Placed<'a> {
+    let pods: usize = lots.iter().map(|lot| lot.pods.len()).sum();
+    let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
+    if !open || pods > PODS || world.nodes.len() > PODS {
+        return attempt(world, state, lots);
+    }
+    let mut best_state = state.clone();
+    let mut best = attempt(world, &mut best_state, lots.clone());
+    for zone in zones(world) {
+        let mut other = state.clone();
+        other.favoured = Some(zone);
+        let placed = attempt(world, &mut other, lots.clone());
+        if rank(world, &placed) < rank(world, &best) {
+            (best, best_state) = (placed, other);
+        }
+    }
+    best_state.favoured = None;
+    *state = best_state;
+    best
+}
+
+fn attempt<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Placed<'a> {
+    let mut placed = priority::place(world, state, lots);
+    refit::refit(world, state, &mut placed);
+    placed
+}
+
+/// Pods that are left, what the launches cost, and how many there are.
+fn rank(world: &World<'_>, placed: &Placed<'_>) -> (usize, i64, usize) {
+    let left = placed.left.iter().map(|lot| lot.pods.len()).sum();
+    (left, placed.launches.iter().map(|draft| draft.price(world)).sum(), placed.launches.len())
+}
+
+/// Zones of which pools can buy something.
+fn zones(world: &World<'_>) -> Vec<String> {
+    let mut zones: BTreeSet<&str> = BTreeSet::new();
+    for view in &world.pools {
+        zones.extend(view.usable.iter().filter_map(|offering| view.label(offering, label::ZONE)));
+    }
+    if zones.len() < 2 {
+        return Vec::new();
+    }
+    zones.into_iter().take(DOMAINS).map(str::to_owned).collect()
+}

@@ -1,0 +1,43 @@
+//! Launches looked at once more, all together: pods that were placed one pool after another, or one topology domain after another, share
+//! nodes where they may.
+//!
+//! What a node must be for each of its pods (pool, domain, host rules) stays as it was decided; only who shares it changes.
+//! Nothing goes to a pool that comes later than one which would take it, unless a node of that pool is needed anyway.
+
+mod bins;
+mod desk;
+mod search;
+
+use crate::draft::Draft;
+use crate::place::{Placed, State};
+use crate::world::World;
+use bins::Bin;
+use desk::Desk;
+
+/// Puts launches together, or their pods on others, where that is cheaper.
+pub(crate) fn refit<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>) {
+    if placed.launches.len() < 2 || state.work == 0 {
+        return;
+    }
+    let (kinds, read) = bins::read(world, &placed.launches);
+    let mut fixed: Vec<Draft<'a>> = Vec::new();
+    let mut open: Vec<Option<Bin<'a>>> = Vec::new();
+    for (bin, draft) in read.into_iter().zip(&placed.launches) {
+        match bin {
+            Some(bin) => open.push(Some(bin)),
+            None => fixed.push(draft.clone()),
+        }
+    }
+    let mut desk = Desk::new(world, kinds, open, state.headroom.clone());
+    if !search::improve(&mut desk) {
+        return;
+    }
+    let Desk { kinds, bins, headroom, .. } = desk;
+    let mut drafts = fixed;
+    for bin in bins.into_iter().flatten() {
+        let room = &headroom[bin.pool];
+        let Some(draft) = bin.draft(world, &kinds, room) else { return };
+        drafts.push(draft);
+    }
+    (placed.launches, state.headroom) = (drafts, headroom);
+}
