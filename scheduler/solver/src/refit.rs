@@ -14,9 +14,21 @@ use crate::world::World;
 use bins::Bin;
 use desk::Desk;
 
+/// Pods up to which a plan is small: all of them are placed anew at once, too.
+const SMALL: usize = 300;
+/// Pods that are placed alike, counted on each launch, beyond which reading them takes longer than the plan gains.
+const LOTS: usize = 10_000;
+
 /// Puts launches together, or their pods on others, where that is cheaper.
 pub(crate) fn refit<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>) {
-    if placed.launches.len() < 2 || state.work == 0 {
+    let pods: usize = placed.launches.iter().flat_map(|draft| &draft.lots).map(|lot| lot.pods.len()).sum();
+    let small = pods <= SMALL;
+    // Those of one pool alone were packed together, with a search of its own.
+    let pool = placed.launches.first().map(|draft| draft.pool);
+    let apart =
+        placed.launches.iter().any(|draft| Some(draft.pool) != pool || draft.lots.iter().any(|lot| lot.only.is_some()));
+    let lots: usize = placed.launches.iter().map(|draft| draft.lots.len()).sum();
+    if placed.launches.len() < 2 || state.work == 0 || lots > LOTS || !(small || apart) {
         return;
     }
     let (kinds, read) = bins::read(world, &placed.launches);
@@ -28,8 +40,8 @@ pub(crate) fn refit<'a>(world: &World<'a>, state: &mut State, placed: &mut Place
             None => fixed.push(draft.clone()),
         }
     }
-    let mut desk = Desk::new(world, kinds, open, state.headroom.clone());
-    if !search::improve(&mut desk) {
+    let mut desk = Desk::new(world, kinds, open, state.headroom.clone(), small);
+    if !search::improve(&mut desk, small) {
         return;
     }
     let Desk { kinds, bins, headroom, .. } = desk;

@@ -188,8 +188,10 @@ impl<'a> Bin<'a> {
             let reserved = &view.offerings[index].ports;
             shape.shape.host_ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
         };
+        // With more pods it cannot be a cheaper one.
         let holds = |index: &usize| {
-            any.has(*index)
+            *index >= self.best
+                && any.has(*index)
                 && fits(&load, &view.offerings[*index].room)
                 && limits::allows(room, &view.types[view.offerings[*index].type_index].capacity)
                 && !clash(*index)

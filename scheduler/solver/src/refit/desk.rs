@@ -8,8 +8,9 @@ use crate::world::World;
 
 /// What a node counts beyond its price in micro-USD per hour, as in the packer.
 pub(super) const PER_NODE: i64 = 500;
-/// How often it is looked up what a node would cost with some more pods: about a microsecond each, so that no plan takes much longer.
-const LOOKS: usize = 12_000;
+/// How often it is looked up what a node would cost with some more pods, some microseconds each: in plans that are small, where a node more
+/// is much, and in others, which must not take much longer for it.
+const LOOKS: (usize, usize) = (12_000, 3_000);
 
 /// All launches.
 pub(super) struct Desk<'w, 'a> {
@@ -48,9 +49,11 @@ impl<'w, 'a> Desk<'w, 'a> {
         kinds: Vec<Kind>,
         bins: Vec<Option<Bin<'a>>>,
         headroom: Vec<Headroom>,
+        small: bool,
     ) -> Self {
         let share = kinds.iter().map(|kind| share(world, kind)).collect();
-        Self { world, kinds, bins, headroom, looks: LOOKS, share }
+        let looks = if small { LOOKS.0 } else { LOOKS.1 };
+        Self { world, kinds, bins, headroom, looks, share }
     }
 
     pub(super) fn log(&self) -> Log<'a> {

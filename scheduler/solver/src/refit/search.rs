@@ -2,21 +2,19 @@
 
 use super::bins::{Bin, Part};
 use super::desk::{Desk, PER_NODE, give};
+use crate::limits;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Launches that are looked at, those that hold least for their price: the others have little to give, and each is compared with each.
 const CLOSEST: usize = 40;
-/// Pods up to which all of them are placed anew at once, which takes looks in proportion to pods times launches.
-const ALL_ANEW: usize = 300;
 /// How many launches are emptied at once, in turn.
 const SIZES: [usize; 4] = [1, 2, 3, 5];
 
 /// Whether anything became cheaper.
-pub(super) fn improve(desk: &mut Desk<'_, '_>) -> bool {
+pub(super) fn improve(desk: &mut Desk<'_, '_>, small: bool) -> bool {
     let mut changed = false;
-    let pods: usize = desk.bins.iter().flatten().flat_map(|bin| &bin.parts).map(|part| part.pods.len()).sum();
-    if pods <= ALL_ANEW {
+    if small {
         let all: Vec<usize> = (0..desk.bins.len()).collect();
         changed |= empty(desk, &all);
     }
@@ -92,14 +90,18 @@ fn join(desk: &mut Desk<'_, '_>, one: usize, other: usize) -> bool {
             return false;
         }
     }
-    if both.settle(world, &room).is_none() || both.price(world) >= before || !is_due(desk, &both) {
+    if both.settle(world, &room).is_none() || both.price(world) >= before {
         return false;
     }
     let mut log = desk.log();
     desk.remove(one, &mut log);
     desk.remove(other, &mut log);
     desk.put(Some(one), both, &mut log);
-    true
+    let due = desk.changed(&log).all(|bin| is_due(desk, bin));
+    if !due {
+        desk.rollback(log);
+    }
+    due
 }
 
 /// Takes launches away and puts their pods elsewhere, if that is cheaper.
@@ -136,15 +138,15 @@ fn empty(desk: &mut Desk<'_, '_>, set: &[usize]) -> bool {
     cheaper
 }
 
-/// Whether a launch of that pool is called for: one of its pods at least can go to no pool that comes before it, or those have limits.
+/// Whether a launch of that pool is called for: one of its pods at least can go to no pool that comes before it, within what limits leave.
 fn is_due(desk: &Desk<'_, '_>, bin: &Bin<'_>) -> bool {
     let world = desk.world;
     let weight = world.pools[bin.pool].pool.weight;
     let before = world.pools.iter().take_while(|pool| pool.pool.weight > weight).count();
-    let open = |pool: &usize| desk.headroom[*pool].iter().all(Option::is_none);
-    bin.draft.is_some()
-        || bin.parts.iter().any(|part| {
-            let fits = &desk.kinds[part.kind].fits;
-            !(0..before).filter(open).any(|pool| !fits[pool].is_empty())
-        })
+    let takes = |pool: usize, kind: usize| {
+        let view = &world.pools[pool];
+        let mut offerings = desk.kinds[kind].fits[pool].iter().flat_map(|one| one.offerings.iter());
+        offerings.any(|one| limits::allows(&desk.headroom[pool], &view.types[view.offerings[one].type_index].capacity))
+    };
+    bin.draft.is_some() || bin.parts.iter().any(|part| !(0..before).any(|pool| takes(pool, part.kind)))
 }
