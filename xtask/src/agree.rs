@@ -30,6 +30,7 @@ Examples:
   cargo xtask agree --cases 20                      a first look, in a minute
   cargo xtask agree --cases 2000 --dir agreement    all of it; the same command goes on where it was broken off
   cargo xtask agree --only 17,803 --dir agreement   these again, whatever came of them before
+  cargo xtask agree --own-order --dir own-order     without nominated nodes
   cargo xtask agree --manifests case.yaml --catalog catalog.json
 
 What disagrees is in DIR/report.txt, and its manifests, catalog and plan in DIR/seed-N.";
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     /// Cases in the control plane at once.
     #[arg(long, default_value_t = 32, value_name = "N")]
     together: usize,
+    /// Pods come without nominated nodes: kube-scheduler alone says what goes where. Wants a DIR of its own.
+    #[arg(long)]
+    own_order: bool,
     /// One case from files instead of random ones.
     #[arg(long, requires = "catalog", num_args = 1.., value_name = "FILE")]
     manifests: Vec<PathBuf>,
@@ -99,7 +103,7 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("plimsoll-agree-").tempdir()?;
     say("starting the control plane");
     let (plane, client) = plane::start(&guard, folder.path()).await?;
-    let shared = Shared { client: client.clone(), board: Arc::default() };
+    let shared = Shared { client: client.clone(), board: Arc::default(), own_order: args.own_order };
     // Without these two nothing is ever heard: their end is the end of the run.
     let mut followed = tokio::spawn(Arc::clone(&shared.board).follow(client.clone()));
     let mut provisioned = tokio::spawn(volumes::provision(client));

@@ -3,6 +3,10 @@
 use super::FIELD_MANAGER;
 use crate::pods;
 use k8s_openapi::api::core::v1::Pod;
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::names::label;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One write, what is taken back first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +41,42 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
         }
         _ => None,
     }
+}
+
+/// `wanted` without pods that would keep each other out. kube-scheduler counts all pods that are nominated to a node when it tries one there, and
+/// none that are nominated elsewhere: of pods that must spread over zones, more than `maxSkew` on one node would each find it too
+/// full, for ever. They are nominated one after another, as those before them are bound.
+pub(super) fn sparing(
+    waiting: &BTreeMap<PodUid, Arc<Pod>>,
+    wanted: BTreeMap<PodUid, String>,
+) -> BTreeMap<PodUid, String> {
+    let mut there: BTreeMap<(String, String), i32> = BTreeMap::new();
+    let mut kept = BTreeMap::new();
+    for (uid, node) in wanted {
+        let spreads = waiting.get(&uid).map(|pod| spreads(pod)).unwrap_or_default();
+        let is_full =
+            |(name, most): &(String, i32)| there.get(&(node.clone(), name.clone())).is_some_and(|n| n >= most);
+        if spreads.iter().any(is_full) {
+            continue;
+        }
+        for (name, _) in spreads {
+            *there.entry((node.clone(), name)).or_default() += 1;
+        }
+        kept.insert(uid, node);
+    }
+    kept
+}
+
+/// What the pod must spread by over anything but hosts: constraints by what they count, with `maxSkew`.
+fn spreads(pod: &Pod) -> Vec<(String, i32)> {
+    let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
+    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule" && one.topology_key != label::HOSTNAME)
+        .map(|one| {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();
+            (format!("{namespace} {} {counted}", one.topology_key), one.max_skew)
+        })
+        .collect()
 }
 
 fn nominated(pod: &Pod) -> Option<&str> {

@@ -1,12 +1,14 @@
 //! What DaemonSets take from nodes.
 
-use crate::intern::{Amounts, ResourceTable, add};
+use crate::facts::holds;
+use crate::intern::{Amounts, Bits, ResourceTable, add};
 use crate::offerings::PoolView;
 use crate::world::{World, tolerated};
-use plimsoll_model::snapshot::{Node, Snapshot};
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::{LabelSelector, Node, PodShape, Snapshot};
 
 /// Takes from each offering of `pool` what the DaemonSets that would run there request.
-pub(crate) fn reserve(pool: &mut PoolView<'_>, snapshot: &Snapshot, table: &ResourceTable) {
+pub(crate) fn reserve<'a>(pool: &mut PoolView<'a>, snapshot: &'a Snapshot, table: &ResourceTable) {
     for daemon in &snapshot.daemon_sets {
         let Some(shape) = snapshot.shapes.iter().find(|shape| shape.id == daemon.shape) else { continue };
         if !tolerated(&pool.pool.taints, &shape.tolerations, true) {
@@ -14,13 +16,33 @@ pub(crate) fn reserve(pool: &mut PoolView<'_>, snapshot: &Snapshot, table: &Reso
         }
         let requests = table.vector(&shape.requests);
         let places = pool.alternatives(shape);
-        for (index, view) in pool.offerings.iter_mut().enumerate() {
-            if places.iter().any(|place| place.offerings.has(index)) {
-                add(&mut view.room, &requests, -1);
-                view.ports.extend(shape.host_ports.iter().cloned());
-            }
+        let there = Bits::of(pool.offerings.len(), |index| places.iter().any(|place| place.offerings.has(index)));
+        for (_, view) in pool.offerings.iter_mut().enumerate().filter(|(index, _)| there.has(*index)) {
+            add(&mut view.room, &requests, -1);
+            view.ports.extend(shape.host_ports.iter().cloned());
         }
+        pool.daemons.push((shape, there));
     }
+}
+
+/// Whether pods of `shape` may not share a domain with pods of the DaemonSet, nor a node that has the label in question.
+pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: usize) -> bool {
+    let labelled = |key: &str| {
+        let key = label::normalized(key);
+        key == label::HOSTNAME || pool.label(offering, key).is_some() || pool.custom.has(key)
+    };
+    shape.pod_affinity.iter().any(|term| {
+        term.anti
+            && term.weight.is_none()
+            && term.namespaces.contains(&daemon.namespace)
+            && term.selector.as_ref().is_some_and(|one| selects(one, daemon))
+            && labelled(&term.topology_key)
+    })
+}
+
+fn selects(selector: &LabelSelector, shape: &PodShape) -> bool {
+    selector.match_labels.iter().all(|(key, value)| shape.labels.get(key) == Some(value))
+        && selector.match_expressions.iter().all(|one| holds(one, shape.labels.get(&one.key).map(String::as_str)))
 }
 
 /// What DaemonSets will still request on `node`, given what those there do.

@@ -16,6 +16,7 @@ mod existing;
 mod facts;
 mod favour;
 mod fixed;
+mod gather;
 mod hosts;
 mod intern;
 mod limits;
@@ -37,7 +38,7 @@ mod volumes;
 mod why;
 mod world;
 
-use crate::disruption::Removal;
+use crate::disruption::{Removal, Removed};
 use crate::lots::Lot;
 use crate::place::{Placed, State};
 use crate::preferences::Ladders;
@@ -52,9 +53,16 @@ use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new ones show.
+const ROUNDS: usize = 4;
+
 /// Plans for one snapshot. `catalogs` are those that its pools name; a pool whose catalog is missing launches nothing.
 #[must_use]
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
+    gather::gathered(snapshot, catalogs, solved(snapshot, catalogs, options), |other| solved(other, catalogs, options))
+}
+
+fn solved(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
     let mut sorted = snapshot.clone();
     sorted.sort();
     let (facts, overlaid) = match overlay::applied(&sorted, catalogs) {
@@ -64,8 +72,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     let catalogs = overlaid.as_ref().unwrap_or(catalogs);
     let mut sorted = mix::applied(&facts, catalogs).unwrap_or(facts);
     let ladders = Ladders::expand(&mut sorted, options.preference_policy);
-    let world = World::new(&sorted, catalogs, ladders, options.min_values_policy);
-    let mut state = State::new(&world, options.work_budget);
+    let mut world = World::new(&sorted, catalogs, ladders, options.min_values_policy);
     let mut plan = Plan {
         snapshot_sequence: sorted.sequence,
         ledger: sorted.ledger,
@@ -75,11 +82,9 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
         ..Plan::default()
     };
     let expired = if options.disruption { disruption::expired(&world) } else { Vec::new() };
-    expired.iter().for_each(|one| state.change(one.node).closed = true);
     let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
     let (wanted, refused) = wanted(&world, &leaving);
-    lots::leave(&world, &mut state, &wanted);
-    let placed = favour::place(&world, &mut state, wanted);
+    let (mut state, placed) = place(&mut world, options.work_budget, &expired, &wanted);
     plan.unschedulable = dangling(&world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {
@@ -94,6 +99,24 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     }
     finish(&world, &mut plan, &mut removal);
     plan
+}
+
+/// Places what is wanted; anew where a spread may come to find too many pods that it does not bind.
+fn place<'a>(world: &mut World<'a>, budget: u64, expired: &[Removed<'a>], wanted: &[Lot<'a>]) -> (State, Placed<'a>) {
+    let mut round = 1;
+    loop {
+        let mut state = State::new(world, budget);
+        expired.iter().for_each(|one| state.change(one.node).closed = true);
+        lots::leave(world, &mut state, wanted);
+        let before = state.counts.clone();
+        let placed = favour::place(world, &mut state, wanted.to_vec());
+        let uneven = topology::uneven(world, &before, &placed);
+        if uneven.is_empty() || round == ROUNDS {
+            return (state, placed);
+        }
+        world.tighten(uneven);
+        round += 1;
+    }
 }
 
 /// Lots to place, with the pods of expired nodes, and pods that use something that is not done.

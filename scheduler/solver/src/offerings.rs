@@ -46,6 +46,8 @@ pub(crate) struct PoolView<'a> {
     /// Allowed, offered and not known to be out of capacity.
     pub(crate) usable: Bits,
     type_keys: BTreeSet<&'a str>,
+    /// DaemonSets, and the offerings on which they run.
+    pub(crate) daemons: Vec<(&'a PodShape, Bits)>,
     /// Some requirement of the pool sets `minValues`, and that is strict.
     pub(crate) flexible: bool,
     /// `minValues` that cannot be met are lowered to what there is.
@@ -108,6 +110,7 @@ impl<'a> PoolView<'a> {
             offered: Bits::none(size),
             usable: Bits::none(size),
             type_keys,
+            daemons: Vec::new(),
             flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
             lenient,
             values: RefCell::default(),
@@ -255,7 +258,21 @@ impl<'a> PoolView<'a> {
             }
             all = kept;
         }
+        self.without_daemons(shape, &mut all);
         all
+    }
+
+    /// Takes out where the pod would meet a DaemonSet's that it has to keep away from.
+    fn without_daemons(&self, shape: &PodShape, all: &mut Vec<Alternative>) {
+        if !shape.pod_affinity.iter().any(|term| term.anti && term.weight.is_none()) {
+            return;
+        }
+        for (daemon, there) in &self.daemons {
+            for one in all.iter_mut().filter(|one| one.offerings.meets(there)) {
+                one.offerings.retain(|index| !there.has(index) || !crate::daemon::avoids(self, shape, daemon, index));
+            }
+        }
+        all.retain(|one| !one.offerings.is_empty());
     }
 
     /// What is left of `base` where `term` holds.

@@ -7,10 +7,14 @@ use crate::lots::Lot;
 use crate::place::{Placed, Search, State};
 use crate::preferences;
 use crate::world::World;
+use plimsoll_model::identity::PodUid;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Priorities that are told apart; those below count as one. Each costs a placing of all above it.
 const MAX_TIERS: usize = 16;
+
+/// Placings for parts of priorities that do not go beside those above as they are: shape by shape, each with half as many until it does.
+const TRIES: usize = 24;
 
 /// Places as many of `lots` as it can, those of the highest priority first.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Placed<'a> {
@@ -33,29 +37,53 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     }
     let mut chosen: Vec<Lot<'a>> = Vec::new();
     let mut refused: Vec<Lot<'a>> = Vec::new();
+    let mut tries = TRIES;
     for tier in by_tier(lots, priority) {
-        let asked: Vec<Lot<'a>> = chosen.iter().chain(&tier).cloned().collect();
-        let mut left = Vec::new();
-        state.trial(|state| -> Option<()> {
-            left = preferences::place(world, state, asked.clone(), Search::default()).left;
-            None
-        });
-        let above = chosen.iter().flat_map(|lot| &lot.pods).map(|pod| &pod.uid).collect::<BTreeSet<_>>();
-        if left.iter().flat_map(|lot| &lot.pods).any(|pod| above.contains(&pod.uid)) {
-            // Those above do not all come out beside these.
-            refused.extend(tier);
+        if let Some(left) = join(world, state, &mut chosen, &tier) {
+            refused.extend(left);
             continue;
         }
-        let out: BTreeSet<_> = left.iter().flat_map(|lot| &lot.pods).map(|pod| pod.uid.clone()).collect();
-        drop(above);
-        chosen = asked;
-        chosen.iter_mut().for_each(|lot| lot.pods.retain(|pod| !out.contains(&pod.uid)));
-        chosen.retain(|lot| !lot.pods.is_empty());
-        refused.extend(left.into_iter().map(|lot| Lot::plain(world.ladders.base(lot.shape), lot.pods)));
+        for lot in tier {
+            let mut count = lot.pods.len();
+            while count > 0 {
+                count = if tries > 0 { count } else { 0 };
+                tries = tries.saturating_sub(1);
+                let part = Lot { pods: lot.pods[..count].to_vec(), ..lot.clone() };
+                if let Some(left) = join(world, state, &mut chosen, &[part]) {
+                    refused.extend(left);
+                    break;
+                }
+                count /= 2;
+            }
+            if count < lot.pods.len() {
+                refused.push(Lot::plain(world.ladders.base(lot.shape), lot.pods[count..].to_vec()));
+            }
+        }
     }
     let mut placed = preferences::place(world, state, chosen, Search::default());
     placed.left.extend(refused);
     placed
+}
+
+/// Adds `lots` to those that are `chosen`, but for pods that have no place beside them, which it gives back. `None` if those that are chosen
+/// do not all come out beside these.
+fn join<'a>(world: &World<'a>, state: &mut State, chosen: &mut Vec<Lot<'a>>, lots: &[Lot<'a>]) -> Option<Vec<Lot<'a>>> {
+    let mut asked: Vec<Lot<'a>> = chosen.iter().chain(lots).filter(|lot| !lot.pods.is_empty()).cloned().collect();
+    let mut left = Vec::new();
+    state.trial(|state| -> Option<()> {
+        left = preferences::place(world, state, asked.clone(), Search::default()).left;
+        None
+    });
+    let above: BTreeSet<&PodUid> = chosen.iter().flat_map(|lot| &lot.pods).map(|pod| &pod.uid).collect();
+    let out: BTreeSet<&PodUid> = left.iter().flat_map(|lot| &lot.pods).map(|pod| &pod.uid).collect();
+    if !above.is_disjoint(&out) {
+        return None;
+    }
+    asked.iter_mut().for_each(|lot| lot.pods.retain(|pod| !out.contains(&pod.uid)));
+    asked.retain(|lot| !lot.pods.is_empty());
+    drop(above);
+    *chosen = asked;
+    Some(left.into_iter().map(|lot| Lot::plain(world.ladders.base(lot.shape), lot.pods)).collect())
 }
 
 /// Whether no pod is left above one that has a place.

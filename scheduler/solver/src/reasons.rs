@@ -97,8 +97,12 @@ fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (Reas
     view.reachable(pods.shape).iter().for_each(|one| reachable.join(&one.offerings));
     selected.keep(&reachable);
     if selected.is_empty() {
-        let text = format!("its volumes can be attached only where {}", volumes::places(pods.shape));
-        return (ReasonCode::VolumeProblem, text);
+        let places = volumes::places(pods.shape);
+        if places.is_empty() {
+            let text = "podAntiAffinity keeps it away from pods of a DaemonSet, which run on every node that would do";
+            return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
+        }
+        return (ReasonCode::VolumeProblem, format!("its volumes can be attached only where {places}"));
     }
     let mut roomy = selected.clone();
     roomy.keep(&view.roomy(&pods.requests));

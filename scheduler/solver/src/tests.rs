@@ -15,4 +15,5 @@ mod reasons;
 mod refit;
 mod removal;
 mod topology;
+mod uneven;
 mod volumes;

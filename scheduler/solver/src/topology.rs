@@ -7,12 +7,14 @@ mod cells;
 mod counts;
 mod explain;
 mod groups;
+mod uneven;
 
 pub(crate) use assign::{assign, place};
 pub(crate) use cells::{Cells, eligible, only};
 pub(crate) use counts::Counts;
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::Kind;
+pub(crate) use uneven::{domains, uneven};
 
 use crate::hosts::{Membership, Rule};
 use crate::intern::Bits;
@@ -38,6 +40,10 @@ pub(crate) struct Topology {
     beside: BTreeSet<(usize, usize)>,
     /// Groups by which pods that wait go where others are, in the same zone for instance.
     sought: BTreeSet<usize>,
+    /// Spread groups that also count pods which they do not bind.
+    mixed: BTreeSet<usize>,
+    /// Those of them whose other members are assigned to domains as well.
+    strict: BTreeSet<usize>,
     /// Per shape: nobody's place depends on how many of it are placed, as long as one is.
     lenient: Vec<bool>,
 }
@@ -78,7 +84,17 @@ impl Topology {
             membership.matches.iter().all(bears)
                 && !membership.owns.iter().any(|group| matches!(groups[*group].0.kind, Kind::Spread { .. }))
         });
+        let mixed = (0..groups.len()).filter(|number| {
+            let bare = |shape: &usize| ladders.is_bare(*shape);
+            let (group, owners) = groups[*number];
+            let others = || shapes_of.iter().enumerate().filter(|(shape, _)| bare(shape)).map(|(_, one)| one);
+            matches!(group.kind, Kind::Spread { .. })
+                && owners.iter().any(bare)
+                && others().any(|one| one.matches.contains(number) && !one.owns.contains(number))
+        });
         Self {
+            mixed: mixed.collect(),
+            strict: BTreeSet::new(),
             lenient: lenient.collect(),
             sought: sought.map(|(number, _)| number).collect(),
             shapes: shapes_of,
@@ -128,12 +144,20 @@ impl Topology {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
     }
 
-    /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is: these
-    /// need to know where that will be.
+    /// From now on other members of these spread groups are assigned to domains as well.
+    pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
+        self.strict.extend(groups);
+    }
+
+    /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is, or not
+    /// to find too many: these need to know where that will be.
     fn relevant(&self, shape: usize) -> Vec<usize> {
         let membership = &self.shapes[shape];
-        let binds =
-            |group: &usize| self.groups[*group].kind == Kind::Apart { mutual: true } || self.sought.contains(group);
+        let binds = |group: &usize| {
+            self.groups[*group].kind == Kind::Apart { mutual: true }
+                || self.sought.contains(group)
+                || self.strict.contains(group)
+        };
         let avoided = membership.matches.iter().copied().filter(binds);
         let mut all: Vec<usize> = membership.owns.iter().copied().chain(avoided).collect();
         all.sort_unstable();

@@ -152,6 +152,12 @@ impl<'a> World<'a> {
         world
     }
 
+    /// From now on pods that these spread groups only count are assigned to domains as well.
+    pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
+        self.topology.tighten(groups);
+        self.cells.take();
+    }
+
     /// Whether some offering or node could take pods of that shape at all.
     fn is_possible(&self, shape: usize) -> bool {
         self.shapes[shape].fits.iter().any(|fits| !fits.is_empty()) || self.welcome[shape].contains(&Welcome::Yes)

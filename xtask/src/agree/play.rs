@@ -9,6 +9,8 @@ use super::stage::Stage;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
+use plimsoll_model::names::label;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ const MAX_IDLE: usize = 2;
 pub(super) struct Shared {
     pub(super) client: Client,
     pub(super) board: Arc<Board>,
+    /// Pods come without nominated nodes.
+    pub(super) own_order: bool,
 }
 
 /// Plays the case. What goes wrong with the play itself is in the outcome.
@@ -51,14 +55,13 @@ pub(super) async fn play(shared: &Shared, planned: &Planned, title: &str) -> Out
 
 async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage, outcome: &mut Outcome) -> Result<()> {
     stage.set(scene).await?;
-    let all: Vec<Pod> = scene.wanted.iter().map(|it| it.pod.clone()).collect();
-    stage.pods(&all).await?;
+    bring(shared, stage, scene, &scene.wanted).await?;
     let mut unbound = unbound(shared, stage, scene, &scene.wanted).await?;
     if !unbound.is_empty() {
         // Once more from the start: whether a pod waited for another must not count.
         let again: Vec<Pod> = unbound.iter().map(|it| it.pod.clone()).collect();
         stage.without(&again).await?;
-        stage.pods(&again).await?;
+        bring(shared, stage, scene, &unbound).await?;
         unbound = self::unbound(shared, stage, scene, &scene.wanted).await?;
     }
     if unbound.is_empty() {
@@ -75,6 +78,45 @@ async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
     }
     outcome.as_planned = Some(as_planned(shared, planned, scene, stage, outcome).await?);
     Ok(())
+}
+
+/// Makes pods that the plan places, nominated to its nodes as the actuator does.
+async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
+    if shared.own_order {
+        let pods: Vec<Pod> = wanted.iter().map(|it| it.pod.clone()).collect();
+        return stage.pods(&pods).await;
+    }
+    let (mut nominated, mut others): (Vec<(&Pod, String)>, Vec<Pod>) = (Vec::new(), Vec::new());
+    let mut there: BTreeMap<(&str, String), i32> = BTreeMap::new();
+    for it in wanted {
+        let spreads = spreads(&it.pod);
+        let full =
+            |(name, most): &(String, i32)| there.get(&(it.node.as_str(), name.clone())).is_some_and(|n| n >= most);
+        if spreads.iter().any(full) {
+            others.push(it.pod.clone());
+            continue;
+        }
+        for (name, _) in spreads {
+            *there.entry((&it.node, name)).or_default() += 1;
+        }
+        nominated.push((&it.pod, scene.isolation.name(&it.node)));
+    }
+    stage.nominated(&nominated).await?;
+    stage.pods(&others).await
+}
+
+/// What the pod must spread by over anything but hosts: constraints by what they count, with `maxSkew`. kube-scheduler counts all pods that are
+/// nominated to a node when it tries one there, but none of those nominated elsewhere: more than `maxSkew` of them would keep each
+/// other out, and the actuator does not nominate more at once.
+fn spreads(pod: &Pod) -> Vec<(String, i32)> {
+    let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
+    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule" && one.topology_key != label::HOSTNAME)
+        .map(|one| {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();
+            (format!("{namespace} {} {counted}", one.topology_key), one.max_skew)
+        })
+        .collect()
 }
 
 /// Pods of these that kube-scheduler does not bind.
@@ -105,8 +147,8 @@ async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted
     bail!("kube-scheduler does not come to an end with the case")
 }
 
-/// Whether there is an order in which kube-scheduler binds every pod where the plan has it, trying that node first: then nothing about
-/// the plan is against its rules, and only the order in which it went about the pods differs.
+/// Whether there is an order in which kube-scheduler binds every pod where the plan has it, one pod at a time: then nothing about the
+/// plan is against its rules, and only the order in which it went about the pods differs.
 async fn as_planned(
     shared: &Shared,
     planned: &Planned,
@@ -128,7 +170,7 @@ async fn as_planned(
         let before = waiting.len();
         for (it, _) in waiting {
             let node = scene.isolation.name(&it.node);
-            stage.expected_on(&it.pod, &node).await?;
+            stage.nominated(&[(&it.pod, node.clone())]).await?;
             let seen = verdict(shared, planned.seed, &it.pod).await?;
             if seen.node.as_ref() != Some(&node) {
                 remove(shared, stage, &it.pod).await?;

@@ -48,7 +48,7 @@ pub(super) struct Outcome {
     /// Nodes that were tried for those.
     pub(super) probes: usize,
     pub(super) unbound: Vec<Unbound>,
-    /// Whether all were bound when kube-scheduler tried the plan's node first; not tried where all were bound anyway.
+    /// Whether all were bound where the plan has them, one at a time; not tried where all were bound anyway.
     pub(super) as_planned: Option<bool>,
     /// Pods that even then were not.
     pub(super) against: Vec<Unbound>,
@@ -165,13 +165,13 @@ fn sums(all: &[&Outcome]) -> String {
     );
     let _ = writeln!(
         text,
-        "every pod that the plan places is bound: {bound} cases ({}); as the plan has them: {as_planned} ({})",
+        "every pod that the plan places is bound: {bound} cases ({}); in some order: {as_planned} ({})",
         percent(bound, played.len()),
         percent(as_planned, played.len()),
     );
     let _ = writeln!(
         text,
-        "  of {} pods, {} were not bound, {} not even with the plan's node tried first",
+        "  of {} pods, {} were not bound, {} in no order that was tried",
         sum(&|it| it.wanted),
         sum(&|it| it.unbound.len()),
         sum(&|it| it.against.len()),
@@ -198,10 +198,10 @@ fn told(outcome: &Outcome) -> String {
         let _ = writeln!(text, "  not bound: {}, planned for {}: {}", it.pod, it.node, it.message);
     }
     match outcome.as_planned {
-        Some(true) => text.push_str("  with the plan's nodes tried first, all are bound\n"),
+        Some(true) => text.push_str("  one at a time, all are bound where the plan has them\n"),
         Some(false) => {
             for it in &outcome.against {
-                let _ = writeln!(text, "  not even as planned: {}, planned for {}: {}", it.pod, it.node, it.message);
+                let _ = writeln!(text, "  in no order: {}, planned for {}: {}", it.pod, it.node, it.message);
             }
         }
         None => {}

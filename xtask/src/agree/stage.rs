@@ -93,8 +93,15 @@ impl Stage {
         done.map(drop).or_else(if_there).with_context(|| format!("deleting node {name}"))
     }
 
-    /// Makes a pod that kube-scheduler first tries on the node named, as if somebody had expected it there.
-    pub(super) async fn expected_on(&self, pod: &Pod, node: &str) -> Result<()> {
+    /// Makes pods that kube-scheduler tries first on the node named with each, as the actuator nominates them. It looks at none of them before
+    /// all are nominated.
+    pub(super) async fn nominated(&self, pods: &[(&Pod, String)]) -> Result<()> {
+        each(pods, |(pod, node)| self.nominate(pod, node)).await?;
+        each(pods, |(pod, _)| self.open(pod)).await
+    }
+
+    /// Makes a pod behind a gate, with a nominated node.
+    async fn nominate(&self, pod: &Pod, node: &str) -> Result<()> {
         use k8s_openapi::api::core::v1::PodSchedulingGate;
         const GATE: &str = "plimsoll.test/not-yet";
         let mut gated = pod.clone();
@@ -104,12 +111,16 @@ impl Stage {
         let api = self.in_namespace_of(pod);
         create(api.clone(), &gated).await?;
         let name = pod.name_any();
-        let params = PatchParams::default();
         let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
-        api.patch_status(&name, &params, &nominated).await.with_context(|| format!("nominating a node for {name}"))?;
+        let done = api.patch_status(&name, &PatchParams::default(), &nominated).await;
+        done.map(drop).with_context(|| format!("nominating a node for {name}"))
+    }
+
+    async fn open(&self, pod: &Pod) -> Result<()> {
+        let name = pod.name_any();
         let open = Patch::Merge(serde_json::json!({"spec": {"schedulingGates": null}}));
-        api.patch(&name, &params, &open).await.with_context(|| format!("opening the gate of {name}"))?;
-        Ok(())
+        let done = self.in_namespace_of(pod).patch(&name, &PatchParams::default(), &open).await;
+        done.map(drop).with_context(|| format!("opening the gate of {name}"))
     }
 
     /// Removes all of the case but its namespaces: those cost nothing.

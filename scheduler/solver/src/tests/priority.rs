@@ -59,3 +59,17 @@ fn without_shortage_priorities_change_nothing() {
     cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.priority = 0);
     assert_eq!((plan.hourly, left(&plan).len()), (cluster.plan().hourly, 0));
 }
+
+#[test]
+fn some_of_a_low_priority_are_placed_beside_the_high_ones() {
+    // The limit is enough for two nodes of four cores, or for four of two; those of low priority each want a node without another of them.
+    let mut high = app("high", 3000);
+    high.priority = 1000;
+    let mut low = app("low", 100);
+    low.pod_affinity = vec![affinity(plimsoll_model::names::label::HOSTNAME, true, "low")];
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("cpu", 8000);
+    let plan = cluster.pending("high", 2, &high).pending("low", 4, &low).plan();
+    let left: Vec<&str> = plan.unschedulable.iter().map(|one| one.pod.name.as_str()).collect();
+    assert!(left.len() <= 3 && left.iter().all(|name| name.starts_with("ns/low-")), "{left:?}");
+}

@@ -137,8 +137,8 @@ fn new_nodes_take_as_many_volumes_as_their_type() {
 
 #[test]
 fn a_spread_counts_zones_in_which_the_volume_is_not() {
-    // As kube-scheduler has it: node affinity narrows the domains of a spread, volumes do not. Zones b and c stay empty, so that zone a
-    // takes one pod and no second one.
+    // As kube-scheduler has it: node affinity narrows the domains of a spread, volumes do not. Zone b has a node and stays empty, so
+    // that zone a takes one pod and no second one.
     let mut spread = with([volume(&["zone-a"])]);
     spread.labels.insert("app".into(), "db".into());
     let selector =
@@ -152,8 +152,13 @@ fn a_spread_counts_zones_in_which_the_volume_is_not() {
         honor_node_affinity: true,
         honor_node_taints: false,
     }];
-    let plan = Cluster::new().pending("p", 2, &spread).plan();
-    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 1));
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 2, &spread);
+    let alone = cluster.plan();
+    cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
+    let plan = cluster.plan();
+    // Without it, zone a is the only one that has nodes.
+    assert_eq!([alone.unschedulable.len(), plan.unschedulable.len()], [0, 1]);
 }
 
 #[test]

@@ -163,7 +163,8 @@ fn deal<'a>(
         let candidates = (0..cells.all.len()).filter(fits);
         let best = candidates.min_by_key(|index| {
             let cell = &cells.all[*index];
-            let crowd: i64 = relevant.iter().map(|group| crowd(world, state, *group, cell)).sum();
+            let owned = relevant.iter().filter(|group| world.topology.shapes[shape].owns.contains(group));
+            let crowd: i64 = owned.map(|group| crowd(world, state, *group, cell)).sum();
             let favoured = state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|value| value == zone));
             (crowd, !favoured, cell.price.unwrap_or(i64::MAX), *index)
         });
@@ -223,6 +224,10 @@ impl Asked {
         };
         let members = state.counts.members(self.group, domain);
         match group.kind {
+            // Only those that are bound must find few; others must not come to be too many for them.
+            Kind::Spread { skew, .. } if !self.owner => {
+                state.counts.owners(self.group, domain) == 0 || members + 1 - self.least <= skew
+            }
             Kind::Spread { skew, .. } => {
                 let eligible = self.cells.eligible.get(&self.group).is_some_and(|all| all.contains(domain));
                 eligible && members + i64::from(self.itself) - self.least <= skew

@@ -23,7 +23,7 @@ pub(crate) struct Cell {
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     pub(super) all: Vec<Cell>,
-    /// Per spread group that the shape owns: the domains that count.
+    /// Per spread group that binds the shape: the domains that count.
     pub(super) eligible: BTreeMap<usize, Rc<BTreeSet<String>>>,
 }
 
@@ -78,7 +78,8 @@ impl Cells {
             let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
             Cell { price, only, values: named.collect() }
         };
-        let spread = relevant.into_iter().filter(|group| world.topology.shapes[shape].owns.contains(group));
+        let counts = |group: &usize| owns.contains(group) || world.topology.strict.contains(group);
+        let spread = relevant.iter().copied().filter(counts);
         Self {
             all: found.into_iter().map(cell).collect(),
             eligible: spread.map(|group| (group, world.eligible(group))).collect(),

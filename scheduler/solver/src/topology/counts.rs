@@ -67,6 +67,8 @@ impl Counts {
             for group in groups {
                 let one = &topology.groups[*group];
                 let counted = match (&one.kind, node) {
+                    // A pod that runs is past caring how many come.
+                    (Kind::Spread { .. }, Some(_)) if owner => false,
                     (Kind::Spread { nodes, .. }, Some(node)) => nodes.passes(node),
                     _ => !topology.beside.contains(&(shape, *group)),
                 };

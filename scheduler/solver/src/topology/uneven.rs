@@ -1,0 +1,96 @@
+//! Spreads whose selector counts pods that they do not bind.
+//!
+//! Such pods are placed freely at first. Where a pod of the spread could then find its domain too full, since nobody says which of them
+//! kube-scheduler takes first, they are dealt out to domains like its own.
+
+use super::{Counts, Kind};
+use crate::draft::Draft;
+use crate::facts::lookup;
+use crate::place::Placed;
+use crate::world::World;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Launch;
+use plimsoll_model::requirements::Operator;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pods of one spread in the domains of its key.
+#[derive(Default)]
+struct Tallies<'p> {
+    /// Members that are sure to be there.
+    sure: BTreeMap<&'p str, i64>,
+    /// Members that may come to be there.
+    maybe: BTreeMap<&'p str, i64>,
+    /// Domains in which pods that the spread binds were placed.
+    bound: BTreeSet<&'p str>,
+}
+
+/// Groups that `placed` may not keep to once all its pods are there. `before` is what was there before.
+pub(crate) fn uneven(world: &World<'_>, before: &Counts, placed: &Placed<'_>) -> BTreeSet<usize> {
+    let topology = &world.topology;
+    let mut open = topology.mixed.difference(&topology.strict).copied().peekable();
+    if open.peek().is_none() {
+        return BTreeSet::new();
+    }
+    open.filter(|group| !is_even(world, before, placed, *group)).collect()
+}
+
+fn is_even(world: &World<'_>, before: &Counts, placed: &Placed<'_>, group: usize) -> bool {
+    let one = &world.topology.groups[group];
+    let Kind::Spread { skew, min_domains, nodes } = &one.kind else { return true };
+    let eligible = world.eligible(group);
+    let mut tallies = Tallies::default();
+    for (node, pods) in &placed.existing {
+        let node = world.nodes[*node].node;
+        let domain = lookup(&node.labels, &one.key).filter(|_| nodes.passes(node));
+        for shape in pods.iter().filter_map(|pod| world.shape_of(pod)) {
+            tallies.note(world, group, shape, domain.as_slice());
+        }
+    }
+    for draft in &placed.launches {
+        let domains = of_draft(world, draft, &one.key);
+        // Others do not count.
+        let domains: Vec<&str> = domains.iter().filter_map(|one| eligible.get(one)).map(String::as_str).collect();
+        for lot in &draft.lots {
+            lot.pods.iter().for_each(|_| tallies.note(world, group, world.ladders.base(lot.shape), &domains));
+        }
+    }
+    let sure = |domain: &str| before.members(group, domain) + tallies.sure.get(domain).copied().unwrap_or(0);
+    let least = eligible.iter().map(|domain| sure(domain)).min().filter(|_| eligible.len() >= *min_domains);
+    let most = |domain: &str| sure(domain) + tallies.maybe.get(domain).copied().unwrap_or(0);
+    tallies.bound.iter().all(|domain| most(domain) - least.unwrap_or(0) <= *skew)
+}
+
+impl<'p> Tallies<'p> {
+    /// One pod of `shape` in one of `domains`.
+    fn note(&mut self, world: &World<'_>, group: usize, shape: usize, domains: &[&'p str]) {
+        let membership = &world.topology.shapes[shape];
+        if membership.matches.contains(&group) && !world.topology.beside.contains(&(shape, group)) {
+            let counts = if domains.len() == 1 { &mut self.sure } else { &mut self.maybe };
+            domains.iter().for_each(|domain| *counts.entry(domain).or_default() += 1);
+        }
+        if membership.owns.contains(&group) {
+            self.bound.extend(domains);
+        }
+    }
+}
+
+/// The values of `key` that the node may have.
+fn of_draft(world: &World<'_>, draft: &Draft<'_>, key: &str) -> BTreeSet<String> {
+    let pool = &world.pools[draft.pool];
+    if pool.custom.has(key) {
+        let left = draft.custom.get(key).filter(|left| !left.complement);
+        return left.map_or_else(|| pool.custom.values(key).into_iter().collect(), |left| left.values.clone());
+    }
+    draft.offerings.iter().filter_map(|offering| pool.label(*offering, key)).map(str::to_owned).collect()
+}
+
+/// The values of `key` that the node of a launch may have, as far as the launch says.
+pub(crate) fn domains<'p>(launch: &'p Launch, key: &str) -> Vec<&'p str> {
+    if let Some(value) = lookup(&launch.labels, key) {
+        return vec![value];
+    }
+    let named = launch.requirements.iter().filter(|one| label::normalized(&one.key) == key);
+    let lists = named.filter(|one| one.operator == Operator::In).map(|one| &one.values);
+    let values = lists.min_by_key(|values| values.len()).map_or(&[][..], Vec::as_slice);
+    values.iter().map(String::as_str).collect()
+}
