@@ -17,6 +17,7 @@ use plimsoll_api::{NodePool, condition};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +28,16 @@ const COALESCE: Duration = Duration::from_millis(20);
 /// Reservations run out and budgets open by time alone: looked at so often.
 const TICK: Duration = Duration::from_secs(10);
 
+/// How long our watch may lag behind a claim's end. A claim that is still seen after it was given up by mistake: its write had
+/// succeeded, but the answer did not arrive.
+const LAG: Millis = Millis::from_seconds(60);
+
 /// What was seen before.
 #[derive(Debug, Default)]
 pub struct Feed {
     claims: BTreeSet<String>,
+    /// Claims that are seen though the ledger knows them to be gone, and since when.
+    unknown: BTreeMap<String, Timestamp>,
     /// Reserved pods.
     pods: BTreeMap<PodUid, Awaiting>,
     nodes: BTreeMap<NodeName, NodeFacts>,
@@ -82,8 +89,9 @@ impl Feed {
             present.insert(seed.name.clone());
             let known = context.ledger.read(|ledger| ledger.knows(&seed.name));
             if !known {
-                // One that was seen before and is not known is gone: our watch lags.
-                if self.claims.contains(&seed.name) {
+                // One that was seen before and is not known is gone: our watch lags, but not for long.
+                let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
+                if self.claims.contains(&seed.name) && since.plus(LAG) > now {
                     continue;
                 }
                 if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(&seed)) {
@@ -121,6 +129,7 @@ impl Feed {
                 context.ledger.with(|ledger| ledger.gone(gone));
             }
         }
+        self.unknown.retain(|claim, _| present.contains(claim) && !context.ledger.read(|ledger| ledger.knows(claim)));
         self.claims = present;
     }
 
