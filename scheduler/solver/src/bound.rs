@@ -1,6 +1,6 @@
 //! What no plan can cost less than: a relaxation in which nodes can be bought in fractions.
 
-use crate::columns::{self, Kind, Row};
+use crate::columns::{self, Kind, Row, rules};
 use crate::duals;
 use crate::hosts::Tally;
 use crate::intern::{Amounts, Bits, add};
@@ -73,32 +73,81 @@ fn component(world: &World<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Co
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
 fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> i64 {
-    let (kinds, rows) = program(world, component);
+    let mut program = program(world, component);
+    if program.kinds.len() > columns::MAX_KINDS {
+        program = program.coarser();
+    }
+    let kinds: Vec<Kind<'_>> =
+        program.kinds.iter().map(|(requests, count, most)| Kind { requests, count: *count, most: *most }).collect();
+    let rows = program.rows;
+    if let Some((optimum, _)) = columns::small::optimum(&kinds, &rows, work) {
+        return optimum.max(component.single);
+    }
+    let mut load = vec![0; kinds.first().map_or(0, |kind| kind.requests.len())];
+    for kind in &kinds {
+        add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
+    }
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
-    let prices = duals::resource_prices(&offered, &component.load);
+    let prices = duals::resource_prices(&offered, &load);
+    let fluid = duals::worth(&prices, &load) * (1.0 - 1e-9);
     // Costs are whole numbers, so the bound may be rounded up.
-    let fluid = duals::worth(&prices, &component.load) * (1.0 - 1e-9);
     let fractional = columns::solve(&kinds, &rows, work).map_or(0.0, |found| found.bound);
     (fluid.max(fractional).ceil() as i64).max(component.single)
 }
 
+/// What is bought in fractions.
+struct Program {
+    /// Requests with rules about hosts, pods, and how many of them alone a node takes.
+    kinds: Vec<(Amounts, usize, usize)>,
+    rows: Vec<Row>,
+}
+
+impl Program {
+    /// Of pods that request the same each can go wherever one of them can: fewer kinds, and whatever serves the old ones serves the new.
+    fn coarser(self) -> Self {
+        let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
+        let mut known: BTreeMap<Amounts, usize> = BTreeMap::new();
+        let mut number = Vec::with_capacity(self.kinds.len());
+        for (requests, count, most) in self.kinds {
+            let next = kinds.len();
+            let one = *known.entry(requests.clone()).or_insert(next);
+            if one == next {
+                kinds.push((requests, 0, 0));
+            }
+            kinds[one].1 += count;
+            kinds[one].2 = kinds[one].2.max(most);
+            number.push(one);
+        }
+        let mut rows = self.rows;
+        for row in &mut rows {
+            let mut suits = Bits::none(kinds.len());
+            row.suits.iter().for_each(|old| suits.insert(number[old]));
+            row.suits = suits;
+        }
+        Self { kinds, rows }
+    }
+}
+
 /// Pods by what they request and where they can run, and the offerings that are worth a look.
-fn program<'w>(world: &'w World<'_>, component: &Component) -> (Vec<Kind<'w>>, Vec<Row>) {
-    let mut kinds: Vec<Kind<'w>> = Vec::new();
+fn program(world: &World<'_>, component: &Component) -> Program {
+    let members = component.demand.iter().map(|(shape, count)| (&world.shapes[*shape].hosts, *count));
+    let shared = rules::shared(&world.topology.host_rules, members, 1);
+    let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
     let mut places: Vec<Vec<Bits>> = Vec::new();
-    let mut known: BTreeMap<(&'w [i64], Vec<Bits>, usize), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(Amounts, Vec<Bits>, usize), usize> = BTreeMap::new();
     for (shape, count) in &component.demand {
         let view = &world.shapes[*shape];
         let ports = if view.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
         let most = ports.min(Tally::default().limit(&world.topology.host_rules, &view.hosts, true)).max(1);
         let own = self::places(world, *shape);
+        let requests = rules::requests(&view.requests, &view.hosts, &shared);
         let next = kinds.len();
-        let number = *known.entry((&view.requests, own.clone(), most)).or_insert(next);
+        let number = *known.entry((requests.clone(), own.clone(), most)).or_insert(next);
         if number == next {
-            kinds.push(Kind { requests: &view.requests, count: 0, most });
+            kinds.push((requests, 0, most));
             places.push(own);
         }
-        kinds[number].count += count;
+        kinds[number].1 += count;
     }
     let mut rows: Vec<Row> = Vec::new();
     for (number, (pool, bits)) in world.pools.iter().zip(&component.offerings).enumerate() {
@@ -117,7 +166,8 @@ fn program<'w>(world: &'w World<'_>, component: &Component) -> (Vec<Kind<'w>>, V
                 kept.push(row);
             }
         }
+        kept.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
         rows.extend(kept);
     }
-    (kinds, rows)
+    Program { kinds, rows }
 }

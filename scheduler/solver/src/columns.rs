@@ -4,6 +4,8 @@
 
 mod knapsack;
 mod master;
+pub(crate) mod rules;
+pub(crate) mod small;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +15,7 @@ use knapsack::{Knapsack, Offered};
 use master::{Column, Master, number};
 
 /// Kinds at most: the master's work grows with their square, and with more kinds the gain over prices of resources is small.
-const MAX_KINDS: usize = 160;
+pub(crate) const MAX_KINDS: usize = 160;
 /// Rounds of new columns at most; it usually converges in a dozen.
 const MAX_ROUNDS: usize = 60;
 /// Steps of a search for one filling: a first look, and a thorough one once no first look finds anything.

@@ -9,6 +9,7 @@ mod left;
 mod rounding;
 mod run;
 
+use crate::columns::rules;
 use crate::custom::Narrowed;
 use crate::duals;
 use crate::intern::{Amounts, Bits, how_many};
@@ -251,17 +252,27 @@ impl<'w, 'a> Packer<'w, 'a> {
 
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn weigh(&mut self) {
-        let mut demand = vec![0; self.width];
-        for (index, item) in self.items.iter().enumerate() {
-            crate::intern::add(&mut demand, self.requests(index), i64::try_from(item.count).unwrap_or(i64::MAX));
+        let shared = rules::shared(
+            &self.world.topology.host_rules,
+            self.items.iter().map(|item| (self.classes[item.class].hosts, item.count)),
+            1,
+        );
+        let requests: Vec<Amounts> = (0..self.items.len())
+            .map(|item| rules::requests(self.requests(item), self.class(item).hosts, &shared))
+            .collect();
+        let rooms: Vec<Amounts> = self.candidates.iter().map(|index| rules::room(self.room(*index), &shared)).collect();
+        let mut demand = vec![0; self.width + shared.len()];
+        for (requests, item) in requests.iter().zip(&self.items) {
+            crate::intern::add(&mut demand, requests, i64::try_from(item.count).unwrap_or(i64::MAX));
         }
         let rows: Vec<(i64, &Amounts)> =
-            self.candidates.iter().map(|index| (self.view.price(*index), self.room(*index))).collect();
+            self.candidates.iter().zip(&rooms).map(|(index, room)| (self.view.price(*index), room)).collect();
         let prices = duals::resource_prices(&rows, &demand);
-        self.by_resource = (0..self.items.len()).map(|item| duals::worth(&prices, self.requests(item))).collect();
+        self.by_resource = requests.iter().map(|one| duals::worth(&prices, one)).collect();
         self.by_share = (0..self.items.len()).map(|item| self.share(item)).collect();
-        let rate = |index: usize| duals::worth(&prices, self.room(index)) / self.counts(index) as f64;
-        self.promising = self.candidates.iter().map(|index| (*index, rate(*index))).collect();
+        let rate =
+            |(index, room): (&usize, &Amounts)| (*index, duals::worth(&prices, room) / self.counts(*index) as f64);
+        self.promising = self.candidates.iter().zip(&rooms).map(rate).collect();
         self.promising.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     }
 

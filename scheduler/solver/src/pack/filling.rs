@@ -34,8 +34,8 @@ struct Open<'v> {
     ports: Vec<&'v HostPort>,
     tally: Tally,
     filled: Filled,
-    /// By class: whether it takes any more of them.
-    open: Vec<bool>,
+    /// By class: whether it takes no more of them.
+    closed: Vec<bool>,
     /// For pools with `minValues`: offerings that accept what is there, room not looked at.
     accept: Option<Bits>,
 }
@@ -67,7 +67,7 @@ impl Packer<'_, '_> {
             ports: Vec::new(),
             tally: Tally::default(),
             filled: Filled { take: Vec::new(), load: vec![0; self.width], custom: Narrowed::new(), rate: 0.0 },
-            open: self.classes.iter().map(|class| class.any.has(offering)).collect(),
+            closed: vec![false; self.classes.len()],
             accept: self.view.flexible.then(|| self.view.usable.clone()),
         };
         if let Some(item) = only {
@@ -102,7 +102,7 @@ impl Packer<'_, '_> {
             at += 1;
             visited += 1;
             let entry = &self.items[item];
-            if !node.open[entry.class] || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
+            if self.refuses(node, entry.class) || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
                 vain += usize::from(!node.filled.take.is_empty());
                 if vain > VAIN
                     || self.least(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
@@ -124,25 +124,30 @@ impl Packer<'_, '_> {
         waiting
     }
 
+    /// Whether the node takes no pods of the class, or no more.
+    fn refuses(&self, node: &Open<'_>, class: usize) -> bool {
+        node.closed[class] || !self.classes[class].any.has(node.offering)
+    }
+
     /// Puts up to `count` pods of `item` on the node; how many it took.
     fn put<'p>(&'p self, node: &mut Open<'p>, item: usize, count: usize) -> usize {
         let (whole, number) = (self.items[item].whole, self.items[item].class);
         let class = &self.classes[number];
         let requests = self.requests(item);
         let mut n = how_many(requests, &node.room, count);
-        if n == 0 || (whole && n < count) || !node.open[number] {
+        if n == 0 || (whole && n < count) || self.refuses(node, number) {
             return 0;
         }
         if !class.hosts.is_free() {
             let limit = node.tally.limit(&self.world.topology.host_rules, class.hosts, whole);
             // Whoever waits for others may still come; for all others it only becomes tighter.
-            node.open[number] = limit > 0 || class.joins;
+            node.closed[number] = limit == 0 && !class.joins;
             n = n.min(limit);
         }
         if !class.ports.is_empty() {
             let mut others = node.reserved.iter().chain(node.ports.iter().copied());
             let taken = others.any(|other| class.ports.iter().any(|port| other.conflicts(port)));
-            node.open[number] &= !taken;
+            node.closed[number] |= taken;
             n = if taken { 0 } else { n.min(1) };
         }
         if n == 0 || (whole && n < count) {

@@ -4,15 +4,18 @@ use super::left::Left;
 use super::{Packer, Packing, Pattern, Rank};
 use crate::limits::{self, Headroom};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// How many nodes are taken back at once, in turn.
-const SIZES: [usize; 6] = [2, 3, 4, 6, 9, 14];
-/// Rounds without a success after which it ends: each size is tried from so many starting points.
-const STARTS: usize = 3;
+const SIZES: [usize; 4] = [4, 6, 9, 14];
+/// Rounds without a success after which it ends: at most, and for each node, as few nodes have few windows.
+const MISSES: usize = 60;
+const MISSES_PER_NODE: usize = 3;
 /// Rounds in all, for packings of few nodes: with many the last nodes of a run matter less, while each round costs more.
-const ROUNDS: usize = 60;
-/// Nodes times rounds, at least once with each size.
-const NODE_ROUNDS: usize = 6_000;
+const ROUNDS: usize = 100;
+/// Nodes times rounds, with up to so many nodes and with more; at least one round with each size.
+const NODE_ROUNDS: (usize, usize) = (20_000, 6_000);
+const FEW: usize = 300;
 
 pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
     let mut nodes: Vec<Pattern> = Vec::new();
@@ -23,18 +26,15 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
     nodes.iter().for_each(|node| limits::take(&mut room, &node.charge, 1));
     let mut improved = false;
     let mut misses = 0;
-    let rounds = (NODE_ROUNDS / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
+    let effort = if nodes.len() <= FEW { NODE_ROUNDS.0 } else { NODE_ROUNDS.1 };
+    let rounds = (effort / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
+    let mut draw = Draw(1);
     for round in 0..rounds {
-        if misses >= SIZES.len() * STARTS || nodes.len() < 2 || *work == 0 {
+        if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || *work == 0 {
             break;
         }
         nodes.sort_by_cached_key(|node| Reverse(waste(packer, node)));
-        let (size, start) = (SIZES[round % SIZES.len()], (round / SIZES.len()) % STARTS);
-        let taken: Vec<usize> = (0..nodes.len()).skip(start * size / 2).take(size).collect();
-        if taken.len() < 2 {
-            misses += 1;
-            continue;
-        }
+        let taken = window(round, nodes.len(), &mut draw);
         let mut left = vec![0; packer.items.len()];
         let mut budget = room.clone();
         let (mut cost, mut pods) = (0, 0);
@@ -54,8 +54,9 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
             continue;
         }
         (improved, misses) = (true, 0);
-        let first = taken.first().copied().unwrap_or(0);
-        nodes.drain(first..first + taken.len());
+        for index in taken.iter().rev() {
+            nodes.remove(*index);
+        }
         for pattern in again.patterns {
             limits::take(&mut budget, &pattern.charge, pattern.copies);
             nodes.extend((0..pattern.copies).map(|_| Pattern { copies: 1, ..pattern.clone() }));
@@ -69,9 +70,55 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
     Packing { patterns: nodes, cost, ..packing }
 }
 
+/// Which of `count` nodes, the most wasteful first: in turn the worst next to each other, and a bad one with others from everywhere. Two at
+/// least, ascending.
+fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
+    let size = SIZES[round / 2 % SIZES.len()].min(count);
+    if round.is_multiple_of(2) {
+        let starts = (count / size).max(1);
+        let start = (round / 2 / SIZES.len() % starts * size / 2).min(count - size);
+        return (start..start + size).collect();
+    }
+    let mut some = BTreeSet::from([round % count.div_ceil(2)]);
+    while some.len() < size {
+        some.insert(draw.below(count));
+    }
+    some.into_iter().collect()
+}
+
+/// Numbers that look random and are always the same (Knuth's multiplier for MMIX).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The high bits are the good ones.
+        usize::try_from(self.0 >> 33).unwrap_or(0) % count.max(1)
+    }
+}
+
 /// What a node costs beyond the worth of its pods.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "weights of a heuristic")]
 fn waste(packer: &Packer<'_, '_>, node: &Pattern) -> i64 {
     let worth: f64 = node.take.iter().map(|(item, n)| packer.by_resource[*item] * *n as f64).sum();
     (node.price as f64 - worth) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_of_different_nodes_and_reach_all_of_them() {
+        let mut draw = Draw(1);
+        for count in [2, 3, 5, 40] {
+            let mut seen = BTreeSet::new();
+            for round in 0..ROUNDS {
+                let window = window(round, count, &mut draw);
+                assert!(window.len() >= 2 && window.windows(2).all(|two| two[0] < two[1]), "{window:?}");
+                seen.extend(window);
+            }
+            assert_eq!(seen, (0..count).collect(), "{count} nodes");
+        }
+    }
 }

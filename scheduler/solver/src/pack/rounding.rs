@@ -2,7 +2,7 @@
 
 use super::left::Left;
 use super::{Packer, Packing};
-use crate::columns::{self, Kind, Row, Used};
+use crate::columns::{self, Kind, Row, Used, rules};
 use crate::intern::{Amounts, Bits};
 use crate::limits::{self, Headroom};
 
@@ -14,22 +14,35 @@ impl Packer<'_, '_> {
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
         // Lots that go as a whole are no matter of fractions: they are packed with the rest.
         let items: Vec<usize> = left.items().filter(|item| !self.items[*item].whole).collect();
-        let kinds: Vec<Kind<'_>> = items.iter().map(|item| self.kind(*item, left)).collect();
-        let (offerings, rows) = self.rows(&items, left, limit);
-        let found = columns::solve(&kinds, &rows, work)?;
-        let mut used = found.used;
+        let host_rules = &self.world.topology.host_rules;
+        let shared =
+            rules::shared(host_rules, items.iter().map(|item| (self.class(*item).hosts, left.counts[*item])), 2);
+        let requests: Vec<Amounts> =
+            items.iter().map(|item| rules::requests(self.requests(*item), self.class(*item).hosts, &shared)).collect();
+        let kinds: Vec<Kind<'_>> = items.iter().zip(&requests).map(|(item, own)| self.kind(*item, own, left)).collect();
+        let (offerings, mut rows) = self.rows(&items, left, limit);
+        rows.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
+        let exact = columns::small::optimum(&kinds, &rows, work);
+        let is_exact = exact.is_some();
+        let mut used = match exact {
+            Some((_, nodes)) => {
+                nodes.into_iter().map(|node| Used { row: node.row, take: node.take, times: 1.0 }).collect()
+            }
+            None => columns::solve(&kinds, &rows, work)?.used,
+        };
         for one in &mut used {
             one.row = offerings[one.row];
             one.take.iter_mut().for_each(|(kind, _)| *kind = items[*kind]);
         }
         // Those used most first: they are the least changed by rounding.
         used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.row.cmp(&b.row)));
-        THRESHOLDS.iter().map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
+        let thresholds = if is_exact { &THRESHOLDS[..1] } else { &THRESHOLDS };
+        thresholds.iter().map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
     }
 
-    fn kind(&self, item: usize, left: &Left) -> Kind<'_> {
+    fn kind<'r>(&self, item: usize, requests: &'r [i64], left: &Left) -> Kind<'r> {
         let most = self.class(item).most_alone(&self.world.topology.host_rules);
-        Kind { requests: self.requests(item), count: left.counts[item], most }
+        Kind { requests, count: left.counts[item], most }
     }
 
     /// Candidates that are worth a look for these items, and their numbers.
