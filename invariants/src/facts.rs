@@ -1,100 +1,82 @@
 //! The snapshot by key. Everything is borrowed and found by search in sorted lists: a check must cost little beside a plan
 //! that changes one pod of a hundred thousand.
 
+use crate::shelf::Shelf;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PodRef};
-use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, PodState, Snapshot};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// Objects sorted by their key.
-pub(crate) struct Sorted<'a, T> {
-    items: Vec<&'a T>,
-    key: fn(&T) -> &str,
-}
-
-impl<'a, T> Sorted<'a, T> {
-    fn new(items: &'a [T], key: fn(&T) -> &str) -> Self {
-        let mut items: Vec<&T> = items.iter().collect();
-        if !items.is_sorted_by(|a, b| key(a) <= key(b)) {
-            items.sort_by(|a, b| key(a).cmp(key(b)));
-        }
-        Self { items, key }
-    }
-
-    /// Where the object with this key is.
-    pub(crate) fn position(&self, key: &str) -> Option<usize> {
-        self.items.binary_search_by(|item| (self.key)(item).cmp(key)).ok()
-    }
-
-    pub(crate) fn get(&self, key: &str) -> Option<&'a T> {
-        self.position(key).and_then(|at| self.items.get(at).copied())
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a T> {
-        self.items.iter().copied()
-    }
-}
+use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, Snapshot, SnapshotIndex};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a plan is judged by.
 pub(crate) struct Facts<'a> {
+    /// In canonical order.
     pub(crate) snapshot: &'a Snapshot,
+    pub(crate) index: &'a SnapshotIndex,
     pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
-    pub(crate) pods: Sorted<'a, Pod>,
-    pub(crate) nodes: Sorted<'a, Node>,
-    pub(crate) pools: Sorted<'a, NodePool>,
     /// Nodes that are being deleted, or that the plan removes.
     pub(crate) leaving: BTreeSet<&'a str>,
-    /// Shapes by id, with their places in the snapshot's list. Only looked up, never walked.
-    shapes: HashMap<&'a str, usize>,
-    /// Bound or reserved pods by node, for nodes of the plan alone.
-    there: BTreeMap<&'a str, Vec<&'a Pod>>,
+    pub(crate) shelf: Shelf<'a>,
 }
 
 impl<'a> Facts<'a> {
-    pub(crate) fn new(snapshot: &'a Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>, plan: &'a Plan) -> Self {
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        index: &'a SnapshotIndex,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+        plan: &'a Plan,
+    ) -> Self {
         let deleting = snapshot.nodes.iter().filter(|node| node.deleting).map(|node| node.name.as_str());
-        let moved = plan.terminations.iter().flat_map(|one| &one.moved_to);
-        let taking = plan.placements.iter().chain(moved).map(|one| one.node.as_str());
-        let removed = plan.terminations.iter().map(|one| one.node.as_str());
-        let mut there: BTreeMap<&str, Vec<&Pod>> = taking.chain(removed).map(|node| (node, Vec::new())).collect();
-        if !there.is_empty() {
-            for pod in &snapshot.pods {
-                if let Some(pods) = place(pod).and_then(|node| there.get_mut(node)) {
-                    pods.push(pod);
-                }
-            }
-        }
-        Self {
-            snapshot,
-            catalogs,
-            pods: Sorted::new(&snapshot.pods, |pod| pod.uid.as_str()),
-            nodes: Sorted::new(&snapshot.nodes, |node| node.name.as_str()),
-            pools: Sorted::new(&snapshot.node_pools, |pool| pool.name.as_str()),
-            leaving: deleting.chain(plan.terminations.iter().map(|one| one.node.as_str())).collect(),
-            shapes: snapshot.shapes.iter().enumerate().map(|(number, shape)| (shape.id.as_str(), number)).collect(),
-            there,
-        }
+        let leaving = deleting.chain(plan.terminations.iter().map(|one| one.node.as_str())).collect();
+        Self { snapshot, index, catalogs, leaving, shelf: Shelf::default() }
     }
 
-    /// Pods that are bound to a node of the plan or reserved for it.
-    pub(crate) fn there(&self, node: &str) -> &[&'a Pod] {
-        self.there.get(node).map_or(&[], Vec::as_slice)
+    /// Pods that are bound to a node or reserved for it.
+    pub(crate) fn there(&self, node: &str) -> impl Iterator<Item = &'a Pod> + use<'a> {
+        let residents = self.node_number(node).map_or(&[][..], |number| self.index.residents(number));
+        let pods = &self.snapshot.pods;
+        residents.iter().filter_map(|place| pods.get(*place as usize))
     }
 
-    /// The number of a shape among those of the snapshot.
-    pub(crate) fn shape_number(&self, id: &str) -> Option<usize> {
-        self.shapes.get(id).copied()
+    fn pod_number(&self, uid: &str) -> Option<usize> {
+        self.snapshot.pods.binary_search_by(|pod| pod.uid.as_str().cmp(uid)).ok()
     }
 
-    /// A shape by its id.
-    pub(crate) fn shape(&self, id: &str) -> Option<&'a PodShape> {
-        self.snapshot.shapes.get(self.shape_number(id)?)
+    /// A pod by its UID.
+    pub(crate) fn pod(&self, uid: &str) -> Option<&'a Pod> {
+        self.snapshot.pods.get(self.pod_number(uid)?)
+    }
+
+    /// The number of a node among those of the snapshot.
+    pub(crate) fn node_number(&self, name: &str) -> Option<usize> {
+        self.snapshot.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()
+    }
+
+    /// A node by its name.
+    pub(crate) fn node(&self, name: &str) -> Option<&'a Node> {
+        self.snapshot.nodes.get(self.node_number(name)?)
+    }
+
+    /// A pool by its name.
+    pub(crate) fn pool(&self, name: &str) -> Option<&'a NodePool> {
+        let pools = &self.snapshot.node_pools;
+        pools.get(pools.binary_search_by(|pool| pool.name.as_str().cmp(name)).ok()?)
+    }
+
+    /// The number of the shape of a pod by its UID.
+    pub(crate) fn shape_number_of(&self, uid: &str) -> Option<usize> {
+        self.index.shape_of(self.pod_number(uid)?)
     }
 
     /// The shape of a pod by its UID.
     pub(crate) fn shape_of(&self, uid: &str) -> Option<&'a PodShape> {
-        self.shape(self.pods.get(uid)?.shape.as_str())
+        self.snapshot.shapes.get(self.shape_number_of(uid)?)
+    }
+
+    /// A shape by its id.
+    pub(crate) fn shape(&self, id: &str) -> Option<&'a PodShape> {
+        let shapes = &self.snapshot.shapes;
+        shapes.get(shapes.binary_search_by(|shape| shape.id.as_str().cmp(id)).ok()?)
     }
 
     /// How many of `pods` have each shape, with the first of them.
@@ -102,20 +84,12 @@ impl<'a> Facts<'a> {
         &self,
         pods: impl IntoIterator<Item = &'p PodRef>,
     ) -> Vec<(&'a PodShape, i64, &'p PodRef)> {
-        let mut found: BTreeMap<&str, (&PodShape, i64, &PodRef)> = BTreeMap::new();
+        let mut found: BTreeMap<usize, (&PodShape, i64, &PodRef)> = BTreeMap::new();
         for pod in pods {
-            if let Some(shape) = self.shape_of(pod.uid.as_str()) {
-                found.entry(shape.id.as_str()).or_insert((shape, 0, pod)).1 += 1;
+            if let Some(number) = self.shape_number_of(pod.uid.as_str()) {
+                found.entry(number).or_insert((&self.snapshot.shapes[number], 0, pod)).1 += 1;
             }
         }
         found.into_values().collect()
-    }
-}
-
-/// The node that a pod is bound to or reserved for.
-pub(crate) fn place(pod: &Pod) -> Option<&str> {
-    match &pod.state {
-        PodState::Bound(node) | PodState::Reserved(node) => Some(node.as_str()),
-        PodState::Pending => None,
     }
 }

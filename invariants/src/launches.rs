@@ -9,16 +9,17 @@ use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::NodePool;
 use std::collections::BTreeMap;
-use wares::Wares;
+use wares::{Bares, Wares};
 
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut growth: BTreeMap<&str, Resources> = BTreeMap::new();
     let mut wares: BTreeMap<(&str, &Vec<NodeSelectorRequirement>, usize), Wares<'_>> = BTreeMap::new();
+    let mut bares = Bares::new();
     for launch in &plan.launches {
         // Static pools launch for their number of nodes alone, others for pods alone.
         let serves = |pool: &NodePool| pool.replicas.is_none() || launch.pods.is_empty();
         let usable = |pool: &&NodePool| pool.not_ready.is_none() && !pool.deleting && serves(pool);
-        let Some(pool) = facts.pools.get(launch.node_pool.as_str()).filter(usable) else {
+        let Some(pool) = facts.pool(launch.node_pool.as_str()).filter(usable) else {
             found.push(Violation::UnknownPool(launch.node_pool.0.clone()));
             continue;
         };
@@ -30,7 +31,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
         }
         // Launches that buy the same are looked at once; the solver gives them one list.
         let key = (pool.name.as_str(), &launch.requirements, launch.offerings.as_ptr() as usize);
-        let wares = wares.entry(key).or_insert_with(|| Wares::new(facts, pool, launch));
+        let wares = wares.entry(key).or_insert_with(|| Wares::new(facts, &mut bares, pool, launch));
         wares.check(facts, launch, found);
         growth.entry(pool.name.as_str()).or_default().add(&wares.most);
     }

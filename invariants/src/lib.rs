@@ -9,6 +9,7 @@ mod mix;
 mod nodes;
 mod pods;
 mod removal;
+mod shelf;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -20,19 +21,55 @@ use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan};
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 pub use violation::Violation;
 
 /// Everything that is wrong with `plan`, sorted; empty if it is valid.
 #[must_use]
 pub fn check(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Vec<Violation> {
+    let sorted = snapshot.sorted();
+    check_indexed(&sorted, &SnapshotIndex::new(&sorted), catalogs, plan)
+}
+
+/// As [`check`] for a snapshot in canonical order with its index.
+#[must_use]
+pub fn check_indexed(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: &Plan,
+) -> Vec<Violation> {
+    judged(snapshot, index, catalogs, plan, true)
+}
+
+/// The same for the first part of a plan, which does not account for all pods yet.
+#[must_use]
+pub fn check_part(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    part: &Plan,
+) -> Vec<Violation> {
+    judged(snapshot, index, catalogs, part, false)
+}
+
+fn judged(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: &Plan,
+    whole: bool,
+) -> Vec<Violation> {
     let overlaid = overlay::applied(snapshot, catalogs);
     let (snapshot, catalogs) =
         overlaid.as_ref().map_or((snapshot, catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
-    let facts = Facts::new(snapshot, catalogs, plan);
+    let facts = Facts::new(snapshot, index, catalogs, plan);
     let mut found = Vec::new();
     pods::check(&facts, plan, &mut found);
+    if whole {
+        pods::check_complete(&facts, plan, &mut found);
+    }
     launches::check(&facts, plan, &mut found);
     nodes::check(&facts, plan, &mut found);
     removal::check(&facts, plan, &mut found);

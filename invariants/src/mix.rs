@@ -42,7 +42,7 @@ fn elsewhere<'p>(facts: &Facts<'_>, plan: &'p Plan) -> BTreeSet<&'p str> {
     let unsure = plan.launches.iter().filter(|launch| !launch.offerings.iter().all(|one| sure(one.capacity_type)));
     let moved = plan.terminations.iter().flat_map(|one| &one.moved_to);
     let placed = plan.placements.iter().chain(moved);
-    let placed = placed.filter(|one| !facts.nodes.get(one.node.as_str()).is_some_and(&on_demand));
+    let placed = placed.filter(|one| !facts.node(one.node.as_str()).is_some_and(&on_demand));
     let pods = unsure.flat_map(|launch| &launch.pods).chain(placed.flat_map(|one| &one.pods));
     pods.map(|pod| pod.uid.as_str()).collect()
 }

@@ -16,12 +16,12 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
         coming.entry(placement.node.as_str()).or_default().extend(&placement.pods);
     }
     for (name, pods) in coming {
-        let Some(node) = facts.nodes.get(name) else {
+        let Some(node) = facts.node(name) else {
             found.push(Violation::UnknownNode(name.to_owned()));
             continue;
         };
         let (mut room, mut ports): (_, Vec<&HostPort>) = (node.allocatable.clone(), Vec::new());
-        let there = facts.there(name).iter();
+        let there = facts.there(name);
         for shape in there.filter_map(|pod| facts.shape_of(pod.uid.as_str())) {
             room.subtract(&shape.requests);
             ports.extend(&shape.host_ports);
@@ -53,7 +53,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
 
 /// The first CSI driver of which more volumes would be attached than the node takes.
 fn attached(facts: &Facts<'_>, node: &Node, pods: &[&PodRef]) -> Option<String> {
-    let there = facts.there(node.name.as_str()).iter().map(|pod| pod.uid.as_str());
+    let there = facts.there(node.name.as_str()).map(|pod| pod.uid.as_str());
     let all: Vec<&PodShape> =
         there.chain(pods.iter().map(|pod| pod.uid.as_str())).filter_map(|uid| facts.shape_of(uid)).collect();
     // What was over before is not this plan's doing.

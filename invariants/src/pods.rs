@@ -4,19 +4,20 @@ use crate::Violation;
 use crate::facts::Facts;
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::PodState;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let placed = plan.launches.iter().flat_map(|one| &one.pods);
     let placed = placed.chain(plan.placements.iter().flat_map(|one| &one.pods));
     let moved = plan.terminations.iter().flat_map(|one| &one.moved_to).flat_map(|one| &one.pods);
     let refused = plan.unschedulable.iter().map(|one| &one.pod);
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    // Only looked up, never walked.
+    let mut seen: HashSet<&str> = HashSet::new();
     for PodRef { name, uid } in placed.chain(moved).chain(refused) {
         if !seen.insert(uid.as_str()) {
             found.push(Violation::PodTwice(name.clone()));
         }
-        let wants = facts.pods.get(uid.as_str()).is_some_and(|pod| {
+        let wants = facts.pod(uid.as_str()).is_some_and(|pod| {
             !pod.terminating
                 && !pod.stays_with_node
                 && match &pod.state {
@@ -28,12 +29,20 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             found.push(Violation::UnknownPod(name.clone()));
         }
     }
-    for pod in &facts.snapshot.pods {
-        let wants = pod.state == PodState::Pending && !pod.terminating && !pod.stays_with_node;
+    let silent = plan.unschedulable.iter().filter(|one| one.reasons.is_empty());
+    found.extend(silent.map(|one| Violation::NoReason(one.pod.name.clone())));
+}
+
+/// Every pending pod has a place, or a reason why it has none.
+pub(crate) fn check_complete(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    let placed = plan.launches.iter().flat_map(|one| &one.pods);
+    let placed = placed.chain(plan.placements.iter().flat_map(|one| &one.pods));
+    let all = placed.chain(plan.unschedulable.iter().map(|one| &one.pod));
+    let seen: HashSet<&str> = all.map(|pod| pod.uid.as_str()).collect();
+    for pod in facts.index.pending().iter().filter_map(|place| facts.snapshot.pods.get(*place as usize)) {
+        let wants = !pod.terminating && !pod.stays_with_node;
         if wants && !seen.contains(pod.uid.as_str()) {
             found.push(Violation::PodForgotten(pod.full_name()));
         }
     }
-    let silent = plan.unschedulable.iter().filter(|one| one.reasons.is_empty());
-    found.extend(silent.map(|one| Violation::NoReason(one.pod.name.clone())));
 }

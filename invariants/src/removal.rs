@@ -11,7 +11,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
     let refused: BTreeSet<&str> = plan.unschedulable.iter().map(|one| one.pod.uid.as_str()).collect();
     for termination in &plan.terminations {
         let name = termination.node.as_str();
-        let Some(node) = facts.nodes.get(name) else {
+        let Some(node) = facts.node(name) else {
             found.push(Violation::UnknownNode(name.to_owned()));
             continue;
         };
@@ -72,7 +72,7 @@ fn of_pods(
         .map(|pod| pod.uid.as_str())
         .collect();
     let forced = matches!(termination.reason, DisruptionReason::Expired | DisruptionReason::Interrupted);
-    let pods = facts.there(node.name.as_str()).iter();
+    let pods = facts.there(node.name.as_str());
     for pod in pods.filter(|pod| !pod.terminating) {
         let protected = pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
         if protected && waits(termination, node) {
@@ -99,8 +99,8 @@ fn is_blocked(facts: &Facts<'_>, pod: &Pod) -> bool {
 fn pools(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut by_pool: BTreeMap<&str, Vec<(bool, u32)>> = BTreeMap::new();
     for termination in &plan.terminations {
-        let node = facts.nodes.get(termination.node.as_str());
-        let Some(pool) = node.and_then(|node| facts.pools.get(node.node_pool.as_ref()?.as_str())) else { continue };
+        let node = facts.node(termination.node.as_str());
+        let Some(pool) = node.and_then(|node| facts.pool(node.node_pool.as_ref()?.as_str())) else { continue };
         let expired = termination.reason == DisruptionReason::Expired;
         let allowed = pool.disruption.allowed.get(&termination.reason).copied().unwrap_or(u32::MAX);
         by_pool.entry(pool.name.as_str()).or_default().push((!expired, if expired { u32::MAX } else { allowed }));
@@ -119,9 +119,9 @@ fn pools(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
 fn budgets(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut by_budget: BTreeMap<&str, Vec<(bool, i32)>> = BTreeMap::new();
     for termination in &plan.terminations {
-        let Some(node) = facts.nodes.get(termination.node.as_str()) else { continue };
+        let Some(node) = facts.node(termination.node.as_str()) else { continue };
         let mut evictions: BTreeMap<&str, i32> = BTreeMap::new();
-        let pods = facts.there(node.name.as_str()).iter();
+        let pods = facts.there(node.name.as_str());
         for pod in pods.filter(|pod| !pod.terminating && !pod.stays_with_node) {
             if pod.pod_disruption_budgets.len() > 1 && waits(termination, node) {
                 let problem = format!("pod {} has two PodDisruptionBudgets", pod.full_name());

@@ -20,7 +20,7 @@ use spread::{Kinds, Tallies};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, found: &mut Vec<Violation>) {
     let looks = |shape: &PodShape| !shape.topology_spread.is_empty() || !shape.pod_affinity.is_empty();
     if !facts.snapshot.shapes.iter().any(looks) {
         return;
@@ -28,7 +28,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
     let mut view = View::new(facts, plan);
     for number in view.cells.judged.clone() {
         for (place, pod, problem) in view.problems(number, &facts.snapshot.shapes[number]) {
-            let pod = facts.pods.get(pod).map_or_else(String::new, |pod| pod.full_name());
+            let pod = facts.pod(pod).map_or_else(String::new, |pod| pod.full_name());
             found.push(Violation::PodDoesNotFit { pod, place: view.places.name(place), problem });
         }
     }

@@ -1,9 +1,11 @@
 //! The snapshot: all that a scheduler is told about a cluster. It carries what the cluster itself does not show as well
 //! (launches in flight, reserved pods, offerings without capacity, the time), since the scheduler keeps nothing.
 
+mod index;
 mod on_demand;
 mod shape;
 
+pub use index::{Edits, SnapshotIndex};
 pub use on_demand::{OnDemandMix, OnDemandWish};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 
@@ -15,6 +17,7 @@ use crate::resources::Resources;
 use crate::taints::Taint;
 use crate::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Up to which change of the actuator's ledger somebody knows (safety rule 18). Ordered: a later leader's epoch is newer than any sequence of an older one.
@@ -299,6 +302,28 @@ pub struct IgnoredPod {
 }
 
 impl Snapshot {
+    /// This snapshot if every list is in canonical order, else a copy that is.
+    #[must_use]
+    pub fn sorted(&self) -> Cow<'_, Self> {
+        if self.is_sorted() {
+            return Cow::Borrowed(self);
+        }
+        let mut sorted = self.clone();
+        sorted.sort();
+        Cow::Owned(sorted)
+    }
+
+    fn is_sorted(&self) -> bool {
+        self.pods.is_sorted_by(|a, b| a.uid <= b.uid)
+            && self.shapes.is_sorted_by(|a, b| a.id <= b.id)
+            && self.nodes.is_sorted_by(|a, b| a.name <= b.name)
+            && self.node_pools.is_sorted_by(|a, b| a.name <= b.name)
+            && self.daemon_sets.is_sorted_by(|a, b| a.uid <= b.uid)
+            && self.pod_disruption_budgets.is_sorted_by(|a, b| a.name <= b.name)
+            && self.unavailable_offerings.is_sorted()
+            && self.ignored.is_sorted()
+    }
+
     /// Brings every list into its canonical order.
     pub fn sort(&mut self) {
         self.shapes.sort_by(|a, b| a.id.cmp(&b.id));

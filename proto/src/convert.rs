@@ -15,7 +15,7 @@ mod tests;
 pub use plan::append_fragment;
 pub use resources::{resources_from_wire, resources_to_wire};
 pub use snapshot::check_catalogs;
-pub(crate) use snapshot::{check, partial};
+pub(crate) use snapshot::{check, check_references, partial};
 
 use std::collections::BTreeSet;
 

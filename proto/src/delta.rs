@@ -4,6 +4,7 @@
 
 mod checksum;
 mod kinds;
+mod merge;
 mod mirror;
 #[cfg(test)]
 mod tests;

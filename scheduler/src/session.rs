@@ -7,17 +7,19 @@ use crate::answer::{AnswerError, invalid_argument, options_from_wire};
 use crate::catalogs::CatalogCache;
 use crate::fragments::{FRAGMENT_BYTES, fragments};
 use crate::metrics::SchedulerMetrics;
-use crate::solve::solve;
+use crate::solve::solve_indexed;
 use held::Held;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_proto::convert::ConvertError;
 use plimsoll_proto::delta::{Mirror, MirrorError};
+use plimsoll_proto::plan::v1 as wire_plan;
 use plimsoll_proto::scheduler::v1 as wire;
 use plimsoll_proto::scheduler::v1::session_request::Message as Request;
 use plimsoll_proto::scheduler::v1::session_response::Message as Response;
 use plimsoll_proto::snapshot::v1 as snapshot_wire;
+use plimsoll_solver::Planner;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,6 +51,7 @@ pub struct Session {
     /// Set by Hello.
     cluster: Option<String>,
     mirror: Mirror,
+    planner: Planner,
     /// Encoded size of the pieces that came so far, or of the changes since the snapshot was whole.
     bytes: usize,
     /// A full snapshot was asked for: what is still on its way belongs to the former one.
@@ -70,6 +73,7 @@ impl Session {
             limits,
             cluster: None,
             mirror: Mirror::new(),
+            planner: Planner::new(),
             bytes: 0,
             lost: false,
             held: Held::default(),
@@ -83,15 +87,30 @@ impl Session {
     /// The session is over: INVALID_ARGUMENT with the path of what makes no sense, RESOURCE_EXHAUSTED if the cluster is too
     /// large, INTERNAL if a plan fails its check.
     pub fn handle(&mut self, request: wire::SessionRequest) -> Answer {
+        let mut first = Vec::new();
+        let rest = self.handle_early(request, &mut |response| first.push(response))?;
+        first.extend(rest);
+        Ok(first)
+    }
+
+    /// The same, where `early` takes what can be sent back before all is done; it comes before what is given back.
+    ///
+    /// # Errors
+    /// As [`Session::handle`].
+    pub fn handle_early(
+        &mut self,
+        request: wire::SessionRequest,
+        early: &mut dyn FnMut(wire::SessionResponse),
+    ) -> Answer {
         let message = request.message.ok_or_else(|| refused("message", "is not set"))?;
         match (message, self.cluster.is_some()) {
             (Request::Hello(hello), false) => self.hello(hello),
             (Request::Hello(_), true) => Err(refused("hello", "came twice")),
             (_, false) => Err(refused("hello", "has to come first")),
-            (Request::Catalog(catalog), true) => self.catalog(catalog),
+            (Request::Catalog(catalog), true) => self.catalog(catalog, early),
             (Request::SnapshotChunk(chunk), true) => self.chunk(chunk),
             (Request::Delta(delta), true) => self.delta(delta),
-            (Request::PlanNow(ask), true) => self.plan_now(ask),
+            (Request::PlanNow(ask), true) => self.plan_now(ask, early),
         }
     }
 
@@ -105,7 +124,11 @@ impl Session {
         Ok(vec![response(Response::Ready(wire::Ready { known_catalog_ids }))])
     }
 
-    fn catalog(&mut self, catalog: plimsoll_proto::catalog::v1::Catalog) -> Answer {
+    fn catalog(
+        &mut self,
+        catalog: plimsoll_proto::catalog::v1::Catalog,
+        early: &mut dyn FnMut(wire::SessionResponse),
+    ) -> Answer {
         let catalog = Catalog::try_from(catalog).map_err(|error| invalid_argument(&error))?;
         let (id, catalog) = self.shared.put(catalog);
         self.metrics.catalogs.set(i64::try_from(self.shared.ids().len()).unwrap_or(i64::MAX));
@@ -116,7 +139,7 @@ impl Session {
         }
         // The others were asked for as well, and are on their way.
         match self.waiting.take() {
-            Some(ask) if self.held.missing(&needed, &self.shared).is_empty() => self.plan_now(ask),
+            Some(ask) if self.held.missing(&needed, &self.shared).is_empty() => self.plan_now(ask, early),
             waiting => {
                 self.waiting = waiting;
                 Ok(Vec::new())
@@ -127,6 +150,8 @@ impl Session {
     fn chunk(&mut self, chunk: snapshot_wire::SnapshotChunk) -> Answer {
         if chunk.index == 0 {
             (self.lost, self.bytes) = (false, 0);
+            // It followed another index.
+            self.planner = Planner::new();
         } else if self.lost {
             return Ok(Vec::new());
         }
@@ -181,16 +206,18 @@ impl Session {
     fn resync(&mut self, cause: &str, reason: String) -> Vec<wire::SessionResponse> {
         tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
-        (self.mirror, self.waiting, self.lost) = (Mirror::new(), None, true);
+        (self.mirror, self.planner) = (Mirror::new(), Planner::new());
+        (self.waiting, self.lost) = (None, true);
         vec![response(Response::ResyncRequired(wire::ResyncRequired { reason }))]
     }
 
-    fn plan_now(&mut self, ask: wire::PlanNow) -> Answer {
+    fn plan_now(&mut self, ask: wire::PlanNow, early: &mut dyn FnMut(wire::SessionResponse)) -> Answer {
         if self.lost {
             return Ok(Vec::new());
         }
         let reached = self.mirror.snapshot().map(|snapshot| snapshot.sequence);
-        let Some(snapshot) = self.mirror.snapshot().filter(|snapshot| snapshot.sequence == ask.sequence) else {
+        let current = self.mirror.indexed().filter(|(snapshot, _)| snapshot.sequence == ask.sequence);
+        let Some((snapshot, index)) = current else {
             let reason = format!("a plan was asked for snapshot {}, but the mirror has {reached:?}", ask.sequence);
             return Ok(self.resync("sequence", reason));
         };
@@ -203,7 +230,12 @@ impl Session {
             return Ok(vec![response(Response::NeedCatalog(wire::NeedCatalog { catalog_ids }))]);
         }
         let started = Instant::now();
-        let solved = solve(snapshot, self.held.catalogs(), &options);
+        let mut sent = 0;
+        let solved = solve_indexed(&mut self.planner, snapshot, index, self.held.catalogs(), &options, &mut |part| {
+            sent += part.launches.len();
+            let pieces = fragments((&part).into(), FRAGMENT_BYTES);
+            pieces.into_iter().for_each(|piece| early(response(Response::PlanFragment(not_last(piece)))));
+        });
         self.metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
         let plan = solved.map_err(|error| {
             self.metrics.invalid_plans.inc();
@@ -222,9 +254,17 @@ impl Session {
             elapsed_ms = started.elapsed().as_millis(),
             "planned"
         );
-        let pieces = fragments((&plan).into(), FRAGMENT_BYTES);
+        let mut rest = wire_plan::Plan::from(&plan);
+        rest.launches.drain(..sent);
+        let pieces = fragments(rest, FRAGMENT_BYTES);
         Ok(pieces.into_iter().map(|piece| response(Response::PlanFragment(piece))).collect())
     }
+}
+
+/// A piece of what comes before the rest: totals are told with the last piece of all.
+fn not_last(piece: wire::PlanFragment) -> wire::PlanFragment {
+    let part = piece.part.map(|part| wire_plan::Plan { hourly_micro_usd: 0, lower_bound_micro_usd: 0, ..part });
+    wire::PlanFragment { last: false, part, ..piece }
 }
 
 fn response(message: Response) -> wire::SessionResponse {

@@ -3,8 +3,9 @@
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
-use plimsoll_model::plan::{Plan, PlanOptions};
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::plan::{Launch, Plan, PlanOptions};
+use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
+use plimsoll_solver::Planner;
 use std::collections::BTreeMap;
 
 /// Violations named in an error; one mistake of the solver often breaks many things at once.
@@ -32,7 +33,38 @@ pub(crate) fn solve(
     catalogs: &BTreeMap<CatalogId, Catalog>,
     options: &PlanOptions,
 ) -> Result<Plan, InvalidPlan> {
-    let plan = plimsoll_solver::solve(snapshot, catalogs, options);
-    let violations = plimsoll_invariants::check(snapshot, catalogs, &plan);
+    let sorted = snapshot.sorted();
+    solve_indexed(&mut Planner::new(), &sorted, &SnapshotIndex::new(&sorted), catalogs, options, &mut |_| {})
+}
+
+/// The same plan for a snapshot in canonical order with its index, by a planner that has followed this cluster. `early` is told first launches
+/// that stand already, if they are valid: a part of the plan.
+pub(crate) fn solve_indexed(
+    planner: &mut Planner,
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    options: &PlanOptions,
+    early: &mut dyn FnMut(Plan),
+) -> Result<Plan, InvalidPlan> {
+    let plan = planner.solve_early(snapshot, index, catalogs, options, &mut |launches| {
+        let part = part(snapshot, launches);
+        // If they are not, the whole plan is not either.
+        if plimsoll_invariants::check_part(snapshot, index, catalogs, &part).is_empty() {
+            early(part);
+        }
+    });
+    let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, &plan);
     if violations.is_empty() { Ok(plan) } else { Err(InvalidPlan { sequence: snapshot.sequence, violations }) }
+}
+
+/// The part of a plan that has these launches.
+fn part(snapshot: &Snapshot, launches: &[Launch]) -> Plan {
+    Plan {
+        snapshot_sequence: snapshot.sequence,
+        ledger: snapshot.ledger,
+        launches: launches.to_vec(),
+        hourly: launches.iter().map(Launch::price).sum(),
+        ..Plan::default()
+    }
 }

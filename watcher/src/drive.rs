@@ -26,6 +26,9 @@ use tokio_util::sync::CancellationToken;
 /// Events that wait for the loop; those who send them wait then.
 const QUEUE: usize = 256;
 
+/// Parts of a plan that wait to be sent while the rest is made: there are few, and what has no room comes with the whole plan.
+const PARTS: usize = 8;
+
 /// Drives while this replica leads.
 pub struct Driver {
     /// What is known.
@@ -80,19 +83,36 @@ impl Driver {
         tracing::info!(transitions = guard.epoch(), "driving");
         let (sender, mut events) = mpsc::channel(QUEUE);
         let mut executor = Executor::new(self.actuator.clone(), guard.clone(), sender);
-        let mut cycle = Cycle::new(guard.epoch());
+        let mut cycle = Cycle::new(guard.epoch()).sweeping(self.options.disruption);
         loop {
             let newest = self.newest.borrow_and_update().clone();
             let step = cycle.next(newest.as_deref(), Instant::now());
             self.metrics.waiting_pods.set(i64::try_from(cycle.waiting()).unwrap_or(i64::MAX));
             match (step, newest) {
-                (Step::Plan, Some(published)) => {
-                    let plan = self.plan(&published, cycle.id(published.snapshot.sequence)).await;
-                    cycle.planned(published.snapshot.sequence, plan, Instant::now());
+                (ask @ (Step::Plan | Step::Sweep), Some(published)) => {
+                    let sweep = ask == Step::Sweep;
+                    let sequence = published.snapshot.sequence;
+                    let (sender, mut parts) = mpsc::channel(PARTS);
+                    let metrics = self.metrics.clone();
+                    let plan = {
+                        let mut plan = std::pin::pin!(self.plan(&published, sweep, cycle.id(sequence), sender));
+                        loop {
+                            tokio::select! {
+                                biased;
+                                plan = &mut plan => break plan,
+                                Some(part) = parts.recv() => {
+                                    if let Some((part, cycle_id)) = cycle.part(sequence, &part, Instant::now()) {
+                                        execute(&metrics, &mut executor, part, cycle_id, &published);
+                                    }
+                                }
+                            }
+                        }
+                    };
+                    cycle.planned(sequence, plan, sweep, Instant::now());
                     continue;
                 }
                 (Step::Execute { plan, cycle_id }, Some(published)) => {
-                    self.execute(&mut executor, *plan, cycle_id, &published);
+                    execute(&self.metrics, &mut executor, *plan, cycle_id, &published);
                     continue;
                 }
                 (Step::Refresh, _) => self.refresh.ask(),
@@ -111,7 +131,7 @@ impl Driver {
                     }
                     continue;
                 }
-                (Step::Plan | Step::Execute { .. }, None) => {}
+                (Step::Plan | Step::Sweep | Step::Execute { .. }, None) => {}
             }
             // A snapshot was asked for.
             tokio::select! {
@@ -124,14 +144,21 @@ impl Driver {
 
     /// The plan for a snapshot; `None` if no scheduler made one. Where a plan with removals fails its check, one without is
     /// asked for: pods that wait are not to suffer from a removal that was worked out wrongly.
-    async fn plan(&mut self, published: &Arc<Published>, cycle_id: String) -> Option<Plan> {
+    async fn plan(
+        &mut self,
+        published: &Arc<Published>,
+        sweep: bool,
+        cycle_id: String,
+        parts: mpsc::Sender<Plan>,
+    ) -> Option<Plan> {
         let began = Instant::now();
         let facts = Arc::clone(&self.facts);
         let mut question = Question {
             published: Arc::clone(published),
-            options: self.options.clone(),
+            options: PlanOptions { disruption: sweep, ..self.options.clone() },
             catalogs: &|id| facts.catalog(id),
             cycle_id,
+            parts,
         };
         let mut planned = self.scheduler.plan(&question).await;
         if let Err(error @ PlanError::Withheld { .. }) = &planned
@@ -164,22 +191,6 @@ impl Driver {
         }
     }
 
-    fn execute(&self, executor: &mut Executor, plan: Plan, cycle_id: String, published: &Published) {
-        self.metrics.execute_seconds.observe(published.at.elapsed().as_secs_f64());
-        tracing::info!(
-            cycle_id,
-            sequence = plan.snapshot_sequence,
-            launches = plan.launches.len(),
-            terminations = plan.terminations.len(),
-            placements = plan.placements.len(),
-            unschedulable = plan.unschedulable.len(),
-            hourly_micro_usd = plan.hourly.0,
-            "plan sent"
-        );
-        let driver = DriverId { identity: executor.holder().to_owned(), transitions: executor.epoch() };
-        executor.send(Execution { driver, plan, cycle_id });
-    }
-
     fn take(&self, cycle: &mut Cycle, event: Option<Event>) {
         let Some(event) = event else { return };
         match &event {
@@ -207,4 +218,21 @@ impl Driver {
         }
         cycle.heard(event, Instant::now());
     }
+}
+
+/// Sends what is to be done to the actuator.
+fn execute(metrics: &WatcherMetrics, executor: &mut Executor, plan: Plan, cycle_id: String, published: &Published) {
+    metrics.execute_seconds.observe(published.at.elapsed().as_secs_f64());
+    tracing::info!(
+        cycle_id,
+        sequence = plan.snapshot_sequence,
+        launches = plan.launches.len(),
+        terminations = plan.terminations.len(),
+        placements = plan.placements.len(),
+        unschedulable = plan.unschedulable.len(),
+        hourly_micro_usd = plan.hourly.0,
+        "plan sent"
+    );
+    let driver = DriverId { identity: executor.holder().to_owned(), transitions: executor.epoch() };
+    executor.send(Execution { driver, plan, cycle_id });
 }

@@ -11,6 +11,7 @@ use plimsoll_runtime::client_pool::{ClientPool, PoolError, ReplicaId, WITHHELD_H
 use session::Session;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -36,6 +37,8 @@ pub(crate) struct Question<'a> {
     pub(crate) catalogs: FindCatalog<'a>,
     /// Names the round in logs.
     pub(crate) cycle_id: String,
+    /// Takes launches of the plan that come before the rest; what it has no room for comes with the whole plan.
+    pub(crate) parts: mpsc::Sender<Plan>,
 }
 
 /// A session and the plan that was made in it.

@@ -3,14 +3,16 @@
 use super::kept;
 use crate::Violation;
 use crate::facts::Facts;
-use crate::labels::{label_problem, of_offering, pool_problem, taint_problem};
-use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use crate::labels::{label_problem, taint_problem};
+use crate::shelf::Ware;
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// A list of offerings as nodes of a pool, for every launch that has it.
 pub(super) struct Wares<'a> {
@@ -38,14 +40,33 @@ struct Room {
 
 /// A node that an offering would become.
 struct Future<'a> {
-    place: String,
-    labels: BTreeMap<String, String>,
+    ware: Rc<Ware<'a>>,
+    /// What it has beside the DaemonSets, and their ports.
+    bare: Rc<Bare<'a>>,
+}
+
+/// What DaemonSets leave of a node.
+pub(super) struct Bare<'a> {
+    left: Resources,
+    short: Option<String>,
     /// Ports of DaemonSets.
     ports: Vec<&'a HostPort>,
+    /// Problems of shapes there, by their id.
+    problems: RefCell<HashMap<&'a str, Option<String>>>,
+}
+
+/// By the ware's address: each is kept for as long as the check takes. Only looked up, never walked.
+pub(super) type Bares<'a> = HashMap<usize, Rc<Bare<'a>>>;
+
+impl Future<'_> {
+    fn place(&self) -> String {
+        let (kind, offering) = (self.ware.kind, self.ware.offering);
+        format!("{} in {} ({})", kind.name, offering.zone, offering.capacity_type)
+    }
 }
 
 impl<'a> Wares<'a> {
-    pub(super) fn new(facts: &Facts<'a>, pool: &'a NodePool, launch: &Launch) -> Self {
+    pub(super) fn new(facts: &Facts<'a>, bares: &mut Bares<'a>, pool: &'a NodePool, launch: &Launch) -> Self {
         let (nodes, rooms, shapes) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (offerings, problems) = (Vec::new(), Vec::new());
         let mut wares = Self { pool, nodes, rooms, offerings, launch: problems, most: Resources::new(), shapes };
@@ -57,13 +78,13 @@ impl<'a> Wares<'a> {
             return wares;
         };
         for choice in launch.offerings.iter() {
-            let place = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
-            match known(facts, catalog, choice) {
-                Ok((kind, offering)) => {
-                    let labels = of_offering(catalog, pool, launch, kind, offering);
-                    wares.offer(facts, kind, place, labels);
+            let ware = facts.shelf.get(catalog, pool, launch, choice);
+            match ware.map_err(str::to_owned).and_then(|ware| for_sale(facts, &ware, choice).map(|()| ware)) {
+                Ok(ware) => wares.offer(facts, bares, ware),
+                Err(problem) => {
+                    let place = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
+                    wares.offerings.push(format!("{place}: {problem}"));
                 }
-                Err(problem) => wares.offerings.push(format!("{place}: {problem}")),
             }
         }
         wares.values(launch);
@@ -71,26 +92,20 @@ impl<'a> Wares<'a> {
         wares
     }
 
-    fn offer(&mut self, facts: &Facts<'a>, kind: &InstanceType, place: String, labels: BTreeMap<String, String>) {
-        self.most.raise_to(&kind.capacity);
-        if let Some(problem) = pool_problem(self.pool, &labels) {
-            self.offerings.push(format!("{place}: {problem}"));
+    fn offer(&mut self, facts: &Facts<'a>, bares: &mut Bares<'a>, ware: Rc<Ware<'a>>) {
+        if self.nodes.last().is_none_or(|last| last.ware.kind.name != ware.kind.name) {
+            self.most.raise_to(&ware.kind.capacity);
         }
-        let (allocatable, mut load, mut ports) = (kind.allocatable(), Resources::new(), Vec::new());
-        let daemons = facts.snapshot.daemon_sets.iter().filter_map(|daemon| facts.shape(daemon.shape.as_str()));
-        for shape in daemons {
-            if taint_problem(shape, &self.pool.taints).is_none() && label_problem(shape, "", &labels).is_none() {
-                load.add(&shape.requests);
-                ports.extend(&shape.host_ports);
-            }
+        let bare = bares.entry(Rc::as_ptr(&ware) as usize).or_insert_with(|| Rc::new(bare(facts, self.pool, &ware)));
+        let node = Future { bare: Rc::clone(bare), ware };
+        if let Some(problem) = &node.ware.problem {
+            self.offerings.push(format!("{}: {problem}", node.place()));
         }
-        let short = load.first_excess(&allocatable).map(str::to_owned);
-        let mut left = allocatable;
-        left.subtract(&load);
-        if !self.rooms.iter().any(|known| known.left == left) {
+        if !self.rooms.iter().any(|known| known.left == node.bare.left) {
+            let (left, short) = (node.bare.left.clone(), node.bare.short.clone());
             self.rooms.push(Room { left, short, example: self.nodes.len() });
         }
-        self.nodes.push(Future { place, labels, ports });
+        self.nodes.push(node);
     }
 
     /// Whether there are as many values as `minValues` wants.
@@ -100,7 +115,7 @@ impl<'a> Wares<'a> {
             let Some(most) = count(wanted) else { continue };
             let least = kept(wanted, launch).and_then(count).unwrap_or(most);
             let key = label::normalized(&wanted.key);
-            let have = self.nodes.iter().filter_map(|node| node.labels.get(key)).collect::<BTreeSet<_>>().len();
+            let have = self.nodes.iter().filter_map(|node| node.ware.labels.get(key)).collect::<BTreeSet<_>>().len();
             if have < least || (least < most && have > least) {
                 self.launch.push(format!("{have} values of {}, at least {least} are wanted", wanted.key));
             }
@@ -127,7 +142,7 @@ impl<'a> Wares<'a> {
                 continue;
             }
             let mut add = |at: usize, problem: &str| {
-                let (pod, place) = (pod.name.clone(), self.nodes[at].place.clone());
+                let (pod, place) = (pod.name.clone(), self.nodes[at].place());
                 found.push(Violation::PodDoesNotFit { pod, place, problem: problem.to_owned() });
             };
             problems.iter().for_each(|(at, problem)| add(*at, problem));
@@ -137,43 +152,66 @@ impl<'a> Wares<'a> {
         }
         for room in &self.rooms {
             if let Some(resource) = load.first_excess(&room.left).or(room.short.as_deref()) {
-                let place = self.nodes[room.example].place.clone();
+                let place = self.nodes[room.example].place();
                 found.push(Violation::Overcommitted { place, resource: resource.to_owned() });
             }
         }
     }
 }
 
+/// What DaemonSets leave of a node.
+fn bare<'a>(facts: &Facts<'a>, pool: &NodePool, ware: &Ware<'a>) -> Bare<'a> {
+    let (mut load, mut ports) = (Resources::new(), Vec::new());
+    let daemons = facts.snapshot.daemon_sets.iter().filter_map(|daemon| facts.shape(daemon.shape.as_str()));
+    for shape in daemons {
+        if taint_problem(shape, &pool.taints).is_none() && label_problem(shape, "", &ware.labels).is_none() {
+            load.add(&shape.requests);
+            ports.extend(&shape.host_ports);
+        }
+    }
+    let mut left = ware.kind.allocatable();
+    let short = load.first_excess(&left).map(str::to_owned);
+    left.subtract(&load);
+    Bare { left, short, ports, problems: RefCell::default() }
+}
+
 /// What keeps pods of a shape from these nodes, whatever else the launch is for.
-fn problems(pool: &NodePool, nodes: &[Future<'_>], shape: &PodShape) -> Vec<(usize, String)> {
-    let on = |node: &Future<'_>| {
-        let clash = || shape.host_ports.iter().any(|port| node.ports.iter().any(|other| other.conflicts(port)));
-        taint_problem(shape, &pool.taints)
-            .or_else(|| label_problem(shape, "", &node.labels))
-            .or_else(|| clash().then(|| "host port".to_owned()))
+fn problems<'a>(pool: &NodePool, nodes: &[Future<'a>], shape: &'a PodShape) -> Vec<(usize, String)> {
+    let tainted = taint_problem(shape, &pool.taints);
+    if tainted.is_none() && asks_nothing(shape) {
+        return Vec::new();
+    }
+    let on = |node: &Future<'a>| {
+        let clash = || shape.host_ports.iter().any(|port| node.bare.ports.iter().any(|other| other.conflicts(port)));
+        let found = || {
+            let labelled = tainted.clone().or_else(|| label_problem(shape, "", &node.ware.labels));
+            labelled.or_else(|| clash().then(|| "host port".to_owned()))
+        };
+        node.bare.problems.borrow_mut().entry(shape.id.as_str()).or_insert_with(found).clone()
     };
     nodes.iter().enumerate().filter_map(|(at, node)| Some((at, on(node)?))).collect()
 }
 
-/// The offering in the catalog, if it can be bought at that price.
-fn known<'a>(
-    facts: &Facts<'_>,
-    catalog: &'a Catalog,
-    choice: &OfferingChoice,
-) -> Result<(&'a InstanceType, &'a Offering), String> {
-    let kind = catalog.get(&choice.instance_type).ok_or("no such type")?;
-    let same = |one: &&Offering| one.zone == choice.zone && one.capacity_type == choice.capacity_type;
-    let offering = kind.offerings.iter().find(same).ok_or("no such offering")?;
+/// Whether any node suits the shape.
+fn asks_nothing(shape: &PodShape) -> bool {
+    shape.node_selector.is_empty()
+        && shape.required_node_affinity.is_empty()
+        && shape.volumes.iter().all(|volume| volume.alternatives.is_empty())
+        && shape.host_ports.is_empty()
+}
+
+/// Whether the offering can be bought at that price.
+fn for_sale(facts: &Facts<'_>, ware: &Ware<'_>, choice: &OfferingChoice) -> Result<(), String> {
     let refused = facts.snapshot.unavailable_offerings.iter().any(|one| {
         one.capacity_type == choice.capacity_type
             && one.zone.as_ref().is_none_or(|zone| *zone == choice.zone)
             && one.instance_type.as_ref().is_none_or(|name| *name == choice.instance_type)
     });
-    if !offering.available || refused {
+    if !ware.offering.available || refused {
         return Err("not available".to_owned());
     }
-    if offering.price != choice.price {
-        return Err(format!("costs {}, the plan says {}", offering.price, choice.price));
+    if ware.offering.price != choice.price {
+        return Err(format!("costs {}, the plan says {}", ware.offering.price, choice.price));
     }
-    Ok((kind, offering))
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::places::Places;
 use super::selecting::{Selecting, affinity};
-use crate::facts::{Facts, place};
+use crate::facts::Facts;
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeSet, HashMap};
@@ -45,13 +45,13 @@ fn placed<'a>(facts: &Facts<'a>, places: &Places<'a>, plan: &'a Plan) -> Vec<(us
     let mut all = Vec::new();
     let mut put = |pods: &'a [PodRef], place: usize| {
         for pod in pods {
-            let shape = facts.pods.get(pod.uid.as_str()).and_then(|pod| facts.shape_number(pod.shape.as_str()));
+            let shape = facts.shape_number_of(pod.uid.as_str());
             all.extend(shape.map(|shape| (shape, place, pod.uid.as_str())));
         }
     };
     let moved = plan.terminations.iter().flat_map(|one| &one.moved_to);
     for to in plan.placements.iter().chain(moved) {
-        if let Some(place) = places.of_node(to.node.as_str()) {
+        if let Some(place) = facts.node_number(to.node.as_str()) {
             put(&to.pods, place);
         }
     }
@@ -95,18 +95,12 @@ impl<'a> Cells<'a> {
         let mut cells = Self { of_shape: Vec::new(), judged };
         cells.of_shape.resize_with(shapes.len(), Vec::new);
         if !cells.judged.is_empty() {
-            cells.count(facts, places, &placed, &counted);
+            cells.count(facts, &placed, &counted);
         }
         cells
     }
 
-    fn count(
-        &mut self,
-        facts: &Facts<'a>,
-        places: &Places<'a>,
-        placed: &[(usize, usize, &'a str)],
-        counted: &BTreeSet<usize>,
-    ) {
+    fn count(&mut self, facts: &Facts<'a>, placed: &[(usize, usize, &'a str)], counted: &BTreeSet<usize>) {
         let mut wanted = vec![false; self.of_shape.len()];
         counted.iter().for_each(|shape| wanted[*shape] = true);
         let mut known: HashMap<(usize, usize), usize> = HashMap::new();
@@ -119,11 +113,11 @@ impl<'a> Cells<'a> {
             }
             change(&mut cells[at]);
         };
-        for pod in facts.snapshot.pods.iter().filter(|pod| !pod.terminating) {
-            let Some(shape) = facts.shape_number(pod.shape.as_str()).filter(|shape| wanted[*shape]) else { continue };
-            let Some(node) = place(pod) else { continue };
-            let Some(place) = places.of_node(node) else { continue };
-            let leaving = facts.leaving.contains(node);
+        for (number, pod) in facts.snapshot.pods.iter().enumerate() {
+            let Some(shape) = facts.index.shape_of(number).filter(|shape| wanted[*shape]) else { continue };
+            // Nodes are the first places, in the order of the snapshot.
+            let Some(place) = facts.index.node_of(number).filter(|_| !pod.terminating) else { continue };
+            let leaving = facts.leaving.contains(facts.snapshot.nodes[place].name.as_str());
             cell(shape, place, &|cell| {
                 if leaving {
                     cell.leaving += 1;

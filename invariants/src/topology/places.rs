@@ -1,13 +1,14 @@
 //! Places where pods are: nodes and launches, in columns of numbers instead of maps of labels.
 
 use crate::facts::Facts;
-use crate::labels::{aliased, of_offering, value_of};
-use plimsoll_model::catalog::Offering;
+use crate::labels::{aliased, value_of};
+use crate::shelf::Ware;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::Node;
 use plimsoll_model::taints::Taint;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 enum Place<'a> {
     Node(&'a Node),
@@ -15,12 +16,11 @@ enum Place<'a> {
     Launch(&'a Launch, usize),
 }
 
-/// All nodes, by name, then all launches in the order of the plan.
+/// All nodes, in the order of the snapshot, then all launches in the order of the plan.
 pub(super) struct Places<'a> {
     places: Vec<Place<'a>>,
-    /// Labels that every offering of a launch gives its node, but for the host name.
-    labels: Vec<BTreeMap<String, String>>,
-    nodes: HashMap<&'a str, usize>,
+    /// Nodes that the offerings of a launch would become, once for launches that list the same.
+    wares: Vec<Vec<Rc<Ware<'a>>>>,
     first_launch: usize,
 }
 
@@ -34,29 +34,23 @@ pub(super) struct Column {
 
 impl<'a> Places<'a> {
     pub(super) fn new(facts: &Facts<'a>, plan: &'a Plan) -> Self {
-        let nodes: Vec<&Node> = facts.nodes.iter().collect();
-        let by_name = nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
-        let first_launch = nodes.len();
-        let mut places: Vec<Place<'a>> = nodes.into_iter().map(Place::Node).collect();
+        let first_launch = facts.snapshot.nodes.len();
+        let mut places: Vec<Place<'a>> = facts.snapshot.nodes.iter().map(Place::Node).collect();
         // Launches that buy the same have the same labels; the solver gives them one list.
-        let (mut labels, mut known) = (Vec::new(), BTreeMap::new());
+        let (mut wares, mut known) = (Vec::new(), BTreeMap::new());
         for launch in &plan.launches {
             let key = (launch.node_pool.as_str(), &launch.requirements, launch.offerings.as_ptr() as usize);
             let set = *known.entry(key).or_insert_with(|| {
-                labels.push(common_labels(facts, launch));
-                labels.len() - 1
+                wares.push(listed(facts, launch));
+                wares.len() - 1
             });
             places.push(Place::Launch(launch, set));
         }
-        Self { places, labels, nodes: by_name, first_launch }
+        Self { places, wares, first_launch }
     }
 
     pub(super) fn count(&self) -> usize {
         self.places.len()
-    }
-
-    pub(super) fn of_node(&self, name: &str) -> Option<usize> {
-        self.nodes.get(name).copied()
     }
 
     pub(super) fn of_launch(&self, index: usize) -> usize {
@@ -82,7 +76,7 @@ impl<'a> Places<'a> {
     pub(super) fn labels(&self, place: usize) -> BTreeMap<String, String> {
         let (mut labels, name) = match self.places[place] {
             Place::Node(node) => (aliased(&node.labels), node.name.0.clone()),
-            Place::Launch(_, set) => (self.labels[set].clone(), host(place)),
+            Place::Launch(_, set) => (common_labels(&self.wares[set]), host(place)),
         };
         labels.insert(label::HOSTNAME.to_owned(), name);
         labels
@@ -95,7 +89,7 @@ impl<'a> Places<'a> {
             return Column { values: (0..self.count()).map(Some).collect(), count: self.count() };
         }
         let mut numbers: HashMap<&str, usize> = HashMap::new();
-        let of_sets: Vec<Option<&str>> = self.labels.iter().map(|labels| value_of(labels, key)).collect();
+        let of_sets: Vec<Option<&str>> = self.wares.iter().map(|wares| common_value(wares, key)).collect();
         let mut values = Vec::with_capacity(self.count());
         for place in &self.places {
             let value = match place {
@@ -115,22 +109,25 @@ fn host(place: usize) -> String {
     format!("launch {place}")
 }
 
-/// Labels that every offering of the launch gives its node.
-fn common_labels(facts: &Facts<'_>, launch: &Launch) -> BTreeMap<String, String> {
-    let mut common: Option<BTreeMap<String, String>> = None;
-    let pool = facts.pools.get(launch.node_pool.as_str());
+/// What the launch may become.
+fn listed<'a>(facts: &Facts<'a>, launch: &Launch) -> Vec<Rc<Ware<'a>>> {
+    let pool = facts.pool(launch.node_pool.as_str());
     let catalog = pool.and_then(|pool| facts.catalogs.get(pool.catalog.as_ref()?));
-    if let Some((pool, catalog)) = pool.zip(catalog) {
-        for choice in launch.offerings.iter() {
-            let Some(kind) = catalog.get(&choice.instance_type) else { continue };
-            let same = |one: &&Offering| one.zone == choice.zone && one.capacity_type == choice.capacity_type;
-            let Some(offering) = kind.offerings.iter().find(same) else { continue };
-            let labels = of_offering(catalog, pool, launch, kind, offering);
-            match &mut common {
-                Some(known) => known.retain(|key, value| labels.get(key) == Some(value)),
-                None => common = Some(labels),
-            }
-        }
-    }
-    common.unwrap_or_default()
+    let Some((pool, catalog)) = pool.zip(catalog) else { return Vec::new() };
+    launch.offerings.iter().filter_map(|choice| facts.shelf.get(catalog, pool, launch, choice).ok()).collect()
+}
+
+/// The value that a label has whichever of `wares` it becomes.
+fn common_value<'w>(wares: &'w [Rc<Ware<'_>>], key: &str) -> Option<&'w str> {
+    let (first, rest) = wares.split_first()?;
+    let value = value_of(&first.labels, key)?;
+    rest.iter().all(|ware| value_of(&ware.labels, key) == Some(value)).then_some(value)
+}
+
+/// Labels that are the same whichever of `wares` it becomes.
+fn common_labels(wares: &[Rc<Ware<'_>>]) -> BTreeMap<String, String> {
+    let Some((first, rest)) = wares.split_first() else { return BTreeMap::new() };
+    let mut common = first.labels.clone();
+    rest.iter().for_each(|ware| common.retain(|key, value| ware.labels.get(key) == Some(value)));
+    common
 }

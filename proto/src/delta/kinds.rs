@@ -1,10 +1,11 @@
 //! The kinds of objects in a snapshot: their lists, keys and field numbers, in one table that all operations share.
 
 use super::checksum::of_object;
+use super::merge;
 use crate::convert::{ConvertError, Converted};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::snapshot::{Snapshot, UnavailableOffering};
+use plimsoll_model::snapshot::{Edits, Snapshot, UnavailableOffering};
 use std::collections::BTreeMap;
 
 type OfferingKey = (Option<String>, Option<String>, CapacityType);
@@ -136,37 +137,49 @@ pub(super) fn diff(
     for_each_kind!(each);
 }
 
-/// Takes out `removals`, puts in `upserts`, and takes `sum` along. The result is in canonical order.
+/// What a change touched in the lists that an index is kept of.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub(super) shapes: Edits,
+    pub(super) pods: Edits,
+    pub(super) nodes: Edits,
+}
+
+/// Takes out `removals`, puts in `upserts`, and takes `sum` along. The snapshot is in canonical order, before and after.
 pub(super) fn apply(
     snapshot: &mut Snapshot,
     upserts: Snapshot,
     removals: wire::Removals,
     sum: &mut u64,
-) -> Converted<()> {
+) -> Converted<Touched> {
+    let mut touched = Touched::default();
     macro_rules! each {
         ($list:ident, $message:path, $number:literal, $key:expr, $key_to_wire:expr, $from_wire:expr) => {
-            if !upserts.$list.is_empty() || !removals.$list.is_empty() {
-                let key = keyed(&snapshot.$list, $key);
-                let objects = std::mem::take(&mut snapshot.$list);
-                let mut by_key: BTreeMap<_, _> = objects.into_iter().map(|object| (key(&object), object)).collect();
-                for (index, removed) in removals.$list.into_iter().enumerate() {
-                    let place = || format!(concat!("delta.removals.", stringify!($list), "[{}]"), index);
-                    let removed = $from_wire(removed).map_err(|error| error.within(&place()))?;
-                    let object = by_key.remove(&removed).ok_or_else(|| ConvertError::new(place(), "is not there"))?;
-                    *sum = sum.wrapping_sub(of_object($number, &<$message>::from(&object)));
-                }
-                for object in upserts.$list {
-                    *sum = sum.wrapping_add(of_object($number, &<$message>::from(&object)));
-                    if let Some(previous) = by_key.insert(key(&object), object) {
-                        *sum = sum.wrapping_sub(of_object($number, &<$message>::from(&previous)));
-                    }
-                }
-                snapshot.$list = by_key.into_values().collect();
+            let key = keyed(&snapshot.$list, $key);
+            let place = |index: usize| format!(concat!("delta.removals.", stringify!($list), "[{}]"), index);
+            let mut gone = Vec::new();
+            for (index, removed) in removals.$list.into_iter().enumerate() {
+                gone.push($from_wire(removed).map_err(|error| error.within(&place(index)))?);
             }
+            let hash = |object: &_| of_object($number, &<$message>::from(object));
+            let edits = merge::merge(&mut snapshot.$list, &gone, upserts.$list, key, hash, sum);
+            let edits = edits.map_err(|index| ConvertError::new(place(index), "is not there"))?;
+            touched.note(stringify!($list), edits);
         };
     }
     for_each_kind!(each);
-    Ok(())
+    Ok(touched)
+}
+
+impl Touched {
+    fn note(&mut self, list: &str, edits: Edits) {
+        match list {
+            "shapes" => self.shapes = edits,
+            "pods" => self.pods = edits,
+            "nodes" => self.nodes = edits,
+            _ => {}
+        }
+    }
 }
 
 /// Ties a closure's argument to a list's element type.

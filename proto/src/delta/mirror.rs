@@ -1,9 +1,9 @@
 //! The receiver's copy of a snapshot.
 
 use super::{checksum, kinds};
-use crate::convert::{ConvertError, check, partial};
+use crate::convert::{ConvertError, check, check_references, partial};
 use crate::snapshot::v1 as wire;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 
 /// Why a piece or a change was refused. The mirror is empty afterwards: a full snapshot has to come.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +43,16 @@ pub enum MirrorError {
 /// Follows one sender's snapshots.
 #[derive(Debug, Clone, Default)]
 pub struct Mirror {
-    complete: Option<(Snapshot, u64)>,
+    complete: Option<Complete>,
     pieces: Option<(Snapshot, u32)>,
+}
+
+/// A snapshot that is all there.
+#[derive(Debug, Clone)]
+struct Complete {
+    snapshot: Snapshot,
+    index: SnapshotIndex,
+    checksum: u64,
 }
 
 impl Mirror {
@@ -57,7 +65,13 @@ impl Mirror {
     /// The snapshot, once one is complete.
     #[must_use]
     pub fn snapshot(&self) -> Option<&Snapshot> {
-        self.complete.as_ref().map(|(snapshot, _)| snapshot)
+        self.indexed().map(|(snapshot, _)| snapshot)
+    }
+
+    /// The same with its index, which goes along with each change.
+    #[must_use]
+    pub fn indexed(&self) -> Option<(&Snapshot, &SnapshotIndex)> {
+        self.complete.as_ref().map(|complete| (&complete.snapshot, &complete.index))
     }
 
     /// Takes a piece of a full snapshot; true if it completed one. The first piece discards what was there.
@@ -78,7 +92,8 @@ impl Mirror {
         if got != checksum_sent {
             return Err(MirrorError::Checksum { expected: checksum_sent, got });
         }
-        self.complete = Some((snapshot, got));
+        let index = SnapshotIndex::new(&snapshot);
+        self.complete = Some(Complete { snapshot, index, checksum: got });
         Ok(true)
     }
 
@@ -107,7 +122,7 @@ impl Mirror {
     /// If it is for another snapshot, makes no sense or the checksum is wrong. The mirror is empty then.
     pub fn apply_delta(&mut self, delta: wire::Delta) -> Result<(), MirrorError> {
         self.pieces = None;
-        let Some((mut snapshot, mut sum)) = self.complete.take() else {
+        let Some(Complete { mut snapshot, mut index, checksum: mut sum }) = self.complete.take() else {
             return Err(MirrorError::Gap { base: delta.base_sequence, have: None });
         };
         if snapshot.sequence != delta.base_sequence {
@@ -116,12 +131,13 @@ impl Mirror {
         let upserts = delta.upserts.ok_or_else(|| ConvertError::new("delta.upserts", "is not set"))?;
         let upserts = partial(upserts).map_err(|error| error.within("delta.upserts"))?;
         (snapshot.sequence, snapshot.ledger, snapshot.now) = (upserts.sequence, upserts.ledger, upserts.now);
-        kinds::apply(&mut snapshot, upserts, delta.removals.unwrap_or_default(), &mut sum)?;
+        let touched = kinds::apply(&mut snapshot, upserts, delta.removals.unwrap_or_default(), &mut sum)?;
         if sum != delta.checksum {
             return Err(MirrorError::Checksum { expected: delta.checksum, got: sum });
         }
-        check(&snapshot).map_err(|error| error.within("snapshot"))?;
-        self.complete = Some((snapshot, sum));
+        index.update(&snapshot, &touched.pods, &touched.nodes, &touched.shapes);
+        check_references(&snapshot, &index).map_err(|error| error.within("snapshot"))?;
+        self.complete = Some(Complete { snapshot, index, checksum: sum });
         Ok(())
     }
 }

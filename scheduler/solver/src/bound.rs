@@ -58,7 +58,7 @@ fn places(world: &World<'_>, shape: usize) -> Vec<Bits> {
         fits.iter().for_each(|one| any.join(&one.offerings));
         any
     };
-    world.pools.iter().zip(&view.fits).map(any).collect()
+    world.pools.iter().zip(view.fits).map(any).collect()
 }
 
 fn component(world: &World<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Component {
@@ -66,7 +66,7 @@ fn component(world: &World<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Co
     let single = cheapest.min().unwrap_or(0);
     let mut load = vec![0; world.table.len()];
     for (shape, count) in &demand {
-        add(&mut load, &world.shapes[*shape].requests, i64::try_from(*count).unwrap_or(i64::MAX));
+        add(&mut load, world.shapes[*shape].requests, i64::try_from(*count).unwrap_or(i64::MAX));
     }
     Component { offerings, demand, load, single }
 }
@@ -138,9 +138,9 @@ fn program(world: &World<'_>, component: &Component) -> Program {
     for (shape, count) in &component.demand {
         let view = &world.shapes[*shape];
         let ports = if view.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
-        let most = ports.min(Tally::default().limit(&world.topology.host_rules, &view.hosts, true)).max(1);
+        let most = ports.min(Tally::default().limit(&world.topology.host_rules, view.hosts, true)).max(1);
         let own = self::places(world, *shape);
-        let requests = rules::requests(&view.requests, &view.hosts, &shared);
+        let requests = rules::requests(view.requests, view.hosts, &shared);
         let next = kinds.len();
         let number = *known.entry((requests.clone(), own.clone(), most)).or_insert(next);
         if number == next {

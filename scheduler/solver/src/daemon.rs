@@ -1,27 +1,25 @@
 //! What DaemonSets take from nodes.
 
 use crate::facts::holds;
-use crate::intern::{Amounts, Bits, ResourceTable, add};
-use crate::offerings::PoolView;
-use crate::world::{World, tolerated};
+use crate::frame::Frame;
+use crate::intern::{Amounts, Bits, add};
+use crate::offerings::{PoolData, PoolView, Terms};
+use crate::world::tolerated;
+use plimsoll_model::catalog::Catalog;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{LabelSelector, Node, PodShape, Snapshot};
+use plimsoll_model::snapshot::{DaemonSet, LabelSelector, Node, NodePool, PodShape};
 
-/// Takes from each offering of `pool` what the DaemonSets that would run there request.
-pub(crate) fn reserve<'a>(pool: &mut PoolView<'a>, snapshot: &'a Snapshot, table: &ResourceTable) {
-    for daemon in &snapshot.daemon_sets {
-        let Some(shape) = snapshot.shapes.iter().find(|shape| shape.id == daemon.shape) else { continue };
-        if !tolerated(&pool.pool.taints, &shape.tolerations, true) {
-            continue;
-        }
-        let requests = table.vector(&shape.requests);
-        let places = pool.alternatives(shape);
-        let there = Bits::of(pool.offerings.len(), |index| places.iter().any(|place| place.offerings.has(index)));
-        for (_, view) in pool.offerings.iter_mut().enumerate().filter(|(index, _)| there.has(*index)) {
+/// Takes from each offering of `data` what the DaemonSets that would run there request.
+pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, terms: &Terms) {
+    for shape in terms.daemons.iter().filter(|shape| tolerated(&pool.taints, &shape.tolerations, true)) {
+        let requests = terms.table.vector(&shape.requests);
+        let places = PoolView::new(pool, catalog, data).alternatives(shape);
+        let there = Bits::of(data.offerings.len(), |index| places.iter().any(|place| place.offerings.has(index)));
+        for (_, view) in data.offerings.iter_mut().enumerate().filter(|(index, _)| there.has(*index)) {
             add(&mut view.room, &requests, -1);
             view.ports.extend(shape.host_ports.iter().cloned());
         }
-        pool.daemons.push((shape, there));
+        data.daemons.push((shape.clone(), there));
     }
 }
 
@@ -46,16 +44,14 @@ fn selects(selector: &LabelSelector, shape: &PodShape) -> bool {
 }
 
 /// What DaemonSets will still request on `node`, given what those there do.
-pub(crate) fn missing(world: &World<'_>, node: &Node, there: &[i64]) -> Amounts {
+pub(crate) fn missing(frame: &Frame, daemon_sets: &[DaemonSet], node: &Node, there: &[i64]) -> Amounts {
     let mut due = vec![0; there.len()];
-    for daemon in &world.snapshot.daemon_sets {
-        let Some(view) = world.shape_number(&daemon.shape).and_then(|index| world.shapes.get(index)) else {
-            continue;
-        };
-        if tolerated(&node.taints, &view.shape.tolerations, true)
-            && crate::facts::selects(view.shape, node.name.as_str(), &node.labels)
+    for number in daemon_sets.iter().filter_map(|daemon| frame.shape_number(&daemon.shape)) {
+        let shape = frame.shape(number);
+        if tolerated(&node.taints, &shape.tolerations, true)
+            && crate::facts::selects(shape, node.name.as_str(), &node.labels)
         {
-            add(&mut due, &view.requests, 1);
+            add(&mut due, &frame.shapes[number].requests, 1);
         }
     }
     due.iter().zip(there).map(|(wanted, have)| (wanted - have).max(0)).collect()

@@ -26,6 +26,9 @@ pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,
     /// Moved pods by the number of the node that takes them.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
+    /// Launches that were told before the plan was whole.
+    pub(crate) early: Vec<Launch>,
+    /// All others.
     pub(crate) launches: Vec<Launch>,
     /// What those list.
     pub(crate) listings: Listings,
@@ -54,7 +57,7 @@ pub(crate) fn remove<'a>(world: &World<'a>, state: &mut State, plan: &mut Plan, 
     let mut allowance = Allowance::new(world, removal);
     for candidate in found.iter().filter(|one| one.empty) {
         if !removal.is_gone(candidate.node) && allowance.permits(world, candidate, DisruptionReason::Empty) {
-            state.change(candidate.node).closed = true;
+            state.close(candidate.node);
             allowance.note(candidate);
             removal.removed.push(candidate.removed(DisruptionReason::Empty));
         }
@@ -90,7 +93,7 @@ fn drifted<'a>(
             continue;
         }
         let placed = state.trial(|state| {
-            state.change(candidate.node).closed = true;
+            state.close(candidate.node);
             lots::leave(world, state, &wanted);
             let placed = crate::preferences::place(world, state, wanted, Search { in_service: true, settled: false });
             placed.left.is_empty().then_some(placed)

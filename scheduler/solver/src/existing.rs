@@ -1,32 +1,44 @@
 //! Nodes that are there or on their way, and how much room they have left.
 
-use crate::daemon;
 use crate::hosts::Tally;
-use crate::intern::{Amounts, add, how_many};
+use crate::intern::{Amounts, how_many};
 use crate::lots::Lot;
-use crate::volumes;
+use crate::nodes::{NodeData, Nodes};
 use crate::world::{Welcome, World};
-use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodState};
-use std::collections::{BTreeSet, HashMap};
+use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
+use plimsoll_model::time::Millis;
+use std::collections::BTreeMap;
 
 /// A node and its pods.
+#[derive(Clone, Copy)]
 pub(crate) struct NodeView<'a> {
     pub(crate) node: &'a Node,
-    /// Room at the time of the snapshot.
-    pub(crate) free: Amounts,
-    pub(crate) ports: Vec<HostPort>,
-    /// All pods that are there, or reserved for it.
-    pub(crate) pods: Vec<&'a Pod>,
+    pub(crate) data: &'a NodeData,
+    pub(crate) pods: Residents<'a>,
     /// New pods may go there.
     pub(crate) open: bool,
     /// `consolidateAfter` of its pool has passed for it, or it has no pool that says so.
     pub(crate) settled: bool,
 }
 
+/// All pods that are on a node, or reserved for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Residents<'a> {
+    pods: &'a [Pod],
+    places: &'a [u32],
+}
+
+impl<'a> Residents<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a Pod> {
+        self.places.iter().filter_map(move |place| self.pods.get(*place as usize))
+    }
+}
+
 /// Room on a node as a plan goes on.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     pub(crate) free: Amounts,
+    /// Ports that are taken.
     pub(crate) ports: Vec<HostPort>,
     /// By host groups.
     pub(crate) tally: Tally,
@@ -34,51 +46,36 @@ pub(crate) struct Room {
     pub(crate) closed: bool,
 }
 
-/// All nodes in the order in which they are filled: in service first, then by name.
-pub(crate) fn views<'a>(world: &World<'a>) -> Vec<NodeView<'a>> {
-    let mut there: HashMap<&str, Vec<&'a Pod>> = HashMap::new();
-    for pod in &world.snapshot.pods {
-        if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state {
-            there.entry(name.as_str()).or_default().push(pod);
-        }
+/// All nodes in the order in which they are filled: in service first, then by name. With the number of each by its place in the snapshot.
+pub(crate) fn views<'a>(
+    snapshot: &'a Snapshot,
+    index: &'a SnapshotIndex,
+    nodes: &'a Nodes,
+) -> (Vec<NodeView<'a>>, Vec<usize>) {
+    let pools: BTreeMap<&str, Option<Millis>> =
+        snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool.disruption.consolidate_after)).collect();
+    let mut order: Vec<usize> = (0..snapshot.nodes.len()).collect();
+    // They are sorted by name already.
+    order.sort_by_key(|place| std::cmp::Reverse(snapshot.nodes[*place].state));
+    let mut numbers = vec![usize::MAX; order.len()];
+    let mut views = Vec::with_capacity(order.len());
+    for place in order {
+        let node = &snapshot.nodes[place];
+        let Some(data) = nodes.get(index.revision(place)) else { continue };
+        // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
+        let lost = node.state == NodeState::Initialized && !node.ready;
+        let after = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied().flatten());
+        let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
+        numbers[place] = views.len();
+        views.push(NodeView {
+            node,
+            data,
+            pods: Residents { pods: &snapshot.pods, places: index.residents(place) },
+            open: !node.cordoned && !node.deleting && !lost,
+            settled,
+        });
     }
-    let mut nodes: Vec<&'a Node> = world.snapshot.nodes.iter().collect();
-    nodes.sort_by(|a, b| (b.state, &a.name).cmp(&(a.state, &b.name)));
-    nodes.into_iter().map(|node| view(world, node, there.remove(node.name.as_str()).unwrap_or_default())).collect()
-}
-
-fn view<'a>(world: &World<'a>, node: &'a Node, pods: Vec<&'a Pod>) -> NodeView<'a> {
-    let in_service = node.state == NodeState::Initialized;
-    let mut free = world.table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
-    let mut shared: BTreeSet<(&str, &str)> = BTreeSet::new();
-    let mut daemons = vec![0; free.len()];
-    let mut ports = Vec::new();
-    for pod in &pods {
-        let Some(shape) = world.shape_of(pod).and_then(|index| world.shapes.get(index)) else { continue };
-        add(&mut free, &shape.requests, -1);
-        for volume in shape.shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
-            // Pods that share a claim share its attachment.
-            if !shared.insert((&shape.shape.namespace, &volume.claim))
-                && let Some(place) = world.table.attached(&volume.driver)
-            {
-                free[place] += 1;
-            }
-        }
-        if pod.stays_with_node {
-            add(&mut daemons, &shape.requests, 1);
-        }
-        ports.extend(shape.shape.host_ports.iter().cloned());
-    }
-    let missing = daemon::missing(world, node, &daemons);
-    add(&mut free, &missing, -1);
-    // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
-    let lost = node.state == NodeState::Initialized && !node.ready;
-    let pool =
-        node.node_pool.as_ref().and_then(|name| world.snapshot.node_pools.iter().find(|pool| pool.name == *name));
-    let after = pool.and_then(|pool| pool.disruption.consolidate_after);
-    let since = node.idle_since.zip(after);
-    let settled = since.is_none_or(|(since, after)| since.plus(after) <= world.snapshot.now);
-    NodeView { node, free, ports, pods, open: !node.cordoned && !node.deleting && !lost, settled }
+    (views, numbers)
 }
 
 /// How many pods of `lot` node number `node` can take in its present state: all of them or none if they go as a whole.
@@ -93,7 +90,7 @@ pub(crate) fn takes_some(world: &World<'_>, node: usize, room: &Room, lot: &Lot<
     if room.closed || !view.open || lot.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;
     }
-    let mut most = how_many(&pods.requests, &room.free, lot.pods.len());
+    let mut most = how_many(pods.requests, &room.free, lot.pods.len());
     let welcome = world.welcome(lot.shape, node);
     if most == 0 || welcome == Welcome::No || (welcome == Welcome::Unwanted && !world.ladders.is_bare(lot.shape)) {
         return 0;
@@ -103,7 +100,7 @@ pub(crate) fn takes_some(world: &World<'_>, node: usize, room: &Room, lot: &Lot<
         most = if taken { 0 } else { most.min(1) };
     }
     if !pods.hosts.is_free() {
-        most = most.min(room.tally.limit(&world.topology.host_rules, &pods.hosts, lot.whole));
+        most = most.min(room.tally.limit(&world.topology.host_rules, pods.hosts, lot.whole));
     }
     most
 }

@@ -42,9 +42,18 @@ pub(crate) fn one_of(key: &str, values: Vec<String>) -> NodeSelectorRequirement 
 
 /// Whether a node of that name with these labels satisfies selector and required affinity of `shape`.
 pub(crate) fn selects(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    shape.node_selector.iter().all(|(key, value)| lookup(labels, key) == Some(value))
-        && (shape.required_node_affinity.is_empty()
-            || shape.required_node_affinity.iter().any(|term| term_holds(term, name, labels)))
+    chosen(&shape.node_selector, &shape.required_node_affinity, name, labels)
+}
+
+/// Whether a node of that name with these labels satisfies a node selector and one of `terms`, if there are any.
+pub(crate) fn chosen(
+    selector: &BTreeMap<String, String>,
+    terms: &[NodeSelectorTerm],
+    name: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    selector.iter().all(|(key, value)| lookup(labels, key) == Some(value))
+        && (terms.is_empty() || terms.iter().any(|term| term_holds(term, name, labels)))
 }
 
 /// Whether the node of that name with these labels satisfies the term.

@@ -64,13 +64,13 @@ impl Tally {
         most
     }
 
-    /// Notes a pod that runs there: how many others there are it no longer cares, only whom it keeps away.
-    pub(crate) fn add_bound(&mut self, rules: &[Rule], shape: &Membership) {
+    /// Notes `count` pods that run there: how many others there are they no longer care, only whom they keep away.
+    pub(crate) fn add_bound(&mut self, rules: &[Rule], shape: &Membership, count: usize) {
         for group in &shape.matches {
-            self.0.entry(*group).or_default().0 += 1;
+            self.0.entry(*group).or_default().0 += count;
         }
         for group in shape.owns.iter().filter(|group| rules.get(**group) == Some(&Rule::Apart)) {
-            self.0.entry(*group).or_default().1 += 1;
+            self.0.entry(*group).or_default().1 += count;
         }
     }
 

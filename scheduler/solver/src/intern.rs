@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub(crate) type Amounts = Vec<i64>;
 
 /// Every resource that anything in the snapshot requests or limits; others cannot matter.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct ResourceTable {
     names: Vec<String>,
     /// CSI drivers whose volumes are counted, with the number of the resource that counts them.

@@ -16,15 +16,19 @@ mod existing;
 mod facts;
 mod favour;
 mod fixed;
+mod frame;
 mod gather;
+mod holes;
 mod hosts;
 mod intern;
 mod limits;
 mod lots;
 mod mix;
+mod nodes;
 mod offerings;
 mod pack;
 mod place;
+mod planner;
 mod preferences;
 mod priority;
 mod reasons;
@@ -34,22 +38,22 @@ mod single;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod vanguard;
 mod volumes;
 mod why;
 mod world;
 
-use crate::disruption::{Removal, Removed};
+use crate::disruption::Removal;
 use crate::lots::Lot;
 use crate::place::{Placed, State};
-use crate::preferences::Ladders;
 use crate::select::Listings;
 use crate::world::World;
+pub use planner::Planner;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
+use plimsoll_model::snapshot::{Pod, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,58 +63,87 @@ const ROUNDS: usize = 4;
 /// Plans for one snapshot. `catalogs` are those that its pools name; a pool whose catalog is missing launches nothing.
 #[must_use]
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
-    gather::gathered(snapshot, catalogs, solved(snapshot, catalogs, options), |other| solved(other, catalogs, options))
+    let sorted = snapshot.sorted();
+    Planner::new().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
 }
 
-fn solved(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
-    let mut sorted = snapshot.clone();
-    sorted.sort();
-    let (facts, overlaid) = match overlay::applied(&sorted, catalogs) {
-        Some((facts, catalogs)) => (facts, Some(catalogs)),
-        None => (sorted, None),
-    };
-    let catalogs = overlaid.as_ref().unwrap_or(catalogs);
-    let mut sorted = mix::applied(&facts, catalogs).unwrap_or(facts);
-    let ladders = Ladders::expand(&mut sorted, options.preference_policy);
-    let mut world = World::new(&sorted, catalogs, ladders, options.min_values_policy);
+/// The plan for the world of one snapshot, which is in canonical order. `early` is told its first launches as soon as they stand, if that is
+/// before the others do.
+fn planned(world: &mut World<'_>, options: &PlanOptions, early: &mut dyn FnMut(&[Launch])) -> Plan {
+    let facts = world.snapshot;
     let mut plan = Plan {
-        snapshot_sequence: sorted.sequence,
-        ledger: sorted.ledger,
-        ignored: sorted.ignored.clone(),
-        pool_problems: reasons::of_pools(&world),
-        next_time: sorted.unavailable_offerings.iter().map(|one| sorted.now.plus(one.remaining)).min(),
+        snapshot_sequence: facts.sequence,
+        ledger: facts.ledger,
+        ignored: facts.ignored.clone(),
+        pool_problems: reasons::of_pools(world),
+        next_time: facts.unavailable_offerings.iter().map(|one| facts.now.plus(one.remaining)).min(),
         ..Plan::default()
     };
-    let expired = if options.disruption { disruption::expired(&world) } else { Vec::new() };
+    let expired = if options.disruption { disruption::expired(world) } else { Vec::new() };
     let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
-    let (wanted, refused) = wanted(&world, &leaving);
-    let (mut state, placed) = place(&mut world, options.work_budget, &expired, &wanted);
-    plan.unschedulable = dangling(&world);
+    let (mut wanted, refused) = wanted(world, &leaving);
+    let mut state = State::new(world, options.work_budget);
+    expired.iter().for_each(|one| state.close(one.node));
+    lots::leave(world, &mut state, &wanted);
+    let ahead = ahead(world, &mut state, &mut wanted, early);
+    let (mut state, placed) = place(world, &state, &wanted);
+    plan.unschedulable = dangling(world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {
-        let why = reasons::explain(&world, &state, lot.shape);
+        let why = reasons::explain(world, &state, lot.shape);
         plan.unschedulable.extend(lot.pods.iter().map(|pod| no_place(pod, why.clone())));
     }
     plan.unschedulable.sort();
-    let mut removal = split(&mut plan, &world, placed, &leaving);
+    let mut removal = split(&mut plan, world, placed, ahead, &leaving);
     removal.removed = expired;
     if options.disruption {
-        disruption::remove(&world, &mut state, &mut plan, &mut removal);
+        disruption::remove(world, &mut state, &mut plan, &mut removal);
     }
-    finish(&world, &mut plan, &mut removal);
+    finish(world, &mut plan, &mut removal);
     plan
 }
 
-/// Places what is wanted; anew where a spread may come to find too many pods that it does not bind.
-fn place<'a>(world: &mut World<'a>, budget: u64, expired: &[Removed<'a>], wanted: &[Lot<'a>]) -> (State, Placed<'a>) {
+/// What was placed before all the rest.
+#[derive(Default)]
+struct Ahead<'a> {
+    launches: Vec<Launch>,
+    listings: Listings,
+    existing: BTreeMap<usize, Vec<&'a Pod>>,
+}
+
+/// Takes from `wanted` what goes ahead, and places it.
+fn ahead<'a>(
+    world: &World<'a>,
+    state: &mut State,
+    wanted: &mut Vec<Lot<'a>>,
+    early: &mut dyn FnMut(&[Launch]),
+) -> Ahead<'a> {
+    let lots = vanguard::split(world, wanted);
+    if lots.is_empty() {
+        return Ahead::default();
+    }
+    wanted.retain(|lot| !lot.pods.is_empty());
+    let placed = favour::place(world, state, lots);
+    wanted.extend(placed.left);
+    let mut listings = Listings::default();
+    let mut launches: Vec<Launch> = placed.launches.iter().map(|draft| draft.launch(world, &mut listings)).collect();
+    launches.sort_by(in_order);
+    early(&launches);
+    Ahead { launches, listings, existing: placed.existing }
+}
+
+/// The order of launches in a plan.
+fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
+    (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first()))
+}
+
+/// Places what is wanted on what `start` leaves; anew where a spread may come to find too many pods that it does not bind.
+fn place<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
     loop {
-        let mut state = State::new(world, budget);
-        expired.iter().for_each(|one| state.change(one.node).closed = true);
-        lots::leave(world, &mut state, wanted);
-        let before = state.counts.clone();
+        let mut state = start.clone();
         let placed = favour::place(world, &mut state, wanted.to_vec());
-        let uneven = topology::uneven(world, &before, &placed);
+        let uneven = topology::uneven(world, &start.counts, &placed);
         if uneven.is_empty() || round == ROUNDS {
             return (state, placed);
         }
@@ -133,7 +166,17 @@ fn wanted<'a>(world: &World<'a>, leaving: &[&'a Pod]) -> (Vec<Lot<'a>>, Vec<Unsc
 }
 
 /// Pods of expired nodes that go to existing ones are moves, all others placements.
-fn split<'a>(plan: &mut Plan, world: &World<'a>, placed: Placed<'a>, leaving: &[&'a Pod]) -> Removal<'a> {
+fn split<'a>(
+    plan: &mut Plan,
+    world: &World<'a>,
+    mut placed: Placed<'a>,
+    ahead: Ahead<'a>,
+    leaving: &[&'a Pod],
+) -> Removal<'a> {
+    let Ahead { launches: early, mut listings, existing: first } = ahead;
+    for (node, pods) in first {
+        placed.existing.entry(node).or_default().extend(pods);
+    }
     let moved: BTreeSet<&PodUid> = leaving.iter().map(|pod| &pod.uid).collect();
     let busy = placed.existing.keys().copied().collect();
     let mut existing: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
@@ -148,15 +191,13 @@ fn split<'a>(plan: &mut Plan, world: &World<'a>, placed: Placed<'a>, leaving: &[
         }
     }
     plan.placements.sort();
-    let mut listings = Listings::default();
     let launches = placed.launches.iter().map(|draft| draft.launch(world, &mut listings)).collect();
-    Removal { removed: Vec::new(), existing, launches, listings, busy }
+    Removal { removed: Vec::new(), existing, early, launches, listings, busy }
 }
 
 /// Pending pods whose shape the snapshot does not have.
 fn dangling(world: &World<'_>) -> Vec<Unschedulable> {
-    let pods = world.snapshot.pods.iter();
-    let lost = pods.filter(|pod| pod.state == PodState::Pending && lots::moves(pod) && world.shape_of(pod).is_none());
+    let lost = world.pending().filter(|pod| lots::moves(pod) && world.shape_of(pod).is_none());
     lost.map(|pod| {
         let message = format!("its shape {} is not in the snapshot", pod.shape);
         no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])
@@ -170,9 +211,12 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
 
 /// Canonical order, sums and the bound.
 fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
-    let mut launches = std::mem::take(&mut removal.launches);
-    launches.extend(fixed::launches(world));
-    launches.sort_by(|a, b| (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first())));
+    let mut rest = std::mem::take(&mut removal.launches);
+    rest.extend(fixed::launches(world));
+    rest.sort_by(in_order);
+    // What was told first comes first: terminations name launches by their places.
+    let mut launches = std::mem::take(&mut removal.early);
+    launches.extend(rest);
     plan.terminations = disruption::terminations(world, removal, &launches);
     plan.launches = launches;
     plan.hourly = plan.launches.iter().map(Launch::price).sum();

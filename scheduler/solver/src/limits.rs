@@ -20,9 +20,9 @@ pub(crate) fn headroom(world: &World<'_>) -> Vec<Headroom> {
         if left.iter().all(Option::is_none) {
             return left;
         }
-        for node in world.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&view.pool.name)) {
-            let used = world.table.vector(&node.limit_usage);
-            left.iter_mut().zip(used).for_each(|(room, used)| *room = room.map(|room| room.saturating_sub(used)));
+        for node in world.nodes.iter().filter(|one| one.node.node_pool.as_ref() == Some(&view.pool.name)) {
+            let used = left.iter_mut().zip(&node.data.usage);
+            used.for_each(|(room, used)| *room = room.map(|room| room.saturating_sub(*used)));
         }
         left
     };

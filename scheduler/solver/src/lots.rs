@@ -46,9 +46,9 @@ impl<'a> Lot<'a> {
 
 /// Pending pods, those that must leave a node which is being deleted, and `more`.
 pub(crate) fn to_place<'a>(world: &World<'a>, more: &[&'a Pod]) -> Vec<Lot<'a>> {
-    let leaving = world.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter().copied());
+    let leaving = world.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter());
     let leaving = leaving.filter(|pod| moves(pod) && can_leave(world, pod));
-    let pending = world.snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && moves(pod));
+    let pending = world.pending().filter(|pod| moves(pod));
     by_shape(world, pending.chain(leaving).chain(more.iter().copied()))
 }
 

@@ -4,8 +4,7 @@
 //! they are moved for another reason.
 
 use crate::facts::one_of;
-use crate::preferences::Ladders;
-use crate::world::World;
+use crate::frame::Frame;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::label;
@@ -67,15 +66,15 @@ fn groups<'a>(
 ) -> BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> {
     let pools: BTreeMap<&str, OnDemandMix> =
         snapshot.node_pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.on_demand?))).collect();
-    let mut plain = snapshot.clone();
-    let ladders = Ladders::expand(&mut plain, PreferencePolicy::Ignore);
-    let world = (!pools.is_empty()).then(|| World::new(&plain, catalogs, ladders, MinValuesPolicy::BestEffort));
+    let policies = (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort);
+    let frame = (!pools.is_empty()).then(|| Frame::new(None, snapshot, catalogs, policies).0);
+    let views = frame.as_ref().map(|frame| frame.views(snapshot, catalogs)).unwrap_or_default();
     // The pool that a pod is placed in first of all.
     let first = |shape: &ShapeId| {
-        let world = world.as_ref()?;
-        let shape = &world.shapes[world.shape_number(shape)?];
+        let frame = frame.as_ref()?;
+        let shape = &frame.shapes[frame.shape_number(shape)?];
         let place = shape.fits.iter().position(|fits| !fits.is_empty())?;
-        snapshot.node_pools.iter().find(|pool| pool.name == world.pools[place].pool.name)
+        snapshot.node_pools.iter().find(|pool| pool.name == views[place].pool.name)
     };
     let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
     for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating) {

@@ -1,43 +1,56 @@
 //! A pool as a list of offerings (type x zone x capacity type), cheapest first, and requirements as sets of them.
 
+mod rooms;
+
 use crate::custom::{CustomKeys, Narrowed};
 use crate::facts::holds;
-use crate::intern::{Amounts, Bits, ResourceTable, fits};
+use crate::intern::{Amounts, Bits, ResourceTable};
 use crate::volumes;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
-use plimsoll_model::snapshot::{HostPort, NodePool, PodShape, UnavailableOffering};
+use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
+use rooms::Rooms;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::ops::Deref;
+use std::sync::Arc;
 
-/// An instance type with its amounts as numbers.
-pub(crate) struct TypeView<'a> {
-    pub(crate) instance_type: &'a InstanceType,
+/// Requirements, and rooms, of which a pool remembers where they hold from one plan to the next: some kilobytes each.
+const LOOKED_UP: usize = 4_096;
+
+/// A billion USD per hour: prices beyond count as that, so that the sum of thousands of them is still a number.
+const MOST_PRICE: i64 = 1_000_000_000_000_000;
+
+/// An instance type's amounts as numbers.
+#[derive(Debug)]
+pub(crate) struct TypeView {
     pub(crate) allocatable: Amounts,
     /// What it counts against limits.
     pub(crate) capacity: Amounts,
 }
 
 /// One way to buy a type.
-pub(crate) struct OfferingView<'a> {
+#[derive(Debug)]
+pub(crate) struct OfferingView {
     pub(crate) type_index: usize,
-    pub(crate) offering: &'a Offering,
+    /// Its place among the type's.
+    place: usize,
+    /// In micro-USD per hour, as far as it can be reckoned with.
+    price: i64,
     /// What pods may use once the pool's DaemonSets run.
     pub(crate) room: Amounts,
     /// Ports that those take.
     pub(crate) ports: Vec<HostPort>,
 }
 
-/// A pool that can launch.
-pub(crate) struct PoolView<'a> {
-    pub(crate) pool: &'a NodePool,
-    region: &'a str,
-    pub(crate) types: Vec<TypeView<'a>>,
+/// What a pool can buy, as far as it stays the same from one plan to the next.
+#[derive(Debug)]
+pub(crate) struct PoolData {
+    pub(crate) types: Vec<TypeView>,
     /// Sorted by (price, type, zone, capacity type).
-    pub(crate) offerings: Vec<OfferingView<'a>>,
+    pub(crate) offerings: Vec<OfferingView>,
     pub(crate) custom: CustomKeys,
     /// Allowed by the pool's own requirements.
     pub(crate) allowed: Bits,
@@ -45,9 +58,9 @@ pub(crate) struct PoolView<'a> {
     pub(crate) offered: Bits,
     /// Allowed, offered and not known to be out of capacity.
     pub(crate) usable: Bits,
-    type_keys: BTreeSet<&'a str>,
+    type_keys: BTreeSet<String>,
     /// DaemonSets, and the offerings on which they run.
-    pub(crate) daemons: Vec<(&'a PodShape, Bits)>,
+    pub(crate) daemons: Vec<(PodShape, Bits)>,
     /// Some requirement of the pool sets `minValues`, and that is strict.
     pub(crate) flexible: bool,
     /// `minValues` that cannot be met are lowered to what there is.
@@ -57,6 +70,33 @@ pub(crate) struct PoolView<'a> {
     rooms: RefCell<Option<Rooms>>,
     /// Requirements that were looked at before.
     known: RefCell<BTreeMap<NodeSelectorRequirement, Bits>>,
+}
+
+/// A pool that can launch.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolView<'a> {
+    pub(crate) pool: &'a NodePool,
+    catalog: &'a Catalog,
+    data: &'a PoolData,
+}
+
+impl Deref for PoolView<'_> {
+    type Target = PoolData;
+
+    fn deref(&self) -> &PoolData {
+        self.data
+    }
+}
+
+/// What decides about a pool's offerings beside the pool and its catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) table: ResourceTable,
+    /// Type, zone and capacity type of what is out of capacity; nothing stands for any.
+    pub(crate) unavailable: BTreeSet<(Option<String>, Option<String>, CapacityType)>,
+    /// Shapes of DaemonSets.
+    pub(crate) daemons: Vec<PodShape>,
+    pub(crate) min_values: MinValuesPolicy,
 }
 
 /// Offerings on which a pod can run, with what it asks of the pool's open labels.
@@ -73,36 +113,28 @@ impl Alternative {
     }
 }
 
-impl<'a> PoolView<'a> {
-    pub(crate) fn new(
-        pool: &'a NodePool,
-        catalog: &'a Catalog,
-        unavailable: &[UnavailableOffering],
-        table: &ResourceTable,
-        min_values: MinValuesPolicy,
-    ) -> Self {
-        let lenient = min_values == MinValuesPolicy::BestEffort;
-        let types: Vec<TypeView<'a>> = catalog.instance_types.iter().map(|one| type_view(one, table)).collect();
-        let mut offerings: Vec<OfferingView<'a>> = Vec::new();
-        for (type_index, view) in types.iter().enumerate() {
-            offerings.extend(view.instance_type.offerings.iter().map(|offering| OfferingView {
+impl PoolData {
+    pub(crate) fn new(pool: &NodePool, catalog: &Catalog, terms: &Terms) -> Self {
+        let lenient = terms.min_values == MinValuesPolicy::BestEffort;
+        let types: Vec<TypeView> = catalog.instance_types.iter().map(|one| type_view(one, &terms.table)).collect();
+        let mut offerings: Vec<OfferingView> = Vec::new();
+        for (type_index, (kind, view)) in catalog.instance_types.iter().zip(&types).enumerate() {
+            offerings.extend(kind.offerings.iter().enumerate().map(|(place, offering)| OfferingView {
                 type_index,
-                offering,
+                place,
+                price: offering.price.0.clamp(-MOST_PRICE, MOST_PRICE),
                 room: view.allocatable.clone(),
                 ports: Vec::new(),
             }));
         }
+        let bought = |view: &OfferingView| &catalog.instance_types[view.type_index].offerings[view.place];
         offerings.sort_by(|a, b| {
-            let key = |view: &OfferingView<'a>| (view.offering.price, view.type_index);
-            key(a).cmp(&key(b)).then_with(|| {
-                (&a.offering.zone, a.offering.capacity_type).cmp(&(&b.offering.zone, b.offering.capacity_type))
-            })
+            let rest = |view: &OfferingView| (&bought(view).zone, bought(view).capacity_type);
+            (bought(a).price, a.type_index).cmp(&(bought(b).price, b.type_index)).then_with(|| rest(a).cmp(&rest(b)))
         });
-        let type_keys = types.iter().flat_map(|view| view.instance_type.labels.keys().map(String::as_str)).collect();
+        let type_keys = catalog.instance_types.iter().flat_map(|kind| kind.labels.keys().cloned()).collect();
         let size = offerings.len();
-        let mut view = Self {
-            pool,
-            region: &catalog.region,
+        let mut data = Self {
             types,
             offerings,
             custom: CustomKeys::default(),
@@ -117,12 +149,11 @@ impl<'a> PoolView<'a> {
             rooms: RefCell::default(),
             known: RefCell::default(),
         };
-        let open: Vec<&NodeSelectorRequirement> = pool
-            .requirements
-            .iter()
-            .filter(|one| !view.on_offerings(&one.key) && !pool.labels.contains_key(&one.key))
-            .collect();
-        view.custom = CustomKeys::new(&open);
+        let open = pool.requirements.iter();
+        let open: Vec<&NodeSelectorRequirement> =
+            open.filter(|one| !data.on_offerings(&one.key) && !pool.labels.contains_key(&one.key)).collect();
+        data.custom = CustomKeys::new(&open);
+        let view = PoolView { pool, catalog, data: &data };
         let mut allowed = if view.custom.impossible { Bits::none(size) } else { Bits::all(size) };
         for requirement in pool.requirements.iter().filter(|one| !view.custom.has(&one.key)) {
             allowed.keep(&view.satisfying(requirement));
@@ -130,35 +161,17 @@ impl<'a> PoolView<'a> {
         for (key, value) in pool.labels.iter().filter(|(key, _)| view.on_offerings(key)) {
             allowed.keep(&view.satisfying(&crate::facts::equals(key, value)));
         }
-        view.offered = Bits::of(size, |index| view.offerings[index].offering.available);
+        let offered = Bits::of(size, |index| view.offering(index).available);
         let mut usable = allowed.clone();
-        usable.keep(&view.offered);
-        usable.keep(&view.with_capacity(unavailable));
-        view.allowed = allowed;
-        view.usable = usable;
-        view
-    }
-
-    /// Offerings that are not known to be out of capacity.
-    fn with_capacity(&self, unavailable: &[UnavailableOffering]) -> Bits {
-        let out: BTreeSet<(Option<&str>, Option<&str>, CapacityType)> = unavailable
-            .iter()
-            .map(|one| (one.instance_type.as_deref(), one.zone.as_deref(), one.capacity_type))
-            .collect();
-        Bits::of(self.offerings.len(), |index| {
-            let (name, offering) = (self.type_name(index), self.offerings[index].offering);
-            let zones = [None, Some(offering.zone.as_str())];
-            let names = [None, Some(name)];
-            !names.iter().any(|name| zones.iter().any(|zone| out.contains(&(*name, *zone, offering.capacity_type))))
-        })
-    }
-
-    pub(crate) fn type_name(&self, offering: usize) -> &'a str {
-        &self.types[self.offerings[offering].type_index].instance_type.name
+        usable.keep(&offered);
+        usable.keep(&view.with_capacity(&terms.unavailable));
+        (data.allowed, data.offered, data.usable) = (allowed, offered, usable);
+        crate::daemon::reserve(&mut data, pool, catalog, terms);
+        data
     }
 
     pub(crate) fn price(&self, offering: usize) -> i64 {
-        self.offerings[offering].offering.price.0
+        self.offerings[offering].price
     }
 
     fn on_offerings(&self, key: &str) -> bool {
@@ -166,18 +179,73 @@ impl<'a> PoolView<'a> {
         label::is_well_known(key) || self.type_keys.contains(key)
     }
 
+    /// Where `requests` fit beside the DaemonSets.
+    pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits> {
+        let mut rooms = self.rooms.borrow_mut();
+        rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len())).fitting(&self.offerings, requests)
+    }
+
+    /// Forgets what was looked up before, if that is too much to keep.
+    pub(crate) fn trim(&mut self) {
+        if self.known.get_mut().len() > LOOKED_UP {
+            self.known.take();
+        }
+        if self.rooms.get_mut().as_ref().is_some_and(|rooms| rooms.count() > LOOKED_UP) {
+            self.rooms.take();
+        }
+    }
+}
+
+impl<'a> PoolView<'a> {
+    /// `data` was made of this pool, as far as it matters, and this catalog.
+    pub(crate) fn new(pool: &'a NodePool, catalog: &'a Catalog, data: &'a PoolData) -> Self {
+        Self { pool, catalog, data }
+    }
+
+    /// Offerings that are not known to be out of capacity.
+    fn with_capacity(&self, out: &BTreeSet<(Option<String>, Option<String>, CapacityType)>) -> Bits {
+        if out.is_empty() {
+            return Bits::all(self.offerings.len());
+        }
+        Bits::of(self.offerings.len(), |index| {
+            let offering = self.offering(index);
+            let zones = [None, Some(offering.zone.clone())];
+            let names = [None, Some(self.type_name(index).to_owned())];
+            !names.iter().any(|name| {
+                zones.iter().any(|zone| out.contains(&(name.clone(), zone.clone(), offering.capacity_type)))
+            })
+        })
+    }
+
+    pub(crate) fn kind(&self, type_index: usize) -> &'a InstanceType {
+        &self.catalog.instance_types[type_index]
+    }
+
+    pub(crate) fn has_type(&self, name: &str) -> bool {
+        self.catalog.get(name).is_some()
+    }
+
+    pub(crate) fn offering(&self, offering: usize) -> &'a Offering {
+        let view = &self.data.offerings[offering];
+        &self.kind(view.type_index).offerings[view.place]
+    }
+
+    pub(crate) fn type_name(&self, offering: usize) -> &'a str {
+        &self.kind(self.data.offerings[offering].type_index).name
+    }
+
     /// The value of a label of a node made of that offering, except of open ones.
-    pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&str> {
-        let view = &self.offerings[offering];
-        let kind = self.types[view.type_index].instance_type;
+    pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&'a str> {
+        let kind = self.kind(self.data.offerings[offering].type_index);
+        let bought = self.offering(offering);
         let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
         match key {
-            label::ZONE => Some(&view.offering.zone),
-            label::ZONE_ID => filled(&view.offering.zone_id),
-            label::CAPACITY_TYPE => Some(view.offering.capacity_type.as_str()),
+            label::ZONE => Some(&bought.zone),
+            label::ZONE_ID => filled(&bought.zone_id),
+            label::CAPACITY_TYPE => Some(bought.capacity_type.as_str()),
             label::INSTANCE_TYPE => Some(&kind.name),
             label::ARCH => Some(&kind.architecture),
-            label::REGION => filled(self.region),
+            label::REGION => filled(&self.catalog.region),
             label::NODE_POOL => Some(self.pool.name.as_str()),
             label::EC2_NODE_CLASS => Some(&self.pool.node_class),
             label::OS => self.operating_system(kind),
@@ -195,18 +263,18 @@ impl<'a> PoolView<'a> {
     }
 
     /// All offerings by their value of a label, `None` where they have none; open labels are not looked at.
-    pub(crate) fn by_value(&self, key: &str) -> Rc<Vec<(Option<String>, Bits)>> {
+    pub(crate) fn by_value(&self, key: &str) -> Arc<Vec<(Option<String>, Bits)>> {
         let mut known = self.values.borrow_mut();
         if let Some(found) = known.get(key) {
-            return Rc::clone(found);
+            return Arc::clone(found);
         }
         let mut parts: BTreeMap<Option<&str>, Bits> = BTreeMap::new();
         for index in 0..self.offerings.len() {
             let part = parts.entry(self.label(index, key)).or_insert_with(|| Bits::none(self.offerings.len()));
             part.insert(index);
         }
-        let parts = Rc::new(parts.into_iter().map(|(value, bits)| (value.map(str::to_owned), bits)).collect());
-        known.insert(key.to_owned(), Rc::clone(&parts));
+        let parts = Arc::new(parts.into_iter().map(|(value, bits)| (value.map(str::to_owned), bits)).collect());
+        known.insert(key.to_owned(), Arc::clone(&parts));
         parts
     }
 
@@ -311,53 +379,19 @@ impl<'a> PoolView<'a> {
         !alternative.offerings.is_empty()
     }
 
-    /// Where `requests` fit beside the DaemonSets.
-    pub(crate) fn roomy(&self, requests: &[i64]) -> Rc<Bits> {
-        let mut rooms = self.rooms.borrow_mut();
-        let rooms = rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len()));
-        let key = rooms.key(requests);
-        let found = || Rc::new(Bits::of(self.offerings.len(), |index| fits(requests, &self.offerings[index].room)));
-        Rc::clone(rooms.known.entry(key).or_insert_with(found))
-    }
-
     /// The price of a node of this pool with these labels, if the catalog knows it.
     pub(crate) fn price_of(&self, labels: &BTreeMap<String, String>) -> Option<i64> {
         let kind = labels.get(label::INSTANCE_TYPE)?;
         let zone = labels.get(label::ZONE)?;
         let bought = labels.get(label::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text))?;
-        let view = self.types.iter().find(|view| view.instance_type.name == *kind)?;
+        let kind = self.catalog.get(kind)?;
         let found = |one: &&Offering| one.zone == *zone && one.capacity_type == bought;
-        view.instance_type.offerings.iter().find(found).map(|one| one.price.0)
+        kind.offerings.iter().find(found).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
     }
 }
 
 /// Per label: offerings by value.
-type ByValue = BTreeMap<String, Rc<Vec<(Option<String>, Bits)>>>;
-
-/// Requests between the same two rooms, in each resource, fit in the same places: looked up once.
-struct Rooms {
-    /// Per resource: the different amounts of room that there are, ascending.
-    steps: Vec<Vec<i64>>,
-    known: BTreeMap<Vec<usize>, Rc<Bits>>,
-}
-
-impl Rooms {
-    fn new(offerings: &[OfferingView<'_>], width: usize) -> Self {
-        let steps = |resource: usize| {
-            let rooms: BTreeSet<i64> = offerings.iter().filter_map(|one| one.room.get(resource).copied()).collect();
-            rooms.into_iter().collect()
-        };
-        Self { steps: (0..width).map(steps).collect(), known: BTreeMap::new() }
-    }
-
-    /// How many of the steps are too small, per resource; none are for what is not requested.
-    fn key(&self, requests: &[i64]) -> Vec<usize> {
-        let small = |(steps, need): (&Vec<i64>, &i64)| {
-            if *need <= 0 { 0 } else { steps.partition_point(|room| room < need) }
-        };
-        self.steps.iter().zip(requests).map(small).collect()
-    }
-}
+type ByValue = BTreeMap<String, Arc<Vec<(Option<String>, Bits)>>>;
 
 /// Adds an alternative to those that there are.
 fn join(all: &mut Vec<Alternative>, one: Alternative) {
@@ -367,11 +401,10 @@ fn join(all: &mut Vec<Alternative>, one: Alternative) {
     }
 }
 
-fn type_view<'a>(instance_type: &'a InstanceType, table: &ResourceTable) -> TypeView<'a> {
+fn type_view(instance_type: &InstanceType, table: &ResourceTable) -> TypeView {
     let mut capacity = instance_type.capacity.clone();
     capacity.set(plimsoll_model::names::NODES_RESOURCE, 1);
     TypeView {
-        instance_type,
         allocatable: table
             .room(&instance_type.allocatable(), |driver| volumes::usual_limit(driver, Some(instance_type), false)),
         capacity: table.vector(&capacity),

@@ -200,12 +200,12 @@ impl<'w, 'a> Packer<'w, 'a> {
         }
         let mut items = std::mem::take(&mut self.items);
         for item in &mut items {
-            item.size = self.size(&self.world.shapes[item.shape].requests);
+            item.size = self.size(self.world.shapes[item.shape].requests);
         }
         let ladders = &self.world.ladders;
         items.sort_by_key(|item| (Reverse(item.size), ladders.order(item.shape), item.lots.first().copied()));
         for item in &items {
-            self.requests.extend(&self.world.shapes[item.shape].requests);
+            self.requests.extend(self.world.shapes[item.shape].requests);
         }
         self.least = self.requests.clone();
         for at in (0..self.least.len().saturating_sub(self.width)).rev() {

@@ -2,6 +2,7 @@
 
 use crate::draft::Draft;
 use crate::existing::{Room, takes, takes_some};
+use crate::holes::Holes;
 use crate::hosts::Tally;
 use crate::intern::{add, how_many};
 use crate::limits::{self, Headroom};
@@ -12,11 +13,14 @@ use crate::topology::Counts;
 use crate::world::World;
 use plimsoll_model::snapshot::{NodeState, Pod};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What is left of nodes, limits and work as a plan goes on.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    rooms: Vec<Room>,
+    /// Those of the nodes until they change.
+    rooms: Vec<Arc<Room>>,
+    holes: Holes,
     pub(crate) headroom: Vec<Headroom>,
     pub(crate) work: u64,
     /// By topology groups.
@@ -24,7 +28,7 @@ pub(crate) struct State {
     /// The domain in which pods start where several are as good.
     pub(crate) favoured: Option<String>,
     /// Rooms as they were before a trial changed them, if one is under way.
-    journal: Option<Vec<(usize, Room)>>,
+    journal: Option<Vec<(usize, Arc<Room>)>>,
 }
 
 /// Where pods went.
@@ -47,18 +51,13 @@ pub(crate) struct Search {
 
 impl State {
     pub(crate) fn new(world: &World<'_>, work: u64) -> Self {
-        let room = |view: &crate::existing::NodeView<'_>| {
-            let mut tally = Tally::default();
-            for shape in view.pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| world.shape_of(pod)) {
-                tally.add_bound(&world.topology.host_rules, &world.shapes[shape].hosts);
-            }
-            Room { free: view.free.clone(), ports: view.ports.clone(), tally, closed: false }
-        };
+        let rooms: Vec<Arc<Room>> = world.nodes.iter().map(|view| Arc::clone(&view.data.room)).collect();
         Self {
-            rooms: world.nodes.iter().map(room).collect(),
+            holes: Holes::new(&rooms, world.table.len(), |node| world.nodes[node].open),
+            rooms,
             headroom: limits::headroom(world),
             work,
-            counts: Counts::new(world),
+            counts: world.counts().clone(),
             favoured: None,
             journal: None,
         }
@@ -68,13 +67,19 @@ impl State {
         &self.rooms[node]
     }
 
+    /// The node takes no pods any more.
+    pub(crate) fn close(&mut self, node: usize) {
+        self.change(node).closed = true;
+        self.holes.note(node, &self.rooms[node]);
+    }
+
     /// The room of a node, to be changed.
-    pub(crate) fn change(&mut self, node: usize) -> &mut Room {
+    fn change(&mut self, node: usize) -> &mut Room {
         let room = &mut self.rooms[node];
         if let Some(journal) = &mut self.journal {
-            journal.push((node, room.clone()));
+            journal.push((node, Arc::clone(room)));
         }
-        room
+        Arc::make_mut(room)
     }
 
     /// Does what `attempt` does if it gives something; else nothing changes but the work left.
@@ -90,6 +95,7 @@ impl State {
             return result;
         }
         for (node, room) in own.into_iter().rev() {
+            self.holes.note(node, &room);
             self.rooms[node] = room;
         }
         (self.headroom, self.counts) = (headroom, counts);
@@ -132,7 +138,7 @@ fn on_one_host(world: &World<'_>, state: &State, lot: &Lot<'_>, search: Search) 
     let nodes = (0..world.nodes.len()).filter(|node| allowed(world, *node, search));
     let there = nodes.map(|node| takes_some(world, node, state.room(node), lot)).max().unwrap_or(0);
     let shape = &world.shapes[lot.shape];
-    let alone = Tally::default().limit(&world.topology.host_rules, &shape.hosts, true);
+    let alone = Tally::default().limit(&world.topology.host_rules, shape.hosts, true);
     let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
     let mut new = 0;
     for (number, view) in world.pools.iter().enumerate() {
@@ -141,7 +147,7 @@ fn on_one_host(world: &World<'_>, state: &State, lot: &Lot<'_>, search: Search) 
         {
             let one = &view.offerings[offering];
             if limits::allows(&state.headroom[number], &view.types[one.type_index].capacity) {
-                new = new.max(how_many(&shape.requests, &one.room, lot.pods.len().min(alone)));
+                new = new.max(how_many(shape.requests, &one.room, lot.pods.len().min(alone)));
             }
         }
     }
@@ -153,14 +159,16 @@ pub(crate) fn on_existing<'a>(world: &World<'a>, state: &mut State, placed: &mut
     // Large ones first: small ones find a hole anywhere. Those that follow others to their hosts find them there only afterwards.
     let key = |lot: &Lot<'_>| {
         let follows = !lot.whole && world.topology.seeks_host(lot.shape);
-        (follows, std::cmp::Reverse(&world.shapes[lot.shape].requests), world.ladders.order(lot.shape))
+        (follows, std::cmp::Reverse(world.shapes[lot.shape].requests), world.ladders.order(lot.shape))
     };
     placed.left.sort_by(|a, b| key(a).cmp(&key(b)));
     for lot in &mut placed.left {
-        for node in 0..world.nodes.len() {
+        let mut from = 0;
+        while let Some(node) = state.holes.next(from, world.shapes[lot.shape].requests) {
             if lot.pods.is_empty() || state.work == 0 {
                 break;
             }
+            from = node + 1;
             if !allowed(world, node, search) {
                 continue;
             }
@@ -184,9 +192,10 @@ fn allowed(world: &World<'_>, node: usize, search: Search) -> bool {
 pub(crate) fn put(world: &World<'_>, state: &mut State, node: usize, shape: usize, n: usize) {
     let pods = &world.shapes[shape];
     let room = state.change(node);
-    add(&mut room.free, &pods.requests, -i64::try_from(n).unwrap_or(i64::MAX));
+    add(&mut room.free, pods.requests, -i64::try_from(n).unwrap_or(i64::MAX));
     room.ports.extend(pods.shape.host_ports.iter().cloned());
-    room.tally.add(&pods.hosts, n);
+    room.tally.add(pods.hosts, n);
+    state.holes.note(node, &state.rooms[node]);
 }
 
 fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize) {

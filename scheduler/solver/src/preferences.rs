@@ -27,7 +27,7 @@ const TRIALS: usize = 1_000;
 const PART: (i64, i64) = (2, 3);
 
 /// Which shapes of the snapshot stand for which others.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Ladders {
     /// Per shape: the one that the pods have.
     base: Vec<usize>,
@@ -36,28 +36,22 @@ pub(crate) struct Ladders {
 }
 
 impl Ladders {
-    /// Adds the rungs of all shapes to `snapshot`, behind those that are there.
-    pub(crate) fn expand(snapshot: &mut Snapshot, policy: PreferencePolicy) -> Self {
-        let own = snapshot.shapes.len();
-        let mut ladders = Self { base: (0..own).collect(), rungs: (0..own).map(|shape| vec![shape]).collect() };
-        let taints =
-            snapshot.node_pools.iter().map(|pool| &pool.taints).chain(snapshot.nodes.iter().map(|node| &node.taints));
-        let mut unwanted: Vec<Taint> =
-            taints.flatten().filter(|taint| taint.effect == TaintEffect::PreferNoSchedule).cloned().collect();
-        unwanted.sort();
-        unwanted.dedup();
-        for shape in 0..own {
-            let bare = &snapshot.shapes[shape];
+    /// The ladders of `shapes`, and the rungs that they add, numbered from behind the last shape. `unwanted` are the taints that are to be avoided.
+    pub(crate) fn expand(shapes: &[PodShape], unwanted: &[Taint], policy: PreferencePolicy) -> (Self, Vec<PodShape>) {
+        let own = shapes.len();
+        let mut ladders = Self { base: (0..own).collect(), rungs: Vec::with_capacity(own) };
+        let mut rungs: Vec<PodShape> = Vec::new();
+        for (shape, bare) in shapes.iter().enumerate() {
             let mut above = if policy == PreferencePolicy::Respect { hardened(bare) } else { Vec::new() };
-            if !tolerated(&unwanted, &bare.tolerations, false) {
+            if !tolerated(unwanted, &bare.tolerations, false) {
                 above.push(avoiding(bare, above.len()));
             }
-            let first = snapshot.shapes.len();
-            ladders.rungs[shape] = (first..first + above.len()).chain([shape]).collect();
+            let first = own + rungs.len();
+            ladders.rungs.push((first..first + above.len()).chain([shape]).collect());
             ladders.base.extend(above.iter().map(|_| shape));
-            snapshot.shapes.extend(above);
+            rungs.extend(above);
         }
-        ladders
+        (ladders, rungs)
     }
 
     /// The shape that the pods have.
@@ -92,6 +86,17 @@ impl Ladders {
         let here = rungs.iter().position(|rung| *rung == shape)?;
         rungs.get(here + 1).copied()
     }
+}
+
+/// Taints of pools and nodes that are to be avoided.
+pub(crate) fn unwanted(snapshot: &Snapshot) -> Vec<Taint> {
+    let taints =
+        snapshot.node_pools.iter().map(|pool| &pool.taints).chain(snapshot.nodes.iter().map(|node| &node.taints));
+    let mut unwanted: Vec<&Taint> =
+        taints.flatten().filter(|taint| taint.effect == TaintEffect::PreferNoSchedule).collect();
+    unwanted.sort();
+    unwanted.dedup();
+    unwanted.into_iter().cloned().collect()
 }
 
 /// The rungs above `shape`.

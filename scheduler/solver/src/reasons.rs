@@ -105,9 +105,9 @@ fn of_pool(world: &World<'_>, state: &State, pool: usize, shape: usize) -> (Reas
         return (ReasonCode::VolumeProblem, format!("its volumes can be attached only where {places}"));
     }
     let mut roomy = selected.clone();
-    roomy.keep(&view.roomy(&pods.requests));
+    roomy.keep(&view.roomy(pods.requests));
     if roomy.is_empty() {
-        return (ReasonCode::InsufficientResources, too_large(world, view, &selected, &pods.requests));
+        return (ReasonCode::InsufficientResources, too_large(world, view, &selected, pods.requests));
     }
     let mut offered = roomy.clone();
     offered.keep(&view.offered);

@@ -6,7 +6,6 @@ use crate::intern::{Amounts, Bits};
 use crate::offerings::PoolView;
 use crate::world::World;
 use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
-use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::NodeSelectorRequirement;
@@ -96,9 +95,9 @@ impl Listing {
     fn new(view: &PoolView<'_>, offerings: &[usize]) -> Self {
         let choice = |index: &usize| OfferingChoice {
             instance_type: view.type_name(*index).to_owned(),
-            zone: view.offerings[*index].offering.zone.clone(),
-            capacity_type: view.offerings[*index].offering.capacity_type,
-            price: MicroUsdPerHour(view.price(*index)),
+            zone: view.offering(*index).zone.clone(),
+            capacity_type: view.offering(*index).capacity_type,
+            price: view.offering(*index).price,
         };
         let choices: Vec<OfferingChoice> = offerings.iter().map(choice).collect();
         let mut hasher = ContentHasher::new("offerings");

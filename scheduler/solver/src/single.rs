@@ -47,11 +47,11 @@ fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize) -> O
             }
         }
         accept.keep(&any);
-        add(&mut load, &shape.requests, i64::try_from(lot.pods.len()).unwrap_or(i64::MAX));
-        if !shape.hosts.is_free() && tally.limit(&world.topology.host_rules, &shape.hosts, lot.whole) < lot.pods.len() {
+        add(&mut load, shape.requests, i64::try_from(lot.pods.len()).unwrap_or(i64::MAX));
+        if !shape.hosts.is_free() && tally.limit(&world.topology.host_rules, shape.hosts, lot.whole) < lot.pods.len() {
             return None;
         }
-        tally.add(&shape.hosts, lot.pods.len());
+        tally.add(shape.hosts, lot.pods.len());
         for port in &shape.shape.host_ports {
             if lot.pods.len() > 1 || ports.iter().any(|other| other.conflicts(port)) {
                 return None;

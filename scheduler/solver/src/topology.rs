@@ -11,24 +11,26 @@ mod uneven;
 
 pub(crate) use assign::{assign, place};
 pub(crate) use cells::{Cells, eligible, only};
-pub(crate) use counts::Counts;
+pub(crate) use counts::{Counts, Marks};
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::Kind;
 pub(crate) use uneven::{domains, uneven};
 
+use crate::frame::ShapeData;
 use crate::hosts::{Membership, Rule};
 use crate::intern::Bits;
 use crate::offerings::PoolView;
 use crate::preferences::Ladders;
-use crate::world::{ShapeView, tolerated};
+use crate::world::tolerated;
 use groups::Group;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 /// All groups, and what shapes have to do with them.
 #[derive(Debug, Default)]
-pub(crate) struct Topology {
+pub(crate) struct Rules {
     /// Of keys other than the host.
     pub(crate) groups: Vec<Group>,
     /// Per shape, by number in `groups`.
@@ -38,24 +40,39 @@ pub(crate) struct Topology {
     pub(crate) hosts: Vec<Membership>,
     /// Shape and spread group that its selector matches, where no node that the shape could get is one that the spread looks at.
     beside: BTreeSet<(usize, usize)>,
-    /// Groups by which pods that wait go where others are, in the same zone for instance.
-    sought: BTreeSet<usize>,
+    /// Groups by which pods go where others are, in the same zone for instance, with the shapes of those pods.
+    seekers: Vec<(usize, BTreeSet<usize>)>,
     /// Spread groups that also count pods which they do not bind.
     mixed: BTreeSet<usize>,
-    /// Those of them whose other members are assigned to domains as well.
-    strict: BTreeSet<usize>,
     /// Per shape: nobody's place depends on how many of it are placed, as long as one is.
     lenient: Vec<bool>,
 }
 
-impl Topology {
-    /// `waiting` are the shapes of pending pods.
-    pub(crate) fn new(shapes: &[PodShape], ladders: &Ladders, waiting: &BTreeSet<usize>) -> Self {
+/// The rules as one plan keeps to them.
+#[derive(Debug)]
+pub(crate) struct Topology<'a> {
+    rules: &'a Rules,
+    /// Groups by which pods that wait go where others are.
+    sought: BTreeSet<usize>,
+    /// Spread groups whose other members are assigned to domains as well.
+    strict: BTreeSet<usize>,
+}
+
+impl Deref for Topology<'_> {
+    type Target = Rules;
+
+    fn deref(&self) -> &Rules {
+        self.rules
+    }
+}
+
+impl Rules {
+    pub(crate) fn new(shapes: &[&PodShape], ladders: &Ladders) -> Self {
         let mut domains: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         let mut hosts: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         for (index, shape) in shapes.iter().enumerate() {
             let base = ladders.base(index);
-            for group in groups::constraints(shape, &shapes[base], base != index) {
+            for group in groups::constraints(shape, shapes[base], base != index) {
                 let map = if group.key == label::HOSTNAME { &mut hosts } else { &mut domains };
                 map.entry(group).or_default().push(index);
             }
@@ -69,9 +86,10 @@ impl Topology {
                 Kind::Together => Rule::Together,
             })
             .collect();
-        let sought = domains.iter().enumerate().filter(|(_, (group, owners))| {
-            group.kind == Kind::Together && owners.iter().any(|owner| waiting.contains(&ladders.base(*owner)))
-        });
+        let seekers = domains.iter().enumerate().filter(|(_, (group, _))| group.kind == Kind::Together);
+        let seekers = seekers
+            .map(|(number, (_, owners))| (number, owners.iter().map(|owner| ladders.base(*owner)).collect()))
+            .collect();
         let shapes_of = memberships(&domains, shapes);
         let groups: Vec<(&Group, &Vec<usize>)> = domains.iter().collect();
         let lenient = shapes_of.iter().enumerate().map(|(shape, membership)| {
@@ -94,9 +112,8 @@ impl Topology {
         });
         Self {
             mixed: mixed.collect(),
-            strict: BTreeSet::new(),
             lenient: lenient.collect(),
-            sought: sought.map(|(number, _)| number).collect(),
+            seekers,
             shapes: shapes_of,
             groups: domains.into_keys().collect(),
             host_rules,
@@ -106,7 +123,7 @@ impl Topology {
     }
 
     /// Finds out whose pods a spread does not count wherever they go.
-    pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeView<'_>], ladders: &Ladders) {
+    pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeData], ladders: &Ladders) {
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.groups.len()];
         for (index, membership) in self.shapes.iter().enumerate() {
             membership.matches.iter().for_each(|group| members[*group].push(index));
@@ -139,6 +156,24 @@ impl Topology {
         }
     }
 
+    /// Whether pods of that shape go only to hosts where others are.
+    pub(crate) fn seeks_host(&self, shape: usize) -> bool {
+        self.joins(shape).next().is_some()
+    }
+
+    /// Host groups by which a shape goes where others are.
+    fn joins(&self, shape: usize) -> impl Iterator<Item = usize> + '_ {
+        self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == Rule::Together)
+    }
+}
+
+impl<'a> Topology<'a> {
+    /// `waiting` are the shapes of pending pods.
+    pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
+        let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
+        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new() }
+    }
+
     /// Whether pods of that shape are to be assigned before they are placed.
     pub(crate) fn concerns(&self, shape: usize) -> bool {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
@@ -164,19 +199,9 @@ impl Topology {
         all.dedup();
         all
     }
-
-    /// Whether pods of that shape go only to hosts where others are.
-    pub(crate) fn seeks_host(&self, shape: usize) -> bool {
-        self.joins(shape).next().is_some()
-    }
-
-    /// Host groups by which a shape goes where others are.
-    fn joins(&self, shape: usize) -> impl Iterator<Item = usize> + '_ {
-        self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == Rule::Together)
-    }
 }
 
-fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[PodShape]) -> Vec<Membership> {
+fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[&PodShape]) -> Vec<Membership> {
     let mut all = vec![Membership::default(); shapes.len()];
     // Most selectors name labels: only shapes that have the rarest of them need a look.
     let mut labelled: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
@@ -190,7 +215,7 @@ fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[PodShape]) -> Vec
         let named = group.labels().map(|label| labelled.get(&label).map_or(&[][..], Vec::as_slice));
         let candidates = named.min_by_key(|some| some.len()).unwrap_or(&everybody);
         let mut lonely = true;
-        for index in candidates.iter().copied().filter(|index| group.selects(&shapes[*index])) {
+        for index in candidates.iter().copied().filter(|index| group.selects(shapes[*index])) {
             all[index].matches.push(number);
             lonely = false;
         }

@@ -1,33 +1,32 @@
 //! A snapshot with everything looked up once: pools in order of preference, shapes, DaemonSets, nodes.
 
-use crate::daemon;
 use crate::existing::NodeView;
-use crate::facts::{lookup, selects};
+use crate::facts::lookup;
+use crate::frame::Frame;
 use crate::hosts::Membership;
 use crate::intern::{Amounts, ResourceTable};
 use crate::lots::Only;
+use crate::nodes::Nodes;
 use crate::offerings::{Alternative, PoolView};
 use crate::preferences::Ladders;
 use crate::topology::{self, Cells, Topology};
-use crate::volumes;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
-use plimsoll_model::plan::MinValuesPolicy;
-use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{Node, Pod, PodDisruptionBudget, PodShape, PodState, Snapshot};
+use plimsoll_model::identity::{CatalogId, NodeName};
+use plimsoll_model::snapshot::{Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A shape and what it asks for.
+#[derive(Clone, Copy)]
 pub(crate) struct ShapeView<'a> {
     pub(crate) shape: &'a PodShape,
-    pub(crate) requests: Amounts,
+    pub(crate) requests: &'a Amounts,
     /// Per launchable pool: where it can run; empty where it cannot.
-    pub(crate) fits: Vec<Vec<Alternative>>,
+    pub(crate) fits: &'a Vec<Vec<Alternative>>,
     /// Groups that decide with whom it shares a host.
-    pub(crate) hosts: Membership,
+    pub(crate) hosts: &'a Membership,
 }
 
 /// Whether pods of a shape may go to a node, room aside.
@@ -39,35 +38,75 @@ pub(crate) enum Welcome {
     Yes,
 }
 
-/// What nodes of one class have in common: labels that shapes ask for, taints, and the name where it matters.
-type Likeness<'n> = (Vec<Option<&'n str>>, &'n [Taint], Option<&'n str>);
-
 /// A value, or none, for each of some keys.
 type Domain = Vec<(String, Option<String>)>;
+
+/// The values of a label on all nodes, as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Column {
+    values: Vec<String>,
+    /// By node.
+    numbers: Vec<Option<u32>>,
+}
+
+impl Column {
+    fn new(nodes: &[NodeView<'_>], key: &str) -> Self {
+        let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut numbers = Vec::with_capacity(nodes.len());
+        for view in nodes {
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            numbers.push(lookup(&view.node.labels, key).map(|value| *known.entry(value).or_insert(next)));
+        }
+        let mut values: Vec<(u32, &str)> = known.into_iter().map(|(value, number)| (number, value)).collect();
+        values.sort_unstable();
+        Self { values: values.into_iter().map(|(_, value)| value.to_owned()).collect(), numbers }
+    }
+
+    /// The number of the node's value, if it has one.
+    pub(crate) fn number(&self, node: usize) -> Option<u32> {
+        self.numbers.get(node).copied().flatten()
+    }
+
+    /// The value of that number.
+    pub(crate) fn value(&self, number: u32) -> &str {
+        self.values.get(number as usize).map_or("", String::as_str)
+    }
+
+    /// The number of a value, if any node has it.
+    pub(crate) fn find(&self, value: &str) -> Option<u32> {
+        self.values.iter().position(|one| one == value).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// All values that nodes have.
+    pub(crate) fn values(&self) -> &[String] {
+        &self.values
+    }
+}
 
 /// All of it.
 pub(crate) struct World<'a> {
     pub(crate) snapshot: &'a Snapshot,
-    pub(crate) table: ResourceTable,
+    index: &'a SnapshotIndex,
+    frame: &'a Frame,
+    pub(crate) table: &'a ResourceTable,
     /// Pools that can launch: heavier first, then by name descending.
     pub(crate) pools: Vec<PoolView<'a>>,
     /// Static ones: they launch nothing for pods.
     pub(crate) fixed: Vec<PoolView<'a>>,
+    /// Those of the snapshot, then the rungs that preferences add.
     pub(crate) shapes: Vec<ShapeView<'a>>,
-    /// Only looked up, for every pod several times; never walked.
-    shape_index: HashMap<&'a str, usize>,
     /// In the order in which they are filled.
     pub(crate) nodes: Vec<NodeView<'a>>,
-    node_index: HashMap<&'a str, usize>,
-    /// Per node: its class; nodes of a class differ in nothing that a shape asks for.
-    classes: Vec<usize>,
-    /// Per shape and class.
-    welcome: Vec<Vec<Welcome>>,
-    pub(crate) topology: Topology,
+    /// By place in the snapshot.
+    node_numbers: Vec<usize>,
+    known: &'a Nodes,
+    pub(crate) topology: Topology<'a>,
     /// Per shape, once asked for.
     cells: RefCell<BTreeMap<usize, Rc<Cells>>>,
     /// Offerings and nodes by their values of some keys, once asked for.
     onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
+    /// Labels of nodes by key, once asked for.
+    columns: RefCell<BTreeMap<String, Rc<Column>>>,
     /// Per spread group: the domains that count, once asked for.
     eligible: RefCell<BTreeMap<usize, Rc<BTreeSet<String>>>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
@@ -84,70 +123,42 @@ pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: b
 }
 
 impl<'a> World<'a> {
-    /// Of `snapshot` with the rungs that `ladders` added to its shapes.
+    /// Of `snapshot`, with what `frame` and `nodes` know of it.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
+        index: &'a SnapshotIndex,
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
-        ladders: Ladders,
-        min_values: MinValuesPolicy,
+        frame: &'a Frame,
+        nodes: &'a Nodes,
     ) -> Self {
-        let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
-        let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
-        let drivers = volumes::limited_drivers(snapshot, catalogs);
-        let table = ResourceTable::new(requests.chain(limits), drivers);
-        let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
-        let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
-        let mut pools: Vec<PoolView<'a>> = snapshot
-            .node_pools
-            .iter()
-            .filter(|pool| pool.not_ready.is_none() && !pool.deleting)
-            .filter_map(|pool| {
-                let catalog = catalogs.get(pool.catalog.as_ref()?)?;
-                Some(PoolView::new(pool, catalog, &snapshot.unavailable_offerings, &table, min_values))
-            })
-            .collect();
-        pools.sort_by(|a, b| b.pool.weight.cmp(&a.pool.weight).then_with(|| b.pool.name.cmp(&a.pool.name)));
-        for pool in &mut pools {
-            daemon::reserve(pool, snapshot, &table);
-        }
-        let (fixed, pools): (Vec<_>, Vec<_>) = pools.into_iter().partition(|view| view.pool.replicas.is_some());
-        let numbers: HashMap<&str, usize> =
-            snapshot.shapes.iter().enumerate().map(|(index, shape)| (shape.id.as_str(), index)).collect();
-        let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-        let waiting = pending.filter_map(|pod| numbers.get(pod.shape.as_str()).copied()).collect();
-        let mut topology = Topology::new(&snapshot.shapes, &ladders, &waiting);
-        let mut shapes: Vec<ShapeView<'a>> = snapshot
-            .shapes
-            .iter()
-            .enumerate()
-            .map(|(index, shape)| shape_view(shape, &pools, &table, ladders.is_bare(index)))
-            .collect();
-        topology.settle(&pools, &shapes, &ladders);
-        shapes.iter_mut().zip(&topology.hosts).for_each(|(shape, hosts)| shape.hosts = hosts.clone());
-        let budgets = snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect();
+        let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).collect();
+        let shapes = frame.shapes.iter().enumerate().map(|(number, data)| ShapeView {
+            shape: frame.shape(number),
+            requests: &data.requests,
+            fits: &data.fits,
+            hosts: &frame.rules.hosts[number],
+        });
+        let (views, node_numbers) = crate::existing::views(snapshot, index, nodes);
         let mut world = Self {
             snapshot,
-            table,
-            pools,
-            fixed,
-            shapes,
-            shape_index: numbers,
-            nodes: Vec::new(),
-            node_index: HashMap::new(),
-            classes: Vec::new(),
-            welcome: Vec::new(),
-            topology,
+            index,
+            frame,
+            table: frame.table(),
+            pools: frame.views(snapshot, catalogs),
+            fixed: frame.fixed_views(snapshot, catalogs),
+            shapes: shapes.collect(),
+            nodes: views,
+            node_numbers,
+            known: nodes,
+            topology: Topology::new(&frame.rules, &waiting),
             cells: RefCell::default(),
             onlys: RefCell::default(),
+            columns: RefCell::default(),
             eligible: RefCell::default(),
-            budgets,
-            ladders,
+            budgets: snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect(),
+            ladders: frame.ladders.clone(),
         };
-        world.nodes = crate::existing::views(&world);
-        world.node_index =
-            world.nodes.iter().enumerate().map(|(index, view)| (view.node.name.as_str(), index)).collect();
-        world.classify();
-        let possible: Vec<bool> = (0..world.shapes.len()).map(|shape| world.is_possible(shape)).collect();
+        let possible = world.possible();
         world.ladders.keep(|shape| possible[shape]);
         world
     }
@@ -158,22 +169,33 @@ impl<'a> World<'a> {
         self.cells.take();
     }
 
-    /// Whether some offering or node could take pods of that shape at all.
-    fn is_possible(&self, shape: usize) -> bool {
-        self.shapes[shape].fits.iter().any(|fits| !fits.is_empty()) || self.welcome[shape].contains(&Welcome::Yes)
+    /// Per shape: whether some offering or node could take pods of it at all.
+    fn possible(&self) -> Vec<bool> {
+        let classes: BTreeSet<usize> = self.nodes.iter().map(|view| view.data.class).collect();
+        let welcome = |shape| classes.iter().any(|class| self.known.welcome(*class, shape) == Welcome::Yes);
+        let fits = self.shapes.iter().map(|view| view.fits.iter().any(|fits| !fits.is_empty()));
+        fits.enumerate().map(|(shape, fits)| fits || welcome(shape)).collect()
+    }
+
+    /// Pods that are to be placed, in the snapshot's order.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &'a Pod> + use<'a> {
+        let (snapshot, index) = (self.snapshot, self.index);
+        index.pending().iter().filter_map(|place| snapshot.pods.get(*place as usize))
+    }
+
+    /// What pods that run count for.
+    pub(crate) fn counts(&self) -> &'a topology::Counts {
+        self.known.counts()
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
-        self.shape_index.get(pod.shape.as_str()).copied()
+        self.frame.shape_number(&pod.shape)
     }
 
     /// The node of that name.
     pub(crate) fn node_number(&self, name: &NodeName) -> Option<usize> {
-        self.node_index.get(name.as_str()).copied()
-    }
-
-    pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
-        self.shape_index.get(id.as_str()).copied()
+        let place = self.snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
+        self.node_numbers.get(place).copied()
     }
 
     /// The disruption budget of that name.
@@ -187,7 +209,7 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn welcome(&self, shape: usize, node: usize) -> Welcome {
-        self.welcome[shape][self.classes[node]]
+        self.known.welcome(self.nodes[node].data.class, shape)
     }
 
     /// Where pods of `shape` can run in `pool`, within `only`.
@@ -227,6 +249,16 @@ impl<'a> World<'a> {
         })
     }
 
+    /// The values of a label on all nodes.
+    pub(crate) fn column(&self, key: &str) -> Rc<Column> {
+        let known = self.columns.borrow().get(key).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let column = Rc::new(Column::new(&self.nodes, key));
+            self.columns.borrow_mut().insert(key.to_owned(), Rc::clone(&column));
+            column
+        })
+    }
+
     /// The domains that a spread group counts.
     pub(crate) fn eligible(&self, group: usize) -> Rc<BTreeSet<String>> {
         let known = self.eligible.borrow().get(&group).map(Rc::clone);
@@ -236,72 +268,4 @@ impl<'a> World<'a> {
             domains
         })
     }
-
-    fn classify(&mut self) {
-        let keys = asked_keys(self.snapshot);
-        let by_name = self.snapshot.shapes.iter().any(|shape| terms(shape).any(|term| !term.fields.is_empty()));
-        let mut known: BTreeMap<Likeness<'_>, usize> = BTreeMap::new();
-        let mut examples: Vec<&Node> = Vec::new();
-        let mut classes = Vec::with_capacity(self.nodes.len());
-        for view in &self.nodes {
-            let node = view.node;
-            let labels = keys.iter().map(|key| lookup(&node.labels, key)).collect();
-            let name = by_name.then_some(node.name.as_str());
-            let class = *known.entry((labels, &node.taints, name)).or_insert_with(|| {
-                examples.push(node);
-                examples.len() - 1
-            });
-            classes.push(class);
-        }
-        let judge = |shape: &PodShape, node: &Node| {
-            let name = node.name.as_str();
-            if !tolerated(&node.taints, &shape.tolerations, true)
-                || !selects(shape, name, &node.labels)
-                || !volumes::attachable(shape, name, &node.labels)
-            {
-                return Welcome::No;
-            }
-            if tolerated(&node.taints, &shape.tolerations, false) { Welcome::Yes } else { Welcome::Unwanted }
-        };
-        self.welcome =
-            self.snapshot.shapes.iter().map(|shape| examples.iter().map(|node| judge(shape, node)).collect()).collect();
-        self.classes = classes;
-    }
-}
-
-/// All terms of node selectors that a shape has, its volumes' included.
-fn terms(shape: &PodShape) -> impl Iterator<Item = &NodeSelectorTerm> {
-    shape.required_node_affinity.iter().chain(shape.volumes.iter().flat_map(|volume| &volume.alternatives))
-}
-
-/// Labels that any shape selects by.
-fn asked_keys(snapshot: &Snapshot) -> BTreeSet<&str> {
-    let mut keys = BTreeSet::new();
-    for shape in &snapshot.shapes {
-        keys.extend(shape.node_selector.keys().map(String::as_str));
-        keys.extend(terms(shape).flat_map(|term| &term.expressions).map(|one| one.key.as_str()));
-    }
-    keys
-}
-
-/// `relaxed`: taints that are to be avoided do not count.
-fn shape_view<'a>(shape: &'a PodShape, pools: &[PoolView<'a>], table: &ResourceTable, relaxed: bool) -> ShapeView<'a> {
-    let requests = table.request(shape);
-    let fits = pools
-        .iter()
-        .map(|pool| {
-            if !tolerated(&pool.pool.taints, &shape.tolerations, relaxed) {
-                return Vec::new();
-            }
-            let roomy = pool.roomy(&requests);
-            let mut all = pool.reachable(shape);
-            for one in &mut all {
-                one.offerings.keep(&pool.usable);
-                one.offerings.keep(&roomy);
-            }
-            all.retain(|one| !one.offerings.is_empty());
-            all
-        })
-        .collect();
-    ShapeView { shape, requests, fits, hosts: Membership::default() }
 }

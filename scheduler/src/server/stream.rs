@@ -7,6 +7,7 @@ use plimsoll_proto::scheduler::v1::{SessionRequest, SessionResponse};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError::Full;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -64,9 +65,16 @@ async fn converse(
         };
         let Some(request) = request else { return Ok(()) };
         hello_due = None;
+        let sink = answers.clone();
         let job = move || {
-            let answered = session.handle(request);
-            (session, answered)
+            let mut late = Vec::new();
+            // Once one has to wait for the client, all after it do.
+            let answered = session.handle_early(request, &mut |response| {
+                let kept = if late.is_empty() { sink.try_send(Ok(response)).err() } else { Some(Full(Ok(response))) };
+                late.extend(kept.and_then(|error| error.into_inner().ok()));
+            });
+            let all = answered.map(|rest| late.into_iter().chain(rest).collect::<Vec<SessionResponse>>());
+            (session, all)
         };
         let (back, answered) = core.workers.run(job).await.map_err(|error| lost(&error))?;
         session = back;

@@ -91,6 +91,20 @@ proptest! {
 }
 
 #[test]
+fn the_first_launches_of_a_burst_are_told_before_the_rest_and_add_up_with_it() {
+    let snapshot = waiting(20_000);
+    let mut session = begun(SessionLimits::default());
+    send_all(&mut session, &snapshot, 7_000);
+    let mut early = Vec::new();
+    let rest = session.handle_early(request(plan_now(1)), &mut |answer| early.push(answer)).unwrap();
+    assert!(!early.is_empty());
+    let answers: Vec<Response> = early.into_iter().chain(rest).filter_map(|answer| answer.message).collect();
+    let last = |answer: &Response| matches!(answer, Response::PlanFragment(fragment) if fragment.last);
+    assert_eq!(answers.iter().position(last), Some(answers.len() - 1));
+    assert_eq!(whole(answers).encode_to_vec(), unary(&snapshot).encode_to_vec());
+}
+
+#[test]
 fn hello_comes_first_and_once() {
     let mut session = new(SessionLimits::default());
     let (code, text) = refusal(&mut session, plan_now(1));

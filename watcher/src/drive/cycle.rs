@@ -31,8 +31,10 @@ const LONGEST_BEHIND: Duration = Duration::from_secs(60);
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Ask for a plan for the newest snapshot.
+    /// Ask for a plan for the newest snapshot: for pods that wait, nodes being left as they are.
     Plan,
+    /// Ask for a plan for it in which nodes may go as well, which takes longer.
+    Sweep,
     /// Send this to the actuator.
     Execute {
         /// What.
@@ -51,6 +53,8 @@ pub enum Step {
 struct Planned {
     sequence: u64,
     plan: Option<Plan>,
+    /// Nodes may go by it.
+    swept: bool,
     /// Actions of it that were sent.
     sent: BTreeSet<ActionId>,
     /// Parts of it that were sent.
@@ -72,6 +76,8 @@ type Told = (Vec<Unschedulable>, Vec<Placement>);
 #[derive(Debug, Default)]
 pub struct Cycle {
     epoch: u64,
+    /// Nodes may be removed.
+    sweeps: bool,
     planned: Option<Planned>,
     observed: Option<u64>,
     wait: CommitWait,
@@ -106,6 +112,12 @@ impl Cycle {
         Self { epoch, ..Self::default() }
     }
 
+    /// The same, in which nodes may be removed: once nobody waits for a plan any more.
+    #[must_use]
+    pub fn sweeping(self, sweeps: bool) -> Self {
+        Self { sweeps, ..self }
+    }
+
     /// Names the round of planning for that snapshot.
     #[must_use]
     pub fn id(&self, sequence: u64) -> String {
@@ -136,10 +148,17 @@ impl Cycle {
         }
         // A newer snapshot in which nothing has changed that matters has the same plan.
         let planned = self.planned.as_ref().filter(|planned| planned.sequence >= published.relevant);
-        let Some(plan) = planned.and_then(|planned| planned.plan.as_ref()) else { return Step::Plan };
+        let Some((planned, plan)) = planned.and_then(|planned| Some((planned, planned.plan.as_ref()?))) else {
+            let waits = published.snapshot.pods.iter().any(|pod| pod.state == PodState::Pending);
+            return if self.sweeps && !waits { Step::Sweep } else { Step::Plan };
+        };
+        let sweep = self.sweeps && !planned.swept;
         let part = self.sendable(plan, now);
         let has_actions = !part.launches.is_empty() || !part.terminations.is_empty();
         let news = self.told.as_ref() != Some(&told(&part)) && !(self.told.is_none() && told(&part) == Told::default());
+        if !has_actions && sweep {
+            return Step::Sweep;
+        }
         if !has_actions && !news {
             return self.idle(plan, published, now);
         }
@@ -238,13 +257,34 @@ impl Cycle {
         cycle_id
     }
 
-    /// A plan was made for the snapshot with that sequence; `None` if none could be had.
-    pub fn planned(&mut self, sequence: u64, plan: Option<Plan>, now: Instant) {
+    /// A plan was made for the snapshot with that sequence, by which nodes may go if it was a sweep; `None` if none could be had.
+    pub fn planned(&mut self, sequence: u64, plan: Option<Plan>, swept: bool, now: Instant) {
         match &plan {
             Some(_) => self.planning = Rest::default(),
             None => self.planning.failed(now),
         }
-        self.planned = Some(Planned { sequence, plan, sent: BTreeSet::new(), parts: 0 });
+        let (sent, parts) = match self.planned.take() {
+            // Parts of it came, and were sent, before it was whole, or before nodes were looked at.
+            Some(part) if part.sequence == sequence => (part.sent, part.parts),
+            _ => (BTreeSet::new(), 0),
+        };
+        self.planned = Some(Planned { sequence, plan, swept, sent, parts });
+    }
+
+    /// Launches of the plan for the snapshot with that sequence, of which the rest is still being made: what of them is to be sent at once,
+    /// and how that is named.
+    pub fn part(&mut self, sequence: u64, part: &Plan, now: Instant) -> Option<(Plan, String)> {
+        if self.planned.as_ref().is_none_or(|planned| planned.sequence != sequence || planned.plan.is_some()) {
+            self.planned = Some(Planned { sequence, plan: None, swept: false, sent: BTreeSet::new(), parts: 0 });
+        }
+        let part = self.sendable(part, now);
+        if part.launches.is_empty() || self.awaited.is_some() {
+            return None;
+        }
+        let told = self.told.take();
+        let cycle_id = self.send(&part, now);
+        self.told = told;
+        Some((part, cycle_id))
     }
 
     /// Something was heard from the actuator.

@@ -72,6 +72,9 @@ impl Session {
             match receive(&mut self.responses).await? {
                 Answer::PlanFragment(fragment) if fragment.sequence == sequence => {
                     let part = fragment.part.ok_or_else(|| Status::internal("a fragment without a part"))?;
+                    if !fragment.last && !part.launches.is_empty() {
+                        forward(&question.parts, &part)?;
+                    }
                     append_fragment(&mut plan, part);
                     if fragment.last {
                         return Plan::try_from(plan).map_err(|error| Status::internal(error.to_string()));
@@ -148,6 +151,20 @@ impl Session {
         };
         send(&self.requests, Ask::PlanNow(ask)).await
     }
+}
+
+/// Launches that stand, whatever comes after them.
+fn forward(parts: &mpsc::Sender<Plan>, part: &wire::Plan) -> Result<(), Status> {
+    let part = wire::Plan {
+        launches: part.launches.clone(),
+        snapshot_sequence: part.snapshot_sequence,
+        ledger: part.ledger,
+        ..wire::Plan::default()
+    };
+    let part = Plan::try_from(part).map_err(|error| Status::internal(error.to_string()))?;
+    // Nobody waits for it: it is in the whole plan as well.
+    let _full = parts.try_send(part);
+    Ok(())
 }
 
 async fn send(requests: &mpsc::Sender<SessionRequest>, message: Ask) -> Result<(), Status> {

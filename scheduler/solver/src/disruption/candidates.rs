@@ -40,7 +40,7 @@ pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
         let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
         let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
         if over && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
-            let pods = view.pods.iter().copied().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
+            let pods = view.pods.iter().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
             found.push(Removed { node: index, reason: DisruptionReason::Expired, price: price(world, index), pods });
         }
     }
@@ -65,7 +65,7 @@ pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candid
         if busy.contains(&index) || pool.replicas.is_some() || !is_free(world, index) {
             continue;
         }
-        let pods: Vec<&'a Pod> = view.pods.iter().copied().filter(|pod| moves(pod)).collect();
+        let pods: Vec<&'a Pod> = view.pods.iter().filter(|pod| moves(pod)).collect();
         let patient = view.node.termination_grace_period.is_some();
         let blocked = is_blocked(world, index);
         let idle = idle_at.is_some_and(|at| at <= now);
@@ -92,7 +92,7 @@ pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candid
 pub(super) fn of_static<'a>(world: &World<'a>, pool: &'a NodePool) -> Vec<Candidate<'a>> {
     let own = |index: &usize| world.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
     let candidate = |index: usize| {
-        let pods: Vec<&'a Pod> = world.nodes[index].pods.iter().copied().filter(|pod| moves(pod)).collect();
+        let pods: Vec<&'a Pod> = world.nodes[index].pods.iter().filter(|pod| moves(pod)).collect();
         Candidate {
             node: index,
             pool,
@@ -134,7 +134,7 @@ fn is_known(world: &World<'_>, node: usize) -> bool {
         && node.labels.contains_key(label::CAPACITY_TYPE)
         && pool.is_some_and(|pool| {
             let kind = node.labels.get(label::INSTANCE_TYPE);
-            pool.types.iter().any(|view| Some(&view.instance_type.name) == kind)
+            kind.is_some_and(|kind| pool.has_type(kind))
         })
 }
 
@@ -150,12 +150,12 @@ fn is_free(world: &World<'_>, index: usize) -> bool {
 /// Whether some pod of the node may not be evicted: marked so (DaemonSet and static pods count), or covered by a disruption budget without
 /// room, or by two, for which the Eviction API has no answer.
 fn is_blocked(world: &World<'_>, index: usize) -> bool {
-    let evictable = |pod: &&Pod| {
+    let evictable = |pod: &Pod| {
         let budgets = &pod.pod_disruption_budgets;
         let room =
             |name: &String| world.budget(name).is_some_and(|one| !one.fully_blocking && one.disruptions_allowed > 0);
         budgets.len() <= 1 && budgets.iter().all(room)
     };
-    let pods = &world.nodes[index].pods;
+    let pods = world.nodes[index].pods;
     pods.iter().any(|pod| is_protected(pod, world.snapshot.now)) || !pods.iter().filter(|pod| moves(pod)).all(evictable)
 }

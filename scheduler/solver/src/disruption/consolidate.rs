@@ -71,9 +71,12 @@ impl<'a> Sweep<'_, 'a> {
 
     /// Removes all of `nodes`, if that is allowed and pays.
     fn attempt(&mut self, state: &mut State, nodes: &[&Candidate<'a>], replace: bool) -> bool {
+        if nodes.iter().any(|candidate| !self.is_open(candidate)) {
+            return false;
+        }
         let mut allowance = self.allowance.clone();
         for candidate in nodes {
-            if !self.is_open(candidate) || !allowance.permits(self.world, candidate, DisruptionReason::Underutilized) {
+            if !allowance.permits(self.world, candidate, DisruptionReason::Underutilized) {
                 return false;
             }
             allowance.note(candidate);
@@ -126,7 +129,7 @@ impl<'a> Sweep<'_, 'a> {
     /// not pay.
     fn without(&self, state: &mut State, nodes: &[&Candidate<'a>], replace: bool) -> Option<Placed<'a>> {
         let world = self.world;
-        nodes.iter().for_each(|candidate| state.change(candidate.node).closed = true);
+        nodes.iter().for_each(|candidate| state.close(candidate.node));
         let pods = nodes.iter().flat_map(|candidate| &candidate.pods).copied();
         let own: Vec<Lot<'a>> = lots::by_shape(world, pods);
         lots::leave(world, state, &own);
@@ -193,8 +196,7 @@ impl<'a> Sweep<'_, 'a> {
         let is_spot = |candidate: &&Candidate<'_>| {
             label_of(candidate, label::CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         };
-        let may_be_spot =
-            offer.accept.iter().any(|index| view.offerings[index].offering.capacity_type == CapacityType::Spot);
+        let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
         // Spot for spot is a race to the pool that is taken back first.
         if may_be_spot && nodes.iter().all(is_spot) {
             return None;
@@ -242,7 +244,7 @@ impl<'a> Totals<'a> {
             let Some(total) = view.node.node_pool.as_ref().and_then(|name| totals.get_mut(name.as_str())) else {
                 continue;
             };
-            let pods: Vec<_> = view.pods.iter().copied().filter(|pod| moves(pod)).collect();
+            let pods: Vec<_> = view.pods.iter().filter(|pod| moves(pod)).collect();
             total.0 += price(world, index);
             total.1 += disturbance(&pods);
         }

@@ -37,7 +37,7 @@ pub(super) fn remove<'a>(
             }
             let wanted = lots::by_shape(world, candidate.pods.iter().copied());
             let placed = state.trial(|state| {
-                state.change(candidate.node).closed = true;
+                state.close(candidate.node);
                 lots::leave(world, state, &wanted);
                 let placed = crate::topology::place(world, state, wanted, Search { in_service: true, settled: false });
                 placed.left.is_empty().then_some(placed)

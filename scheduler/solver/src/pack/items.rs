@@ -78,7 +78,7 @@ pub(super) fn grouped<'w>(world: &'w World<'_>, pool: usize, items: &[Item<'_>])
             continue;
         }
         if !item.whole {
-            known.insert((class, &shape.requests), entries.len());
+            known.insert((class, shape.requests), entries.len());
         }
         entries.push(Entry {
             class,
@@ -100,7 +100,7 @@ fn new_class<'w>(world: &'w World<'_>, shape: usize, alternatives: Vec<Alternati
         any,
         plain: alternatives.iter().all(|one| one.custom.is_empty()),
         alternatives,
-        hosts: &view.hosts,
+        hosts: view.hosts,
         ports: &view.shape.host_ports,
         joins: view.hosts.owns.iter().any(|group| world.topology.host_rules.get(*group) == Some(&Rule::Together)),
     }

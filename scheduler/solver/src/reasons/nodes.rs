@@ -66,7 +66,7 @@ fn cause(world: &World<'_>, state: &State, shape: usize, node: usize, open: bool
     if world.welcome(shape, node) == Welcome::No {
         return Cause::NotSelected;
     }
-    if !fits(&pods.requests, &room.free) {
+    if !fits(pods.requests, &room.free) {
         let short = pods.requests.iter().zip(&room.free).position(|(need, have)| *need > 0 && need > have);
         return Cause::TooLittle(short.unwrap_or(0));
     }

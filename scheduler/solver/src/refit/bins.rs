@@ -165,7 +165,7 @@ impl<'a> Bin<'a> {
             most = if taken { 0 } else { most.min(1) };
         }
         if !shape.hosts.is_free() {
-            most = most.min(self.tally.limit(&world.topology.host_rules, &shape.hosts, kind.whole));
+            most = most.min(self.tally.limit(&world.topology.host_rules, shape.hosts, kind.whole));
         }
         most
     }
@@ -183,7 +183,7 @@ impl<'a> Bin<'a> {
         let (any, _) = kind.within(self.pool, &self.custom)?;
         let shape = &world.shapes[kind.shape];
         let mut load = self.load.clone();
-        add(&mut load, &shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
+        add(&mut load, shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
         let clash = |index: usize| {
             let reserved = &view.offerings[index].ports;
             shape.shape.host_ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
@@ -217,8 +217,8 @@ impl<'a> Bin<'a> {
                 !ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
             });
         }
-        add(&mut self.load, &shape.requests, i64::try_from(part.pods.len()).unwrap_or(i64::MAX));
-        self.tally.add(&shape.hosts, part.pods.len());
+        add(&mut self.load, shape.requests, i64::try_from(part.pods.len()).unwrap_or(i64::MAX));
+        self.tally.add(shape.hosts, part.pods.len());
         self.ports.extend(&shape.shape.host_ports);
         self.draft = None;
         match self.parts.iter_mut().find(|one| one.kind == part.kind) {

@@ -135,7 +135,7 @@ impl<'w, 'a> Desk<'w, 'a> {
             }
         };
         let (world, kinds) = (self.world, &self.kinds);
-        let requests = &world.shapes[kinds[kind].shape].requests;
+        let requests = world.shapes[kinds[kind].shape].requests;
         for index in targets.iter().copied().chain(added..self.bins.len()) {
             let Some(bin) = &self.bins[index] else { continue };
             let most = bin.welcome(world, &kinds[kind], count);
@@ -172,7 +172,7 @@ impl<'w, 'a> Desk<'w, 'a> {
             let mut best: Option<(i64, std::cmp::Reverse<usize>)> = None;
             for offering in fits.iter().flat_map(|one| one.offerings.iter()) {
                 let room = &view.offerings[offering].room;
-                let n = how_many(&shape.requests, room, most);
+                let n = how_many(shape.requests, room, most);
                 let fitting = if one.whole { n == count } else { n > 0 };
                 let allowed =
                     || limits::allows(&self.headroom[pool], &view.types[view.offerings[offering].type_index].capacity);
@@ -201,13 +201,13 @@ pub(super) fn give(room: &mut Headroom, charge: &[i64]) {
 
 fn share(world: &World<'_>, kind: &Kind) -> i64 {
     let shape = &world.shapes[kind.shape];
-    let alone = Tally::default().limit(&world.topology.host_rules, &shape.hosts, true);
+    let alone = Tally::default().limit(&world.topology.host_rules, shape.hosts, true);
     let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
     let of_pool = |(pool, fits): (usize, &Vec<crate::offerings::Alternative>)| {
         let view = &world.pools[pool];
         let offerings = fits.iter().flat_map(|one| one.offerings.iter());
         let rates = offerings.filter_map(|index| {
-            let n = how_many(&shape.requests, &view.offerings[index].room, alone);
+            let n = how_many(shape.requests, &view.offerings[index].room, alone);
             (n > 0).then(|| view.price(index) / i64::try_from(n).unwrap_or(i64::MAX))
         });
         rates.min()

@@ -66,7 +66,7 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
     cluster_of(any_shape().boxed())
 }
 
-fn any_social_cluster() -> impl Strategy<Value = Cluster> {
+pub(super) fn any_social_cluster() -> impl Strategy<Value = Cluster> {
     cluster_of(any_social_shape().boxed())
 }
 
@@ -260,7 +260,7 @@ proptest! {
 }
 
 /// The same cases each time, so that nobody's change fails for what it did not cause; `PROPTEST_RNG_SEED` asks for others.
-fn steady() -> ProptestConfig {
+pub(super) fn steady() -> ProptestConfig {
     let config = ProptestConfig::default();
     let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(4) } else { config.rng_seed };
     ProptestConfig { cases: 150, rng_seed, ..config }

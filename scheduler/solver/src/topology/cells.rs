@@ -1,10 +1,10 @@
 //! Cells: the combinations of domains in which pods of a shape could be.
 
 use super::Kind;
-use crate::facts::{equals, lookup};
+use crate::facts::equals;
 use crate::intern::Bits;
 use crate::lots::Only;
-use crate::world::{Welcome, World, tolerated};
+use crate::world::{Column, Welcome, World, tolerated};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -62,15 +62,17 @@ impl Cells {
                 *price = price.iter().copied().chain([pool.price(cheapest)]).min();
             }
         }
-        for (node, view) in world.nodes.iter().enumerate() {
-            if world.welcome(shape, node) != Welcome::No {
-                let values = keys.iter().zip(&optional).map(|(key, optional)| {
-                    lookup(&view.node.labels, key)
-                        .map_or_else(|| missing(*optional), |value| vec![Some(value.to_owned())])
-                });
-                for combination in product(values) {
-                    found.entry(combination).or_default();
-                }
+        let columns: Vec<Rc<Column>> = keys.iter().map(|key| world.column(key)).collect();
+        let open = (0..world.nodes.len()).filter(|node| world.welcome(shape, *node) != Welcome::No);
+        // Few combinations, many nodes of each.
+        let there: BTreeSet<Vec<Option<u32>>> =
+            open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
+        for numbers in there {
+            let values = columns.iter().zip(&numbers).zip(&optional).map(|((column, number), optional)| {
+                number.map_or_else(|| missing(*optional), |number| vec![Some(column.value(number).to_owned())])
+            });
+            for combination in product(values) {
+                found.entry(combination).or_default();
             }
         }
         let cell = |(values, price): (Vec<Option<String>>, Option<i64>)| {
@@ -131,9 +133,14 @@ pub(crate) fn only(world: &World<'_>, keys: &BTreeSet<&str>, values: &[Option<St
         demands.iter().for_each(|demand| bits.keep(&pool.satisfying(demand)));
         bits
     });
+    let sought: Vec<(Rc<Column>, Option<&str>)> =
+        keys.iter().zip(values).map(|(key, value)| (world.column(key), value.as_deref())).collect();
+    // A value that no node has is not the same as none.
+    let possible = sought.iter().all(|(column, value)| value.is_none_or(|value| column.find(value).is_some()));
+    let wanted: Vec<Option<u32>> =
+        sought.iter().map(|(column, value)| value.and_then(|value| column.find(value))).collect();
     let holds = |node: usize| {
-        let labels = &world.nodes[node].node.labels;
-        keys.iter().zip(values).all(|(key, value)| lookup(labels, key) == value.as_deref())
+        possible && sought.iter().zip(&wanted).all(|((column, _), number)| column.number(node) == *number)
     };
     Only { offerings: offerings.collect(), nodes: Bits::of(world.nodes.len(), holds), demands: demands.clone() }
 }
@@ -159,8 +166,13 @@ pub(crate) fn eligible(world: &World<'_>, group: usize) -> BTreeSet<String> {
             }
         }
     }
-    for view in world.nodes.iter().filter(|view| nodes.passes(view.node)) {
-        domains.extend(lookup(&view.node.labels, &group.key).map(str::to_owned));
+    let column = world.column(&group.key);
+    if nodes.is_all() {
+        domains.extend(column.values().iter().cloned());
+        return domains;
     }
+    let passing = world.nodes.iter().enumerate().filter(|(_, view)| nodes.passes(view.node));
+    let numbers: BTreeSet<u32> = passing.filter_map(|(node, _)| column.number(node)).collect();
+    domains.extend(numbers.into_iter().map(|number| column.value(number).to_owned()));
     domains
 }

@@ -1,45 +1,104 @@
 //! Running and assigned pods by group.
 
-use super::Kind;
+use super::{Kind, Rules};
 use crate::facts::lookup;
 use crate::world::World;
 use plimsoll_model::snapshot::{Node, Pod};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Members and owners of a group by domain.
+type Domains = BTreeMap<String, (i64, i64)>;
 
 /// How many there are.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
-    /// Per group: members and owners by domain.
-    domains: Vec<BTreeMap<String, (i64, i64)>>,
+    /// Per group. Shared until they differ: a plan tries many things, each of which concerns few groups.
+    domains: Vec<Arc<Domains>>,
     /// Per host group: members on any host.
     pub(super) hosts: Vec<i64>,
 }
 
-impl Counts {
-    /// Of the pods that are on nodes.
-    pub(crate) fn new(world: &World<'_>) -> Self {
-        let topology = &world.topology;
-        let mut counts =
-            Self { domains: vec![BTreeMap::new(); topology.groups.len()], hosts: vec![0; topology.host_rules.len()] };
-        for (node, view) in world.nodes.iter().enumerate() {
-            for pod in view.pods.iter().filter(|pod| !pod.terminating) {
-                counts.change(world, pod, node, 1);
+/// What the pods of one node add to the counts.
+#[derive(Debug, PartialEq, Eq, Default)]
+pub(crate) struct Marks {
+    /// By group and domain: members and owners.
+    domains: BTreeMap<(usize, String), (i64, i64)>,
+    /// Members by host group.
+    hosts: BTreeMap<usize, i64>,
+}
+
+impl Marks {
+    /// Of `pods`, by shape, on a node.
+    pub(crate) fn new(rules: &Rules, node: &Node, pods: &BTreeMap<usize, i64>) -> Self {
+        let mut marks = Self::default();
+        for (shape, count) in pods {
+            each(rules, *shape, Some(node), |group, owner| {
+                if let Some(domain) = lookup(&node.labels, &rules.groups[group].key) {
+                    let entry = marks.domains.entry((group, domain.to_owned())).or_default();
+                    *(if owner { &mut entry.1 } else { &mut entry.0 }) += count;
+                }
+            });
+            for group in &rules.hosts[*shape].matches {
+                *marks.hosts.entry(*group).or_default() += count;
             }
         }
-        counts
+        marks
+    }
+}
+
+/// Calls `note` with each domain group that counts a pod of `shape`, on `node` or else on one to come, as a member or (true) as an owner.
+fn each(rules: &Rules, shape: usize, node: Option<&Node>, mut note: impl FnMut(usize, bool)) {
+    let membership = &rules.shapes[shape];
+    for (groups, owner) in [(&membership.matches, false), (&membership.owns, true)] {
+        for group in groups {
+            let counted = match (&rules.groups[*group].kind, node) {
+                // A pod that runs is past caring how many come.
+                (Kind::Spread { .. }, Some(_)) if owner => false,
+                (Kind::Spread { nodes, .. }, Some(node)) => nodes.passes(node),
+                _ => !rules.beside.contains(&(shape, *group)),
+            };
+            if counted {
+                note(*group, owner);
+            }
+        }
+    }
+}
+
+impl Counts {
+    /// Of no pods.
+    pub(crate) fn new(rules: &Rules) -> Self {
+        Self { domains: vec![Arc::default(); rules.groups.len()], hosts: vec![0; rules.host_rules.len()] }
+    }
+
+    /// Adds what `marks` say, or with `times` -1 takes it out.
+    pub(crate) fn join(&mut self, marks: &Marks, times: i64) {
+        for ((group, domain), (members, owners)) in &marks.domains {
+            self.change(*group, domain, (members * times, owners * times));
+        }
+        for (group, members) in &marks.hosts {
+            self.hosts[*group] += members * times;
+        }
+    }
+
+    fn change(&mut self, group: usize, domain: &str, (members, owners): (i64, i64)) {
+        let domains = Arc::make_mut(&mut self.domains[group]);
+        if !domains.contains_key(domain) {
+            domains.insert(domain.to_owned(), (0, 0));
+        }
+        if let Some(entry) = domains.get_mut(domain) {
+            *entry = (entry.0 + members, entry.1 + owners);
+            if *entry == (0, 0) {
+                domains.remove(domain);
+            }
+        }
     }
 
     /// Takes out a pod that leaves its node.
     pub(crate) fn leave(&mut self, world: &World<'_>, pod: &Pod, node: usize) {
-        if !pod.terminating {
-            self.change(world, pod, node, -1);
-        }
-    }
-
-    fn change(&mut self, world: &World<'_>, pod: &Pod, node: usize, by: i64) {
-        let Some(shape) = world.shape_of(pod) else { return };
+        let Some(shape) = world.shape_of(pod).filter(|_| !pod.terminating) else { return };
         let node = world.nodes[node].node;
-        self.note(world, shape, by, Some(node), |key| lookup(&node.labels, key));
+        self.note(world, shape, -1, Some(node), |key| lookup(&node.labels, key));
     }
 
     /// Notes `by` pods of `shape` in the domains that `domain` gives by key.
@@ -61,25 +120,13 @@ impl Counts {
         node: Option<&Node>,
         domain: impl Fn(&str) -> Option<&'d str>,
     ) {
-        let topology = &world.topology;
-        let membership = &topology.shapes[shape];
-        for (groups, owner) in [(&membership.matches, false), (&membership.owns, true)] {
-            for group in groups {
-                let one = &topology.groups[*group];
-                let counted = match (&one.kind, node) {
-                    // A pod that runs is past caring how many come.
-                    (Kind::Spread { .. }, Some(_)) if owner => false,
-                    (Kind::Spread { nodes, .. }, Some(node)) => nodes.passes(node),
-                    _ => !topology.beside.contains(&(shape, *group)),
-                };
-                if let Some(value) = domain(&one.key).filter(|_| counted) {
-                    let entry = self.domains[*group].entry(value.to_owned()).or_default();
-                    let slot = if owner { &mut entry.1 } else { &mut entry.0 };
-                    *slot += by;
-                }
+        let rules: &Rules = &world.topology;
+        each(rules, shape, node, |group, owner| {
+            if let Some(value) = domain(&rules.groups[group].key) {
+                self.change(group, value, if owner { (0, by) } else { (by, 0) });
             }
-        }
-        for group in &topology.hosts[shape].matches {
+        });
+        for group in &rules.hosts[shape].matches {
             self.hosts[*group] += by;
         }
     }

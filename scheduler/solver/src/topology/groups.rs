@@ -1,6 +1,6 @@
 //! Constraints of pods on each other, each once, however many shapes have it.
 
-use crate::facts::{holds, selects};
+use crate::facts::{chosen, holds};
 use crate::world::tolerated;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
@@ -48,7 +48,7 @@ impl NodeFilter {
             return true;
         }
         let tolerated = self.tolerations.as_ref().is_none_or(|own| tolerated(&node.taints, own, true));
-        tolerated && selects(&self.shape(), node.name.as_str(), &node.labels)
+        tolerated && chosen(&self.selector, &self.terms, node.name.as_str(), &node.labels)
     }
 }
 

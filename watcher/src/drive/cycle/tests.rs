@@ -60,7 +60,7 @@ impl Scene {
 
     fn planned(&mut self, published: &Published, plan: Plan, millis: u64) {
         let (now, sequence) = (self.at(millis), published.snapshot.sequence);
-        self.cycle.planned(sequence, Some(Plan { snapshot_sequence: sequence, ..plan }), now);
+        self.cycle.planned(sequence, Some(Plan { snapshot_sequence: sequence, ..plan }), false, now);
     }
 
     fn outcome(&mut self, action: &str, status: OutcomeStatus, ledger: u64, millis: u64) {
@@ -284,6 +284,39 @@ fn a_snapshot_in_which_nothing_matters_has_the_same_plan_and_its_parts_have_name
 }
 
 #[test]
+fn a_part_that_comes_early_is_sent_at_once_and_never_again() {
+    let mut scene = Scene::new();
+    let seen = scene.snapshot(0, Seen { pods: "abc", incomplete: "b", ledger: 0 });
+    assert_eq!(scene.next(&seen, 0), Step::Plan);
+    let now = scene.at(1);
+    let early = Plan { snapshot_sequence: 1, ..launches(&["a", "b"]) };
+    let (part, name) = scene.cycle.part(1, &early, now).unwrap();
+    let sent: Vec<&str> = part.launches.iter().map(|one| one.action_id.as_str()).collect();
+    assert_eq!((sent, name.as_str()), (vec!["a"], "7-1"), "the owner of b is not complete");
+    scene.planned(&seen, launches(&["a", "b", "c"]), 2);
+    assert!(matches!(scene.next(&seen, 2), Step::Wait(_)), "whether the first is admitted is not known");
+    scene.outcome("a", OutcomeStatus::Accepted, 0, 3);
+    assert_eq!(actions(&scene.next(&seen, 3)), ["c"]);
+}
+
+#[test]
+fn nodes_are_looked_at_once_nobody_waits_for_a_plan() {
+    let mut scene = Scene::new();
+    scene.cycle = Cycle::new(7).sweeping(true);
+    let seen = scene.snapshot(0, Seen { pods: "ab", ..Seen::default() });
+    assert_eq!(scene.next(&seen, 0), Step::Plan);
+    scene.planned(&seen, launches(&["a"]), 1);
+    assert_eq!(actions(&scene.next(&seen, 1)), ["a"]);
+    scene.outcome("a", OutcomeStatus::Accepted, 0, 2);
+    assert_eq!(scene.next(&seen, 2), Step::Sweep, "b is not placed, but nothing more can be done for it");
+    let now = scene.at(3);
+    scene.cycle.planned(1, Some(Plan { snapshot_sequence: 1, ..launches(&["a"]) }), true, now);
+    assert!(matches!(scene.next(&seen, 3), Step::Wait(_)), "a was sent, and nothing is new");
+    let calm = scene.snapshot(10, Seen::default());
+    assert_eq!(scene.next(&calm, 10), Step::Sweep);
+}
+
+#[test]
 fn reasons_are_told_once() {
     let mut scene = Scene::new();
     let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
@@ -337,7 +370,7 @@ fn without_a_plan_it_is_asked_for_again_with_growing_pauses() {
     for _ in 0..9 {
         assert_eq!(scene.next(&seen, millis), Step::Plan);
         let now = scene.at(millis);
-        scene.cycle.planned(seen.snapshot.sequence, None, now);
+        scene.cycle.planned(seen.snapshot.sequence, None, false, now);
         let Step::Wait(Some(until)) = scene.next(&seen, millis) else { panic!("no pause") };
         let next = u64::try_from((until - scene.start).as_millis()).unwrap();
         pauses.push(next - millis);

@@ -1,0 +1,147 @@
+use super::{Edits, SnapshotIndex};
+use crate::identity::{NodeName, PodUid, ShapeId};
+use crate::resources::Resources;
+use crate::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot};
+use crate::time::Timestamp;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+
+/// Objects by name, with something about each that can differ.
+type World = (BTreeMap<u8, (u8, Option<u8>, bool)>, BTreeMap<u8, bool>, BTreeMap<u8, bool>);
+
+fn pod(uid: u8, shape: u8, node: Option<u8>, terminating: bool) -> Pod {
+    Pod {
+        uid: PodUid(format!("{uid:03}")),
+        namespace: String::new(),
+        name: String::new(),
+        shape: ShapeId(format!("{shape:03}")),
+        state: node.map_or(PodState::Pending, |node| PodState::Bound(NodeName(format!("{node:03}")))),
+        created: Timestamp(0),
+        stays_with_node: false,
+        terminating,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 0,
+        pod_disruption_budgets: Vec::new(),
+    }
+}
+
+fn node(name: u8, ready: bool) -> Node {
+    Node {
+        name: NodeName(format!("{name:03}")),
+        node_claim: None,
+        node_pool: None,
+        state: NodeState::Initialized,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        allocatable: Resources::new(),
+        limit_usage: Resources::new(),
+        ready,
+        cordoned: false,
+        deleting: false,
+        do_not_disrupt: false,
+        created: Timestamp(0),
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    }
+}
+
+/// Pods of shapes and nodes that are there.
+fn snapshot((pods, nodes, shapes): &World) -> Snapshot {
+    let has =
+        |shape: &u8, node: &Option<u8>| shapes.contains_key(shape) && node.is_none_or(|node| nodes.contains_key(&node));
+    let kept = pods.iter().filter(|(_, (shape, node, _))| has(shape, node));
+    Snapshot {
+        pods: kept.map(|(uid, (shape, node, terminating))| pod(*uid, *shape, *node, *terminating)).collect(),
+        nodes: nodes.iter().map(|(name, ready)| node(*name, *ready)).collect(),
+        shapes: shapes.keys().map(|id| PodShape { id: ShapeId(format!("{id:03}")), ..PodShape::default() }).collect(),
+        ..Snapshot::default()
+    }
+}
+
+/// What became of a list, seen from outside.
+fn edits<T: PartialEq>(old: &[T], new: &[T], key: fn(&T) -> &str) -> Edits {
+    let find = |list: &[T], wanted: &str| list.iter().position(|one| key(one) == wanted);
+    let mut edits = Edits::default();
+    edits.removed.extend((0..old.len()).filter(|at| find(new, key(&old[*at])).is_none()));
+    for (at, one) in new.iter().enumerate() {
+        match find(old, key(one)) {
+            None => edits.inserted.push(at),
+            Some(before) if old[before] != *one => edits.replaced.push(at),
+            Some(_) => {}
+        }
+    }
+    edits
+}
+
+fn follow(index: &mut SnapshotIndex, old: &Snapshot, new: &Snapshot) {
+    let pods = edits(&old.pods, &new.pods, |pod| pod.uid.as_str());
+    let nodes = edits(&old.nodes, &new.nodes, |node| node.name.as_str());
+    let shapes = edits(&old.shapes, &new.shapes, |shape| shape.id.as_str());
+    index.update(new, &pods, &nodes, &shapes);
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let pods = prop::collection::btree_map(0..24_u8, (0..4_u8, prop::option::of(0..6_u8), any::<bool>()), 0..24);
+    let named = |most: u8| prop::collection::btree_map(0..most, any::<bool>(), 0..usize::from(most));
+    (pods, named(6), named(4))
+}
+
+proptest! {
+    #[test]
+    fn following_changes_gives_what_looking_at_the_whole_gives(worlds in prop::collection::vec(world(), 1..6)) {
+        let snapshots: Vec<Snapshot> = worlds.iter().map(snapshot).collect();
+        let mut index = SnapshotIndex::new(&snapshots[0]);
+        for pair in snapshots.windows(2) {
+            follow(&mut index, &pair[0], &pair[1]);
+            let fresh = SnapshotIndex::new(&pair[1]);
+            let numbers = SnapshotIndex { revisions: Vec::new(), next_revision: 0, ..index.clone() };
+            prop_assert_eq!(numbers, SnapshotIndex { revisions: Vec::new(), next_revision: 0, ..fresh });
+            prop_assert_eq!(index.dangling(), None);
+        }
+    }
+
+    #[test]
+    fn a_revision_stands_for_one_node_with_its_pods(worlds in prop::collection::vec(world(), 1..6)) {
+        let snapshots: Vec<Snapshot> = worlds.iter().map(snapshot).collect();
+        let mut index = SnapshotIndex::new(&snapshots[0]);
+        let mut known: HashMap<u64, (Node, Vec<Pod>)> = HashMap::new();
+        for (at, snapshot) in snapshots.iter().enumerate() {
+            if at > 0 {
+                follow(&mut index, &snapshots[at - 1], snapshot);
+            }
+            for (number, node) in snapshot.nodes.iter().enumerate() {
+                let pods = index.residents(number).iter().map(|pod| snapshot.pods[*pod as usize].clone()).collect();
+                let seen = (node.clone(), pods);
+                prop_assert_eq!(known.entry(index.revision(number)).or_insert_with(|| seen.clone()), &seen);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unchanged_node_keeps_its_revision() {
+    let before = snapshot(&(
+        BTreeMap::from([(1, (0, Some(0), false)), (2, (0, Some(1), false))]),
+        BTreeMap::from([(0, true), (1, true)]),
+        BTreeMap::from([(0, true)]),
+    ));
+    let mut after = before.clone();
+    after.pods.insert(0, pod(0, 0, Some(1), false));
+    let mut index = SnapshotIndex::new(&before);
+    let first = [index.revision(0), index.revision(1)];
+    follow(&mut index, &before, &after);
+    assert_eq!(index.revision(0), first[0]);
+    assert_ne!(index.revision(1), first[1]);
+}
+
+#[test]
+fn pods_that_refer_to_nothing_are_told_from_pending_ones() {
+    let pods = vec![pod(0, 0, None, false), pod(1, 0, Some(7), false), pod(2, 9, None, false)];
+    let shapes = vec![PodShape { id: ShapeId("000".into()), ..PodShape::default() }];
+    let index = SnapshotIndex::new(&Snapshot { pods, shapes, ..Snapshot::default() });
+    assert_eq!(index.pending(), [0, 2]);
+    assert_eq!((index.shape_of(0), index.shape_of(2)), (Some(0), None));
+    assert_eq!(index.dangling(), Some(1));
+}

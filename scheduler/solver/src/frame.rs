@@ -1,0 +1,309 @@
+//! Shapes, pools and the rules between pods, before any pod or node is looked at. It stays the same from one plan to the next as long as
+//! nothing of that changes.
+
+use crate::intern::{Amounts, ResourceTable};
+use crate::offerings::{Alternative, PoolData, PoolView, Terms};
+use crate::preferences::{self, Ladders};
+use crate::topology::Rules;
+use crate::volumes;
+use crate::world::tolerated;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
+use plimsoll_model::requirements::NodeSelectorTerm;
+use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot};
+use plimsoll_model::taints::Taint;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What a shape asks for.
+#[derive(Debug)]
+pub(crate) struct ShapeData {
+    pub(crate) requests: Amounts,
+    /// Per launchable pool: where it can run; empty where it cannot.
+    pub(crate) fits: Vec<Vec<Alternative>>,
+}
+
+/// A pool that can launch.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// The pool, without what says how its nodes may be removed.
+    pool: NodePool,
+    /// Its place in the snapshot.
+    pub(crate) number: usize,
+    data: PoolData,
+}
+
+/// What a frame is made of, beside shapes and pools.
+#[derive(Debug, PartialEq)]
+struct Given {
+    terms: Terms,
+    /// Taints that are to be avoided, anywhere.
+    unwanted: Vec<Taint>,
+    preferences: PreferencePolicy,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    given: Given,
+    /// Heavier first, then by name descending.
+    pools: Vec<Slot>,
+    /// Static ones: they launch nothing for pods.
+    fixed: Vec<Slot>,
+    /// Those of the snapshot.
+    own: Vec<PodShape>,
+    /// Those that preferences add.
+    rungs: Vec<PodShape>,
+    pub(crate) ladders: Ladders,
+    /// Of the snapshot's shapes, then of the rungs.
+    pub(crate) shapes: Vec<ShapeData>,
+    pub(crate) rules: Rules,
+    /// Only looked up, never walked.
+    numbers: HashMap<ShapeId, usize>,
+    /// Labels of nodes that any shape selects by.
+    pub(crate) keys: Vec<String>,
+    /// Some shape selects nodes by name.
+    pub(crate) by_name: bool,
+}
+
+impl Frame {
+    /// Of `snapshot`, with what is still right of `former`.
+    pub(crate) fn new(
+        former: Option<Self>,
+        snapshot: &Snapshot,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        (preferences, min_values): (PreferencePolicy, MinValuesPolicy),
+    ) -> (Self, bool) {
+        let terms = terms(snapshot, catalogs, min_values);
+        let given = Given { terms, unwanted: preferences::unwanted(snapshot), preferences };
+        let (pools, fixed) = launchable(snapshot, catalogs);
+        let (former, mut old) = match former {
+            Some(former) if former.is_of(&given, &pools, &fixed, snapshot) => return (former, false),
+            Some(former) if former.given.terms == given.terms => former.dismantle(),
+            _ => (Former::default(), BTreeMap::new()),
+        };
+        let mut kept = 0;
+        let mut slots = |numbers: &[usize]| -> Vec<Slot> {
+            let slot = |number: &usize| {
+                let pool = neutral(&snapshot.node_pools[*number]);
+                let known = old.remove(pool.name.as_str()).filter(|known| known.pool == pool);
+                kept += usize::from(known.is_some());
+                let catalog = pool.catalog.as_ref().and_then(|id| catalogs.get(id))?;
+                let data = known.map_or_else(|| PoolData::new(&pool, catalog, &given.terms), |known| known.data);
+                Some(Slot { pool, number: *number, data })
+            };
+            numbers.iter().filter_map(slot).collect()
+        };
+        let (mut pools, mut fixed) = (slots(&pools), slots(&fixed));
+        pools.iter_mut().chain(&mut fixed).for_each(|slot| slot.data.trim());
+        let same_pools =
+            kept == pools.len() + fixed.len() && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
+        let own = snapshot.shapes.clone();
+        let (ladders, rungs) = Ladders::expand(&own, &given.unwanted, preferences);
+        let former = former.shapes(same_pools);
+        let mut frame = Self {
+            numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), number)).collect(),
+            given,
+            pools,
+            fixed,
+            own,
+            rungs,
+            ladders,
+            shapes: Vec::new(),
+            rules: Rules::default(),
+            keys: Vec::new(),
+            by_name: false,
+        };
+        let views = frame.views(snapshot, catalogs);
+        let all: Vec<&PodShape> = frame.own.iter().chain(&frame.rungs).collect();
+        let shapes = fitted(&all, &views, &frame.given.terms.table, &frame.ladders, former);
+        let mut rules = Rules::new(&all, &frame.ladders);
+        rules.settle(&views, &shapes, &frame.ladders);
+        frame.keys = asked_keys(&all);
+        frame.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
+        (frame.shapes, frame.rules) = (shapes, rules);
+        (frame, true)
+    }
+
+    /// Whether nothing that it was made of is different.
+    fn is_of(&self, given: &Given, pools: &[usize], fixed: &[usize], snapshot: &Snapshot) -> bool {
+        let same = |slots: &[Slot], numbers: &[usize]| {
+            let mut pairs = slots.iter().zip(numbers);
+            slots.len() == numbers.len()
+                && pairs
+                    .all(|(slot, number)| slot.number == *number && slot.pool == neutral(&snapshot.node_pools[*number]))
+        };
+        self.given == *given && same(&self.pools, pools) && same(&self.fixed, fixed) && self.own == snapshot.shapes
+    }
+
+    fn dismantle(self) -> (Former, BTreeMap<String, Slot>) {
+        let pools = self.pools.iter().map(|slot| slot.pool.name.clone()).collect();
+        let bare = (0..self.shapes.len()).map(|shape| self.ladders.is_bare(shape)).collect();
+        let former =
+            Former { pools, shapes: self.own.into_iter().chain(self.rungs).collect(), bare, data: self.shapes };
+        let slots = self.pools.into_iter().chain(self.fixed);
+        (former, slots.map(|slot| (slot.pool.name.0.clone(), slot)).collect())
+    }
+
+    pub(crate) fn table(&self) -> &ResourceTable {
+        &self.given.terms.table
+    }
+
+    /// The shape of that number.
+    pub(crate) fn shape(&self, number: usize) -> &PodShape {
+        self.own.get(number).unwrap_or_else(|| &self.rungs[number - self.own.len()])
+    }
+
+    pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
+        self.numbers.get(id).copied()
+    }
+
+    /// Pools that launch for pods.
+    pub(crate) fn views<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    ) -> Vec<PoolView<'a>> {
+        views(&self.pools, snapshot, catalogs)
+    }
+
+    /// Static pools.
+    pub(crate) fn fixed_views<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    ) -> Vec<PoolView<'a>> {
+        views(&self.fixed, snapshot, catalogs)
+    }
+}
+
+/// Shapes of a frame that is no more.
+#[derive(Debug, Default)]
+struct Former {
+    pools: Vec<plimsoll_model::identity::NodePoolName>,
+    shapes: Vec<PodShape>,
+    /// Per shape: it is not a rung.
+    bare: Vec<bool>,
+    data: Vec<ShapeData>,
+}
+
+impl Former {
+    /// What is known of shapes, by id, if pools are what they were.
+    fn shapes(self, same_pools: bool) -> BTreeMap<ShapeId, (PodShape, bool, ShapeData)> {
+        if !same_pools {
+            return BTreeMap::new();
+        }
+        let all = self.shapes.into_iter().zip(self.bare).zip(self.data);
+        all.map(|((shape, bare), data)| (shape.id.clone(), (shape, bare, data))).collect()
+    }
+}
+
+fn views<'a>(
+    slots: &'a [Slot],
+    snapshot: &'a Snapshot,
+    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+) -> Vec<PoolView<'a>> {
+    let view = |slot: &'a Slot| {
+        let pool = snapshot.node_pools.get(slot.number)?;
+        Some(PoolView::new(pool, catalogs.get(pool.catalog.as_ref()?)?, &slot.data))
+    };
+    slots.iter().filter_map(view).collect()
+}
+
+/// Places of the pools that launch for pods, in order of preference, and of static ones.
+fn launchable(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> (Vec<usize>, Vec<usize>) {
+    let pools = &snapshot.node_pools;
+    let ready = |pool: &NodePool| {
+        pool.not_ready.is_none() && !pool.deleting && pool.catalog.as_ref().is_some_and(|id| catalogs.contains_key(id))
+    };
+    let mut all: Vec<usize> = (0..pools.len()).filter(|number| ready(&pools[*number])).collect();
+    all.sort_by(|a, b| {
+        let (a, b) = (&pools[*a], &pools[*b]);
+        b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name))
+    });
+    all.into_iter().partition(|number| pools[*number].replicas.is_none())
+}
+
+/// The pool without what says how its nodes may be removed, which changes with time.
+fn neutral(pool: &NodePool) -> NodePool {
+    let disruption = Disruption {
+        policy: ConsolidationPolicy::WhenEmpty,
+        consolidate_after: None,
+        allowed: BTreeMap::new(),
+        next_budget_change: None,
+    };
+    NodePool { disruption, ..pool.clone() }
+}
+
+fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_values: MinValuesPolicy) -> Terms {
+    let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
+    let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
+    let table = ResourceTable::new(requests.chain(limits), volumes::limited_drivers(snapshot, catalogs));
+    let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
+    let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
+    let find = |id: &ShapeId| snapshot.shapes.iter().find(|shape| shape.id == *id);
+    let out = snapshot.unavailable_offerings.iter();
+    Terms {
+        table,
+        unavailable: out.map(|one| (one.instance_type.clone(), one.zone.clone(), one.capacity_type)).collect(),
+        daemons: snapshot.daemon_sets.iter().filter_map(|daemon| find(&daemon.shape)).cloned().collect(),
+        min_values,
+    }
+}
+
+/// All terms of node selectors that a shape has, its volumes' included.
+fn terms_of(shape: &PodShape) -> impl Iterator<Item = &NodeSelectorTerm> {
+    shape.required_node_affinity.iter().chain(shape.volumes.iter().flat_map(|volume| &volume.alternatives))
+}
+
+/// Labels that any shape selects by.
+fn asked_keys(shapes: &[&PodShape]) -> Vec<String> {
+    let mut keys = BTreeSet::new();
+    for shape in shapes {
+        keys.extend(shape.node_selector.keys().map(String::as_str));
+        keys.extend(terms_of(shape).flat_map(|term| &term.expressions).map(|one| one.key.as_str()));
+    }
+    keys.into_iter().map(str::to_owned).collect()
+}
+
+/// What each shape asks for, looked up in `known` where the shape is the same.
+fn fitted(
+    shapes: &[&PodShape],
+    pools: &[PoolView<'_>],
+    table: &ResourceTable,
+    ladders: &Ladders,
+    mut known: BTreeMap<ShapeId, (PodShape, bool, ShapeData)>,
+) -> Vec<ShapeData> {
+    let data = |(number, shape): (usize, &&PodShape)| {
+        let bare = ladders.is_bare(number);
+        match known.remove(&shape.id) {
+            Some((same, as_bare, data)) if same == **shape && as_bare == bare => data,
+            _ => ShapeData::new(shape, pools, table, bare),
+        }
+    };
+    shapes.iter().enumerate().map(data).collect()
+}
+
+impl ShapeData {
+    /// `relaxed`: taints that are to be avoided do not count.
+    fn new(shape: &PodShape, pools: &[PoolView<'_>], table: &ResourceTable, relaxed: bool) -> Self {
+        let requests = table.request(shape);
+        let fits = pools
+            .iter()
+            .map(|pool| {
+                if !tolerated(&pool.pool.taints, &shape.tolerations, relaxed) {
+                    return Vec::new();
+                }
+                let roomy = pool.roomy(&requests);
+                let mut all = pool.reachable(shape);
+                for one in &mut all {
+                    one.offerings.keep(&pool.usable);
+                    one.offerings.keep(&roomy);
+                }
+                all.retain(|one| !one.offerings.is_empty());
+                all
+            })
+            .collect();
+        Self { requests, fits }
+    }
+}

@@ -1,0 +1,40 @@
+//! The first nodes of a large burst: planned by themselves, so that they can be launched while all others are still being planned.
+//!
+//! A small part of each shape that nothing binds to other pods goes ahead. What is planned for it stands: the rest is planned around it.
+
+use crate::lots::Lot;
+use crate::world::World;
+
+/// Pods to place from which on some go ahead: fewer are planned before a cloud would have answered.
+const BURST: usize = 20_000;
+
+/// Pods that go ahead at the most: dozens of nodes, planned in a few milliseconds. Their last node may be less full than it could be,
+/// which in a burst of that size is nothing.
+const AHEAD: usize = 2_000;
+
+/// Takes from `wanted` what goes ahead; nothing unless it is a large burst.
+pub(crate) fn split<'a>(world: &World<'a>, wanted: &mut [Lot<'a>]) -> Vec<Lot<'a>> {
+    let limited = world.pools.iter().any(|view| view.pool.limits.iter().next().is_some());
+    if limited || wanted.iter().map(|lot| lot.pods.len()).sum::<usize>() < BURST {
+        return Vec::new();
+    }
+    let plain: Vec<&mut Lot<'a>> = wanted.iter_mut().filter(|lot| is_plain(world, lot)).collect();
+    let total: usize = plain.iter().map(|lot| lot.pods.len()).sum();
+    // In the proportions of the whole, so that they share nodes as well as all would.
+    let part = |lot: &mut Lot<'a>| {
+        let count = lot.pods.len() * AHEAD.min(total) / total.max(1);
+        Lot::plain(lot.shape, lot.pods.drain(..count).collect())
+    };
+    plain.into_iter().map(part).filter(|lot| !lot.pods.is_empty()).collect()
+}
+
+/// Whether it matters to no other pod where these go, and to these where others do.
+fn is_plain(world: &World<'_>, lot: &Lot<'_>) -> bool {
+    let (shape, rules) = (&world.shapes[lot.shape], &world.topology.shapes[lot.shape]);
+    rules.owns.is_empty()
+        && rules.matches.is_empty()
+        && shape.hosts.is_free()
+        && shape.shape.host_ports.is_empty()
+        && shape.shape.volumes.is_empty()
+        && world.ladders.hardest(lot.shape) == lot.shape
+}
