@@ -130,7 +130,7 @@ impl Program {
 
 /// Pods by what they request and where they can run, and the offerings that are worth a look.
 fn program(world: &World<'_>, component: &Component) -> Program {
-    let members = component.demand.iter().map(|(shape, count)| (&world.shapes[*shape].hosts, *count));
+    let members = component.demand.iter().map(|(shape, count)| (world.shapes[*shape].hosts, *count));
     let shared = rules::shared(&world.topology.host_rules, members, 1);
     let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
     let mut places: Vec<Vec<Bits>> = Vec::new();
