@@ -2,17 +2,20 @@
 //! measurement is a process of its own, so that its peak of memory is its own; Plimsoll's are built in the release profile.
 
 mod child;
+mod document;
+mod exact;
 mod gaps;
 mod growth;
 mod mix;
 mod scale;
+mod sessions;
 mod table;
 
 use anyhow::{Context as _, Result};
 use child::Measure;
 use clap::ValueEnum;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// A part of the benchmarks.
@@ -22,8 +25,12 @@ enum Part {
     KarpenterMix,
     /// 100,000 pods of 300 shapes, all different, of one Deployment; many pools; a company; 5,000 nodes.
     Scale,
+    /// Sessions with the scheduler's process: one more pod in a warm one, a cold one over gRPC, the first launch of a burst.
+    Sessions,
     /// Cost against Karpenter's and the lower bound on 200 random instances.
     Gaps,
+    /// Plan and lower bound against the optimum that HiGHS proves on 50 small instances (needs Python).
+    Exact,
     /// Time against pods, shapes, types and nodes, with the fitted exponents.
     Growth,
 }
@@ -35,7 +42,8 @@ enum Part {
   cargo xtask bench --no-peer                                    Plimsoll alone: minutes
   cargo xtask bench --only karpenter-mix --sizes 1000,5000       two sizes of Karpenter's mix
   cargo xtask bench --only gaps --instances 20 --no-peer
-  cargo xtask bench --write docs/benchmarks.md                   and the tables into that file")]
+  cargo xtask bench --write docs/benchmarks.md                   and the tables into that file
+  cargo xtask bench --only sessions --write docs/benchmarks.md   these tables alone, the file's others stay as they are")]
 pub(crate) struct Args {
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
@@ -49,9 +57,15 @@ pub(crate) struct Args {
     /// Answers of Karpenter; the best cost counts, and the median time.
     #[arg(long, default_value_t = 3, value_name = "N")]
     peer_seeds: u64,
+    /// From so many pods of the mix on, Karpenter is asked once on the real catalog.
+    #[arg(long, value_name = "PODS")]
+    peer_once_from: Option<usize>,
     /// Random instances for cost.
     #[arg(long, default_value_t = 200, value_name = "N")]
     instances: u64,
+    /// Small instances beside their optimum.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    exact: u64,
     /// Without Karpenter.
     #[arg(long)]
     no_peer: bool,
@@ -61,7 +75,7 @@ pub(crate) struct Args {
     /// The folder for what is measured (default: bench in cargo's target folder).
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Write method, versions, date and tables into this file.
+    /// Write method, versions, date and tables into this file; tables of parts that are not run stay as they are there.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -88,19 +102,25 @@ pub(crate) fn run(args: Args) -> Result<()> {
         if !bench.args.only.is_empty() && !bench.args.only.contains(part) {
             continue;
         }
-        let section = match part {
+        let stamp = bench.measure.stamp()?;
+        let tables = match part {
             Part::KarpenterMix => mix::run(&bench)?,
             Part::Scale => scale::run(&bench)?,
+            Part::Sessions => sessions::run(&bench)?,
             Part::Gaps => gaps::run(&bench)?,
+            Part::Exact => exact::run(&bench)?,
             Part::Growth => growth::run(&bench)?,
         };
-        print(&section)?;
-        sections.push(section);
+        for table in tables {
+            let section = document::Section::new(&table, &stamp);
+            print(&section.to_string())?;
+            sections.push(section);
+        }
+        if let Some(path) = &bench.args.write {
+            document::write(path, &bench.measure.method()?, &sections)?;
+        }
     }
     say(&format!("measured in {:.0} s", started.elapsed().as_secs_f64()));
-    if let Some(path) = &bench.args.write {
-        write(path, &bench, &sections)?;
-    }
     Ok(())
 }
 
@@ -114,15 +134,4 @@ fn print(section: &str) -> Result<()> {
 /// Progress, for people.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "bench: {text}");
-}
-
-fn write(path: &Path, bench: &Bench, sections: &[String]) -> Result<()> {
-    let mut text = String::from("# Benchmarks\n\n");
-    text.push_str(&bench.measure.method()?);
-    for section in sections {
-        text.push('\n');
-        text.push_str(section);
-        text.push('\n');
-    }
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }

@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tests/fuzz", &["cli", "model", "proto", "snapshot"]),
-    ("tests/measure", &["invariants", "model", "solver"]),
+    ("tests/measure", &["invariants", "model", "proto", "runtime", "scheduler", "solver"]),
     ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
     (
         "xtask",

@@ -39,10 +39,32 @@ fn gap(plan: &Plan) -> f64 {
 
 /// The most memory this process had so far: Linux' high-water mark.
 pub(crate) fn peak_mib() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("peak memory is read from Linux' /proc")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in /proc/self/status")?;
+    peak_of("self")
+}
+
+/// The same of another process, by its id.
+pub(crate) fn peak_of(process: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+    let status = status.context("peak memory is read from Linux' /proc")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in the process's status")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
+}
+
+/// The value that a share of all values, sorted, does not exceed: 0.5 for the median, 0.99 for all but one in a hundred.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place in a short list"
+    )]
+    let place = (last as f64 * share).ceil() as usize;
+    sorted.get(place.min(last)).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -59,6 +81,14 @@ mod tests {
         };
         assert!((gap(&plan(1_100_000, 1_000_000)) - 0.1).abs() < 1e-9);
         assert!(gap(&plan(0, 0)).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let values: Vec<f64> = (1..=101).rev().map(f64::from).collect();
+        let found = [0.0, 0.5, 0.99, 1.0].map(|share| percentile(&values, share));
+        assert_eq!(found.map(|it| it.to_string()), ["1", "51", "100", "101"]);
+        assert!(percentile(&[], 0.5).abs() < f64::EPSILON);
     }
 
     #[test]

@@ -1,14 +1,21 @@
-//! Measures the solver on snapshots that `cargo xtask bench` made: `plimsoll-measure [--repeat N] FOLDER...`.
+//! Measures the scheduler on snapshots that `cargo xtask bench` made. A folder has `snapshot.json` and `catalogs.json`, both in the model's own
+//! form; one line of JSON is printed for each.
 //!
-//! A folder has `snapshot.json` and `catalogs.json`, both in the model's own form. One line of JSON is printed for each. With one folder the
-//! process's peak of memory is that of one plan, with what it was made from.
+//! - `plimsoll-measure [--repeat N] FOLDER...`: plans, always anew. With one folder the process's peak of memory is that of one plan, with
+//!   what it was made from.
+//! - `plimsoll-measure warm [--steps N] FOLDER`: one pod more, again and again, in a session.
+//! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback, with a scheduler in a process of its own.
+//! - `plimsoll-measure serve`: that scheduler; it prints its address and ends with its stdin.
 
+mod client;
 mod figures;
+mod plan;
+mod server;
+mod warm;
 
 use anyhow::{Context as _, Result, bail};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
-use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,61 +23,74 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+
+const USAGE: &str =
+    "usage: plimsoll-measure [warm | wire | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
+
+/// Deltas that are sent to a warm session unless said otherwise.
+const STEPS: usize = 200;
+
+/// What is asked for.
+struct Arguments {
+    mode: String,
+    repeat: usize,
+    steps: usize,
+    disruption: bool,
+    folders: Vec<PathBuf>,
+}
 
 fn main() -> Result<()> {
-    let (mut folders, mut repeat) = (Vec::new(), 1_usize);
-    let mut arguments = std::env::args_os().skip(1);
-    while let Some(argument) = arguments.next() {
-        if argument == "--repeat" {
-            let count = arguments.next().and_then(|it| it.to_str()?.parse().ok()).filter(|it| *it > 0);
-            repeat = count.context("--repeat needs a count")?;
-        } else {
-            folders.push(PathBuf::from(argument));
-        }
+    let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
+    if mode == "serve" {
+        return server::serve();
     }
     if folders.is_empty() {
-        bail!("usage: plimsoll-measure [--repeat N] FOLDER...");
+        bail!(USAGE);
     }
     for folder in &folders {
-        let told = measure(folder, repeat).with_context(|| format!("measuring {}", folder.display()))?;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{told}")?;
-        out.flush()?;
+        let told = match mode.as_str() {
+            "warm" => warm::measure(folder, steps),
+            "wire" => client::measure(folder, disruption),
+            _ => plan::measure(folder, repeat),
+        };
+        print(&told.with_context(|| format!("measuring {}", folder.display()))?)?;
     }
     Ok(())
 }
 
-/// Plans `repeat` times, always anew, and checks the plan afterwards.
-fn measure(folder: &Path, repeat: usize) -> Result<Value> {
-    let snapshot: Snapshot = read(&folder.join("snapshot.json"))?;
-    let catalogs: Vec<Catalog> = read(&folder.join("catalogs.json"))?;
-    let catalogs: BTreeMap<CatalogId, Catalog> = catalogs.into_iter().map(|catalog| (catalog.id(), catalog)).collect();
-    let before = figures::peak_mib()?;
-    let (mut seconds, mut first) = (Vec::new(), None);
-    for _ in 0..repeat {
-        let started = Instant::now();
-        let plan = plimsoll_solver::solve(&snapshot, &catalogs, &PlanOptions::default());
-        seconds.push(started.elapsed().as_secs_f64());
-        match &first {
-            None => first = Some(plan),
-            Some(first) if *first == plan => {}
-            Some(_) => bail!("two plans for the same snapshot differ"),
+fn arguments() -> Result<Arguments> {
+    let mut all = Arguments { mode: String::new(), repeat: 1, steps: STEPS, disruption: true, folders: Vec::new() };
+    let mut rest = std::env::args_os().skip(1).peekable();
+    if let Some(mode) = rest.peek().and_then(|it| it.to_str()).filter(|it| ["warm", "wire", "serve"].contains(it)) {
+        all.mode = mode.to_owned();
+        rest.next();
+    }
+    while let Some(argument) = rest.next() {
+        let mut count = || rest.next().and_then(|it| it.to_str()?.parse().ok()).filter(|it| *it > 0);
+        match argument.to_str() {
+            Some("--repeat") => all.repeat = count().context("--repeat needs a count")?,
+            Some("--steps") => all.steps = count().context("--steps needs a count")?,
+            Some("--no-disruption") => all.disruption = false,
+            _ => all.folders.push(PathBuf::from(argument)),
         }
     }
-    let plan = first.unwrap_or_default();
-    // Before the check, which is no part of planning.
-    let peak = figures::peak_mib()?;
-    let started = Instant::now();
-    let violations = plimsoll_invariants::check(&snapshot, &catalogs, &plan);
-    let mut told = figures::of(&snapshot, &catalogs, &plan);
-    told["solveSeconds"] = seconds.into();
-    told["checkSeconds"] = started.elapsed().as_secs_f64().into();
-    told["inputMib"] = before.into();
-    told["peakMib"] = peak.into();
-    told["violations"] = violations.len().into();
-    told["firstViolation"] = violations.first().map(ToString::to_string).into();
-    Ok(told)
+    Ok(all)
+}
+
+/// A line on stdout.
+fn print(told: &Value) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{told}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// A folder's snapshot, in canonical order, and its catalogs.
+fn question(folder: &Path) -> Result<(Snapshot, BTreeMap<CatalogId, Catalog>)> {
+    let mut snapshot: Snapshot = read(&folder.join("snapshot.json"))?;
+    snapshot.sort();
+    let catalogs: Vec<Catalog> = read(&folder.join("catalogs.json"))?;
+    Ok((snapshot, catalogs.into_iter().map(|catalog| (catalog.id(), catalog)).collect()))
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {

@@ -44,7 +44,7 @@ pub(super) struct Measure {
     program: PathBuf,
     peer: Option<PathBuf>,
     pub(super) dir: PathBuf,
-    root: PathBuf,
+    pub(super) root: PathBuf,
 }
 
 impl Measure {
@@ -81,8 +81,13 @@ impl Measure {
 
     /// Plans what [`prepare`] left in the folders: an object for each.
     pub(super) fn solve(&self, folders: &[PathBuf], repeat: u32) -> Result<Vec<Value>> {
+        self.run(&["--repeat", &repeat.to_string()], folders)
+    }
+
+    /// Runs plimsoll-measure on these folders.
+    pub(super) fn run(&self, arguments: &[&str], folders: &[PathBuf]) -> Result<Vec<Value>> {
         let mut command = Command::new(&self.program);
-        command.args(["--repeat", &repeat.to_string()]).args(folders).stderr(Stdio::inherit());
+        command.args(arguments).args(folders).stderr(Stdio::inherit());
         let output = command.output().with_context(|| format!("starting {}", self.program.display()))?;
         if !output.status.success() {
             bail!("plimsoll-measure: {}", output.status);
@@ -128,33 +133,48 @@ impl Measure {
         }
     }
 
-    /// Machine, versions and date, and how it is measured.
+    /// When, from which commit, and how busy the machine is.
+    pub(super) fn stamp(&self) -> Result<String> {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().unwrap_or("unknown");
+        let commit = self.tell("git", &["rev-parse", "--short", "HEAD"])?;
+        let changed = if self.tell("git", &["status", "--porcelain"])?.is_empty() { "" } else { " with changes" };
+        let cores = std::thread::available_parallelism()?.get();
+        Ok(format!(
+            "Measured on {}, commit {commit}{changed}; load average of the {cores} cores when it began: {load}.",
+            jiff::Zoned::now().date(),
+        ))
+    }
+
+    fn tell(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(program).args(arguments).current_dir(&self.root).output();
+        let output = output.with_context(|| format!("starting {program}"))?;
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+
+    /// Machine and versions, and how it is measured.
     pub(super) fn method(&self) -> Result<String> {
-        let tell = |program: &str, arguments: &[&str]| -> Result<String> {
-            let output = Command::new(program).args(arguments).current_dir(&self.root).output();
-            let output = output.with_context(|| format!("starting {program}"))?;
-            Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-        };
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
         let cores = std::thread::available_parallelism()?.get();
         let module = std::fs::read_to_string(self.root.join("tests/peers/karpenter/go.mod"))?;
         let karpenter = module.lines().find_map(|line| line.trim().strip_prefix("sigs.k8s.io/karpenter "));
         Ok(format!(
-            "Made by `cargo xtask bench --write docs/benchmarks.md` on {}.\n\n\
+            "Made by `cargo xtask bench --write docs/benchmarks.md`; each table tells when, from which commit, and how busy the machine was. \
+             `--only PART` measures parts of it anew.\n\n\
              - Machine: {cores} cores, {}.\n\
-             - Plimsoll: commit {}, {}, release profile.\n\
+             - Plimsoll: {}, release profile, one thread for a plan.\n\
              - Karpenter: `sigs.k8s.io/karpenter` {} as a library ({}), tests/peers/karpenter, with its default of one worker, its time-out off. \
-             Its time is that of `Scheduler.Solve` alone; sorting and cutting type lists after it is told apart. Of several seeds the median time and the lowest cost count.\n\
-             - Plimsoll's time is that of `solve` on a snapshot in memory: the whole plan with lower bound, without the making of the snapshot and the check of the plan.\n\
+             Its time is that of `Scheduler.Solve` alone; sorting and cutting type lists after it is told apart. Of several seeds the median time and the lowest cost count. \
+             Ratios are of times measured one after the other in the same run.\n\
+             - Plimsoll's time is that of `solve` on a snapshot in memory: the whole plan with lower bound, without the making of the snapshot and the check of the plan. \
+             Sessions are measured from message to message, check included.\n\
              - Each measurement is a process of its own on the same input; memory is the process's high-water mark (VmHWM), which for Plimsoll holds the snapshot as well.\n\
              - Workloads come from tests/workloads with fixed seeds.\n",
-            jiff::Zoned::now().date(),
             model.trim_start_matches([' ', '\t', ':']),
-            tell("git", &["rev-parse", "--short", "HEAD"])?,
-            tell("rustc", &["--version"])?,
+            self.tell("rustc", &["--version"])?,
             karpenter.unwrap_or("unknown"),
-            tell("go", &["version"])?,
+            self.tell("go", &["version"])?,
         ))
     }
 }

@@ -1,5 +1,7 @@
 //! Cost on random instances: beside Karpenter's and above the lower bound.
 
+mod answers;
+
 use super::child::prepare;
 use super::mix::Peer;
 use super::table::{Table, median, number, numbers, percent, seconds};
@@ -14,6 +16,9 @@ const PODS: (f64, f64) = (10.0, 3000.0);
 /// Instances are told apart by their size.
 const SIZES: [(f64, f64); 3] = [(10.0, 100.0), (101.0, 1000.0), (1001.0, 3000.0)];
 
+/// Costs that differ by less, relatively, are the same: they are printed in USD.
+const SAME: f64 = 1e-6;
+
 struct Instance {
     pods: f64,
     seconds: f64,
@@ -23,7 +28,7 @@ struct Instance {
     theirs: Option<Peer>,
 }
 
-pub(super) fn run(bench: &Bench) -> Result<String> {
+pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let count = bench.args.instances;
     say(&format!("{count} random instances on the real catalog"));
     let dir = bench.measure.dir.join("instances");
@@ -41,14 +46,13 @@ pub(super) fn run(bench: &Bench) -> Result<String> {
     let theirs = if bench.measure.with_peer() {
         // One catalog for all: Karpenter's side keeps what it read last.
         let catalog = dir.join("1").join("catalog.json");
-        let about: Vec<_> = folders.iter().map(|it| (it.join("manifests"), catalog.clone())).collect();
-        bench.measure.ask(&about, bench.args.peer_seeds, false)?
+        answers::kept(bench, &dir, &folders, &catalog)?
     } else {
         Vec::new()
     };
     let instances: Vec<Instance> =
         lines.iter().enumerate().map(|(index, line)| instance(line, theirs.get(index))).collect();
-    Ok(table(&instances))
+    Ok(vec![table(&instances)])
 }
 
 /// Pods of an instance, drawn evenly on a logarithmic scale.
@@ -71,7 +75,7 @@ fn instance(line: &Value, theirs: Option<&Value>) -> Instance {
     }
 }
 
-fn table(all: &[Instance]) -> String {
+fn table(all: &[Instance]) -> Table {
     let mut table = Table::new(
         "Cost, random instances of 10 to 3,000 plain pods on the real catalog",
         &[
@@ -92,8 +96,32 @@ fn table(all: &[Instance]) -> String {
         table.row(row(&format!("{least} to {most}"), &some));
     }
     table.row(row("all", &all.iter().collect::<Vec<_>>()));
-    table.note("gap: above Plimsoll's own lower bound; beside Karpenter: the best cost of its seeds.".to_owned());
-    table.render()
+    let seeds = all.iter().filter_map(|it| it.theirs.as_ref()).map(|peer| peer.seeds).min();
+    let seeds = seeds.map_or(String::new(), |seeds| format!("; beside Karpenter: the best cost of {seeds} seeds"));
+    table.note(format!("gap: above Plimsoll's own lower bound{seeds}."));
+    aims(&mut table, all);
+    table
+}
+
+fn aims(table: &mut Table, all: &[Instance]) {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let gaps: Vec<f64> = all.iter().map(|it| it.gap).collect();
+    let beside: Vec<f64> = all.iter().filter_map(Instance::beside).collect();
+    if !beside.is_empty() {
+        table.aim(most(&beside) <= SAME, &format!("never above Karpenter's: {} at the most.", percent(most(&beside))));
+        let text = format!("on average at least 20 % below Karpenter's: {} below.", percent(-mean(&beside)));
+        table.aim(mean(&beside) <= -0.2, &text);
+    }
+    table.aim(mean(&gaps) <= 0.03, &format!("mean gap at most 3 %: {}.", percent(mean(&gaps))));
+    table.aim(most(&gaps) <= 0.1, &format!("worst gap at most 10 %: {}.", percent(most(&gaps))));
+}
+
+impl Instance {
+    /// The cost beside Karpenter's best, where that was asked.
+    fn beside(&self) -> Option<f64> {
+        Some(self.hourly / self.theirs.as_ref()?.hourly - 1.0)
+    }
 }
 
 fn row(title: &str, some: &[&Instance]) -> Vec<String> {
@@ -101,7 +129,7 @@ fn row(title: &str, some: &[&Instance]) -> Vec<String> {
     let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let gaps: Vec<f64> = some.iter().map(|it| it.gap).collect();
     let times: Vec<f64> = some.iter().map(|it| it.seconds).collect();
-    let beside: Vec<f64> = some.iter().filter_map(|it| Some(it.hourly / it.theirs.as_ref()?.hourly - 1.0)).collect();
+    let beside: Vec<f64> = some.iter().filter_map(|it| it.beside()).collect();
     let of = |value: f64| if value.is_finite() { percent(value) } else { "-".to_owned() };
     vec![
         title.to_owned(),
@@ -113,7 +141,7 @@ fn row(title: &str, some: &[&Instance]) -> Vec<String> {
         seconds(times.iter().copied().fold(0.0, f64::max)),
         if beside.is_empty() { "-".to_owned() } else { of(mean(&beside)) },
         of(most(&beside)),
-        if beside.is_empty() { "-".to_owned() } else { beside.iter().filter(|it| **it > 1e-6).count().to_string() },
+        if beside.is_empty() { "-".to_owned() } else { beside.iter().filter(|it| **it > SAME).count().to_string() },
     ]
 }
 

@@ -9,6 +9,9 @@ use plimsoll_workloads::bench::{self as workloads, Types};
 /// How often each is planned; the median counts.
 const REPEAT: u32 = 3;
 
+/// The largest exponent that growth may have.
+const MOST: f64 = 1.2;
+
 /// Sizes are drawn from it.
 const SEED: u64 = 1;
 
@@ -34,8 +37,9 @@ const AXES: &[Axis] = &[
     ("pools, 10,000 pods", &[2, 8, 32, 63], |pools| workloads::many_pools(SEED, 10_000, pools, Types::BuiltIn)),
 ];
 
-pub(super) fn run(bench: &Bench) -> Result<String> {
-    let mut table = Table::new("Growth", &["what grows", "times", "exponent"]);
+pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
+    let mut table = Table::new("Growth", &["what grows", "times", "exponent", "of the last two"]);
+    let mut steepest = 0.0_f64;
     for (title, values, make) in AXES {
         let mut points = Vec::new();
         let mut cells = Vec::new();
@@ -46,8 +50,12 @@ pub(super) fn run(bench: &Bench) -> Result<String> {
             points.push((*value as f64, time));
             cells.push(format!("{}: {}", marked(&value.to_string(), &told), seconds(time)));
         }
-        table.row(vec![(*title).to_owned(), cells.join(", "), format!("{:.2}", exponent(&points))]);
+        let fitted = exponent(&points);
+        steepest = steepest.max(fitted);
+        let last = exponent(&points[points.len().saturating_sub(2)..]);
+        table.row(vec![(*title).to_owned(), cells.join(", "), format!("{fitted:.2}"), format!("{last:.2}")]);
     }
     table.note("exponent: b of time = a x^b through all points, by least squares of the logarithms.".to_owned());
-    Ok(table.render())
+    table.aim(steepest <= MOST, &format!("no fitted exponent above {MOST}: {steepest:.2} at the most."));
+    Ok(vec![table])
 }

@@ -15,12 +15,21 @@ impl Table {
         Self { heading: heading.to_owned(), columns: columns.to_vec(), rows: Vec::new(), notes: Vec::new() }
     }
 
+    pub(super) fn heading(&self) -> &str {
+        &self.heading
+    }
+
     pub(super) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     pub(super) fn note(&mut self, text: String) {
         self.notes.push(text);
+    }
+
+    /// Whether what was aimed at is reached.
+    pub(super) fn aim(&mut self, reached: bool, text: &str) {
+        self.notes.push(format!("{} {text}", if reached { "Reached:" } else { "NOT reached:" }));
     }
 
     /// Columns are as wide as their widest cell, so that the text can be read as it is.
@@ -40,7 +49,7 @@ impl Table {
         let rule = widths.iter().enumerate().map(|(index, width)| {
             if index == 0 { "-".repeat(*width) } else { format!("{}:", "-".repeat(width.saturating_sub(1))) }
         });
-        let mut text = format!("## {}\n\n{}", self.heading, line(&headings));
+        let mut text = line(&headings);
         text.push_str(&line(&rule.collect::<Vec<_>>()));
         self.rows.iter().for_each(|row| text.push_str(&line(row)));
         for note in &self.notes {
@@ -121,6 +130,6 @@ mod tests {
     fn tables_line_up() {
         let mut table = Table::new("Times", &["what", "s"]);
         table.row(vec!["a".to_owned(), "10".to_owned()]);
-        assert_eq!(table.render(), "## Times\n\n| what |  s |\n| ---- | -: |\n| a    | 10 |");
+        assert_eq!(table.render(), "| what |  s |\n| ---- | -: |\n| a    | 10 |");
     }
 }

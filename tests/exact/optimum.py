@@ -1,0 +1,73 @@
+"""The exact optimum of small instances by HiGHS: a question in JSON on each line of stdin, an answer on each line of stdout.
+
+A question is {"demand": [pods of each kind], "fillings": [[price, [pods of each kind on such a node]], ...]}. Asked for are the
+nodes, of any number of each filling, that have a place for every pod and cost the least. An answer is
+{"optimum": price, "nodes": count, "seconds": time}, or {"error": text} where HiGHS proved nothing.
+"""
+
+import json
+import sys
+import time
+
+import highspy
+import numpy
+
+# For one instance. Those of the benchmark take well below a second; a proof that is not found is told as an error.
+SECONDS = 300.0
+# Prices are whole numbers: whatever is closer than that is the optimum itself.
+GAP = 0.5
+
+
+def program(demand, fillings):
+    """Columns: how many nodes of each filling. Rows: as many places for a kind as it has pods, or more."""
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(fillings), len(demand)
+    lp.col_cost_ = numpy.array([price for price, _ in fillings], dtype=float)
+    lp.col_lower_ = numpy.zeros(len(fillings))
+    lp.col_upper_ = numpy.full(len(fillings), float(sum(demand)))
+    lp.row_lower_ = numpy.array(demand, dtype=float)
+    lp.row_upper_ = numpy.full(len(demand), highspy.kHighsInf)
+    start, index, value = [0], [], []
+    for _, take in fillings:
+        for kind, count in enumerate(take):
+            if count:
+                index.append(kind)
+                value.append(float(count))
+        start.append(len(index))
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = start, index, value
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * len(fillings)
+    return lp
+
+
+def solve(question):
+    demand, fillings = question["demand"], question["fillings"]
+    highs = highspy.Highs()
+    for option, value in {
+        "output_flag": False, "threads": 1, "time_limit": SECONDS, "mip_rel_gap": 0.0, "mip_abs_gap": GAP,
+    }.items():
+        highs.setOptionValue(option, value)
+    began = time.monotonic()
+    highs.passModel(program(demand, fillings))
+    highs.run()
+    status = highs.getModelStatus()
+    if status != highspy.HighsModelStatus.kOptimal:
+        return {"error": highs.modelStatusToString(status)}
+    # Checked and added up in whole numbers: nothing rests on the solver's tolerances.
+    copies = [round(count) for count in highs.getSolution().col_value]
+    for kind, wanted in enumerate(demand):
+        places = sum(count * take[kind] for count, (_, take) in zip(copies, fillings))
+        if places < wanted:
+            return {"error": f"{places} places for {wanted} pods of kind {kind}"}
+    optimum = sum(count * price for count, (price, _) in zip(copies, fillings))
+    return {"optimum": optimum, "nodes": sum(copies), "seconds": time.monotonic() - began}
+
+
+def main():
+    print(json.dumps({"highs": highspy.Highs().version()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(solve(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+//! The scheduler as a service on loopback: a process of its own, so that its memory is its own.
+
+use anyhow::{Context as _, Result};
+use plimsoll_runtime::admin::Readiness;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::serve::Listener;
+use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_scheduler::service::{self, Parts, Settings};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::num::NonZeroUsize;
+use std::process::{Child, Command, Stdio};
+use tokio::net::TcpListener;
+
+/// Serves until stdin ends.
+pub(crate) fn serve() -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening on loopback")?;
+        crate::print(&listener.local_addr()?.to_string().into())?;
+        let shutdown = Shutdown::new();
+        let parts = Parts {
+            closed: Listener::Closed(listener, None),
+            open: None,
+            metrics: Metrics::new("scheduler"),
+            readiness: Readiness::new(),
+            settings: Settings::for_cores(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
+        };
+        let end = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+        tokio::select! {
+            served = service::run(parts, shutdown) => served?,
+            // Sessions are over by then: there is nothing to drain.
+            ended = end => {
+                ended??;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// That process, as its client sees it.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Server {
+    pub(crate) fn start() -> Result<Self> {
+        let program = std::env::current_exe()?;
+        let mut command = Command::new(program);
+        let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("the scheduler has no stdout")?).read_line(&mut line)?;
+        let address = serde_json::from_str(&line).context("the scheduler told no address")?;
+        Ok(Self { child, address })
+    }
+
+    /// Its peak of memory so far.
+    pub(crate) fn peak_mib(&self) -> Result<f64> {
+        crate::figures::peak_of(&self.child.id().to_string())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ended = self.child.wait();
+    }
+}

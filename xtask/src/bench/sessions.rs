@@ -1,0 +1,154 @@
+//! Sessions with the scheduler, Plimsoll alone.
+
+use super::child::prepare;
+use super::table::{Table, number, seconds};
+use super::{Bench, say};
+use anyhow::{Context as _, Result};
+use plimsoll_workloads::Case;
+use plimsoll_workloads::bench::{self as workloads, Types};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Sizes are drawn from it.
+const SEED: u64 = 1;
+/// Nodes and running pods of the large cluster.
+const LARGE: (usize, usize) = (5_000, 100_000);
+
+/// Seconds within which a warm session is to plan for one more pod, a cold one to plan at all, and a burst to have its first launch and its
+/// whole plan; memory for the burst in MiB.
+const WARM: f64 = 0.01;
+const COLD: f64 = 2.0;
+const FIRST_LAUNCH: f64 = 0.1;
+const WHOLE_PLAN: f64 = 1.0;
+const MEMORY: f64 = 512.0;
+
+pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
+    let cluster = folder(bench, "cluster", &workloads::with_nodes(SEED, LARGE.0, LARGE.1, 1))?;
+    say("one more pod in a warm session");
+    let warm = measure(bench, &["warm"], &cluster)?;
+    let mut over_wire = Vec::new();
+    for (title, arguments) in
+        [("without disruption", ["wire", "--no-disruption"].as_slice()), ("with disruption", &["wire"])]
+    {
+        say(&format!("a cold session, {title}"));
+        let title = format!("{} nodes, {} running pods, {title}", LARGE.0, LARGE.1);
+        over_wire.push((title, measure(bench, arguments, &cluster)?));
+    }
+    say("the first launch of a burst");
+    let burst = folder(bench, "burst", &workloads::shapes(SEED, 100_000, 300, Types::BuiltIn))?;
+    let burst = measure(bench, &["wire"], &burst)?;
+    Ok(vec![warm_table(&warm), wire_table(&over_wire, &burst)])
+}
+
+fn folder(bench: &Bench, name: &str, case: &Case) -> Result<PathBuf> {
+    let dir = bench.measure.dir.join(name);
+    prepare(case, &dir)?;
+    Ok(dir)
+}
+
+fn measure(bench: &Bench, arguments: &[&str], folder: &PathBuf) -> Result<Value> {
+    bench.measure.run(arguments, std::slice::from_ref(folder))?.pop().context("plimsoll-measure printed nothing")
+}
+
+fn warm_table(told: &Value) -> Table {
+    let columns = [
+        "what comes",
+        "disruption",
+        "steps",
+        "first plan",
+        "delta and plan, median",
+        "p99",
+        "plan alone, median",
+        "p99",
+        "on nodes",
+        "launched",
+    ];
+    let mut table = Table::new("One more pod in a warm session", &columns);
+    let mut slowest = [0.0_f64; 2];
+    for one in told["series"].as_array().into_iter().flatten() {
+        let known = one["more"] == "known";
+        let disruption = one["disruption"] == true;
+        slowest[usize::from(disruption)] = slowest[usize::from(disruption)].max(number(one, "median"));
+        table.row(vec![
+            if known { "a pod of a known workload" } else { "the first pod of a new workload" }.to_owned(),
+            if disruption { "yes" } else { "no" }.to_owned(),
+            one["steps"].to_string(),
+            seconds(number(one, "firstPlanSeconds")),
+            seconds(number(one, "median")),
+            seconds(number(one, "p99")),
+            seconds(number(one, "planMedian")),
+            seconds(number(one, "planP99")),
+            one["placed"].to_string(),
+            one["launched"].to_string(),
+        ]);
+    }
+    table.note(format!(
+        "{} nodes and {} running pods on the real catalog. With each step a pod more waits, and the one before runs where the plan sent it. \
+         Counted is what the session does: taking the delta in, planning, checking the plan, making messages of it. At most 60 s for each row.",
+        LARGE.0, LARGE.1
+    ));
+    for (slowest, title) in slowest.iter().zip(["without", "with"]) {
+        let text = format!("one more pod below {}, {title} disruption: {} (median).", seconds(WARM), seconds(*slowest));
+        table.aim(*slowest < WARM, &text);
+    }
+    table
+}
+
+fn wire_table(clusters: &[(String, Value)], burst: &Value) -> Table {
+    let columns = [
+        "cluster",
+        "whole session",
+        "plan, first fragment",
+        "first launch",
+        "last fragment",
+        "fragments",
+        "launches",
+        "placements",
+        "terminations",
+        "unplaced",
+        "scheduler's MiB",
+    ];
+    let mut table = Table::new("Sessions over gRPC on loopback", &columns);
+    let mut row = |title: &str, told: &Value| {
+        table.row(vec![
+            title.to_owned(),
+            seconds(number(told, "coldSeconds")),
+            seconds(number(told, "planFirstFragmentSeconds")),
+            told["planFirstLaunchSeconds"].as_f64().map_or("-".to_owned(), seconds),
+            seconds(number(told, "planSeconds")),
+            told["fragments"].to_string(),
+            told["launches"].to_string(),
+            told["placements"].to_string(),
+            told["terminations"].to_string(),
+            told["unschedulable"].to_string(),
+            format!("{:.0}", number(told, "serverPeakMib")),
+        ]);
+    };
+    clusters.iter().for_each(|(title, told)| row(title, told));
+    row("100,000 waiting pods of 300 shapes, spread, anti-affinity", burst);
+    table.note(
+        "The scheduler is a process of its own. whole session: from Hello until the last fragment of the plan has come, catalog and snapshot sent between them. \
+         plan: in another session, from when the scheduler has the whole snapshot (and is sent an empty catalog, for which it was made to wait)."
+            .to_owned(),
+    );
+    for (title, told) in clusters {
+        let cold = number(told, "coldSeconds");
+        table.aim(cold < COLD, &format!("a cold session below {COLD} s, {title}: {}.", seconds(cold)));
+    }
+    let first = number(burst, "planFirstLaunchSeconds");
+    table.aim(
+        first < FIRST_LAUNCH,
+        &format!("the burst's first launch out below {}: {}.", seconds(FIRST_LAUNCH), seconds(first)),
+    );
+    let plan = number(burst, "planSeconds");
+    table.aim(
+        plan < WHOLE_PLAN,
+        &format!("the burst's plan below {WHOLE_PLAN} s, over gRPC and checked: {}.", seconds(plan)),
+    );
+    let memory = number(burst, "serverPeakMib");
+    table.aim(
+        memory < MEMORY,
+        &format!("peak memory below {MEMORY:.0} MiB for the burst, the session's mirror included: {memory:.0} MiB."),
+    );
+    table
+}
