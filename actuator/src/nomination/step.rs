@@ -4,7 +4,6 @@ use super::FIELD_MANAGER;
 use crate::pods;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::names::label;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
 }
 
 /// `wanted` without pods that would keep each other out. kube-scheduler counts all pods that are nominated to a node when it tries one there, and
-/// none that are nominated elsewhere: of pods that must spread over zones, more than `maxSkew` on one node would each find it too
+/// none that are nominated elsewhere: of pods that must spread over zones or hosts, more than `maxSkew` on one node would each find it too
 /// full, for ever. They are nominated one after another, as those before them are bound.
 pub(super) fn sparing(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
@@ -67,10 +66,10 @@ pub(super) fn sparing(
     kept
 }
 
-/// What the pod must spread by over anything but hosts: constraints by what they count, with `maxSkew`.
+/// What the pod must spread by: constraints by what they count, with `maxSkew`.
 fn spreads(pod: &Pod) -> Vec<(String, i32)> {
     let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
-    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule" && one.topology_key != label::HOSTNAME)
+    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule")
         .map(|one| {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();

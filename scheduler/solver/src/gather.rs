@@ -3,7 +3,9 @@
 //! A spread counts all domains that pools could open. Where its pods cannot go to one of them, since no type there is large enough or since they
 //! must be near others elsewhere, it stays empty and holds the others back for ever. kube-scheduler counts the domains that have nodes,
 //! and binds them all as long as that one has none. So where pods are left for this, all is planned once more as if pools could open
-//! only the domains that these pods are in.
+//! only the domains that these pods are in; where other pods spread over the same key, as if these pods alone could be nowhere else.
+
+mod hosts;
 
 use crate::facts::{lookup, one_of};
 use crate::topology;
@@ -11,11 +13,20 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
+use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sets of domains that are tried: each costs a plan. All that are in use, then one by one for pods that must be near others.
 const TRIES: usize = 3;
+
+/// A key over which pods are spread, some of which have no place.
+struct Torn {
+    /// Shapes of those without.
+    shapes: BTreeSet<ShapeId>,
+    /// Others spread over it as well, and need the other domains.
+    shared: bool,
+}
 
 /// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot.
 pub(crate) fn gathered(
@@ -24,54 +35,109 @@ pub(crate) fn gathered(
     plan: Plan,
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
-    let mut best = plan;
-    for (key, shapes) in torn(snapshot, &best) {
-        let all: Vec<String> = domains(snapshot, &best, &key, &shapes).into_iter().collect();
+    // Where capacity is short for a while, pods wait for it rather than pile up elsewhere.
+    if plan.unschedulable.is_empty() || !snapshot.unavailable_offerings.is_empty() {
+        return plan;
+    }
+    let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
+    for (key, torn) in torn(snapshot, &best.plan) {
+        let all: Vec<String> = domains(snapshot, &best.plan, &key, &torn.shapes).into_iter().collect();
         let each = all.iter().map(|value| vec![value.clone()]).filter(|_| all.len() > 1);
         let narrower = |values: &Vec<String>| !values.is_empty() && !is_all(catalogs, &key, values);
         for values in std::iter::once(all.clone()).filter(narrower).chain(each).take(TRIES) {
-            let mut narrowed = snapshot.clone();
-            let pools = narrowed.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &key));
-            pools.for_each(|pool| pool.requirements.push(one_of(&key, values.clone())));
-            let tried = again(&narrowed);
-            if left(&tried).len() < left(&best).len() && left(&tried).is_subset(&left(&best)) {
-                best = told_by(tried, best);
-            }
+            best.attempt(|facts| {
+                if torn.shared {
+                    let own = facts.shapes.iter_mut().filter(|shape| torn.shapes.contains(&shape.id));
+                    own.for_each(|shape| restrict(shape, &key, &values));
+                } else {
+                    let pools = facts.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &key));
+                    pools.for_each(|pool| pool.requirements.push(one_of(&key, values.clone())));
+                }
+            });
         }
     }
-    best
+    hosts::join(&mut best);
+    best.plan
 }
 
-/// Keys over which pods without a place are spread, with the shapes of such pods; no key over which other pods spread, which would
-/// open the other domains.
-fn torn(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, BTreeSet<ShapeId>> {
-    let mut keys: BTreeMap<String, BTreeSet<ShapeId>> = BTreeMap::new();
-    // Where capacity is short for a while, pods wait for it rather than pile up elsewhere.
-    if plan.unschedulable.is_empty() || !snapshot.unavailable_offerings.is_empty() {
-        return keys;
+/// The best plan so far.
+struct Best<'a> {
+    snapshot: &'a Snapshot,
+    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    again: &'a dyn Fn(&Snapshot) -> Plan,
+    plan: Plan,
+    /// What it was made for, if that is not the snapshot.
+    facts: Option<Snapshot>,
+}
+
+impl Best<'_> {
+    /// Plans for facts that are changed once more, and takes that plan if it leaves fewer pods, none that has a place now, and holds for the
+    /// snapshot as it is. What was tried is returned if it was not taken.
+    fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
+        let mut facts = self.facts.as_ref().unwrap_or(self.snapshot).clone();
+        change(&mut facts);
+        let tried = (self.again)(&facts);
+        let fewer = left(&tried).len() < left(&self.plan).len() && left(&tried).is_subset(&left(&self.plan));
+        if !fewer {
+            return Some(tried);
+        }
+        let told = told_by(tried, &self.plan);
+        if !plimsoll_invariants::check(self.snapshot, self.catalogs, &told).is_empty() {
+            return Some(told);
+        }
+        (self.plan, self.facts) = (told, Some(facts));
+        None
     }
-    let left = left(plan);
-    let pending = || snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-    let without: BTreeSet<&ShapeId> = pending().filter(|pod| left.contains(&pod.uid)).map(|pod| &pod.shape).collect();
-    for shape in snapshot.shapes.iter().filter(|shape| without.contains(&shape.id)) {
+}
+
+/// Keys over which pods without a place are spread.
+fn torn(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Torn> {
+    let mut keys: BTreeMap<String, Torn> = BTreeMap::new();
+    let without = without(snapshot, plan);
+    for shape in snapshot.shapes.iter().filter(|shape| without.contains_key(&shape.id)) {
         for key in spread_over(shape, true) {
-            keys.entry(key.to_owned()).or_default().insert(shape.id.clone());
+            let torn = keys.entry(key.to_owned()).or_insert_with(|| Torn { shapes: BTreeSet::new(), shared: false });
+            torn.shapes.insert(shape.id.clone());
         }
     }
     if !keys.is_empty() {
-        let used: BTreeSet<&ShapeId> = pending().map(|pod| &pod.shape).collect();
+        let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
+        let used: BTreeSet<&ShapeId> = pending.map(|pod| &pod.shape).collect();
         let others = || snapshot.shapes.iter().filter(|shape| used.contains(&shape.id));
-        keys.retain(|key, own| {
-            !others().any(|shape| !own.contains(&shape.id) && spread_over(shape, false).contains(key.as_str()))
-        });
+        for (key, torn) in &mut keys {
+            torn.shared = others()
+                .any(|shape| !torn.shapes.contains(&shape.id) && spread_over(shape, false).contains(key.as_str()));
+        }
     }
     keys
+}
+
+/// How many pending pods the plan leaves, by shape.
+fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
+    let left = left(plan);
+    let mut shapes = BTreeMap::new();
+    for pod in snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && left.contains(&pod.uid)) {
+        *shapes.entry(&pod.shape).or_default() += 1;
+    }
+    shapes
 }
 
 /// Keys, other than the host, over which the shape is spread: where it must, or also where it only should.
 fn spread_over(shape: &PodShape, required: bool) -> BTreeSet<&str> {
     let spread = shape.topology_spread.iter().filter(|one| one.required || !required);
     spread.map(|one| label::normalized(&one.topology_key)).filter(|key| *key != label::HOSTNAME).collect()
+}
+
+/// Pods of the shape go to these domains alone, and their spread counts no others.
+fn restrict(shape: &mut PodShape, key: &str, values: &[String]) {
+    if shape.required_node_affinity.is_empty() {
+        shape.required_node_affinity.push(NodeSelectorTerm::default());
+    }
+    for term in &mut shape.required_node_affinity {
+        term.expressions.push(one_of(key, values.to_vec()));
+    }
+    let spread = shape.topology_spread.iter_mut().filter(|one| label::normalized(&one.topology_key) == key);
+    spread.for_each(|one| one.honor_node_affinity = true);
 }
 
 /// Where the plan has pods of those shapes.
@@ -111,12 +177,12 @@ fn left(plan: &Plan) -> BTreeSet<&PodUid> {
     plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
 }
 
-/// `plan` with what `known`, made without the narrowing, says about pools and pods.
-fn told_by(mut plan: Plan, known: Plan) -> Plan {
+/// `plan` with what `known`, made without the changes, says about pools and pods.
+fn told_by(mut plan: Plan, known: &Plan) -> Plan {
     let still: BTreeSet<PodUid> = left(&plan).into_iter().cloned().collect();
-    plan.unschedulable = known.unschedulable;
+    plan.unschedulable.clone_from(&known.unschedulable);
     plan.unschedulable.retain(|one| still.contains(&one.pod.uid));
-    plan.pool_problems = known.pool_problems;
+    plan.pool_problems.clone_from(&known.pool_problems);
     // It is the bound of a smaller demand, but of all that pools could open.
     plan.lower_bound = plan.lower_bound.min(known.lower_bound);
     plan

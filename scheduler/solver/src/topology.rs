@@ -13,7 +13,7 @@ pub(crate) use assign::{assign, place};
 pub(crate) use cells::{Cells, eligible, only};
 pub(crate) use counts::{Counts, Marks};
 pub(crate) use explain::{explain, open_nodes};
-pub(crate) use groups::Kind;
+pub(crate) use groups::{Kind, matches};
 pub(crate) use uneven::{domains, uneven};
 
 use crate::frame::ShapeData;

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The time of all cases: nothing in them depends on it.
+/// The time of all cases, 2026-01-01: nothing in them depends on it.
 const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
 /// What the solver is asked.
@@ -57,8 +57,18 @@ impl Case {
     ///
     /// A manifest that cannot be read.
     pub fn question(&self) -> Result<Question, BadManifest> {
-        let objects = self.typed_objects()?;
-        let catalog = self.catalog.catalog();
+        Question::of(&self.typed_objects()?, self.catalog.catalog())
+            .map_err(|problem| BadManifest { object: self.title(), problem })
+    }
+}
+
+impl Question {
+    /// About a cluster of these objects in which every node class buys from `catalog`.
+    ///
+    /// # Errors
+    ///
+    /// The first object that cannot be understood, with its problem.
+    pub fn of(objects: &Objects, catalog: Catalog) -> Result<Self, String> {
         let id = catalog.id();
         let classes = objects.node_classes.iter().filter_map(|class| class.metadata.name.clone());
         let extra = Extra {
@@ -67,11 +77,11 @@ impl Case {
             catalogs: classes.map(|name| (name, id.clone())).collect(),
             ..Extra::default()
         };
-        let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
-        if let Some(problem) = problems.first() {
-            return Err(BadManifest { object: self.title(), problem: problem.to_string() });
+        let (snapshot, problems) = plimsoll_snapshot::build(objects, &extra);
+        match problems.first() {
+            Some(problem) => Err(problem.to_string()),
+            None => Ok(Self { snapshot, catalogs: BTreeMap::from([(id, catalog)]) }),
         }
-        Ok(Question { snapshot, catalogs: BTreeMap::from([(id, catalog)]) })
     }
 }
 

@@ -1,19 +1,15 @@
 //! A case: manifests and what can be bought, and the plan that Plimsoll makes for them.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use plimsoll_catalog::file;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::Snapshot;
-use plimsoll_model::time::Timestamp;
-use plimsoll_snapshot::{Extra, Objects, Source};
-use plimsoll_workloads::Profile;
+use plimsoll_snapshot::Objects;
+use plimsoll_workloads::{Profile, Question};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Plans do not depend on when a run is made: 2026-01-01.
-const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
 /// A case as it was drawn or read.
 #[derive(Debug, Clone)]
@@ -73,19 +69,8 @@ impl Case {
         let manifests = plimsoll_cli::manifests::read(&[PathBuf::from("-")], &mut self.manifests.as_slice())
             .map_err(|error| anyhow::anyhow!("manifests: {error}"))?;
         let objects = manifests.objects;
-        let id = self.catalog.id();
-        let classes = objects.node_classes.iter().filter_map(|class| class.metadata.name.clone());
-        let extra = Extra {
-            source: Source::Files,
-            now: NOW,
-            catalogs: classes.map(|name| (name, id.clone())).collect(),
-            ..Extra::default()
-        };
-        let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
-        if let Some(problem) = problems.first() {
-            bail!("{problem}");
-        }
-        let catalogs = BTreeMap::from([(id, self.catalog.clone())]);
+        let question = Question::of(&objects, self.catalog.clone()).map_err(anyhow::Error::msg)?;
+        let Question { snapshot, catalogs } = question;
         // What is removed for cost is another question than where pods can be.
         let options = PlanOptions { disruption: false, ..PlanOptions::default() };
         let plan = plimsoll_solver::solve(&snapshot, &catalogs, &options);

@@ -9,7 +9,6 @@ use super::stage::Stage;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use plimsoll_model::names::label;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,12 +104,12 @@ async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted])
     stage.pods(&others).await
 }
 
-/// What the pod must spread by over anything but hosts: constraints by what they count, with `maxSkew`. kube-scheduler counts all pods that are
+/// What the pod must spread by: constraints by what they count, with `maxSkew`. kube-scheduler counts all pods that are
 /// nominated to a node when it tries one there, but none of those nominated elsewhere: more than `maxSkew` of them would keep each
 /// other out, and the actuator does not nominate more at once.
 fn spreads(pod: &Pod) -> Vec<(String, i32)> {
     let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
-    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule" && one.topology_key != label::HOSTNAME)
+    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule")
         .map(|one| {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();

@@ -151,6 +151,11 @@ fn deal<'a>(
         cap.saturating_sub(used.get(&key).copied().unwrap_or(0))
     };
     let most: Vec<usize> = cells.all.iter().map(cap).collect();
+    let membership = &world.topology.shapes[shape];
+    let owned: Vec<usize> = relevant.iter().copied().filter(|group| membership.owns.contains(group)).collect();
+    // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone that is favoured.
+    let spread = || owned.iter().filter(|group| matches!(world.topology.groups[**group].kind, Kind::Spread { .. }));
+    let counted = spread().next().is_none() || spread().any(|group| membership.matches.contains(group));
     // Those that start on one host are in one cell.
     let mut started = None;
     for _ in 0..lot.pods.len() {
@@ -163,8 +168,13 @@ fn deal<'a>(
         let candidates = (0..cells.all.len()).filter(fits);
         let best = candidates.min_by_key(|index| {
             let cell = &cells.all[*index];
-            let owned = relevant.iter().filter(|group| world.topology.shapes[shape].owns.contains(group));
-            let crowd: i64 = owned.map(|group| crowd(world, state, *group, cell)).sum();
+            let crowd: i64 = if counted {
+                owned.iter().map(|group| crowd(world, state, *group, cell)).sum()
+            } else if state.favoured.is_some() {
+                0
+            } else {
+                i64::try_from(dealt[*index]).unwrap_or(i64::MAX)
+            };
             let favoured = state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|value| value == zone));
             (crowd, !favoured, cell.price.unwrap_or(i64::MAX), *index)
         });

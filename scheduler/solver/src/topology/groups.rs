@@ -69,14 +69,14 @@ impl Group {
 
     /// Whether pods of that shape are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
-        self.namespaces.contains(&shape.namespace)
-            && self.selector.match_labels.iter().all(|(key, value)| shape.labels.get(key) == Some(value))
-            && self
-                .selector
-                .match_expressions
-                .iter()
-                .all(|one| holds(one, shape.labels.get(&one.key).map(String::as_str)))
+        self.namespaces.contains(&shape.namespace) && matches(&self.selector, shape)
     }
+}
+
+/// Whether the selector matches the labels of that shape.
+pub(crate) fn matches(selector: &LabelSelector, shape: &PodShape) -> bool {
+    selector.match_labels.iter().all(|(key, value)| shape.labels.get(key) == Some(value))
+        && selector.match_expressions.iter().all(|one| holds(one, shape.labels.get(&one.key).map(String::as_str)))
 }
 
 /// The constraints of a shape: those that are required, and with `preferred` also the others, as if they were. What nodes a spread looks
