@@ -5,16 +5,18 @@
 //! and binds them all as long as that one has none. So where pods are left for this, all is planned once more as if pools could open
 //! only the domains that these pods are in; where other pods spread over the same key, as if these pods alone could be nowhere else.
 
+mod carried;
 mod hosts;
+mod top_up;
 
 use crate::facts::{lookup, one_of};
 use crate::topology;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Launch, Plan, PodRef};
 use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Node, NodePool, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sets of domains that are tried: each costs a plan. All that are in use, then one by one for pods that must be near others.
@@ -57,6 +59,7 @@ pub(crate) fn gathered(
         }
     }
     hosts::join(&mut best);
+    top_up::top_up(&mut best);
     best.plan
 }
 
@@ -77,16 +80,37 @@ impl Best<'_> {
         let mut facts = self.facts.as_ref().unwrap_or(self.snapshot).clone();
         change(&mut facts);
         let tried = (self.again)(&facts);
-        let fewer = left(&tried).len() < left(&self.plan).len() && left(&tried).is_subset(&left(&self.plan));
-        if !fewer {
+        if !self.is_fewer(&tried) {
             return Some(tried);
         }
         let told = told_by(tried, &self.plan);
-        if !plimsoll_invariants::check(self.snapshot, self.catalogs, &told).is_empty() {
+        if !self.is_right(&told) {
             return Some(told);
         }
         (self.plan, self.facts) = (told, Some(facts));
         None
+    }
+
+    /// Takes a plan that was made from the present one, under the same conditions.
+    fn accept(&mut self, plan: Plan) -> bool {
+        let right = self.is_fewer(&plan) && self.is_right(&plan);
+        if right {
+            self.plan = plan;
+        }
+        right
+    }
+
+    fn is_fewer(&self, plan: &Plan) -> bool {
+        let (left, known) = (left(plan), left(&self.plan));
+        left.len() < known.len() && left.is_subset(&known)
+    }
+
+    fn is_right(&self, plan: &Plan) -> bool {
+        let after = carried::out(self.snapshot, self.catalogs, plan);
+        let owners = without(self.snapshot, &self.plan);
+        let mut owners = self.snapshot.shapes.iter().filter(|shape| owners.contains_key(&shape.id));
+        owners.all(|owner| carried::is_even(self.snapshot, &after, owner))
+            && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }
 
@@ -140,17 +164,25 @@ fn restrict(shape: &mut PodShape, key: &str, values: &[String]) {
     spread.for_each(|one| one.honor_node_affinity = true);
 }
 
-/// Where the plan has pods of those shapes.
+/// Where the plan has pods of those shapes; where it has nodes at all if it has none of them.
 fn domains(snapshot: &Snapshot, plan: &Plan, key: &str, shapes: &BTreeSet<ShapeId>) -> BTreeSet<String> {
     let pods: BTreeSet<&PodUid> =
         snapshot.pods.iter().filter(|pod| shapes.contains(&pod.shape)).map(|pod| &pod.uid).collect();
+    let own = |coming: &[PodRef]| coming.iter().any(|pod| pods.contains(&pod.uid));
+    let of_node = |node: &Node| lookup(&node.labels, key).map(str::to_owned);
+    let of_launch =
+        |launch: &Launch| -> Vec<String> { topology::domains(launch, key).into_iter().map(str::to_owned).collect() };
     let mut found = BTreeSet::new();
-    for launch in plan.launches.iter().filter(|one| one.pods.iter().any(|pod| pods.contains(&pod.uid))) {
-        found.extend(topology::domains(launch, key).into_iter().map(str::to_owned));
+    for launch in plan.launches.iter().filter(|one| own(&one.pods)) {
+        found.extend(of_launch(launch));
     }
-    for to in plan.placements.iter().filter(|one| one.pods.iter().any(|pod| pods.contains(&pod.uid))) {
+    for to in plan.placements.iter().filter(|one| own(&one.pods)) {
         let node = snapshot.nodes.iter().find(|node| node.name == to.node);
-        found.extend(node.and_then(|node| lookup(&node.labels, key)).map(str::to_owned));
+        found.extend(node.and_then(of_node));
+    }
+    if found.is_empty() {
+        found.extend(snapshot.nodes.iter().filter(|node| !node.deleting).filter_map(of_node));
+        found.extend(plan.launches.iter().flat_map(of_launch));
     }
     found
 }

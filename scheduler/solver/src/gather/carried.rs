@@ -1,0 +1,140 @@
+//! The cluster as it will be once a plan is carried out, and what spreads then count, as kube-scheduler does.
+
+use crate::facts::{lookup, selects};
+use crate::topology::matches;
+use crate::world::tolerated;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
+use plimsoll_model::names::label;
+use plimsoll_model::overlay;
+use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodeState, PodShape, PodState, Snapshot, TopologySpread};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node is of the cheapest
+/// offering of its launch, and has the room that all of them have.
+pub(super) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
+    let overlaid = overlay::applied(snapshot, catalogs);
+    let catalogs = overlaid.as_ref().map_or(catalogs, |(_, catalogs)| catalogs);
+    let pools = overlaid.as_ref().map_or(snapshot, |(snapshot, _)| snapshot);
+    let mut after = snapshot.clone();
+    let mut places: BTreeMap<&PodUid, NodeName> = BTreeMap::new();
+    for to in &plan.placements {
+        places.extend(to.pods.iter().map(|pod| (&pod.uid, to.node.clone())));
+    }
+    for launch in &plan.launches {
+        let pool = pools.node_pools.iter().find(|pool| pool.name == launch.node_pool);
+        let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { continue };
+        let Some(node) = node(snapshot, catalog, launch) else { continue };
+        places.extend(launch.pods.iter().map(|pod| (&pod.uid, node.name.clone())));
+        after.nodes.push(node);
+    }
+    for pod in &mut after.pods {
+        if let Some(node) = places.get(&pod.uid) {
+            pod.state = PodState::Bound(node.clone());
+        }
+    }
+    after
+}
+
+fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch) -> Option<Node> {
+    let choice = launch.offerings.first()?;
+    let kind = catalog.get(&choice.instance_type)?;
+    let mut labels = launch.labels.clone();
+    labels.extend(kind.labels.clone());
+    for (key, value) in [
+        (label::ZONE, choice.zone.as_str()),
+        (label::CAPACITY_TYPE, choice.capacity_type.as_str()),
+        (label::INSTANCE_TYPE, &kind.name),
+        (label::ARCH, &kind.architecture),
+        (label::REGION, &catalog.region),
+        (label::NODE_POOL, launch.node_pool.as_str()),
+        (label::EC2_NODE_CLASS, &launch.node_class),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In && one.values.len() == 1) {
+        labels.entry(asked.key.clone()).or_insert_with(|| asked.values[0].clone());
+    }
+    let types: BTreeSet<&str> = launch.offerings.iter().map(|one| one.instance_type.as_str()).collect();
+    let mut rooms = types.into_iter().filter_map(|name| Some(catalog.get(name)?.allocatable()));
+    let first = rooms.next()?;
+    let allocatable = rooms.fold(first, |least, room| {
+        let mut both = Resources::new();
+        least.iter().for_each(|(name, amount)| both.set(name, amount.min(room.get(name))));
+        both
+    });
+    Some(Node {
+        name: NodeName(launch.action_id.0.clone()),
+        node_claim: None,
+        node_pool: None,
+        state: NodeState::InFlight,
+        labels,
+        taints: launch.taints.clone(),
+        allocatable,
+        limit_usage: Resources::new(),
+        ready: true,
+        cordoned: false,
+        deleting: false,
+        do_not_disrupt: false,
+        created: snapshot.now,
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    })
+}
+
+/// Pods that the spread of `owner` counts, by domain: each domain of a node that it looks at, also without such pods.
+pub(super) fn counted(after: &Snapshot, owner: &PodShape, spread: &TopologySpread) -> BTreeMap<String, usize> {
+    let Some(selector) = &spread.selector else { return BTreeMap::new() };
+    let selected = |shape: &&PodShape| shape.namespace == owner.namespace && matches(selector, shape);
+    let shapes: BTreeSet<&ShapeId> = after.shapes.iter().filter(selected).map(|shape| &shape.id).collect();
+    let mut on_nodes: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in after.pods.iter().filter(|pod| !pod.terminating && shapes.contains(&pod.shape)) {
+        if let PodState::Bound(node) | PodState::Reserved(node) = &pod.state {
+            *on_nodes.entry(node.as_str()).or_default() += 1;
+        }
+    }
+    let looked_at = |node: &&Node| {
+        !node.deleting
+            && (!spread.honor_node_affinity || selects(owner, node.name.as_str(), &node.labels))
+            && (!spread.honor_node_taints || tolerated(&node.taints, &owner.tolerations, true))
+    };
+    let mut counts = BTreeMap::new();
+    for node in after.nodes.iter().filter(looked_at) {
+        if let Some(domain) = domain(spread, node) {
+            *counts.entry(domain.to_owned()).or_default() += on_nodes.get(node.name.as_str()).copied().unwrap_or(0);
+        }
+    }
+    counts
+}
+
+/// Whether the required spreads of `owner` hold for those of its pods that are pending in `before`.
+pub(super) fn is_even(before: &Snapshot, after: &Snapshot, owner: &PodShape) -> bool {
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    let waiting: BTreeSet<&PodUid> =
+        before.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.uid).collect();
+    for pod in after.pods.iter().filter(|pod| pod.shape == owner.id && waiting.contains(&pod.uid)) {
+        if let PodState::Bound(node) = &pod.state {
+            used.insert(node.as_str());
+        }
+    }
+    let nodes: Vec<&Node> = after.nodes.iter().filter(|node| used.contains(node.name.as_str())).collect();
+    owner.topology_spread.iter().filter(|one| one.required && one.selector.is_some()).all(|spread| {
+        let counts = counted(after, owner, spread);
+        let few = spread.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1) > counts.len();
+        let least = if few { 0 } else { counts.values().min().copied().unwrap_or(0) };
+        let most = least.saturating_add(usize::try_from(spread.max_skew).unwrap_or(1));
+        let holds =
+            |node: &&Node| domain(spread, node).and_then(|domain| counts.get(domain)).is_some_and(|n| *n <= most);
+        nodes.iter().all(holds)
+    })
+}
+
+fn domain<'n>(spread: &TopologySpread, node: &'n Node) -> Option<&'n str> {
+    let key = label::normalized(&spread.topology_key);
+    if key == label::HOSTNAME { Some(node.name.as_str()) } else { lookup(&node.labels, key) }
+}

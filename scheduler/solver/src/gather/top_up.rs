@@ -1,0 +1,84 @@
+//! Pods that the plan leaves, once its nodes are there.
+//!
+//! kube-scheduler counts the domains and hosts that there are. So the cluster is looked at as it will be, as if nothing more could be bought, and what
+//! then finds room on a node of the plan, or on one that is there, goes there.
+
+use super::{Best, carried, hosts::is_over_hosts, left, without};
+use plimsoll_model::identity::{ActionId, ContentHasher, PodUid, ShapeId};
+use plimsoll_model::plan::{Placement, Plan, PodRef};
+use plimsoll_model::snapshot::Snapshot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often: of a spread over hosts each time brings as many more pods to a host as it bears.
+const LEVELS: usize = 4;
+
+/// Places some of those pods, as long as that works.
+pub(super) fn top_up(best: &mut Best<'_>) {
+    for _ in 0..LEVELS {
+        if !waits_for_others(best.snapshot, &best.plan) {
+            return;
+        }
+        let after = carried::out(best.snapshot, best.catalogs, &best.plan);
+        let mut facts = after.clone();
+        facts.node_pools.clear();
+        for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
+            for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
+                let least = carried::counted(&after, known, spread).into_values().min().unwrap_or(0);
+                spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
+            }
+        }
+        let joined = with(best.snapshot, &best.plan, &(best.again)(&facts));
+        if !best.accept(joined) {
+            return;
+        }
+    }
+}
+
+/// Whether a pod without a place looks at where others are.
+fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let without = without(snapshot, plan);
+    snapshot.shapes.iter().any(|shape| {
+        without.contains_key(&shape.id)
+            && (shape.topology_spread.iter().any(|one| one.required)
+                || shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
+    })
+}
+
+/// `plan` with those of its pods without a place that `more` has on nodes, which are those of the cluster and the launches of `plan`.
+fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan) -> Plan {
+    let mut all = plan.clone();
+    let waiting: BTreeSet<PodUid> = left(plan).into_iter().cloned().collect();
+    let shapes: BTreeMap<&PodUid, &ShapeId> = snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
+    let requests: BTreeMap<&ShapeId, _> = snapshot.shapes.iter().map(|one| (&one.id, &one.requests)).collect();
+    let mut placed: BTreeSet<&PodUid> = BTreeSet::new();
+    for to in &more.placements {
+        let pods: Vec<PodRef> = to.pods.iter().filter(|pod| waiting.contains(&pod.uid)).cloned().collect();
+        if pods.is_empty() {
+            continue;
+        }
+        placed.extend(to.pods.iter().map(|pod| &pod.uid));
+        if let Some(launch) = all.launches.iter_mut().find(|one| one.action_id.0 == to.node.0) {
+            let mut hasher = ContentHasher::new("launch with more pods");
+            hasher.text(&launch.action_id.0);
+            for pod in &pods {
+                hasher.text(pod.uid.as_str());
+                if let Some(requests) = shapes.get(&pod.uid).and_then(|shape| requests.get(shape)) {
+                    launch.requests.add(requests);
+                }
+            }
+            launch.action_id = ActionId(hasher.hex(16));
+            launch.why.push_str(&format!("; {} more follow once it is there", pods.len()));
+            launch.pods.extend(pods);
+            launch.pods.sort();
+        } else if let Some(known) = all.placements.iter_mut().find(|one| one.node == to.node) {
+            known.pods.extend(pods);
+            known.pods.sort();
+        } else {
+            all.placements.push(Placement { node: to.node.clone(), pods });
+        }
+    }
+    all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
+    all.placements.sort();
+    all.launches.sort_by(|a, b| (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first())));
+    all
+}
