@@ -64,7 +64,22 @@ async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
         unbound = self::unbound(shared, stage, scene, &scene.wanted).await?;
     }
     if unbound.is_empty() {
-        return leave(shared, planned, scene, stage, outcome).await;
+        leave(shared, planned, scene, stage, outcome).await?;
+        let pods = shared.board.pods(planned.seed);
+        let strayed = |it: &Wanted| {
+            let node = pods.get(&full_name(&it.pod.metadata)).and_then(|seen| seen.node.as_ref());
+            node.is_none_or(|node| *node != scene.isolation.name(&it.node))
+        };
+        if outcome.bindable.is_empty() || !scene.wanted.iter().any(strayed) {
+            return Ok(());
+        }
+        // A pod elsewhere than the plan has it may have left room that the plan does not have.
+        let mut other = Outcome::new(planned.seed, "");
+        if as_planned(shared, planned, scene, stage, &mut other).await? {
+            outcome.bindable.clear();
+            leave(shared, planned, scene, stage, outcome).await?;
+        }
+        return Ok(());
     }
     let pods = shared.board.pods(planned.seed);
     for it in &unbound {

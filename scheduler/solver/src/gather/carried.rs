@@ -55,8 +55,11 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch) -> Option<Node>
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
-    for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In && one.values.len() == 1) {
-        labels.entry(asked.key.clone()).or_insert_with(|| asked.values[0].clone());
+    // Of labels that are still open it has the first value.
+    for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
+        if let Some(value) = asked.values.iter().min() {
+            labels.entry(asked.key.clone()).or_insert_with(|| value.clone());
+        }
     }
     let types: BTreeSet<&str> = launch.offerings.iter().map(|one| one.instance_type.as_str()).collect();
     let mut rooms = types.into_iter().filter_map(|name| Some(catalog.get(name)?.allocatable()));

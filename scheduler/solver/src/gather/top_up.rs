@@ -4,10 +4,14 @@
 //! then finds room on a node of the plan, or on one that is there, goes there.
 
 use super::{Best, carried, hosts::is_over_hosts, left, without};
+use crate::facts::{equals, lookup, one_of};
 use plimsoll_model::identity::{ActionId, ContentHasher, PodUid, ShapeId};
-use plimsoll_model::plan::{Placement, Plan, PodRef};
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{Node, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How often: of a spread over hosts each time brings as many more pods to a host as it bears.
 const LEVELS: usize = 4;
@@ -27,8 +31,11 @@ pub(super) fn top_up(best: &mut Best<'_>) {
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }
-        let joined = with(best.snapshot, &best.plan, &(best.again)(&facts));
-        if !best.accept(joined) {
+        let more = (best.again)(&facts);
+        // Where it matters what the node of a launch will be, it is said.
+        let fits = |sure: bool| with(best.snapshot, &best.plan, &more, &after, sure);
+        let (open, sure) = (fits(false), fits(true));
+        if !best.accept(open) && !best.accept(sure) {
             return;
         }
     }
@@ -44,8 +51,9 @@ fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     })
 }
 
-/// `plan` with those of its pods without a place that `more` has on nodes, which are those of the cluster and the launches of `plan`.
-fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan) -> Plan {
+/// `plan` with those of its pods without a place that `more` has on nodes, which are those of the cluster and the launches of `plan`; if `sure`, these launches
+/// are narrowed to what they are in `after`.
+fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: bool) -> Plan {
     let mut all = plan.clone();
     let waiting: BTreeSet<PodUid> = left(plan).into_iter().cloned().collect();
     let shapes: BTreeMap<&PodUid, &ShapeId> = snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
@@ -58,6 +66,9 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan) -> Plan {
         }
         placed.extend(to.pods.iter().map(|pod| &pod.uid));
         if let Some(launch) = all.launches.iter_mut().find(|one| one.action_id.0 == to.node.0) {
+            if let Some(node) = after.nodes.iter().find(|node| sure && node.name == to.node) {
+                narrow(launch, node);
+            }
             let mut hasher = ContentHasher::new("launch with more pods");
             hasher.text(&launch.action_id.0);
             for pod in &pods {
@@ -81,4 +92,27 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan) -> Plan {
     all.placements.sort();
     all.launches.sort_by(|a, b| (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first())));
     all
+}
+
+/// Narrows a launch to zone, capacity type and open labels of `node`.
+fn narrow(launch: &mut Launch, node: &Node) {
+    let has = |key: &str, value: &str| lookup(&node.labels, key) == Some(value);
+    let kept = launch
+        .offerings
+        .iter()
+        .filter(|one| has(label::ZONE, &one.zone) && has(label::CAPACITY_TYPE, one.capacity_type.as_str()));
+    launch.offerings = Arc::new(kept.cloned().collect());
+    let types: BTreeSet<String> = launch.offerings.iter().map(|one| one.instance_type.clone()).collect();
+    let chosen =
+        |key: &String| [label::ZONE, label::CAPACITY_TYPE].contains(&key.as_str()) || !label::is_well_known(key);
+    let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In);
+    let keys: BTreeSet<String> = asked.map(|one| label::normalized(&one.key).to_owned()).filter(chosen).collect();
+    for key in keys {
+        if let Some(value) = lookup(&node.labels, &key) {
+            launch.requirements.push(equals(&key, value));
+        }
+    }
+    launch.requirements.push(one_of(label::INSTANCE_TYPE, types.into_iter().collect()));
+    launch.requirements.sort();
+    launch.requirements.dedup();
 }
