@@ -36,6 +36,7 @@ pub(super) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, 
             pod.state = PodState::Bound(node.clone());
         }
     }
+    after.sort();
     after
 }
 
