@@ -13,9 +13,15 @@ fn members_of_a_spread_that_have_no_choice_come_before_its_owners() {
     let mut bound = free.clone();
     bound.topology_spread = vec![spread(label::ZONE, 1)];
     bound.topology_spread[0].honor_node_affinity = false;
-    let plan = Cluster::new().pending("bound", 1, &bound).pending("free", 1, &free).plan();
+    let mut cluster = Cluster::new();
+    // With a node in another zone kube-scheduler counts that zone as well.
+    cluster.node("n1", "c5.large");
+    let plan = cluster.pending("bound", 1, &bound).pending("free", 1, &free).plan();
     assert_eq!(plan.unschedulable[0].pod.name, "ns/bound-0");
     assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "one in zone-b, none in two other zones");
+    // Without one both are bound.
+    let plan = Cluster::new().pending("bound", 1, &bound).pending("free", 1, &free).plan();
+    assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
 }
 
 #[test]
