@@ -175,7 +175,7 @@ fn placed(plan: &Plan) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..steady() })]
 
     #[test]
     fn order_does_not_matter(cluster in any_cluster(), turn in 1..5_usize) {
