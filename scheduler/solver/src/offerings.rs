@@ -1,11 +1,12 @@
 //! A pool as a list of offerings (type x zone x capacity type), cheapest first, and requirements as sets of them.
 
+mod kinds;
 mod rooms;
 
 use crate::custom::{CustomKeys, Narrowed};
 use crate::facts::holds;
 use crate::intern::{Amounts, Bits, ResourceTable};
-use crate::volumes;
+use kinds::TypeView;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
@@ -22,14 +23,6 @@ const LOOKED_UP: usize = 4_096;
 
 /// A billion USD per hour: prices beyond count as that, so that the sum of thousands of them is still a number.
 const MOST_PRICE: i64 = 1_000_000_000_000_000;
-
-/// An instance type's amounts as numbers.
-#[derive(Debug)]
-pub(crate) struct TypeView {
-    pub(crate) allocatable: Amounts,
-    /// What it counts against limits.
-    pub(crate) capacity: Amounts,
-}
 
 /// One way to buy a type.
 #[derive(Debug)]
@@ -116,7 +109,7 @@ impl Alternative {
 impl PoolData {
     pub(crate) fn new(pool: &NodePool, catalog: &Catalog, terms: &Terms) -> Self {
         let lenient = terms.min_values == MinValuesPolicy::BestEffort;
-        let types: Vec<TypeView> = catalog.instance_types.iter().map(|one| type_view(one, &terms.table)).collect();
+        let types: Vec<TypeView> = catalog.instance_types.iter().map(|one| TypeView::new(one, &terms.table)).collect();
         let mut offerings: Vec<OfferingView> = Vec::new();
         for (type_index, (kind, view)) in catalog.instance_types.iter().zip(&types).enumerate() {
             offerings.extend(kind.offerings.iter().enumerate().map(|(place, offering)| OfferingView {
@@ -398,15 +391,5 @@ fn join(all: &mut Vec<Alternative>, one: Alternative) {
     match all.iter_mut().find(|known| known.custom == one.custom) {
         Some(known) => known.offerings.join(&one.offerings),
         None => all.push(one),
-    }
-}
-
-fn type_view(instance_type: &InstanceType, table: &ResourceTable) -> TypeView {
-    let mut capacity = instance_type.capacity.clone();
-    capacity.set(plimsoll_model::names::NODES_RESOURCE, 1);
-    TypeView {
-        allocatable: table
-            .room(&instance_type.allocatable(), |driver| volumes::usual_limit(driver, Some(instance_type), false)),
-        capacity: table.vector(&capacity),
     }
 }
