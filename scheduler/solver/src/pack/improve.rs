@@ -9,13 +9,12 @@ use std::collections::BTreeSet;
 /// How many nodes are taken back at once, in turn.
 const SIZES: [usize; 4] = [4, 6, 9, 14];
 /// Rounds without a success after which it ends: at most, and for each node, as few nodes have few windows.
-const MISSES: usize = 60;
+const MISSES: usize = 20;
 const MISSES_PER_NODE: usize = 3;
 /// Rounds in all, for packings of few nodes: with many the last nodes of a run matter less, while each round costs more.
-const ROUNDS: usize = 100;
-/// Nodes times rounds, with up to so many nodes and with more; at least one round with each size.
-const NODE_ROUNDS: (usize, usize) = (20_000, 6_000);
-const FEW: usize = 300;
+const ROUNDS: usize = 60;
+/// Nodes times rounds; at least one round with each size.
+const NODE_ROUNDS: usize = 6_000;
 
 pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
     let mut nodes: Vec<Pattern> = Vec::new();
@@ -26,8 +25,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
     nodes.iter().for_each(|node| limits::take(&mut room, &node.charge, 1));
     let mut improved = false;
     let mut misses = 0;
-    let effort = if nodes.len() <= FEW { NODE_ROUNDS.0 } else { NODE_ROUNDS.1 };
-    let rounds = (effort / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
+    let rounds = (NODE_ROUNDS / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
     let mut draw = Draw(1);
     for round in 0..rounds {
         if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || *work == 0 {
