@@ -8,7 +8,7 @@ use crate::topology::Rules;
 use crate::volumes;
 use crate::world::tolerated;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::identity::{CatalogId, NodePoolName, ShapeId};
 use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot};
@@ -25,11 +25,11 @@ pub(crate) struct ShapeData {
 
 /// A pool that can launch.
 #[derive(Debug)]
-pub(crate) struct Slot {
+struct Slot {
     /// The pool, without what says how its nodes may be removed.
     pool: NodePool,
     /// Its place in the snapshot.
-    pub(crate) number: usize,
+    number: usize,
     data: PoolData,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Of `snapshot`, with what is still right of `former`.
+    /// Of `snapshot`, with what is still right of `former`; and whether it is another one than that.
     pub(crate) fn new(
         former: Option<Self>,
         snapshot: &Snapshot,
@@ -180,7 +180,7 @@ impl Frame {
 /// Shapes of a frame that is no more.
 #[derive(Debug, Default)]
 struct Former {
-    pools: Vec<plimsoll_model::identity::NodePoolName>,
+    pools: Vec<NodePoolName>,
     shapes: Vec<PodShape>,
     /// Per shape: it is not a rung.
     bare: Vec<bool>,

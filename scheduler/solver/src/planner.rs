@@ -13,6 +13,16 @@ use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
+/// What a plan is made of.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    /// In canonical order.
+    snapshot: &'a Snapshot,
+    index: &'a SnapshotIndex,
+    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    options: &'a PlanOptions,
+}
+
 /// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is the one that
 /// [`solve`](crate::solve) makes: what is kept only saves time.
 #[derive(Debug, Default)]
@@ -50,8 +60,9 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
+        let question = Question { snapshot, index, catalogs, options };
         let mut told = false;
-        let plan = self.plain(snapshot, index, catalogs, options, &mut |launches| {
+        let plan = self.plain(question, &mut |launches| {
             told |= !launches.is_empty();
             early(launches);
         });
@@ -60,38 +71,27 @@ impl Planner {
             return plan;
         }
         gather::gathered(snapshot, catalogs, plan, |other| {
-            Self::new().plain(other, &SnapshotIndex::new(other), catalogs, options, &mut |_| {})
+            Self::new().plain(Question { snapshot: other, index: &SnapshotIndex::new(other), ..question }, &mut |_| {})
         })
     }
 
-    /// Without a second look at what is left.
-    fn plain(
-        &mut self,
-        snapshot: &Snapshot,
-        index: &SnapshotIndex,
-        catalogs: &BTreeMap<CatalogId, Catalog>,
-        options: &PlanOptions,
-        early: &mut dyn FnMut(&[Launch]),
-    ) -> Plan {
-        let overlaid = overlay::applied(snapshot, catalogs);
-        let (facts, sold) = overlaid.as_ref().map_or((snapshot, catalogs), |(facts, sold)| (facts, sold));
-        if let Some(mixed) = mix::applied(facts, sold) {
-            return Self::new().direct(&mixed, &SnapshotIndex::new(&mixed), sold, options, early);
+    /// Without a second look at what is left. What is kept is of the cluster as it is told: not of one that overlays or shares of On-Demand change.
+    fn plain(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
+        let overlaid = overlay::applied(question.snapshot, question.catalogs);
+        let facts = overlaid.as_ref();
+        let facts = facts.map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs, ..question });
+        if let Some(mixed) = mix::applied(facts.snapshot, facts.catalogs) {
+            let index = SnapshotIndex::new(&mixed);
+            return Self::new().direct(Question { snapshot: &mixed, index: &index, ..facts }, early);
         }
         if overlaid.is_some() {
-            return Self::new().direct(facts, index, sold, options, early);
+            return Self::new().direct(facts, early);
         }
-        self.direct(snapshot, index, catalogs, options, early)
+        self.direct(question, early)
     }
 
-    fn direct(
-        &mut self,
-        snapshot: &Snapshot,
-        index: &SnapshotIndex,
-        catalogs: &BTreeMap<CatalogId, Catalog>,
-        options: &PlanOptions,
-        early: &mut dyn FnMut(&[Launch]),
-    ) -> Plan {
+    fn direct(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
+        let Question { snapshot, index, catalogs, options } = question;
         let (frame, nodes) = self.kept.take().unzip();
         let (frame, changed) =
             Frame::new(frame, snapshot, catalogs, (options.preference_policy, options.min_values_policy));

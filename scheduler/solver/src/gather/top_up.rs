@@ -5,6 +5,7 @@
 
 use super::{Best, carried, hosts::is_over_hosts, left, without};
 use crate::facts::{equals, lookup, one_of};
+use crate::in_order;
 use plimsoll_model::identity::{ActionId, ContentHasher, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
@@ -90,7 +91,7 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: b
     }
     all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
     all.placements.sort();
-    all.launches.sort_by(|a, b| (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first())));
+    all.launches.sort_by(in_order);
     all
 }
 
