@@ -1,18 +1,19 @@
 //! What no plan can cost less than: a relaxation in which nodes can be bought in fractions.
 
 use crate::columns::{self, Kind, Row, rules};
+use crate::draft;
 use crate::duals;
 use crate::hosts::Tally;
 use crate::intern::{Amounts, Bits, add};
 use crate::world::World;
 use plimsoll_model::money::MicroUsdPerHour;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods of one shape that a plan launches nodes for.
-pub(crate) type Demand = (usize, usize);
+type Demand = (usize, usize);
 
 /// Work that the bound may take beside that of the plan: it is reported with each plan, but must not delay it.
-const WORK: u64 = 20_000_000;
+const WORK: u64 = 6_000_000;
 
 /// Shapes that compete for the same offerings.
 struct Component {
@@ -25,11 +26,11 @@ struct Component {
 }
 
 /// The bound: shapes that share no offering are independent, within a component no plan beats the optimum in fractions.
-pub(crate) fn lower_bound(world: &World<'_>, demand: &[Demand]) -> MicroUsdPerHour {
+pub(crate) fn lower_bound(world: &World<'_>, demand: &draft::Demand) -> MicroUsdPerHour {
     let mut components: Vec<Component> = Vec::new();
     // Shapes that can run at the same places meet the same components.
     let mut alike: BTreeMap<Vec<Bits>, Vec<Demand>> = BTreeMap::new();
-    for (shape, count) in demand.iter().filter(|(_, count)| *count > 0) {
+    for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
         alike.entry(places(world, *shape)).or_default().push((*shape, *count));
     }
     for (offerings, demand) in alike {
@@ -73,10 +74,7 @@ fn component(world: &World<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Co
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
 fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> i64 {
-    let mut program = program(world, component);
-    if program.kinds.len() > columns::MAX_KINDS {
-        program = program.coarser();
-    }
+    let Some(program) = program(world, component) else { return fluid(world, component) };
     let kinds: Vec<Kind<'_>> =
         program.kinds.iter().map(|(requests, count, most)| Kind { requests, count: *count, most: *most }).collect();
     let rows = program.rows;
@@ -88,11 +86,49 @@ fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> i64 {
         add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
     }
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
-    let prices = duals::resource_prices(&offered, &load);
-    let fluid = duals::worth(&prices, &load) * (1.0 - 1e-9);
-    // Costs are whole numbers, so the bound may be rounded up.
     let fractional = columns::solve(&kinds, &rows, work).map_or(0.0, |found| found.bound);
-    (fluid.max(fractional).ceil() as i64).max(component.single)
+    value(&offered, &load).max(fractional.ceil() as i64).max(component.single)
+}
+
+/// Each resource by itself, for more kinds of pods than can be told apart.
+fn fluid(world: &World<'_>, component: &Component) -> i64 {
+    let shared = shared(world, component);
+    let mut load = vec![0; world.table.len() + shared.len()];
+    for (shape, count) in &component.demand {
+        let view = &world.shapes[*shape];
+        let requests = rules::requests(view.requests, view.hosts, &shared);
+        add(&mut load, &requests, i64::try_from(*count).unwrap_or(i64::MAX));
+    }
+    let mut rows: Vec<(i64, Amounts)> = Vec::new();
+    for (pool, bits) in world.pools.iter().zip(&component.offerings) {
+        let mut kept: Vec<(i64, Amounts)> = Vec::new();
+        for index in bits.iter() {
+            let room: Amounts = capped(&pool.offerings[index].room, &component.load);
+            if !kept.iter().rev().any(|(_, other)| other.iter().zip(&room).all(|(theirs, mine)| mine <= theirs)) {
+                kept.push((pool.price(index), room));
+            }
+        }
+        rows.extend(kept.into_iter().map(|(price, room)| (price, rules::room(&room, &shared))));
+    }
+    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|(price, room)| (*price, room)).collect();
+    value(&offered, &load).max(component.single)
+}
+
+/// No node holds more than there is.
+fn capped(room: &[i64], load: &[i64]) -> Amounts {
+    room.iter().zip(load).map(|(room, load)| *room.min(load)).collect()
+}
+
+/// What `load` is worth at prices at which no offering is worth more than it costs. Costs are whole numbers, so that may be rounded up.
+#[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
+fn value(offered: &[(i64, &Amounts)], load: &[i64]) -> i64 {
+    let prices = duals::resource_prices(offered, load);
+    (duals::worth(&prices, load) * (1.0 - 1e-9)).ceil() as i64
+}
+
+fn shared(world: &World<'_>, component: &Component) -> Vec<rules::Shared> {
+    let members = component.demand.iter().map(|(shape, count)| (world.shapes[*shape].hosts, *count));
+    rules::shared(&world.topology.host_rules, members, 1)
 }
 
 /// What is bought in fractions.
@@ -124,14 +160,29 @@ impl Program {
             row.suits.iter().for_each(|old| suits.insert(number[old]));
             row.suits = suits;
         }
-        Self { kinds, rows }
+        // What differed only in whom it suits may not differ any more.
+        rows.sort_by_key(|row| row.price);
+        let mut kept: Vec<Row> = Vec::new();
+        for row in rows {
+            if !kept.iter().rev().any(|other| other.covers(&row)) {
+                kept.push(row);
+            }
+        }
+        Self { kinds, rows: kept }
     }
 }
 
-/// Pods by what they request and where they can run, and the offerings that are worth a look.
-fn program(world: &World<'_>, component: &Component) -> Program {
-    let members = component.demand.iter().map(|(shape, count)| (world.shapes[*shape].hosts, *count));
-    let shared = rules::shared(&world.topology.host_rules, members, 1);
+/// Pods by what they request and where they can run, and the offerings that are worth a look; `None` if that is too much to look at.
+fn program(world: &World<'_>, component: &Component) -> Option<Program> {
+    let shared = shared(world, component);
+    let mut sizes: BTreeSet<Amounts> = BTreeSet::new();
+    for (shape, _) in &component.demand {
+        let view = &world.shapes[*shape];
+        sizes.insert(rules::requests(view.requests, view.hosts, &shared));
+        if sizes.len() > columns::MAX_KINDS {
+            return None;
+        }
+    }
     let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
     let mut places: Vec<Vec<Bits>> = Vec::new();
     let mut known: BTreeMap<(Amounts, Vec<Bits>, usize), usize> = BTreeMap::new();
@@ -157,9 +208,7 @@ fn program(world: &World<'_>, component: &Component) -> Program {
         }
         let mut kept: Vec<Row> = Vec::new();
         for index in bits.iter() {
-            // No node holds more than there is.
-            let room: Amounts =
-                pool.offerings[index].room.iter().zip(&component.load).map(|(a, b)| *a.min(b)).collect();
+            let room = capped(&pool.offerings[index].room, &component.load);
             let row = Row { price: pool.price(index), room, suits: suits[index].clone() };
             // Cheapest first: one that is dearer and has no more of anything cannot lower the bound.
             if !kept.iter().rev().any(|other| other.covers(&row)) {
@@ -169,5 +218,6 @@ fn program(world: &World<'_>, component: &Component) -> Program {
         kept.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
         rows.extend(kept);
     }
-    Program { kinds, rows }
+    let program = Program { kinds, rows };
+    Some(if program.kinds.len() > columns::MAX_KINDS { program.coarser() } else { program })
 }

@@ -16,8 +16,10 @@ use master::{Column, Master, number};
 
 /// Kinds at most: the master's work grows with their square, and with more kinds the gain over prices of resources is small.
 pub(crate) const MAX_KINDS: usize = 160;
-/// Rounds of new columns at most; it usually converges in a dozen.
-const MAX_ROUNDS: usize = 60;
+/// Rounds of new columns at most; it usually converges in two dozen.
+const MAX_ROUNDS: usize = 120;
+/// New columns after which a round ends: prices change with each, so that most that are found beyond would be of little use.
+const COLUMNS: usize = 24;
 /// Steps of a search for one filling: a first look, and a thorough one once no first look finds anything.
 const STEPS: [usize; 2] = [24, 400];
 /// Relative gain that is not looked for.
@@ -81,7 +83,7 @@ pub(crate) fn solve(kinds: &[Kind<'_>], rows: &[Row], work: &mut u64) -> Option<
     let scarcity = duals::resource_prices(&offered, &load);
     let demand: Vec<f64> = kinds.iter().map(|kind| number(kind.count)).collect();
     let mut master = Master::new(alone(kinds, rows, &prices)?, &demand);
-    let pricing = Pricing { kinds, rows, prices: &prices, scarcity: &scarcity };
+    let pricing = Pricing { kinds, rows, prices: &prices, scarcity: &scarcity, most: most(kinds, rows) };
     let (mut bound, mut thorough) = (0.0_f64, 0);
     for _ in 0..MAX_ROUNDS {
         master.optimise(PIVOTS_PER_KIND * kinds.len());
@@ -89,14 +91,18 @@ pub(crate) fn solve(kinds: &[Kind<'_>], rows: &[Row], work: &mut u64) -> Option<
         duals.iter_mut().for_each(|dual| *dual = dual.max(0.0));
         let value: f64 = duals.iter().zip(&demand).map(|(dual, count)| dual * count).sum();
         let found = pricing.fillings(&duals, STEPS[thorough]);
-        bound = bound.max(value * found.least);
+        // Only a round that looked at all rows says by how much the duals are wrong.
+        if found.whole {
+            bound = bound.max(value * found.least);
+        }
         let looks = rows.len() + found.steps * LOOKS_PER_STEP;
+        let whole = found.whole;
         *work = work.saturating_sub(u64::try_from(looks * kinds.len()).unwrap_or(u64::MAX));
         if bound >= value * (1.0 - SLACK) || *work == 0 {
             break;
         }
         let fresh: Vec<Column> = found.columns.into_iter().filter(|one| !master.columns.contains(one)).collect();
-        if fresh.is_empty() {
+        if fresh.is_empty() && whole {
             if thorough + 1 == STEPS.len() {
                 break;
             }
@@ -128,16 +134,32 @@ fn alone(kinds: &[Kind<'_>], rows: &[Row], prices: &[f64]) -> Option<Vec<Column>
     kinds.iter().enumerate().map(best).collect()
 }
 
+/// Per row and kind: how many pods of it the row takes alone.
+fn most(kinds: &[Kind<'_>], rows: &[Row]) -> Vec<f64> {
+    let of_row = |row: &Row| -> Vec<f64> {
+        let one = |(index, kind): (usize, &Kind<'_>)| match row.suits.has(index) {
+            true => number(how_many(kind.requests, &row.room, kind.most.min(kind.count))),
+            false => 0.0,
+        };
+        kinds.iter().enumerate().map(one).collect()
+    };
+    rows.iter().flat_map(of_row).collect()
+}
+
 /// The search for fillings that are worth more than their node costs.
 struct Pricing<'p> {
     kinds: &'p [Kind<'p>],
     rows: &'p [Row],
     prices: &'p [f64],
     scarcity: &'p [f64],
+    /// Per row and kind: how many pods of it alone.
+    most: Vec<f64>,
 }
 
 struct Found {
     columns: Vec<Column>,
+    /// All rows were looked at.
+    whole: bool,
     /// By how much all duals have to shrink so that surely no filling is worth more than its node: 1 if there is none.
     least: f64,
     steps: usize,
@@ -145,18 +167,24 @@ struct Found {
 
 impl Pricing<'_> {
     fn fillings(&self, duals: &[f64], steps: usize) -> Found {
-        let mut found = Found { columns: Vec::new(), least: 1.0, steps: 0 };
+        let mut found = Found { columns: Vec::new(), whole: true, least: 1.0, steps: 0 };
         // Best worth per part of the scarce resources first: one order does for a quick bound on all rows.
         let weight = |kind: usize| duals::worth(self.scarcity, self.kinds[kind].requests).max(f64::MIN_POSITIVE);
         let mut order: Vec<usize> = (0..self.kinds.len()).filter(|kind| duals[*kind] > 0.0).collect();
         order.sort_by(|a, b| (duals[*b] / weight(*b)).total_cmp(&(duals[*a] / weight(*a))).then(a.cmp(b)));
         let weights: Vec<f64> = (0..self.kinds.len()).map(weight).collect();
-        for (number, row) in self.rows.iter().enumerate() {
-            let price = self.prices[number];
-            let quick = self.quick(row, duals, &order, &weights);
-            if quick <= price {
-                continue;
+        // Those that promise most per price first.
+        let quick = |number: usize| self.quick(number, duals, &order, &weights);
+        let promise = |number: usize| (quick(number) / self.prices[number], number);
+        let mut promising: Vec<(f64, usize)> =
+            (0..self.rows.len()).map(promise).filter(|(rate, _)| *rate > 1.0).collect();
+        promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        for (rate, number) in promising {
+            if found.columns.len() >= COLUMNS {
+                found.whole = false;
+                break;
             }
+            let (row, price) = (&self.rows[number], self.prices[number]);
             let offered: Vec<Offered<'_>> = order
                 .iter()
                 .filter(|kind| row.suits.has(**kind))
@@ -166,7 +194,7 @@ impl Pricing<'_> {
                 })
                 .collect();
             let filling = Knapsack::new(&offered, &row.room, self.scarcity).search(steps, SLACK / 2.0);
-            let bound = filling.bound.min(quick);
+            let bound = filling.bound.min(rate * price);
             found.steps += filling.steps + 1;
             if bound > price {
                 found.least = found.least.min(price / bound);
@@ -179,16 +207,15 @@ impl Pricing<'_> {
     }
 
     /// No filling of the row is worth more than this.
-    fn quick(&self, row: &Row, duals: &[f64], order: &[usize], weights: &[f64]) -> f64 {
-        let (mut space, mut sum) = (duals::worth(self.scarcity, &row.room), 0.0);
-        for kind in order.iter().copied().filter(|kind| row.suits.has(*kind)) {
-            let one = &self.kinds[kind];
-            let most = how_many(one.requests, &row.room, one.most.min(one.count));
-            let all = weights[kind] * number(most);
+    fn quick(&self, row: usize, duals: &[f64], order: &[usize], weights: &[f64]) -> f64 {
+        let (mut space, mut sum) = (duals::worth(self.scarcity, &self.rows[row].room), 0.0);
+        let most = &self.most[row * self.kinds.len()..(row + 1) * self.kinds.len()];
+        for kind in order.iter().copied() {
+            let all = weights[kind] * most[kind];
             if all > space {
                 return sum + duals[kind] * space / weights[kind];
             }
-            sum += duals[kind] * number(most);
+            sum += duals[kind] * most[kind];
             space -= all;
         }
         sum

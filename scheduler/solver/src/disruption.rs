@@ -9,6 +9,7 @@ mod consolidate;
 mod record;
 mod surplus;
 
+use crate::draft::{Demand, listed};
 use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State};
 use crate::select::Listings;
@@ -32,6 +33,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) launches: Vec<Launch>,
     /// What those list.
     pub(crate) listings: Listings,
+    /// Pods of all launches, by shape.
+    pub(crate) demand: Demand,
     /// Nodes that take pods by this plan: they stay.
     pub(crate) busy: BTreeSet<usize>,
 }
@@ -46,7 +49,7 @@ impl<'a> Removal<'a> {
             self.busy.insert(node);
             self.existing.entry(node).or_default().extend(pods);
         }
-        self.launches.extend(placed.launches.iter().map(|draft| draft.launch(world, &mut self.listings)));
+        self.launches.extend(listed(world, &placed.launches, &mut self.listings, &mut self.demand));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::select::{self, Listings, NewNode};
 use crate::world::World;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::Pod;
+use std::collections::BTreeMap;
 
 /// A node to launch.
 #[derive(Debug, Clone)]
@@ -20,6 +21,22 @@ pub(crate) struct Draft<'a> {
     pub(crate) offerings: Vec<usize>,
 }
 
+/// Numbers of pods by shape, as the snapshot has them.
+pub(crate) type Demand = BTreeMap<usize, usize>;
+
+/// As the plan has them; their pods are added to `demand`.
+pub(crate) fn listed(
+    world: &World<'_>,
+    drafts: &[Draft<'_>],
+    listings: &mut Listings,
+    demand: &mut Demand,
+) -> Vec<Launch> {
+    for lot in drafts.iter().flat_map(|draft| &draft.lots) {
+        *demand.entry(world.ladders.base(lot.shape)).or_default() += lot.pods.len();
+    }
+    drafts.iter().map(|draft| draft.launch(world, listings)).collect()
+}
+
 impl Draft<'_> {
     /// Of the cheapest offering, in micro-USD per hour.
     pub(crate) fn price(&self, world: &World<'_>) -> i64 {
@@ -27,7 +44,7 @@ impl Draft<'_> {
     }
 
     /// As the plan has it.
-    pub(crate) fn launch(&self, world: &World<'_>, listings: &mut Listings) -> Launch {
+    fn launch(&self, world: &World<'_>, listings: &mut Listings) -> Launch {
         let pods: Vec<&Pod> = self.lots.iter().flat_map(|lot| lot.pods.iter().copied()).collect();
         let Self { pool, load, custom, offerings, .. } = self;
         let node = NewNode { view: &world.pools[*pool], number: 0, load, custom, offerings };

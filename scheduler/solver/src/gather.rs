@@ -30,7 +30,8 @@ struct Torn {
     shared: bool,
 }
 
-/// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot.
+/// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot. What is returned has a lower bound only
+/// if it is `plan`.
 pub(crate) fn gathered(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -215,7 +216,5 @@ fn told_by(mut plan: Plan, known: &Plan) -> Plan {
     plan.unschedulable.clone_from(&known.unschedulable);
     plan.unschedulable.retain(|one| still.contains(&one.pod.uid));
     plan.pool_problems.clone_from(&known.pool_problems);
-    // It is the bound of a smaller demand, but of all that pools could open.
-    plan.lower_bound = plan.lower_bound.min(known.lower_bound);
     plan
 }

@@ -44,6 +44,7 @@ mod why;
 mod world;
 
 use crate::disruption::Removal;
+use crate::draft::Demand;
 use crate::lots::Lot;
 use crate::place::{Placed, State};
 use crate::select::Listings;
@@ -59,6 +60,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new ones show.
 const ROUNDS: usize = 4;
+/// Pods from which on no such spread is left to chance: so many pods are in all domains anyway.
+const LARGE: usize = 500;
 
 /// Plans for one snapshot. `catalogs` are those that its pools name; a pool whose catalog is missing launches nothing.
 #[must_use]
@@ -67,9 +70,28 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     Planner::new().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
 }
 
+/// What no plan for these pods costs less than; nodes of static pools cost what they cost.
+fn lower_bound(world: &World<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
+    let fixed = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
+    [bound::lower_bound(world, demand), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
+}
+
+/// How many pods of each shape the launches of a plan are for.
+fn demand(world: &World<'_>, plan: &Plan) -> Demand {
+    let pods = &world.snapshot.pods;
+    let mut demand = Demand::new();
+    for pod in plan.launches.iter().flat_map(|launch| &launch.pods) {
+        let found = pods.binary_search_by(|one| one.uid.cmp(&pod.uid)).ok().and_then(|at| pods.get(at));
+        if let Some(shape) = found.and_then(|pod| world.shape_of(pod)) {
+            *demand.entry(shape).or_default() += 1;
+        }
+    }
+    demand
+}
+
 /// The plan for the world of one snapshot, which is in canonical order. `early` is told its first launches as soon as they stand, if that is
-/// before the others do.
-fn planned(world: &mut World<'_>, options: &PlanOptions, early: &mut dyn FnMut(&[Launch])) -> Plan {
+/// before the others do. Without a lower bound unless it is to be `bounded`.
+fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &mut dyn FnMut(&[Launch])) -> Plan {
     let facts = world.snapshot;
     let mut plan = Plan {
         snapshot_sequence: facts.sequence,
@@ -99,7 +121,7 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, early: &mut dyn FnMut(&
     if options.disruption {
         disruption::remove(world, &mut state, &mut plan, &mut removal);
     }
-    finish(world, &mut plan, &mut removal);
+    finish(world, &mut plan, &mut removal, bounded);
     plan
 }
 
@@ -108,6 +130,7 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, early: &mut dyn FnMut(&
 struct Ahead<'a> {
     launches: Vec<Launch>,
     listings: Listings,
+    demand: Demand,
     existing: BTreeMap<usize, Vec<&'a Pod>>,
 }
 
@@ -125,11 +148,11 @@ fn ahead<'a>(
     wanted.retain(|lot| !lot.pods.is_empty());
     let placed = favour::place(world, state, lots);
     wanted.extend(placed.left);
-    let mut listings = Listings::default();
-    let mut launches: Vec<Launch> = placed.launches.iter().map(|draft| draft.launch(world, &mut listings)).collect();
-    launches.sort_by(in_order);
-    early(&launches);
-    Ahead { launches, listings, existing: placed.existing }
+    let mut ahead = Ahead { existing: placed.existing, ..Ahead::default() };
+    ahead.launches = draft::listed(world, &placed.launches, &mut ahead.listings, &mut ahead.demand);
+    ahead.launches.sort_by(in_order);
+    early(&ahead.launches);
+    ahead
 }
 
 /// The order of launches in a plan.
@@ -140,8 +163,14 @@ fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
 /// Places what is wanted on what `start` leaves; anew where a spread may come to find too many pods that it does not bind.
 fn place<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
+    let large = wanted.iter().map(|lot| lot.pods.len()).sum::<usize>() >= LARGE;
+    if large {
+        let mixed = world.topology.mixed();
+        world.tighten(mixed);
+    }
     loop {
         let mut state = start.clone();
+        state.even = large;
         let placed = favour::place(world, &mut state, wanted.to_vec());
         let uneven = topology::uneven(world, &start.counts, &placed);
         if uneven.is_empty() || round == ROUNDS {
@@ -173,7 +202,7 @@ fn split<'a>(
     ahead: Ahead<'a>,
     leaving: &[&'a Pod],
 ) -> Removal<'a> {
-    let Ahead { launches: early, mut listings, existing: first } = ahead;
+    let Ahead { launches: early, mut listings, mut demand, existing: first } = ahead;
     for (node, pods) in first {
         placed.existing.entry(node).or_default().extend(pods);
     }
@@ -191,8 +220,8 @@ fn split<'a>(
         }
     }
     plan.placements.sort();
-    let launches = placed.launches.iter().map(|draft| draft.launch(world, &mut listings)).collect();
-    Removal { removed: Vec::new(), existing, early, launches, listings, busy }
+    let launches = draft::listed(world, &placed.launches, &mut listings, &mut demand);
+    Removal { removed: Vec::new(), existing, early, launches, listings, demand, busy }
 }
 
 /// Pending pods whose shape the snapshot does not have.
@@ -209,8 +238,8 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
     Unschedulable { pod: select::pod_ref(pod), reasons }
 }
 
-/// Canonical order, sums and the bound.
-fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
+/// Canonical order and sums; the bound, if `bounded`.
+fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
     let mut rest = std::mem::take(&mut removal.launches);
     rest.extend(fixed::launches(world));
     rest.sort_by(in_order);
@@ -220,18 +249,8 @@ fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>) {
     plan.terminations = disruption::terminations(world, removal, &launches);
     plan.launches = launches;
     plan.hourly = plan.launches.iter().map(Launch::price).sum();
-    let pods = &world.snapshot.pods;
-    let mut demand: BTreeMap<usize, usize> = BTreeMap::new();
-    for pod in plan.launches.iter().flat_map(|launch| &launch.pods) {
-        let found = pods.binary_search_by(|one| one.uid.cmp(&pod.uid)).ok().and_then(|at| pods.get(at));
-        if let Some(shape) = found.and_then(|pod| world.shape_of(pod)) {
-            *demand.entry(shape).or_default() += 1;
-        }
+    if bounded {
+        plan.lower_bound = lower_bound(world, plan, &removal.demand);
     }
-    let demand: Vec<bound::Demand> = demand.into_iter().collect();
-    // Nodes of static pools cost what they cost.
-    let fixed = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
-    plan.lower_bound =
-        [bound::lower_bound(world, &demand), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly);
     plan.next_time = plan.next_time.filter(|at| *at > world.snapshot.now && *at < Timestamp(i64::MAX));
 }

@@ -20,6 +20,7 @@ use crate::world::World;
 use items::{Class, Entry};
 use left::Left;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Pods of one lot that want a place.
 #[derive(Debug, Clone)]
@@ -67,6 +68,22 @@ impl Packing {
     fn rank(&self) -> Rank {
         Rank::new(self.placed, self.cost, self.patterns.iter().map(|pattern| pattern.copies).sum())
     }
+}
+
+/// Cheaper offerings with which one is compared: those that are next to it in price, or else that would take longer than to try it.
+const CLOSE: usize = 256;
+/// Candidates up to which all of them are looked at.
+const ALL: usize = 128;
+/// Candidates that are looked at in any case where not all are.
+const FEW: usize = 24;
+/// Prices that are told apart then.
+const PRICES: usize = 256;
+
+/// The number of a price among those that are told apart: each is a fifth to a quarter more than the one before it.
+fn about(price: i64) -> usize {
+    let price = price.max(4);
+    let (doublings, rest) = (price.ilog2(), price >> (price.ilog2() - 2));
+    usize::try_from(i64::from(doublings) * 4 + (rest & 3)).unwrap_or(0)
 }
 
 /// Packings in order, the best first.
@@ -124,13 +141,21 @@ struct Packer<'w, 'a> {
     width: usize,
     /// The most room that any offering has, by resource.
     most: Amounts,
+    /// The part of it that a unit of each is.
+    per_most: Vec<f64>,
     /// Offerings worth trying, cheapest first.
     candidates: Vec<usize>,
+    /// By offering: the classes that can be on it.
+    suits: Vec<Bits>,
+    /// Some resource is limited.
+    limited: bool,
     /// Worth of one pod of each item: at the prices of resources, and as its share of the best node of its own kind.
     by_resource: Vec<f64>,
     by_share: Vec<f64>,
     /// Candidates by the worth that their room can hold per price, the most first, with that worth.
     promising: Vec<(usize, f64)>,
+    /// The same; where there are very many, only some: those first, and some of each size.
+    few: Vec<(usize, f64)>,
 }
 
 impl<'w, 'a> Packer<'w, 'a> {
@@ -150,12 +175,17 @@ impl<'w, 'a> Packer<'w, 'a> {
             least: Vec::new(),
             width,
             most: vec![1; width],
+            per_most: Vec::new(),
             candidates: Vec::new(),
+            suits: Vec::new(),
+            limited: limit.iter().any(Option::is_some),
             by_resource: Vec::new(),
             by_share: Vec::new(),
             promising: Vec::new(),
+            few: Vec::new(),
         };
         packer.sort();
+        packer.suits = packer.suits();
         packer.candidates = packer.candidates(limit);
         for index in 0..packer.items.len() {
             packer.fit_whole(index);
@@ -185,25 +215,29 @@ impl<'w, 'a> Packer<'w, 'a> {
         &self.classes[self.items[item].class]
     }
 
-    /// Parts of the largest room, in billionths: the largest over all resources.
-    fn size(&self, amounts: &[i64]) -> i64 {
-        let shares =
-            amounts.iter().zip(&self.most).map(|(need, top)| i128::from(*need) * 1_000_000_000 / i128::from(*top));
-        i64::try_from(shares.max().unwrap_or(0)).unwrap_or(i64::MAX)
+    /// The largest part of the largest room, over all resources. Whatever is more in one of them is no less here, rounding or not.
+    #[expect(clippy::cast_precision_loss, reason = "the same for both that are compared")]
+    fn size(&self, amounts: &[i64]) -> f64 {
+        amounts.iter().zip(&self.per_most).map(|(need, part)| *need as f64 * part).fold(0.0, f64::max)
     }
 
     /// Largest first, by the share of the largest room in any resource.
+    #[expect(clippy::cast_precision_loss, reason = "see `size`")]
     fn sort(&mut self) {
         for index in self.view.usable.iter() {
             let room = self.room(index);
             self.most.iter_mut().zip(room).for_each(|(top, room)| *top = (*top).max(*room));
         }
+        self.per_most = self.most.iter().map(|top| 1.0 / *top as f64).collect();
         let mut items = std::mem::take(&mut self.items);
         for item in &mut items {
             item.size = self.size(self.world.shapes[item.shape].requests);
         }
         let ladders = &self.world.ladders;
-        items.sort_by_key(|item| (Reverse(item.size), ladders.order(item.shape), item.lots.first().copied()));
+        items.sort_by(|a, b| {
+            let rest = |item: &Entry| (ladders.order(item.shape), item.lots.first().copied());
+            b.size.total_cmp(&a.size).then_with(|| rest(a).cmp(&rest(b)))
+        });
         for item in &items {
             self.requests.extend(self.world.shapes[item.shape].requests);
         }
@@ -224,24 +258,33 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.items[index].count = most.unwrap_or(0);
     }
 
-    /// Offerings worth trying: one is left out if a cheaper one of at least its room suits all the same items.
-    fn candidates(&self, limit: &Headroom) -> Vec<usize> {
-        let limited: Vec<usize> = (0..limit.len()).filter(|index| limit[*index].is_some()).collect();
-        let mut suits: Vec<Bits> = vec![Bits::none(self.classes.len()); self.view.offerings.len()];
+    fn suits(&self) -> Vec<Bits> {
+        let mut suits = vec![Bits::none(self.classes.len()); self.view.offerings.len()];
         for (index, class) in self.classes.iter().enumerate() {
             class.any.iter().for_each(|offering| suits[offering].insert(index));
         }
+        suits
+    }
+
+    /// Whether whatever can be on `offering` can be on `other` as well, room not looked at.
+    fn is_as_open(&self, other: usize, offering: usize) -> bool {
+        self.suits[other].covers(&self.suits[offering])
+            && self.view.offerings[other].ports.len() <= self.view.offerings[offering].ports.len()
+    }
+
+    /// Offerings worth trying: one is left out if a cheaper one of at least its room suits all the same items.
+    fn candidates(&self, limit: &Headroom) -> Vec<usize> {
+        let limited: Vec<usize> = (0..limit.len()).filter(|index| limit[*index].is_some()).collect();
         let mut kept: Vec<usize> = Vec::new();
-        for offering in self.view.usable.iter().filter(|offering| !suits[*offering].is_empty()) {
+        for offering in self.view.usable.iter().filter(|offering| !self.suits[*offering].is_empty()) {
             let this = &self.view.offerings[offering];
             let mine = &self.view.types[this.type_index].capacity;
-            let worse = kept.iter().rev().any(|other| {
+            let worse = kept.iter().rev().take(CLOSE).any(|other| {
                 let that = &self.view.offerings[*other];
                 let theirs = &self.view.types[that.type_index].capacity;
                 this.room.iter().zip(&that.room).all(|(mine, theirs)| mine <= theirs)
-                    && suits[*other].covers(&suits[offering])
+                    && self.is_as_open(*other, offering)
                     && limited.iter().all(|index| theirs[*index] <= mine[*index])
-                    && that.ports.len() <= this.ports.len()
             });
             if !worse {
                 kept.push(offering);
@@ -265,15 +308,49 @@ impl<'w, 'a> Packer<'w, 'a> {
         for (requests, item) in requests.iter().zip(&self.items) {
             crate::intern::add(&mut demand, requests, i64::try_from(item.count).unwrap_or(i64::MAX));
         }
-        let rows: Vec<(i64, &Amounts)> =
+        let mut rows: Vec<(i64, &Amounts)> =
             self.candidates.iter().zip(&rooms).map(|(index, room)| (self.view.price(*index), room)).collect();
+        // In each zone the same.
+        rows.dedup();
         let prices = duals::resource_prices(&rows, &demand);
         self.by_resource = requests.iter().map(|one| duals::worth(&prices, one)).collect();
-        self.by_share = (0..self.items.len()).map(|item| self.share(item)).collect();
+        self.by_share = self.shares();
         let rate =
             |(index, room): (&usize, &Amounts)| (*index, duals::worth(&prices, room) / self.counts(*index) as f64);
         self.promising = self.candidates.iter().zip(&rooms).map(rate).collect();
         self.promising.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let many = self.candidates.len() > ALL && self.items.len() * self.candidates.len() > run::SMALL;
+        self.few = if many { self.few() } else { self.promising.clone() };
+    }
+
+    /// Of those that promise most the first, and for each class the first of about each price. What they promise is of pods that could be cut: which
+    /// size really holds most for its price only shows when it is filled.
+    fn few(&self) -> Vec<(usize, f64)> {
+        let mut seen = vec![Bits::none(PRICES); self.classes.len()];
+        let mut kept: Vec<(usize, f64)> = Vec::new();
+        for (offering, rate) in &self.promising {
+            let price = about(self.counts(*offering));
+            let mut new = kept.len() < FEW;
+            for class in self.suits[*offering].iter() {
+                new |= !seen[class].has(price);
+                seen[class].insert(price);
+            }
+            if new {
+                kept.push((*offering, *rate));
+            }
+        }
+        kept
+    }
+
+    /// By item: see [`Self::share`], which is worked out once for all that it is the same for.
+    fn shares(&self) -> Vec<f64> {
+        let mut known: BTreeMap<(&Bits, usize, &[i64]), f64> = BTreeMap::new();
+        let share = |item: usize| {
+            let class = self.class(item);
+            let key = (&class.any, class.most_alone(&self.world.topology.host_rules), self.requests(item));
+            *known.entry(key).or_insert_with(|| self.share(item))
+        };
+        (0..self.items.len()).map(share).collect()
     }
 
     /// The least that one pod of the item pays on nodes of its own kind.

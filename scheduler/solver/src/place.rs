@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) work: u64,
     /// By topology groups.
     pub(crate) counts: Counts,
+    /// Pods that spreads count are dealt out evenly, too.
+    pub(crate) even: bool,
     /// The domain in which pods start where several are as good.
     pub(crate) favoured: Option<String>,
     /// Rooms as they were before a trial changed them, if one is under way.
@@ -58,6 +60,7 @@ impl State {
             headroom: limits::headroom(world),
             work,
             counts: world.counts().clone(),
+            even: false,
             favoured: None,
             journal: None,
         }

@@ -8,6 +8,7 @@ use crate::planned;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
@@ -21,6 +22,8 @@ struct Question<'a> {
     index: &'a SnapshotIndex,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     options: &'a PlanOptions,
+    /// A plan is to say what none can cost less than: that takes as long as some plans do.
+    bounded: bool,
 }
 
 /// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is the one that
@@ -60,7 +63,7 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let question = Question { snapshot, index, catalogs, options };
+        let question = Question { snapshot, index, catalogs, options, bounded: true };
         let mut told = false;
         let plan = self.plain(question, &mut |launches| {
             told |= !launches.is_empty();
@@ -70,35 +73,58 @@ impl Planner {
         if told {
             return plan;
         }
-        gather::gathered(snapshot, catalogs, plan, |other| {
-            Self::new().plain(Question { snapshot: other, index: &SnapshotIndex::new(other), ..question }, &mut |_| {})
+        let before = plan.unschedulable.len();
+        let mut plan = gather::gathered(snapshot, catalogs, plan, |other| {
+            let index = SnapshotIndex::new(other);
+            Self::new().plain(Question { snapshot: other, index: &index, bounded: false, ..question }, &mut |_| {})
+        });
+        if plan.unschedulable.len() != before {
+            plan.lower_bound = self.lower_bound(question, &plan);
+        }
+        plan
+    }
+
+    /// Without a second look at what is left.
+    fn plain(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
+        self.told(question, |planner, question| {
+            let bounded = question.bounded;
+            let options = question.options;
+            planner.direct(question, |world| planned(world, options, bounded, early))
         })
     }
 
-    /// Without a second look at what is left. What is kept is of the cluster as it is told: not of one that overlays or shares of On-Demand change.
-    fn plain(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
+    /// What no plan for the pods of `plan` costs less than.
+    fn lower_bound(&mut self, question: Question<'_>, plan: &Plan) -> MicroUsdPerHour {
+        self.told(question, |planner, question| {
+            planner.direct(question, |world| crate::lower_bound(world, plan, &crate::demand(world, plan)))
+        })
+    }
+
+    /// Asks about the cluster with what NodeOverlays and shares of On-Demand make of it. What is kept is of the cluster as it is told: not of
+    /// one that these change.
+    fn told<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut Self, Question<'_>) -> T) -> T {
         let overlaid = overlay::applied(question.snapshot, question.catalogs);
         let facts = overlaid.as_ref();
         let facts = facts.map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs, ..question });
         if let Some(mixed) = mix::applied(facts.snapshot, facts.catalogs) {
             let index = SnapshotIndex::new(&mixed);
-            return Self::new().direct(Question { snapshot: &mixed, index: &index, ..facts }, early);
+            return ask(&mut Self::new(), Question { snapshot: &mixed, index: &index, ..facts });
         }
         if overlaid.is_some() {
-            return Self::new().direct(facts, early);
+            return ask(&mut Self::new(), facts);
         }
-        self.direct(question, early)
+        ask(self, question)
     }
 
-    fn direct(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
-        let Question { snapshot, index, catalogs, options } = question;
+    fn direct<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut World<'_>) -> T) -> T {
+        let Question { snapshot, index, catalogs, options, .. } = question;
         let (frame, nodes) = self.kept.take().unzip();
         let (frame, changed) =
             Frame::new(frame, snapshot, catalogs, (options.preference_policy, options.min_values_policy));
         let mut nodes = nodes.filter(|_| !changed).unwrap_or_else(|| Nodes::new(&frame));
         nodes.follow(&frame, snapshot, index);
-        let plan = planned(&mut World::new(snapshot, index, catalogs, &frame, &nodes), options, early);
+        let answer = ask(&mut World::new(snapshot, index, catalogs, &frame, &nodes));
         self.kept = Some((frame, nodes));
-        plan
+        answer
     }
 }

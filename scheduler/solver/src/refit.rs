@@ -16,6 +16,8 @@ use desk::Desk;
 
 /// Pods up to which a plan is small: all of them are placed anew at once, too.
 const SMALL: usize = 300;
+/// Pods beyond which it is left: among so many the packing found company for each.
+const LARGE: usize = 1_000;
 /// Pods that are placed alike, counted on each launch, beyond which reading them takes longer than the plan gains.
 const LOTS: usize = 10_000;
 
@@ -28,7 +30,7 @@ pub(crate) fn refit<'a>(world: &World<'a>, state: &mut State, placed: &mut Place
     let apart =
         placed.launches.iter().any(|draft| Some(draft.pool) != pool || draft.lots.iter().any(|lot| lot.only.is_some()));
     let lots: usize = placed.launches.iter().map(|draft| draft.lots.len()).sum();
-    if placed.launches.len() < 2 || state.work == 0 || lots > LOTS || !(small || apart) {
+    if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || lots > LOTS || !(small || apart) {
         return;
     }
     let (kinds, read) = bins::read(world, &placed.launches);

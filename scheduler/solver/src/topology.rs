@@ -156,6 +156,11 @@ impl Rules {
         }
     }
 
+    /// Spread groups that also count pods which they do not bind.
+    pub(crate) fn mixed(&self) -> BTreeSet<usize> {
+        self.mixed.clone()
+    }
+
     /// Whether pods of that shape go only to hosts where others are.
     pub(crate) fn seeks_host(&self, shape: usize) -> bool {
         self.joins(shape).next().is_some()

@@ -13,6 +13,8 @@ use plimsoll_model::snapshot::HostPort;
 const VAIN: usize = 4_000;
 /// Passes over the items at most: one, and one for each link of a chain of pods that follow each other to their host.
 const PASSES: usize = 4;
+/// What a look at a node costs beside its items, and for each item that it takes: an item that does not fit is passed over in one.
+const COST: (u64, u64) = (10, 4);
 
 /// What one node would take.
 #[derive(Debug, Clone)]
@@ -72,21 +74,23 @@ impl Packer<'_, '_> {
         };
         if let Some(item) = only {
             self.put(&mut node, item, left.counts[item]);
-            *work = work.saturating_sub(1);
+            *work = work.saturating_sub(COST.0);
             return node.filled;
         }
-        for _ in 0..PASSES {
+        for pass in 0..PASSES {
             let before = node.filled.take.len();
             // Those that wait for others to be there come in a later pass.
-            if !self.pass(&mut node, left, work) || node.filled.take.len() == before {
+            if !self.pass(&mut node, left, pass > 0, work) || node.filled.take.len() == before {
                 break;
             }
         }
+        let taken = u64::try_from(node.filled.take.len()).unwrap_or(u64::MAX);
+        *work = work.saturating_sub(COST.0.saturating_add(COST.1.saturating_mul(taken)));
         node.filled
     }
 
-    /// One pass over the items that are left; whether any waits for others.
-    fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, work: &mut u64) -> bool {
+    /// One pass over the items that are left, which `again` means may be there already; whether any waits for others.
+    fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, again: bool, work: &mut u64) -> bool {
         let (mut waiting, mut vain, mut at) = (false, 0, 0);
         let (mut visited, mut fresh) = (0, true);
         while at < left.live.len() {
@@ -111,7 +115,7 @@ impl Packer<'_, '_> {
                 }
                 continue;
             }
-            if node.filled.takes(item) {
+            if again && node.filled.takes(item) {
                 continue;
             }
             if self.put(node, item, left.counts[item]) > 0 {

@@ -13,22 +13,34 @@ const MISSES: usize = 20;
 const MISSES_PER_NODE: usize = 3;
 /// Rounds in all, for packings of few nodes: with many the last nodes of a run matter less, while each round costs more.
 const ROUNDS: usize = 60;
-/// Nodes times rounds; at least one round with each size.
+/// Work that it may take, about 30 ms for a hundred nodes: with hundreds of kinds of pods and types a round takes milliseconds. The more nodes there are, the less
+/// a few of them matter.
+const WORK: u64 = 300_000;
+const NODES: usize = 100;
+/// Nodes times rounds.
 const NODE_ROUNDS: usize = 6_000;
+/// Nodes beyond which nothing is taken back: what the worst of them cost too much is nothing beside all of them.
+const MANY: usize = 800;
 
 pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
     let mut nodes: Vec<Pattern> = Vec::new();
     for pattern in &packing.patterns {
         nodes.extend((0..pattern.copies).map(|_| Pattern { copies: 1, ..pattern.clone() }));
     }
+    if nodes.len() > MANY {
+        return packing;
+    }
     let mut room = limit.clone();
     nodes.iter().for_each(|node| limits::take(&mut room, &node.charge, 1));
     let mut improved = false;
+    let share = u64::try_from(1 + nodes.len() / NODES).unwrap_or(u64::MAX);
+    let mut own = (WORK / share).min(*work);
+    *work -= own;
     let mut misses = 0;
     let rounds = (NODE_ROUNDS / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
     let mut draw = Draw(1);
     for round in 0..rounds {
-        if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || *work == 0 {
+        if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || own == 0 {
             break;
         }
         nodes.sort_by_cached_key(|node| Reverse(waste(packer, node)));
@@ -46,7 +58,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
             }
             cost += node.price;
         }
-        let again = packer.best_of(&Left::new(packer, left), &budget, work);
+        let again = packer.best_of(&Left::new(packer, left), &budget, &mut own);
         if again.rank() >= Rank::new(pods, cost, taken.len()) {
             misses += 1;
             continue;
@@ -61,6 +73,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
         }
         room = budget;
     }
+    *work += own;
     if !improved {
         return packing;
     }

@@ -36,7 +36,7 @@ pub(super) struct Entry {
     /// The caller's numbers.
     pub(super) lots: Vec<usize>,
     /// In parts of the largest room.
-    pub(super) size: i64,
+    pub(super) size: f64,
 }
 
 impl Class<'_> {
@@ -86,7 +86,7 @@ pub(super) fn grouped<'w>(world: &'w World<'_>, pool: usize, items: &[Item<'_>])
             count: item.count,
             whole: item.whole,
             lots: vec![item.lot],
-            size: 0,
+            size: 0.0,
         });
     }
     (classes, entries)

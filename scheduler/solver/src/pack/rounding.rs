@@ -6,6 +6,8 @@ use crate::columns::{self, Kind, Row, Used, rules};
 use crate::intern::{Amounts, Bits};
 use crate::limits::{self, Headroom};
 
+/// Work for the optimum in fractions, about 50 ms: what it finds by then is near enough to guide.
+const WORK: u64 = 10_000_000;
 /// From which fraction on one more node of a filling is bought.
 const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
 
@@ -14,6 +16,9 @@ impl Packer<'_, '_> {
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
         // Lots that go as a whole are no matter of fractions: they are packed with the rest.
         let items: Vec<usize> = left.items().filter(|item| !self.items[*item].whole).collect();
+        if items.len() > columns::MAX_KINDS {
+            return None;
+        }
         let host_rules = &self.world.topology.host_rules;
         let shared =
             rules::shared(host_rules, items.iter().map(|item| (self.class(*item).hosts, left.counts[*item])), 2);
@@ -28,7 +33,13 @@ impl Packer<'_, '_> {
             Some((_, nodes)) => {
                 nodes.into_iter().map(|node| Used { row: node.row, take: node.take, times: 1.0 }).collect()
             }
-            None => columns::solve(&kinds, &rows, work)?.used,
+            None => {
+                let mut own = WORK.min(*work);
+                *work -= own;
+                let found = columns::solve(&kinds, &rows, &mut own);
+                *work += own;
+                found?.used
+            }
         };
         for one in &mut used {
             one.row = offerings[one.row];

@@ -4,11 +4,11 @@ use super::filling::Filled;
 use super::lazy::{Promise, Promises};
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Rank, Strategy};
-use crate::intern::fits;
+use crate::intern::{Bits, fits};
 use crate::limits::{self, Headroom};
 
 /// Beyond this many (candidate, item) pairs only the strategies that look at few candidates are tried.
-const SMALL: usize = 20_000;
+pub(super) const SMALL: usize = 20_000;
 /// Relative difference below which two efficiencies count as equal.
 const EQUAL: f64 = 1e-9;
 
@@ -22,6 +22,8 @@ struct Run {
     promises: Promises,
     /// The item for which `promises` were made, where one must be taken.
     forced: Option<usize>,
+    /// Only some of the candidates are looked at as long as they do.
+    few: bool,
 }
 
 /// A packing that ends after some patterns with one node for all the rest.
@@ -70,6 +72,7 @@ impl Packer<'_, '_> {
             packing: Packing::default(),
             promises: Promises::new(),
             forced: None,
+            few: self.few.len() < self.promising.len(),
         };
         self.promise(&mut run);
         let mut nodes = 0;
@@ -144,7 +147,9 @@ impl Packer<'_, '_> {
             Strategy::Efficient | Strategy::Frugal => None,
         };
         let known = run.by_resource && run.strategy != Strategy::Frugal;
-        for (offering, most) in &self.promising {
+        let idle = self.idle(&run.left);
+        let looked = if run.few { &self.few } else { &self.promising };
+        for (offering, most) in looked.iter().filter(|(offering, _)| !idle.has(*offering)) {
             if run.forced.is_none_or(|item| self.class(item).any.has(*offering)) {
                 // At prices of resources no node is worth more than its room.
                 let rate = if known { *most } else { f64::INFINITY };
@@ -153,8 +158,38 @@ impl Packer<'_, '_> {
         }
     }
 
+    /// Candidates of which a cheaper one has room for all that is left as well.
+    fn idle(&self, left: &Left) -> Bits {
+        let mut idle = Bits::none(self.view.offerings.len());
+        // Where limits count, the smaller one may be the better one.
+        if self.limited {
+            return idle;
+        }
+        let mut enough: Vec<usize> = Vec::new();
+        for offering in self.candidates.iter().copied().filter(|one| fits(&left.load, self.room(*one))) {
+            if enough.iter().any(|other| self.is_as_open(*other, offering)) {
+                idle.insert(offering);
+            } else {
+                enough.push(offering);
+            }
+        }
+        idle
+    }
+
     /// The best node to buy next.
     fn next(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
+        let found = self.next_of(run, work);
+        if found.is_some() || !run.few || run.left.pods == 0 {
+            return found;
+        }
+        // What is left may need one of the others.
+        run.few = false;
+        self.promise(run);
+        self.next_of(run, work)
+    }
+
+    /// The best of those that promise something.
+    fn next_of(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
         let largest = run.left.largest()?;
         if run.forced.is_some_and(|item| item != largest) {
             self.promise(run);

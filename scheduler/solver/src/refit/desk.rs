@@ -10,7 +10,7 @@ use crate::world::World;
 pub(super) const PER_NODE: i64 = 500;
 /// How often it is looked up what a node would cost with some more pods, some microseconds each: in plans that are small, where a node more
 /// is much, and in others, which must not take much longer for it.
-const LOOKS: (usize, usize) = (12_000, 3_000);
+const LOOKS: (usize, usize) = (5_000, 2_000);
 
 /// All launches.
 pub(super) struct Desk<'w, 'a> {

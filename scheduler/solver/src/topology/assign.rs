@@ -155,19 +155,22 @@ fn deal<'a>(
     let owned: Vec<usize> = relevant.iter().copied().filter(|group| membership.owns.contains(group)).collect();
     // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone that is favoured.
     let spread = || owned.iter().filter(|group| matches!(world.topology.groups[**group].kind, Kind::Spread { .. }));
+    // In a large plan those that others count fill domains evenly from the start, or else those others find no domain that does for all.
+    let counting: Vec<usize> = relevant.iter().copied().filter(|group| membership.matches.contains(group)).collect();
     let counted = spread().next().is_none() || spread().any(|group| membership.matches.contains(group));
     // Those that start on one host are in one cell.
     let mut started = None;
     for _ in 0..lot.pods.len() {
         let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
-        let fits = |index: &usize| {
-            dealt[*index] < most[*index]
-                && started.is_none_or(|one| one == *index)
-                && asked.iter().all(|one| one.permits(world, state, &cells.all[*index]))
+        let fits = |index: usize, even: bool| {
+            dealt[index] < most[index]
+                && started.is_none_or(|one| one == index)
+                && asked.iter().all(|one| one.permits(world, state, &cells.all[index], even))
         };
-        let candidates = (0..cells.all.len()).filter(fits);
-        let best = candidates.min_by_key(|index| {
+        let rank = |index: &usize| {
             let cell = &cells.all[*index];
+            let crowded =
+                if state.even { counting.iter().map(|group| crowd(world, state, *group, cell)).sum() } else { 0_i64 };
             let crowd: i64 = if counted {
                 owned.iter().map(|group| crowd(world, state, *group, cell)).sum()
             } else if state.favoured.is_some() {
@@ -176,8 +179,10 @@ fn deal<'a>(
                 i64::try_from(dealt[*index]).unwrap_or(i64::MAX)
             };
             let favoured = state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|value| value == zone));
-            (crowd, !favoured, cell.price.unwrap_or(i64::MAX), *index)
-        });
+            (crowded, crowd, !favoured, cell.price.unwrap_or(i64::MAX), *index)
+        };
+        let pick = |even: bool| (0..cells.all.len()).filter(|index| fits(*index, even)).min_by_key(rank);
+        let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
         let Some(best) = best else { break };
         dealt[best] += 1;
         started = started.or_else(|| lot.whole.then_some(best));
@@ -225,8 +230,8 @@ impl Asked {
         Self { group, owner, itself, least, cells }
     }
 
-    /// Whether the group lets the pod be in the cell.
-    pub(super) fn permits(&self, world: &World<'_>, state: &State, cell: &Cell) -> bool {
+    /// Whether the group lets the pod be in the cell; with `even`, as if pods that the group binds were in each of its domains.
+    pub(super) fn permits(&self, world: &World<'_>, state: &State, cell: &Cell, even: bool) -> bool {
         let group = &world.topology.groups[self.group];
         // Where there is no such label, nobody shares a domain.
         let Some(domain) = cell.values.get(&group.key) else {
@@ -236,7 +241,7 @@ impl Asked {
         match group.kind {
             // Only those that are bound must find few; others must not come to be too many for them.
             Kind::Spread { skew, .. } if !self.owner => {
-                state.counts.owners(self.group, domain) == 0 || members + 1 - self.least <= skew
+                (!even && state.counts.owners(self.group, domain) == 0) || members + 1 - self.least <= skew
             }
             Kind::Spread { skew, .. } => {
                 let eligible = self.cells.eligible.get(&self.group).is_some_and(|all| all.contains(domain));

@@ -22,7 +22,7 @@ pub(crate) fn open_nodes(world: &World<'_>, state: &State, shape: usize) -> Opti
     let cells = world.cells(shape);
     let mut open = Bits::none(world.nodes.len());
     let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
-    let allowed = |cell: &&Cell| asked.iter().all(|one| one.permits(world, state, cell));
+    let allowed = |cell: &&Cell| asked.iter().all(|one| one.permits(world, state, cell, false));
     cells.all.iter().filter(allowed).for_each(|cell| open.join(&cell.only.nodes));
     Some(open)
 }
@@ -33,7 +33,7 @@ pub(crate) fn explain(world: &World<'_>, state: &State, shape: usize) -> String 
     let cells = world.cells(shape);
     let none = |group: &usize| {
         let asked = Asked::new(world, state, shape, *group);
-        !cells.all.iter().any(|cell| asked.permits(world, state, cell))
+        !cells.all.iter().any(|cell| asked.permits(world, state, cell, false))
     };
     let mut parts: Vec<String> = relevant
         .iter()

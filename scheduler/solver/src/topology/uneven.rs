@@ -6,6 +6,7 @@
 use super::{Counts, Kind};
 use crate::draft::Draft;
 use crate::facts::lookup;
+use crate::intern::Bits;
 use crate::place::Placed;
 use crate::world::World;
 use plimsoll_model::names::label;
@@ -27,14 +28,29 @@ struct Tallies<'p> {
 /// Groups that `placed` may not keep to once all its pods are there. `before` is what was there before.
 pub(crate) fn uneven(world: &World<'_>, before: &Counts, placed: &Placed<'_>) -> BTreeSet<usize> {
     let topology = &world.topology;
-    let mut open = topology.mixed.difference(&topology.strict).copied().peekable();
-    if open.peek().is_none() {
-        return BTreeSet::new();
+    let open = topology.mixed.difference(&topology.strict).copied();
+    // Of each launch, per key: groups share a handful of keys.
+    let mut domains: BTreeMap<&str, Vec<BTreeSet<String>>> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    for group in open {
+        let key = topology.groups[group].key.as_str();
+        let of_drafts = || placed.launches.iter().map(|draft| of_draft(world, draft, key)).collect();
+        let domains = domains.entry(key).or_insert_with(of_drafts);
+        if !is_even(world, before, placed, group, domains) {
+            found.insert(group);
+        }
     }
-    open.filter(|group| !is_even(world, before, placed, *group)).collect()
+    found
 }
 
-fn is_even(world: &World<'_>, before: &Counts, placed: &Placed<'_>, group: usize) -> bool {
+/// `launched`: the domains that each launch may be in.
+fn is_even(
+    world: &World<'_>,
+    before: &Counts,
+    placed: &Placed<'_>,
+    group: usize,
+    launched: &[BTreeSet<String>],
+) -> bool {
     let one = &world.topology.groups[group];
     let Kind::Spread { skew, min_domains, nodes } = &one.kind else { return true };
     let eligible = world.eligible(group);
@@ -43,15 +59,14 @@ fn is_even(world: &World<'_>, before: &Counts, placed: &Placed<'_>, group: usize
         let node = world.nodes[*node].node;
         let domain = lookup(&node.labels, &one.key).filter(|_| nodes.passes(node));
         for shape in pods.iter().filter_map(|pod| world.shape_of(pod)) {
-            tallies.note(world, group, shape, domain.as_slice());
+            tallies.note(world, group, (shape, 1), domain.as_slice());
         }
     }
-    for draft in &placed.launches {
-        let domains = of_draft(world, draft, &one.key);
+    for (draft, domains) in placed.launches.iter().zip(launched) {
         // Others do not count.
         let domains: Vec<&str> = domains.iter().filter_map(|one| eligible.get(one)).map(String::as_str).collect();
         for lot in &draft.lots {
-            lot.pods.iter().for_each(|_| tallies.note(world, group, world.ladders.base(lot.shape), &domains));
+            tallies.note(world, group, (world.ladders.base(lot.shape), lot.pods.len()), &domains);
         }
     }
     let sure = |domain: &str| before.members(group, domain) + tallies.sure.get(domain).copied().unwrap_or(0);
@@ -61,12 +76,13 @@ fn is_even(world: &World<'_>, before: &Counts, placed: &Placed<'_>, group: usize
 }
 
 impl<'p> Tallies<'p> {
-    /// One pod of `shape` in one of `domains`.
-    fn note(&mut self, world: &World<'_>, group: usize, shape: usize, domains: &[&'p str]) {
+    /// Some pods of a shape in one of `domains`.
+    fn note(&mut self, world: &World<'_>, group: usize, (shape, count): (usize, usize), domains: &[&'p str]) {
         let membership = &world.topology.shapes[shape];
         if membership.matches.contains(&group) && !world.topology.beside.contains(&(shape, group)) {
             let counts = if domains.len() == 1 { &mut self.sure } else { &mut self.maybe };
-            domains.iter().for_each(|domain| *counts.entry(domain).or_default() += 1);
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            domains.iter().for_each(|domain| *counts.entry(domain).or_default() += count);
         }
         if membership.owns.contains(&group) {
             self.bound.extend(domains);
@@ -81,7 +97,9 @@ fn of_draft(world: &World<'_>, draft: &Draft<'_>, key: &str) -> BTreeSet<String>
         let left = draft.custom.get(key).filter(|left| !left.complement);
         return left.map_or_else(|| pool.custom.values(key).into_iter().collect(), |left| left.values.clone());
     }
-    draft.offerings.iter().filter_map(|offering| pool.label(*offering, key)).map(str::to_owned).collect()
+    let by_value = pool.by_value(key);
+    let has = |bits: &Bits| draft.offerings.iter().any(|offering| bits.has(*offering));
+    by_value.iter().filter(|(_, bits)| has(bits)).filter_map(|(value, _)| value.clone()).collect()
 }
 
 /// The values of `key` that the node of a launch may have, as far as the launch says.
