@@ -4,7 +4,7 @@
 use crate::intern::{Amounts, ResourceTable};
 use crate::offerings::{Alternative, PoolData, PoolView, Terms};
 use crate::preferences::{self, Ladders};
-use crate::topology::Rules;
+use crate::topology::{Essence, Rules};
 use crate::volumes;
 use crate::world::tolerated;
 use plimsoll_model::catalog::Catalog;
@@ -42,6 +42,24 @@ struct Given {
     preferences: PreferencePolicy,
 }
 
+/// What a frame has in common with the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is the same.
+    None,
+    /// Shapes are others, but all that nodes are looked at for is the same: resources, labels, DaemonSets, rules between pods.
+    Shapes,
+    /// Nothing that matters.
+    All,
+}
+
+/// What nodes are looked at for, beside resources and DaemonSets.
+struct Looked {
+    rules: Essence,
+    keys: Vec<String>,
+    by_name: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -67,19 +85,23 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Of `snapshot`, with what is still right of `former`; and whether it is another one than that.
+    /// Of `snapshot`, with what is still right of `former`; and in what it is another one than that.
     pub(crate) fn new(
         former: Option<Self>,
         snapshot: &Snapshot,
         catalogs: &BTreeMap<CatalogId, Catalog>,
         (preferences, min_values): (PreferencePolicy, MinValuesPolicy),
-    ) -> (Self, bool) {
+    ) -> (Self, Change) {
         let terms = terms(snapshot, catalogs, min_values);
         let given = Given { terms, unwanted: preferences::unwanted(snapshot), preferences };
         let (pools, fixed) = launchable(snapshot, catalogs);
+        let mut looked = None;
         let (former, mut old) = match former {
-            Some(former) if former.is_of(&given, &pools, &fixed, snapshot) => return (former, false),
-            Some(former) if former.given.terms == given.terms => former.dismantle(),
+            Some(former) if former.is_of(&given, &pools, &fixed, snapshot) => return (former, Change::None),
+            Some(mut former) if former.given.terms == given.terms => {
+                looked = Some(former.take_looked());
+                former.dismantle()
+            }
             _ => (Former::default(), BTreeMap::new()),
         };
         let mut kept = 0;
@@ -122,7 +144,12 @@ impl Frame {
         frame.keys = asked_keys(&all);
         frame.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
         (frame.shapes, frame.rules) = (shapes, rules);
-        (frame, true)
+        let change = if looked.is_some_and(|looked| looked.is_of(&frame)) { Change::Shapes } else { Change::All };
+        (frame, change)
+    }
+
+    fn take_looked(&mut self) -> Looked {
+        Looked { rules: self.rules.take_essence(), keys: std::mem::take(&mut self.keys), by_name: self.by_name }
     }
 
     /// Whether nothing that it was made of is different.
@@ -174,6 +201,12 @@ impl Frame {
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
     ) -> Vec<PoolView<'a>> {
         views(&self.fixed, snapshot, catalogs)
+    }
+}
+
+impl Looked {
+    fn is_of(&self, frame: &Frame) -> bool {
+        frame.rules.is_of(&self.rules) && self.keys == frame.keys && self.by_name == frame.by_name
     }
 }
 

@@ -146,7 +146,10 @@ fn ahead<'a>(
         return Ahead::default();
     }
     wanted.retain(|lot| !lot.pods.is_empty());
+    let work = state.work;
+    state.work = vanguard::WORK.min(work);
     let placed = favour::place(world, state, lots);
+    state.work = work;
     wanted.extend(placed.left);
     let mut ahead = Ahead { existing: placed.existing, ..Ahead::default() };
     ahead.launches = draft::listed(world, &placed.launches, &mut ahead.listings, &mut ahead.demand);

@@ -38,7 +38,7 @@ pub(crate) struct Nodes {
     /// By revision.
     known: BTreeMap<u64, NodeData>,
     classes: BTreeMap<Likeness, usize>,
-    /// Per class and shape.
+    /// Per class and shape; empty for classes that no node has been of since the shapes changed.
     welcome: Vec<Vec<Welcome>>,
     /// Of all pods on nodes.
     counts: Counts,
@@ -50,6 +50,11 @@ impl Nodes {
         Self { counts: Counts::new(&frame.rules), ..Self::default() }
     }
 
+    /// The numbers of shapes mean others from now on.
+    pub(crate) fn forget_shapes(&mut self) {
+        self.welcome.iter_mut().for_each(Vec::clear);
+    }
+
     /// Follows the snapshot: what has the same revision is the same.
     pub(crate) fn follow(&mut self, frame: &Frame, snapshot: &Snapshot, index: &SnapshotIndex) {
         if self.welcome.len() > 2 * snapshot.nodes.len() + SPARE_CLASSES {
@@ -57,7 +62,9 @@ impl Nodes {
         }
         for (number, node) in snapshot.nodes.iter().enumerate() {
             let revision = index.revision(number);
-            if !self.known.contains_key(&revision) {
+            if let Some(known) = self.known.get(&revision) {
+                judge_all(&mut self.welcome[known.class], frame, node);
+            } else {
                 let data = self.look_at(frame, snapshot, index, number, node);
                 self.counts.join(&data.marks, 1);
                 self.known.insert(revision, data);
@@ -124,9 +131,17 @@ impl Nodes {
         let next = self.welcome.len();
         let class = *self.classes.entry((labels, node.taints.clone(), name)).or_insert(next);
         if class == next {
-            self.welcome.push((0..frame.shapes.len()).map(|shape| judge(frame.shape(shape), node)).collect());
+            self.welcome.push(Vec::new());
         }
+        judge_all(&mut self.welcome[class], frame, node);
         class
+    }
+}
+
+/// Judges all shapes for the class of `node`, unless that was done.
+fn judge_all(welcome: &mut Vec<Welcome>, frame: &Frame, node: &Node) {
+    if welcome.is_empty() {
+        welcome.extend((0..frame.shapes.len()).map(|shape| judge(frame.shape(shape), node)));
     }
 }
 

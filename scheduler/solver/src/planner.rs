@@ -1,6 +1,6 @@
 //! Plan after plan for a cluster of which little changes.
 
-use crate::frame::Frame;
+use crate::frame::{Change, Frame};
 use crate::gather;
 use crate::mix;
 use crate::nodes::Nodes;
@@ -119,9 +119,13 @@ impl Planner {
     fn direct<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut World<'_>) -> T) -> T {
         let Question { snapshot, index, catalogs, options, .. } = question;
         let (frame, nodes) = self.kept.take().unzip();
-        let (frame, changed) =
+        let (frame, change) =
             Frame::new(frame, snapshot, catalogs, (options.preference_policy, options.min_values_policy));
-        let mut nodes = nodes.filter(|_| !changed).unwrap_or_else(|| Nodes::new(&frame));
+        let kept = nodes.filter(|_| change != Change::All);
+        let mut nodes = kept.unwrap_or_else(|| Nodes::new(&frame));
+        if change == Change::Shapes {
+            nodes.forget_shapes();
+        }
         nodes.follow(&frame, snapshot, index);
         let answer = ask(&mut World::new(snapshot, index, catalogs, &frame, &nodes));
         self.kept = Some((frame, nodes));

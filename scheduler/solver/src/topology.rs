@@ -13,6 +13,7 @@ pub(crate) use assign::{assign, place};
 pub(crate) use cells::{Cells, eligible, only};
 pub(crate) use counts::{Counts, Marks};
 pub(crate) use explain::{explain, open_nodes};
+use groups::Group;
 pub(crate) use groups::{Kind, matches};
 pub(crate) use uneven::{domains, uneven};
 
@@ -22,7 +23,6 @@ use crate::intern::Bits;
 use crate::offerings::PoolView;
 use crate::preferences::Ladders;
 use crate::world::tolerated;
-use groups::Group;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,10 @@ pub(crate) struct Rules {
     /// Per shape, by number in `groups`.
     pub(crate) shapes: Vec<Membership>,
     pub(crate) host_rules: Vec<Rule>,
+    /// What the rules are made of.
+    host_groups: Vec<Group>,
+    /// Groups, then host groups, that no shape is a member of.
+    lonely: Vec<bool>,
     /// Per shape, by number in `host_rules`.
     pub(crate) hosts: Vec<Membership>,
     /// Shape and spread group that its selector matches, where no node that the shape could get is one that the spread looks at.
@@ -46,6 +50,12 @@ pub(crate) struct Rules {
     mixed: BTreeSet<usize>,
     /// Per shape: nobody's place depends on how many of it are placed, as long as one is.
     lenient: Vec<bool>,
+}
+
+/// See [`Rules::take_essence`].
+pub(crate) struct Essence {
+    groups: Vec<Vec<Group>>,
+    lonely: Vec<bool>,
 }
 
 /// The rules as one plan keeps to them.
@@ -90,7 +100,9 @@ impl Rules {
         let seekers = seekers
             .map(|(number, (_, owners))| (number, owners.iter().map(|owner| ladders.base(*owner)).collect()))
             .collect();
-        let shapes_of = memberships(&domains, shapes);
+        let (shapes_of, mut lonely) = memberships(&domains, shapes);
+        let (hosts_of, hosts_lonely) = memberships(&hosts, shapes);
+        lonely.extend(hosts_lonely);
         let groups: Vec<(&Group, &Vec<usize>)> = domains.iter().collect();
         let lenient = shapes_of.iter().enumerate().map(|(shape, membership)| {
             let own = |owner: &usize| ladders.base(*owner) == ladders.base(shape);
@@ -117,7 +129,9 @@ impl Rules {
             shapes: shapes_of,
             groups: domains.into_keys().collect(),
             host_rules,
-            hosts: memberships(&hosts, shapes),
+            hosts: hosts_of,
+            host_groups: hosts.into_keys().collect(),
+            lonely,
             beside: BTreeSet::new(),
         }
     }
@@ -154,6 +168,17 @@ impl Rules {
                 }
             }
         }
+    }
+
+    /// What of the rules decides about nodes with the pods that they have, whatever other shapes there are.
+    pub(crate) fn take_essence(&mut self) -> Essence {
+        let groups = [&mut self.groups, &mut self.host_groups].into_iter().map(std::mem::take).collect();
+        Essence { groups, lonely: std::mem::take(&mut self.lonely) }
+    }
+
+    /// Whether that is the same.
+    pub(crate) fn is_of(&self, essence: &Essence) -> bool {
+        essence.groups.iter().eq([&self.groups, &self.host_groups]) && essence.lonely == self.lonely
     }
 
     /// Spread groups that also count pods which they do not bind.
@@ -206,7 +231,9 @@ impl<'a> Topology<'a> {
     }
 }
 
-fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[&PodShape]) -> Vec<Membership> {
+/// Per shape; and per group, whether it has no member.
+fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[&PodShape]) -> (Vec<Membership>, Vec<bool>) {
+    let mut without = Vec::with_capacity(groups.len());
     let mut all = vec![Membership::default(); shapes.len()];
     // Most selectors name labels: only shapes that have the rarest of them need a look.
     let mut labelled: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
@@ -224,6 +251,7 @@ fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[&PodShape]) -> Ve
             all[index].matches.push(number);
             lonely = false;
         }
+        without.push(lonely);
         // Where there is nobody to keep away from, it does not matter where the owners are.
         let void = lonely && matches!(group.kind, Kind::Apart { .. });
         for index in owners.iter().filter(|_| !void) {
@@ -232,5 +260,5 @@ fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[&PodShape]) -> Ve
             }
         }
     }
-    all
+    (all, without)
 }

@@ -11,6 +11,8 @@ const BURST: usize = 20_000;
 /// Pods that go ahead at the most: dozens of nodes, planned in a few milliseconds. Their last node may be less full than it could be,
 /// which in a burst of that size is nothing.
 const AHEAD: usize = 2_000;
+/// Work for these, about 10 ms: they are to leave at once, and few of all nodes are theirs.
+pub(crate) const WORK: u64 = 1_000_000;
 
 /// Takes from `wanted` what goes ahead; nothing unless it is a large burst.
 pub(crate) fn split<'a>(world: &World<'a>, wanted: &mut [Lot<'a>]) -> Vec<Lot<'a>> {

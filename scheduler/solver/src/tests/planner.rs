@@ -2,9 +2,9 @@
 
 use super::properties::{any_social_cluster, steady};
 use crate::{Planner, solve};
-use plimsoll_model::identity::CatalogId;
+use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::{PlanOptions, PreferencePolicy};
-use plimsoll_model::snapshot::{Edits, PodState, Snapshot, SnapshotIndex, UnavailableOffering};
+use plimsoll_model::snapshot::{Edits, Pod, PodShape, PodState, Snapshot, SnapshotIndex, UnavailableOffering};
 use plimsoll_model::time::Millis;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -39,6 +39,8 @@ enum Step {
     LimitRaised,
     /// A shape that nothing refers to any more goes.
     ShapesGo,
+    /// A shape of the other cluster comes, with a pod that waits, or (an even number) runs.
+    ShapeComes(usize),
     /// All is different.
     Other,
 }
@@ -53,6 +55,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         (1..9_u64).prop_map(Step::OutOfCapacity),
         Just(Step::LimitRaised),
         Just(Step::ShapesGo),
+        (0..6_usize).prop_map(Step::ShapeComes),
         Just(Step::Other),
     ]
 }
@@ -94,6 +97,16 @@ fn taken(step: &Step, before: &Snapshot, other: &Snapshot) -> Snapshot {
             after.pods.iter().any(|pod| pod.shape == shape.id)
                 || after.daemon_sets.iter().any(|daemon| daemon.shape == shape.id)
         }),
+        Step::ShapeComes(number) => {
+            let name = format!("new-{}-{number}", after.sequence);
+            if let (Some(shape), Some(pod)) = (other.shapes.get(number % other.shapes.len()), other.pods.first()) {
+                let id = ShapeId::from(name.as_str());
+                after.shapes.push(PodShape { id: id.clone(), ..shape.clone() });
+                let node = after.nodes.first().filter(|_| number % 2 == 0);
+                let state = node.map_or(PodState::Pending, |node| PodState::Bound(node.name.clone()));
+                after.pods.push(Pod { uid: PodUid::from(name.as_str()), name, shape: id, state, ..pod.clone() });
+            }
+        }
         Step::Other => after = other.clone(),
         _ => {}
     }
