@@ -5,6 +5,7 @@ mod board;
 mod case;
 mod isolate;
 mod nodes;
+mod nominate;
 mod plane;
 mod play;
 mod probe;
@@ -12,6 +13,7 @@ mod report;
 mod scene;
 mod stage;
 mod volumes;
+mod witness;
 
 use crate::harness::process::Guard;
 use anyhow::{Context as _, Result, bail};

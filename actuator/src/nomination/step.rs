@@ -4,6 +4,7 @@ use super::FIELD_MANAGER;
 use crate::pods;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::identity::PodUid;
+use plimsoll_snapshot::Nominations;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,40 +43,17 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
     }
 }
 
-/// `wanted` without pods that would keep each other out. kube-scheduler counts all pods that are nominated to a node when it tries one there, and
-/// none that are nominated elsewhere: of pods that must spread over zones or hosts, more than `maxSkew` on one node would each find it too
-/// full, for ever. They are nominated one after another, as those before them are bound.
+/// `wanted` without pods that would keep each other out: they are nominated one after another, as those before them are bound. What stands comes first,
+/// so that nothing is taken back for a pod that came later.
 pub(super) fn sparing(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
     wanted: BTreeMap<PodUid, String>,
 ) -> BTreeMap<PodUid, String> {
-    let mut there: BTreeMap<(String, String), i32> = BTreeMap::new();
-    let mut kept = BTreeMap::new();
-    for (uid, node) in wanted {
-        let spreads = waiting.get(&uid).map(|pod| spreads(pod)).unwrap_or_default();
-        let is_full =
-            |(name, most): &(String, i32)| there.get(&(node.clone(), name.clone())).is_some_and(|n| n >= most);
-        if spreads.iter().any(is_full) {
-            continue;
-        }
-        for (name, _) in spreads {
-            *there.entry((node.clone(), name)).or_default() += 1;
-        }
-        kept.insert(uid, node);
-    }
-    kept
-}
-
-/// What the pod must spread by: constraints by what they count, with `maxSkew`.
-fn spreads(pod: &Pod) -> Vec<(String, i32)> {
-    let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
-    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule")
-        .map(|one| {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();
-            (format!("{namespace} {} {counted}", one.topology_key), one.max_skew)
-        })
-        .collect()
+    let stands = |uid: &PodUid, node: &str| waiting.get(uid).is_some_and(|pod| nominated(pod) == Some(node));
+    let (first, then): (BTreeMap<_, _>, BTreeMap<_, _>) = wanted.into_iter().partition(|(uid, node)| stands(uid, node));
+    let mut all = Nominations::default();
+    let may = |(uid, node): &(PodUid, String)| waiting.get(uid).is_none_or(|pod| all.admit(pod, node));
+    first.into_iter().chain(then).filter(may).collect()
 }
 
 fn nominated(pod: &Pod) -> Option<&str> {

@@ -99,6 +99,11 @@ fn pods_that_spread_are_nominated_one_after_another() {
     // b waits for a, which is on the same node, and f for d; what they spread over is not the same.
     assert_eq!(names(step::sparing(&waiting, wanted(0))), ["a", "c", "d", "e"]);
     assert_eq!(names(step::sparing(&waiting, wanted(1))), ["b", "c", "d", "e"]);
+    // What stands is not taken back for a pod with a lesser UID.
+    let mut waiting = waiting;
+    let stands = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
+    stands.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
+    assert_eq!(names(step::sparing(&waiting, wanted(0))), ["b", "c", "d", "e"]);
 }
 
 fn due(

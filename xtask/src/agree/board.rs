@@ -22,12 +22,19 @@ pub(super) struct Seen {
     pub(super) node: Option<String>,
     /// kube-scheduler's message where it found no node.
     pub(super) refused: Option<String>,
+    /// The node that is tried first.
+    pub(super) nominated: Option<String>,
 }
 
 impl Seen {
     /// Without the message: that counts the nodes of all cases.
     pub(super) fn state(&self) -> (Option<&str>, bool) {
         (self.node.as_deref(), self.refused.is_some())
+    }
+
+    /// What anybody may wait for.
+    fn news(&self) -> (Option<&str>, bool, Option<&str>) {
+        (self.node.as_deref(), self.refused.is_some(), self.nominated.as_deref())
     }
 }
 
@@ -86,7 +93,7 @@ impl Board {
         } else {
             slot.pods.insert(name.clone(), seen(pod));
         }
-        if slot.pods.get(&name).map(Seen::state) != before.as_ref().map(Seen::state) {
+        if slot.pods.get(&name).map(Seen::news) != before.as_ref().map(Seen::news) {
             slot.changes.send_modify(|count| *count += 1);
         }
     }
@@ -101,6 +108,11 @@ impl Board {
         self.cases().get(&seed).map(|slot| slot.pods.clone()).unwrap_or_default()
     }
 
+    /// Tells of each change of a case.
+    pub(super) fn changes(&self, seed: u64) -> watch::Receiver<u64> {
+        self.cases().entry(seed).or_default().changes.subscribe()
+    }
+
     /// Waits until `done` says so, nothing has changed for `quiet` while `settled` held, or `limit` is over. Whether `done` did.
     pub(super) async fn wait(
         &self,
@@ -109,7 +121,7 @@ impl Board {
         done: impl Fn(&Pods) -> bool,
         settled: impl Fn(&Pods) -> bool,
     ) -> bool {
-        let mut changes = self.cases().entry(seed).or_default().changes.subscribe();
+        let mut changes = self.changes(seed);
         let end = Instant::now() + limit;
         loop {
             changes.mark_unchanged();
@@ -134,7 +146,9 @@ fn seen(pod: &Pod) -> Seen {
     let mut conditions =
         conditions.into_iter().flatten().filter(|it| it.type_ == "PodScheduled" && it.status == "False");
     let refused = conditions.find(|it| is_refusal(it.reason.as_deref()));
-    Seen { node, refused: refused.map(|it| it.message.clone().unwrap_or_default()) }
+    let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+    let nominated = nominated.filter(|name| !name.is_empty());
+    Seen { node, nominated, refused: refused.map(|it| it.message.clone().unwrap_or_default()) }
 }
 
 #[cfg(test)]

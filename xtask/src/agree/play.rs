@@ -2,14 +2,15 @@
 
 use super::board::{Board, Pods, Seen};
 use super::case::Planned;
+use super::nominate::{self, bring};
 use super::probe;
 use super::report::{Bindable, Outcome, Unbound};
 use super::scene::{Scene, Wanted, full_name};
 use super::stage::Stage;
+use super::witness;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,14 +55,16 @@ pub(super) async fn play(shared: &Shared, planned: &Planned, title: &str) -> Out
 
 async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage, outcome: &mut Outcome) -> Result<()> {
     stage.set(scene).await?;
+    witness::nodes_are_known(shared, stage, scene).await?;
     bring(shared, stage, scene, &scene.wanted).await?;
-    let mut unbound = unbound(shared, stage, scene, &scene.wanted).await?;
+    let look = || nominate::during(shared, stage, scene, unbound(shared, stage, scene, &scene.wanted));
+    let mut unbound = look().await?;
     if !unbound.is_empty() {
         // Once more from the start: whether a pod waited for another must not count.
         let again: Vec<Pod> = unbound.iter().map(|it| it.pod.clone()).collect();
         stage.without(&again).await?;
         bring(shared, stage, scene, &unbound).await?;
-        unbound = self::unbound(shared, stage, scene, &scene.wanted).await?;
+        unbound = look().await?;
     }
     if unbound.is_empty() {
         leave(shared, planned, scene, stage, outcome).await?;
@@ -92,45 +95,6 @@ async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
     }
     outcome.as_planned = Some(as_planned(shared, planned, scene, stage, outcome).await?);
     Ok(())
-}
-
-/// Makes pods that the plan places, nominated to its nodes as the actuator does.
-async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
-    if shared.own_order {
-        let pods: Vec<Pod> = wanted.iter().map(|it| it.pod.clone()).collect();
-        return stage.pods(&pods).await;
-    }
-    let (mut nominated, mut others): (Vec<(&Pod, String)>, Vec<Pod>) = (Vec::new(), Vec::new());
-    let mut there: BTreeMap<(&str, String), i32> = BTreeMap::new();
-    for it in wanted {
-        let spreads = spreads(&it.pod);
-        let full =
-            |(name, most): &(String, i32)| there.get(&(it.node.as_str(), name.clone())).is_some_and(|n| n >= most);
-        if spreads.iter().any(full) {
-            others.push(it.pod.clone());
-            continue;
-        }
-        for (name, _) in spreads {
-            *there.entry((&it.node, name)).or_default() += 1;
-        }
-        nominated.push((&it.pod, scene.isolation.name(&it.node)));
-    }
-    stage.nominated(&nominated).await?;
-    stage.pods(&others).await
-}
-
-/// What the pod must spread by: constraints by what they count, with `maxSkew`. kube-scheduler counts all pods that are
-/// nominated to a node when it tries one there, but none of those nominated elsewhere: more than `maxSkew` of them would keep each
-/// other out, and the actuator does not nominate more at once.
-fn spreads(pod: &Pod) -> Vec<(String, i32)> {
-    let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
-    all.filter(|one| one.when_unsatisfiable == "DoNotSchedule")
-        .map(|one| {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();
-            (format!("{namespace} {} {counted}", one.topology_key), one.max_skew)
-        })
-        .collect()
 }
 
 /// Pods of these that kube-scheduler does not bind.
@@ -177,6 +141,7 @@ async fn as_planned(
         bail!("deleted pods are still there after {} s", LIMIT.as_secs());
     }
     stage.set(scene).await?;
+    witness::nodes_are_known(shared, stage, scene).await?;
     let mut waiting: Vec<(&Wanted, String)> = scene.wanted.iter().map(|it| (it, String::new())).collect();
     let mut idle = 0;
     while !waiting.is_empty() && idle < MAX_IDLE {
@@ -210,7 +175,7 @@ async fn verdict(shared: &Shared, seed: u64, pod: &Pod) -> Result<Seen> {
     Ok(shared.board.pods(seed).remove(&name).unwrap_or_default())
 }
 
-async fn remove(shared: &Shared, stage: &Stage, pod: &Pod) -> Result<()> {
+pub(super) async fn remove(shared: &Shared, stage: &Stage, pod: &Pod) -> Result<()> {
     let name = full_name(&pod.metadata);
     stage.without(std::slice::from_ref(pod)).await?;
     let gone = |pods: &Pods| !pods.contains_key(&name);

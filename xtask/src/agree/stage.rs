@@ -96,24 +96,28 @@ impl Stage {
     /// Makes pods that kube-scheduler tries first on the node named with each, as the actuator nominates them. It looks at none of them before
     /// all are nominated.
     pub(super) async fn nominated(&self, pods: &[(&Pod, String)]) -> Result<()> {
-        each(pods, |(pod, node)| self.nominate(pod, node)).await?;
+        each(pods, |(pod, node)| self.gated(pod, node)).await?;
         each(pods, |(pod, _)| self.open(pod)).await
     }
 
     /// Makes a pod behind a gate, with a nominated node.
-    async fn nominate(&self, pod: &Pod, node: &str) -> Result<()> {
+    async fn gated(&self, pod: &Pod, node: &str) -> Result<()> {
         use k8s_openapi::api::core::v1::PodSchedulingGate;
         const GATE: &str = "plimsoll.test/not-yet";
         let mut gated = pod.clone();
         if let Some(spec) = gated.spec.as_mut() {
             spec.scheduling_gates = Some(vec![PodSchedulingGate { name: GATE.to_owned() }]);
         }
-        let api = self.in_namespace_of(pod);
-        create(api.clone(), &gated).await?;
+        create(self.in_namespace_of(pod), &gated).await?;
+        self.nominate(pod, node).await
+    }
+
+    /// Nominates a pod that is there, if it is.
+    pub(super) async fn nominate(&self, pod: &Pod, node: &str) -> Result<()> {
         let name = pod.name_any();
         let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
-        let done = api.patch_status(&name, &PatchParams::default(), &nominated).await;
-        done.map(drop).with_context(|| format!("nominating a node for {name}"))
+        let done = self.in_namespace_of(pod).patch_status(&name, &PatchParams::default(), &nominated).await;
+        done.map(drop).or_else(if_there).with_context(|| format!("nominating a node for {name}"))
     }
 
     async fn open(&self, pod: &Pod) -> Result<()> {

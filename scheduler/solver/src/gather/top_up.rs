@@ -3,6 +3,9 @@
 //! kube-scheduler counts the domains and hosts that there are. So the cluster is looked at as it will be, as if nothing more could be bought, and what
 //! then finds room on a node of the plan, or on one that is there, goes there.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Best, carried, hosts::is_over_hosts, left, without};
 use crate::facts::{equals, lookup, one_of};
 use crate::in_order;
@@ -91,8 +94,21 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: b
     }
     all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
     all.placements.sort();
-    all.launches.sort_by(in_order);
+    reorder(&mut all);
     all
+}
+
+/// Puts launches in order again. Terminations name them by their places, and follow them.
+fn reorder(plan: &mut Plan) {
+    let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut plan.launches).into_iter().enumerate().collect();
+    launches.sort_by(|(_, a), (_, b)| in_order(a, b));
+    let places: BTreeMap<usize, usize> = launches.iter().enumerate().map(|(now, (before, _))| (*before, now)).collect();
+    for termination in &mut plan.terminations {
+        let known = termination.replaced_by.iter().filter_map(|before| places.get(before).copied());
+        termination.replaced_by = known.collect();
+        termination.replaced_by.sort_unstable();
+    }
+    plan.launches = launches.into_iter().map(|(_, launch)| launch).collect();
 }
 
 /// Narrows a launch to zone, capacity type and open labels of `node`.

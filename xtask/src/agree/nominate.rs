@@ -1,0 +1,70 @@
+//! Tells kube-scheduler which node the plan has for a pod, as the actuator does: before it looks at them for those that may be nominated at
+//! once, for the others as soon as they may, and again where it took a nomination back.
+
+use super::play::Shared;
+use super::scene::{Scene, Wanted, full_name};
+use super::stage::Stage;
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_snapshot::Nominations;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Changes come in bursts and are looked at together, in the actuator as here.
+const COALESCE: Duration = Duration::from_millis(100);
+/// Times that a pod is nominated, as in the actuator: one that is refused beyond it does not fit there.
+const MAX_TRIES: u32 = 10;
+
+/// Makes pods that the plan places.
+pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
+    let mut all = Nominations::default();
+    let may = |it: &&Wanted| !shared.own_order && all.admit(&it.pod, &it.node);
+    let (first, then): (Vec<&Wanted>, Vec<&Wanted>) = wanted.iter().partition(may);
+    let first: Vec<(&Pod, String)> = first.iter().map(|it| (&it.pod, scene.isolation.name(&it.node))).collect();
+    let then: Vec<Pod> = then.iter().map(|it| it.pod.clone()).collect();
+    stage.nominated(&first).await?;
+    stage.pods(&then).await
+}
+
+/// Nominates while `deed` goes on.
+pub(super) async fn during<T>(
+    shared: &Shared,
+    stage: &Stage,
+    scene: &Scene,
+    deed: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    if shared.own_order {
+        return deed.await;
+    }
+    tokio::select! {
+        biased;
+        done = deed => done,
+        ended = keep(shared, stage, scene) => { ended?; bail!("nobody nominates pods any more") }
+    }
+}
+
+/// Nominates whenever something has changed.
+async fn keep(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
+    let named = |it: &Wanted| (full_name(&it.pod.metadata), scene.isolation.name(&it.node), it.pod.clone());
+    let wanted: Vec<(String, String, Pod)> = scene.wanted.iter().map(named).collect();
+    let mut changes = shared.board.changes(stage.seed());
+    let mut tried: BTreeMap<&str, u32> = BTreeMap::new();
+    loop {
+        changes.mark_unchanged();
+        let pods = shared.board.pods(stage.seed());
+        let waiting = wanted.iter().filter(|(name, ..)| pods.get(name).is_some_and(|seen| seen.node.is_none()));
+        let stands = |name: &str, node: &str| pods.get(name).and_then(|seen| seen.nominated.as_deref()) == Some(node);
+        // What stands comes first: nothing is taken back for another pod.
+        let (first, then): (Vec<_>, Vec<_>) = waiting.partition(|(name, node, _)| stands(name, node));
+        let mut all = Nominations::default();
+        for (name, node, pod) in first.into_iter().chain(then) {
+            let count = tried.entry(name).or_default();
+            if all.admit(pod, node) && !stands(name, node) && *count < MAX_TRIES {
+                *count += 1;
+                stage.nominate(pod, node).await?;
+            }
+        }
+        changes.changed().await?;
+        tokio::time::sleep(COALESCE).await;
+    }
+}

@@ -1,0 +1,56 @@
+//! Waits until kube-scheduler knows the nodes of a case.
+//!
+//! It hears of nodes and of pods by two watches. In a user's cluster a node is there for a while before it takes pods; here they come right behind it,
+//! and a pod whose nominated node is not known yet would go elsewhere.
+
+use super::play::{LIMIT, Shared, remove};
+use super::scene::{Scene, full_name};
+use super::stage::Stage;
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+const LABEL: &str = "plimsoll.test/witness";
+
+/// Whoever has seen this node has seen all that were made before.
+fn node(scene: &Scene, seed: u64) -> Node {
+    let room = BTreeMap::from([("pods".to_owned(), Quantity("1".to_owned()))]);
+    Node {
+        metadata: ObjectMeta {
+            name: Some(scene.isolation.name("witness")),
+            labels: Some(BTreeMap::from([(LABEL.to_owned(), seed.to_string())])),
+            ..ObjectMeta::default()
+        },
+        status: Some(NodeStatus { allocatable: Some(room.clone()), capacity: Some(room), ..NodeStatus::default() }),
+        ..Node::default()
+    }
+}
+
+/// A pod that can be there alone.
+fn pod(scene: &Scene, seed: u64) -> Pod {
+    let mut pod = scene.nobodys();
+    pod.metadata.name = Some("witness".to_owned());
+    if let Some(spec) = pod.spec.as_mut() {
+        spec.node_selector = Some(BTreeMap::from([(LABEL.to_owned(), seed.to_string())]));
+    }
+    pod
+}
+
+/// Returns once a pod was bound to a node that came after them.
+///
+/// # Errors
+/// If it is not bound in time.
+pub(super) async fn nodes_are_known(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
+    let (node, pod) = (node(scene, stage.seed()), pod(scene, stage.seed()));
+    stage.node(&node).await?;
+    stage.pods(std::slice::from_ref(&pod)).await?;
+    let name = full_name(&pod.metadata);
+    let bound = |pods: &super::board::Pods| pods.get(&name).is_some_and(|seen| seen.node.is_some());
+    if !shared.board.wait(stage.seed(), (LIMIT, LIMIT), bound, |_| false).await {
+        bail!("kube-scheduler has not heard of the nodes within {} s", LIMIT.as_secs());
+    }
+    remove(shared, stage, &pod).await?;
+    stage.without_node(node.metadata.name.as_deref().unwrap_or_default()).await
+}
