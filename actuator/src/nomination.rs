@@ -136,7 +136,7 @@ impl Nominator {
         }
         // Also where nothing is to be nominated: what an earlier start with other options nominated is taken back.
         let wanted = if context.settings.nominate_nodes { wanted(context, now) } else { BTreeMap::new() };
-        self.due(&waiting, &step::sparing(&waiting, wanted), now)
+        self.due(&waiting, &step::sparing(&waiting, &wanted), now)
     }
 
     fn due(

@@ -7,7 +7,7 @@ mod daemon_sets;
 mod in_flight;
 mod kube_time;
 mod nodes;
-mod nominations;
+pub mod nominations;
 mod on_demand;
 mod overlays;
 mod pdbs;
@@ -20,7 +20,6 @@ mod selectors;
 mod shapes;
 mod volumes;
 
-pub use nominations::Nominations;
 pub use pods::is_decided;
 pub use problems::Problem;
 pub use requests::effective_requests;

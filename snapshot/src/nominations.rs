@@ -1,72 +1,168 @@
 //! Which pods kube-scheduler may be told the node of at once (`status.nominatedNodeName`).
 //!
-//! It counts all pods that are nominated to a node when it tries one there, and none that are nominated elsewhere. Of pods that must spread
-//! over zones or hosts, more than `maxSkew` on one node would each find it too full, for ever. So they are nominated one after another,
-//! as those before them are bound.
+//! It counts all pods that are nominated to a node when it tries one there, and none that are nominated elsewhere. Where a pod must be
+//! spread, more than `maxSkew` nominated pods on its node that the spread counts, whether they are spread themselves or not, make that
+//! node too full for it, for ever. So they are nominated one after another, as those before them are bound.
 
-use k8s_openapi::api::core::v1::Pod;
+use crate::selectors;
+use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Nominations that stand beside each other.
-#[derive(Debug, Clone, Default)]
-pub struct Nominations {
-    /// Pods by node and what they are counted by.
-    there: BTreeMap<(String, String), i32>,
+/// A pod that waits, and the node that a plan has for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// The node.
+    pub node: &'a str,
+    /// It is nominated to that node now.
+    pub stands: bool,
 }
 
-impl Nominations {
-    /// Whether `pod` may be nominated to `node` beside those that were admitted before it. If so, it counts for those after it.
-    pub fn admit(&mut self, pod: &Pod, node: &str) -> bool {
-        let spreads = spreads(pod);
-        let mut counted = spreads.iter().map(|(name, most)| (self.there.get(&(node.to_owned(), name.clone())), most));
-        if counted.any(|(there, most)| there.is_some_and(|there| there >= most)) {
-            return false;
+/// Which of them may be nominated beside each other, in their order. Nothing that stands is taken back for another pod; then come those whose
+/// spreads count most of the others, which would keep them out, and then those that were named first.
+#[must_use]
+pub fn at_once(wishes: &[Wish<'_>]) -> Vec<bool> {
+    let mut nodes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, wish) in wishes.iter().enumerate() {
+        nodes.entry(wish.node).or_default().push(index);
+    }
+    let mut may = vec![true; wishes.len()];
+    for own in nodes.into_values() {
+        if own.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
+            sort_out(wishes, own, &mut may);
         }
-        for (name, _) in spreads {
-            *self.there.entry((node.to_owned(), name)).or_default() += 1;
-        }
-        true
+    }
+    may
+}
+
+/// The same for the pods of one node.
+fn sort_out(wishes: &[Wish<'_>], mut own: Vec<usize>, may: &mut [bool]) {
+    let kinds = Kinds::new(wishes, &own);
+    own.sort_by_key(|index| (!wishes[*index].stands, Reverse(kinds.hindered[kinds.of[index]])));
+    let mut there = vec![0_i32; kinds.spreads.len()];
+    for index in own {
+        let kind = kinds.of[&index];
+        there[kind] += 1;
+        let holds = |(most, counted): &(i32, Vec<usize>)| counted.iter().map(|kind| there[*kind]).sum::<i32>() <= *most;
+        let mut present = kinds.spreads.iter().zip(&there).filter(|(_, count)| **count > 0);
+        may[index] = present.all(|(spreads, _)| spreads.iter().all(holds));
+        there[kind] -= i32::from(!may[index]);
     }
 }
 
-/// What the pod must spread by: constraints by what they count, with `maxSkew`.
-fn spreads(pod: &Pod) -> Vec<(String, i32)> {
+/// Pods of a node that nothing tells apart here.
+struct Kinds {
+    /// By pod.
+    of: BTreeMap<usize, usize>,
+    /// By kind: `maxSkew` of each spread, and the kinds that it counts.
+    spreads: Vec<Vec<(i32, Vec<usize>)>>,
+    /// By kind: how many pods of other kinds its spreads count.
+    hindered: Vec<usize>,
+}
+
+impl Kinds {
+    fn new(wishes: &[Wish<'_>], own: &[usize]) -> Self {
+        let mut known: BTreeMap<_, usize> = BTreeMap::new();
+        let mut of = BTreeMap::new();
+        let mut pods: Vec<(&Pod, usize)> = Vec::new();
+        for index in own {
+            let pod = wishes[*index].pod;
+            let asked = serde_json::to_string(&spreads(pod).collect::<Vec<_>>()).unwrap_or_default();
+            let key = (&pod.metadata.namespace, &pod.metadata.labels, asked);
+            let kind = *known.entry(key).or_insert_with(|| {
+                pods.push((pod, 0));
+                pods.len() - 1
+            });
+            pods[kind].1 += 1;
+            of.insert(*index, kind);
+        }
+        let counted = |pod: &Pod, spread: &TopologySpreadConstraint| -> Vec<usize> {
+            pods.iter().enumerate().filter(|(_, (other, _))| counts(pod, spread, other)).map(|(kind, _)| kind).collect()
+        };
+        let spreads: Vec<Vec<(i32, Vec<usize>)>> =
+            pods.iter().map(|(pod, _)| spreads(pod).map(|one| (one.max_skew, counted(pod, one))).collect()).collect();
+        let others = |kind: usize| {
+            let counted = spreads[kind].iter().flat_map(|(_, counted)| counted).filter(move |other| **other != kind);
+            counted.map(|other| pods[*other].1).sum()
+        };
+        let hindered = (0..spreads.len()).map(others).collect();
+        Self { of, spreads, hindered }
+    }
+}
+
+/// What the pod must be spread by.
+fn spreads(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
     let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
     all.filter(|one| one.when_unsatisfiable == "DoNotSchedule")
-        .map(|one| {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let counted = serde_json::to_string(&one.label_selector).unwrap_or_default();
-            (format!("{namespace} {} {counted}", one.topology_key), one.max_skew)
-        })
-        .collect()
+}
+
+/// Whether the spread of `pod` counts `other`. One that cannot be read counts all: the API server lets none through.
+fn counts(pod: &Pod, spread: &TopologySpreadConstraint, other: &Pod) -> bool {
+    let labels = other.metadata.labels.as_ref();
+    let none = BTreeMap::new();
+    let selected = |selector| selectors::matches(selector, labels.unwrap_or(&none)).unwrap_or(true);
+    pod.metadata.namespace == other.metadata.namespace && spread.label_selector.as_ref().is_some_and(selected)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn pod(namespace: &str, when: &str, skew: i32) -> Pod {
+    fn spread(skew: i32, when: &str, selected: &Value) -> Value {
+        json!({"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": when, "maxSkew": skew,
+            "labelSelector": {"matchLabels": selected}})
+    }
+
+    fn pod(namespace: &str, labels: &Value, spreads: &[Value]) -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"name": "web", "namespace": namespace},
-            "spec": {"containers": [], "topologySpreadConstraints": [{
-                "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": when, "maxSkew": skew,
-                "labelSelector": {"matchLabels": {"app": "web"}},
-            }]},
+            "metadata": {"name": "web", "namespace": namespace, "labels": labels},
+            "spec": {"containers": [], "topologySpreadConstraints": spreads},
         }))
         .unwrap()
     }
 
+    fn may(wishes: &[(&Pod, &str, bool)]) -> Vec<bool> {
+        let wishes: Vec<Wish<'_>> =
+            wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands }).collect();
+        at_once(&wishes)
+    }
+
     #[test]
     fn at_most_max_skew_of_a_spread_stand_on_one_node() {
-        let mut all = Nominations::default();
-        let mut admitted = |pod: &Pod, node: &str| all.admit(pod, node);
-        let web = pod("default", "DoNotSchedule", 2);
-        assert_eq!([admitted(&web, "n1"), admitted(&web, "n1"), admitted(&web, "n1")], [true, true, false]);
-        // Another node, another namespace, and what only should spread, are not counted with them.
-        assert!(admitted(&web, "n2"));
-        assert!(admitted(&pod("other", "DoNotSchedule", 2), "n1"));
-        assert!(admitted(&pod("default", "ScheduleAnyway", 2), "n1"));
-        assert!(admitted(&Pod::default(), "n1"));
+        let web = json!({"app": "web"});
+        let one = pod("default", &web, &[spread(2, "DoNotSchedule", &web)]);
+        // Another node, another namespace and what only should be spread are not counted with them.
+        let soft = pod("other", &web, &[spread(1, "ScheduleAnyway", &web)]);
+        let other = pod("other", &web, &[spread(2, "DoNotSchedule", &web)]);
+        let all = [(&one, "n1", false), (&one, "n1", false), (&one, "n1", false), (&one, "n2", false)];
+        assert_eq!(may(&all), [true, true, false, true]);
+        assert_eq!(may(&[all[0], all[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
+        assert_eq!(may(&[(&soft, "n1", false), (&soft, "n1", false)]), [true; 2]);
+    }
+
+    #[test]
+    fn what_stands_is_not_taken_back_for_another_pod() {
+        let web = json!({"app": "web"});
+        let one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
+        assert_eq!(may(&[(&one, "n1", false), (&one, "n1", true)]), [false, true]);
+    }
+
+    #[test]
+    fn a_pod_that_only_is_counted_waits_for_the_one_whose_spread_counts_it() {
+        let front = json!({"tier": "front"});
+        let counted = pod("default", &front, &[]);
+        let first = pod("default", &front, &[spread(1, "DoNotSchedule", &front)]);
+        assert_eq!(may(&[(&counted, "n1", false), (&first, "n1", false)]), [false, true]);
+        // Once that one is bound, nothing speaks against the others.
+        assert_eq!(may(&[(&counted, "n1", false), (&counted, "n1", false)]), [true; 2]);
+        // One that its spread counts, but not the other way round, and not itself.
+        let alone = pod("default", &json!({"app": "alone"}), &[spread(1, "DoNotSchedule", &front)]);
+        assert_eq!(
+            may(&[(&counted, "n1", false), (&alone, "n1", false), (&counted, "n1", false)]),
+            [true, true, false]
+        );
     }
 }

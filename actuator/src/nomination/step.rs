@@ -4,7 +4,7 @@ use super::FIELD_MANAGER;
 use crate::pods;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::identity::PodUid;
-use plimsoll_snapshot::Nominations;
+use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -47,13 +47,18 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
 /// so that nothing is taken back for a pod that came later.
 pub(super) fn sparing(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
-    wanted: BTreeMap<PodUid, String>,
+    wanted: &BTreeMap<PodUid, String>,
 ) -> BTreeMap<PodUid, String> {
-    let stands = |uid: &PodUid, node: &str| waiting.get(uid).is_some_and(|pod| nominated(pod) == Some(node));
-    let (first, then): (BTreeMap<_, _>, BTreeMap<_, _>) = wanted.into_iter().partition(|(uid, node)| stands(uid, node));
-    let mut all = Nominations::default();
-    let may = |(uid, node): &(PodUid, String)| waiting.get(uid).is_none_or(|pod| all.admit(pod, node));
-    first.into_iter().chain(then).filter(may).collect()
+    let wishes: Vec<(&PodUid, Wish<'_>)> = wanted
+        .iter()
+        .filter_map(|(uid, node)| {
+            let pod = waiting.get(uid)?;
+            Some((uid, Wish { pod, node, stands: nominated(pod) == Some(node) }))
+        })
+        .collect();
+    let may = nominations::at_once(&wishes.iter().map(|(_, wish)| *wish).collect::<Vec<_>>());
+    let kept = wishes.iter().zip(may).filter(|(_, may)| *may);
+    kept.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
 }
 
 fn nominated(pod: &Pod) -> Option<&str> {

@@ -6,7 +6,7 @@ use super::scene::{Scene, Wanted, full_name};
 use super::stage::Stage;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
-use plimsoll_snapshot::Nominations;
+use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ const MAX_TRIES: u32 = 10;
 
 /// Makes pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
-    let mut all = Nominations::default();
-    let may = |it: &&Wanted| !shared.own_order && all.admit(&it.pod, &it.node);
-    let (first, then): (Vec<&Wanted>, Vec<&Wanted>) = wanted.iter().partition(may);
-    let first: Vec<(&Pod, String)> = first.iter().map(|it| (&it.pod, scene.isolation.name(&it.node))).collect();
-    let then: Vec<Pod> = then.iter().map(|it| it.pod.clone()).collect();
+    let wishes: Vec<Wish<'_>> = wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false }).collect();
+    let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes) };
+    let (first, then): (Vec<_>, Vec<_>) = wanted.iter().zip(may).partition(|(_, may)| *may);
+    let first: Vec<(&Pod, String)> = first.iter().map(|(it, _)| (&it.pod, scene.isolation.name(&it.node))).collect();
+    let then: Vec<Pod> = then.iter().map(|(it, _)| it.pod.clone()).collect();
     stage.nominated(&first).await?;
     stage.pods(&then).await
 }
@@ -52,16 +52,16 @@ async fn keep(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
     loop {
         changes.mark_unchanged();
         let pods = shared.board.pods(stage.seed());
-        let waiting = wanted.iter().filter(|(name, ..)| pods.get(name).is_some_and(|seen| seen.node.is_none()));
         let stands = |name: &str, node: &str| pods.get(name).and_then(|seen| seen.nominated.as_deref()) == Some(node);
-        // What stands comes first: nothing is taken back for another pod.
-        let (first, then): (Vec<_>, Vec<_>) = waiting.partition(|(name, node, _)| stands(name, node));
-        let mut all = Nominations::default();
-        for (name, node, pod) in first.into_iter().chain(then) {
+        let waits = |(name, ..): &&(String, String, Pod)| pods.get(name).is_some_and(|seen| seen.node.is_none());
+        let waiting: Vec<&(String, String, Pod)> = wanted.iter().filter(waits).collect();
+        let wishes: Vec<Wish<'_>> =
+            waiting.iter().map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node) }).collect();
+        for ((name, ..), (wish, may)) in waiting.iter().zip(wishes.iter().zip(nominations::at_once(&wishes))) {
             let count = tried.entry(name).or_default();
-            if all.admit(pod, node) && !stands(name, node) && *count < MAX_TRIES {
+            if may && !wish.stands && *count < MAX_TRIES {
                 *count += 1;
-                stage.nominate(pod, node).await?;
+                stage.nominate(wish.pod, wish.node).await?;
             }
         }
         changes.changed().await?;

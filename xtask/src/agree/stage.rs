@@ -112,12 +112,16 @@ impl Stage {
         self.nominate(pod, node).await
     }
 
-    /// Nominates a pod that is there, if it is.
+    /// Nominates a pod, if it is there and not bound.
     pub(super) async fn nominate(&self, pod: &Pod, node: &str) -> Result<()> {
         let name = pod.name_any();
         let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
         let done = self.in_namespace_of(pod).patch_status(&name, &PatchParams::default(), &nominated).await;
-        done.map(drop).or_else(if_there).with_context(|| format!("nominating a node for {name}"))
+        let overtaken = |error| match error {
+            kube::Error::Api(status) if matches!(status.code, 404 | 422) => Ok(()),
+            other => Err(other),
+        };
+        done.map(drop).or_else(overtaken).with_context(|| format!("nominating a node for {name}"))
     }
 
     async fn open(&self, pod: &Pod) -> Result<()> {
