@@ -1,5 +1,8 @@
 //! The cluster as it will be once a plan is carried out, and what spreads then count, as kube-scheduler does.
 
+#[cfg(test)]
+mod tests;
+
 use crate::facts::{lookup, selects};
 use crate::topology::matches;
 use crate::world::tolerated;
