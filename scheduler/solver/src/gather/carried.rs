@@ -1,8 +1,5 @@
 //! The cluster as it will be once a plan is carried out, and what spreads then count, as kube-scheduler does.
 
-#[cfg(test)]
-mod tests;
-
 use crate::facts::{lookup, selects};
 use crate::topology::matches;
 use crate::world::tolerated;
@@ -17,7 +14,7 @@ use plimsoll_model::snapshot::{Node, NodeState, PodShape, PodState, Snapshot, To
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node is of the cheapest
-/// offering of its launch, and has the room that all of them have. Nodes that go are gone, with those of their pods that have no other place.
+/// offering of its launch, and has the room that all of them have.
 pub(super) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
     let overlaid = overlay::applied(snapshot, catalogs);
     let catalogs = overlaid.as_ref().map_or(catalogs, |(_, catalogs)| catalogs);
@@ -34,17 +31,11 @@ pub(super) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, 
         places.extend(launch.pods.iter().map(|pod| (&pod.uid, node.name.clone())));
         after.nodes.push(node);
     }
-    let gone: BTreeSet<&NodeName> = plan.terminations.iter().map(|one| &one.node).collect();
-    for to in plan.terminations.iter().flat_map(|one| &one.moved_to) {
-        places.extend(to.pods.iter().map(|pod| (&pod.uid, to.node.clone())));
-    }
     for pod in &mut after.pods {
         if let Some(node) = places.get(&pod.uid) {
             pod.state = PodState::Bound(node.clone());
         }
     }
-    after.nodes.retain(|node| !gone.contains(&node.name));
-    after.pods.retain(|pod| !matches!(&pod.state, PodState::Bound(node) if gone.contains(node)));
     after.sort();
     after
 }

@@ -9,7 +9,7 @@ mod tests;
 use super::{Best, carried, hosts::is_over_hosts, left, without};
 use crate::facts::{equals, lookup, one_of};
 use crate::in_order;
-use plimsoll_model::identity::{ActionId, ContentHasher, PodUid, ShapeId};
+use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
 use plimsoll_model::requirements::Operator;
@@ -63,7 +63,8 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: b
     let shapes: BTreeMap<&PodUid, &ShapeId> = snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
     let requests: BTreeMap<&ShapeId, _> = snapshot.shapes.iter().map(|one| (&one.id, &one.requests)).collect();
     let mut placed: BTreeSet<&PodUid> = BTreeSet::new();
-    for to in &more.placements {
+    let goes = |node: &NodeName| plan.terminations.iter().any(|one| one.node == *node);
+    for to in more.placements.iter().filter(|to| !goes(&to.node)) {
         let pods: Vec<PodRef> = to.pods.iter().filter(|pod| waiting.contains(&pod.uid)).cloned().collect();
         if pods.is_empty() {
             continue;

@@ -58,6 +58,10 @@ fn terminations_follow_their_launches_to_other_places() {
     // n2's pods are on the launches that are first and second now, n1's is where it was.
     assert_eq!(all.terminations[0].replaced_by, [2]);
     assert_eq!(all.terminations[1].replaced_by, [0, 1]);
+    // Nothing comes to a node that goes.
+    let more_on_n1 =
+        Plan { placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod("a")] }], ..more.clone() };
+    assert_eq!(with(&facts, &plan, &more_on_n1, &facts, false), plan);
     let plan = Plan { terminations: vec![termination("n3", &["c"], &[1])], ..plan };
     assert_eq!(with(&facts, &plan, &more, &facts, false).terminations[0].replaced_by, [0]);
 }
