@@ -1,11 +1,12 @@
 //! Which pods kube-scheduler may be told the node of at once (`status.nominatedNodeName`).
 //!
 //! It counts all pods that are nominated to a node when it tries one there, and none that are nominated elsewhere. Where a pod must be
-//! spread, more than `maxSkew` nominated pods on its node that the spread counts, whether they are spread themselves or not, make that
-//! node too full for it, for ever. So they are nominated one after another, as those before them are bound.
+//! spread, more than `maxSkew` nominated pods on its node that the spread counts make that node too full for it; for ever, if they wait
+//! for it as well: since their spread counts it, or since they must be near it. So such pods are nominated one after another, as
+//! those before them are bound.
 
 use crate::selectors;
-use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, TopologySpreadConstraint};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -69,7 +70,8 @@ impl Kinds {
         let mut pods: Vec<(&Pod, usize)> = Vec::new();
         for index in own {
             let pod = wishes[*index].pod;
-            let asked = serde_json::to_string(&spreads(pod).collect::<Vec<_>>()).unwrap_or_default();
+            let asked = (spreads(pod).collect::<Vec<_>>(), near(pod).collect::<Vec<_>>());
+            let asked = serde_json::to_string(&asked).unwrap_or_default();
             let key = (&pod.metadata.namespace, &pod.metadata.labels, asked);
             let kind = *known.entry(key).or_insert_with(|| {
                 pods.push((pod, 0));
@@ -79,7 +81,8 @@ impl Kinds {
             of.insert(*index, kind);
         }
         let counted = |pod: &Pod, spread: &TopologySpreadConstraint| -> Vec<usize> {
-            pods.iter().enumerate().filter(|(_, (other, _))| counts(pod, spread, other)).map(|(kind, _)| kind).collect()
+            let locks = |other: &Pod| counts(pod, spread, other) && waits_for(other, pod);
+            pods.iter().enumerate().filter(|(_, (other, _))| locks(other)).map(|(kind, _)| kind).collect()
         };
         let spreads: Vec<Vec<(i32, Vec<usize>)>> =
             pods.iter().map(|(pod, _)| spreads(pod).map(|one| (one.max_skew, counted(pod, one))).collect()).collect();
@@ -96,6 +99,28 @@ impl Kinds {
 fn spreads(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
     let all = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
     all.filter(|one| one.when_unsatisfiable == "DoNotSchedule")
+}
+
+/// What the pod must be near.
+fn near(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = pod.spec.iter().filter_map(|spec| spec.affinity.as_ref()?.pod_affinity.as_ref());
+    affinity.flat_map(|all| all.required_during_scheduling_ignored_during_execution.iter().flatten())
+}
+
+/// Whether `pod` may have no place before `other` has one.
+fn waits_for(pod: &Pod, other: &Pod) -> bool {
+    let labels = other.metadata.labels.clone().unwrap_or_default();
+    let follows = |term: &PodAffinityTerm| {
+        let all = term.namespace_selector.is_some();
+        let named = term.namespaces.as_ref().filter(|names| !names.is_empty());
+        let namespace = other.metadata.namespace.as_ref();
+        let there = named.map_or(pod.metadata.namespace.as_ref() == namespace, |names| {
+            namespace.is_some_and(|namespace| names.contains(namespace))
+        });
+        let selected = |selector| selectors::matches(selector, &labels).unwrap_or(true);
+        (all || there) && term.label_selector.as_ref().is_some_and(selected)
+    };
+    spreads(pod).any(|spread| counts(pod, spread, other)) || near(pod).any(follows)
 }
 
 /// Whether the spread of `pod` counts `other`. One that cannot be read counts all: the API server lets none through.
@@ -151,18 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_only_is_counted_waits_for_the_one_whose_spread_counts_it() {
-        let front = json!({"tier": "front"});
+    fn a_pod_that_must_be_near_another_waits_for_it_if_its_spread_counts_it() {
+        let (front, first) = (json!({"tier": "front"}), json!({"tier": "front", "app": "first"}));
         let counted = pod("default", &front, &[]);
-        let first = pod("default", &front, &[spread(1, "DoNotSchedule", &front)]);
-        assert_eq!(may(&[(&counted, "n1", false), (&first, "n1", false)]), [false, true]);
+        let mut follows = counted.clone();
+        follows.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "first"}}}]}}))
+        .unwrap();
+        let spread = pod("default", &first, &[spread(1, "DoNotSchedule", &front)]);
+        assert_eq!(may(&[(&follows, "n1", false), (&spread, "n1", false)]), [false, true]);
         // Once that one is bound, nothing speaks against the others.
-        assert_eq!(may(&[(&counted, "n1", false), (&counted, "n1", false)]), [true; 2]);
-        // One that its spread counts, but not the other way round, and not itself.
-        let alone = pod("default", &json!({"app": "alone"}), &[spread(1, "DoNotSchedule", &front)]);
-        assert_eq!(
-            may(&[(&counted, "n1", false), (&alone, "n1", false), (&counted, "n1", false)]),
-            [true, true, false]
-        );
+        assert_eq!(may(&[(&follows, "n1", false), (&follows, "n1", false)]), [true; 2]);
+        // One that waits for nobody is bound at once, and in nobody's way then.
+        assert_eq!(may(&[(&counted, "n1", false), (&spread, "n1", false)]), [true; 2]);
     }
 }
