@@ -40,14 +40,23 @@ pub(crate) fn volume_term(it: &KubeTerm, ignored_key: Option<&str>) -> Result<Op
 }
 
 /// Where a storage class makes volumes: any one of these.
-pub(crate) fn allowed_topologies<'object>(
-    terms: impl Iterator<Item = &'object TopologySelectorTerm>,
-) -> Vec<NodeSelectorTerm> {
-    let expressions = |term: &TopologySelectorTerm| {
-        let list = term.match_label_expressions.iter().flatten();
-        list.map(|it| NodeSelectorRequirement::new(it.key.as_str(), Operator::In, it.values.iter().cloned())).collect()
-    };
-    terms.map(|term| NodeSelectorTerm { expressions: expressions(term), fields: Vec::new() }).collect()
+pub(crate) fn allowed_topologies(terms: Option<&Vec<TopologySelectorTerm>>) -> Result<Vec<NodeSelectorTerm>, Fault> {
+    let mut all = Vec::new();
+    for (place, term) in terms.into_iter().flatten().enumerate() {
+        let mut expressions = Vec::new();
+        for (index, it) in term.match_label_expressions.iter().flatten().enumerate() {
+            let path = || format!("allowedTopologies[{place}].matchLabelExpressions[{index}]");
+            check_key(&it.key).map_err(|fault| fault.below(&path()))?;
+            expressions.push(NodeSelectorRequirement::new(it.key.as_str(), Operator::In, it.values.iter().cloned()));
+        }
+        all.push(NodeSelectorTerm { expressions, fields: Vec::new() });
+    }
+    Ok(all)
+}
+
+/// No label has an empty name; the API server takes none of these either.
+fn check_key(key: &str) -> Result<(), Fault> {
+    if key.is_empty() { Err(Fault::new("key", "must not be empty")) } else { Ok(()) }
 }
 
 fn term(term: &KubeTerm) -> Result<NodeSelectorTerm, Fault> {
@@ -59,6 +68,7 @@ fn term(term: &KubeTerm) -> Result<NodeSelectorTerm, Fault> {
 
 fn requirements(list: Option<&Vec<KubeRequirement>>, field: &str) -> Result<Vec<NodeSelectorRequirement>, Fault> {
     let read = |(index, it): (usize, &KubeRequirement)| {
+        check_key(&it.key).map_err(|fault| fault.below(&format!("{field}[{index}]")))?;
         // Gte and Lte are for pools alone: the API server takes neither from a pod.
         let operator = Operator::parse(&it.operator).filter(|it| !matches!(it, Operator::Gte | Operator::Lte));
         let operator = operator.ok_or_else(|| {
@@ -88,6 +98,7 @@ pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, F
     let mut match_expressions = Vec::new();
     for (index, it) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("matchExpressions[{index}]");
+        check_key(&it.key).map_err(|fault| fault.below(&path))?;
         let operator = match it.operator.as_str() {
             "In" => Operator::In,
             "NotIn" => Operator::NotIn,

@@ -188,7 +188,8 @@ impl<'objects> Volumes<'objects> {
         if class.provisioner == NO_PROVISIONER {
             return self.chosen(name, spec, claim, class.metadata.name.as_deref().unwrap_or_default());
         }
-        let places = selectors::allowed_topologies(class.allowed_topologies.iter().flatten());
+        let places = selectors::allowed_topologies(class.allowed_topologies.as_ref())
+            .map_err(|fault| fault.below(&format!("spec.volumes.{name}.storageClass")))?;
         Ok(topology(driver_name(&class.provisioner), places))
     }
 

@@ -1,5 +1,5 @@
-use crate::{Extra, Objects, Source};
-use plimsoll_model::snapshot::VolumeTopology;
+use crate::{Extra, Objects, Problem, Source};
+use plimsoll_model::snapshot::{Snapshot, VolumeTopology};
 use serde_json::{Value, json};
 
 fn claim(spec: &Value, phase: &str) -> Value {
@@ -16,8 +16,8 @@ fn volume(spec: &Value) -> Value {
     json!({"metadata": {"name": "pv-1"}, "spec": spec})
 }
 
-/// The topology of the one volume `data` of a pod.
-fn topology(claims: &[Value], volumes: &[Value], classes: &[Value]) -> VolumeTopology {
+/// The snapshot of a pod with one volume `data`, and what is wrong with it.
+fn built(claims: &[Value], volumes: &[Value], classes: &[Value]) -> (Snapshot, Vec<Problem>) {
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"containers": [{"name": "app"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
     let objects = Objects {
@@ -27,7 +27,12 @@ fn topology(claims: &[Value], volumes: &[Value], classes: &[Value]) -> VolumeTop
         storage_classes: classes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         ..Objects::default()
     };
-    let (snapshot, problems) = crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() });
+    crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() })
+}
+
+/// The topology of that volume.
+fn topology(claims: &[Value], volumes: &[Value], classes: &[Value]) -> VolumeTopology {
+    let (snapshot, problems) = built(claims, volumes, classes);
     assert_eq!(problems, []);
     let [topology] = &snapshot.shapes[0].volumes[..] else { panic!("{:?}", snapshot.shapes[0].volumes) };
     topology.clone()
@@ -49,6 +54,28 @@ fn a_bound_volume_says_where_it_can_be_attached() {
     let spec = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity});
     let found = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[volume(&spec)], &[]);
     assert_eq!((found.driver.as_str(), zones(&found), &found.problem), ("ebs.csi.aws.com", vec![vec!["a"]], &None));
+}
+
+#[test]
+fn labels_without_a_name_are_told_with_their_place() {
+    let expression = json!({"key": "", "operator": "In", "values": ["a"]});
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
+    let spec = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity});
+    let bound = built(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[volume(&spec)], &[]);
+    let mut nameless = class("usual", "WaitForFirstConsumer", true);
+    nameless["allowedTopologies"][0]["matchLabelExpressions"][0]["key"] = "".into();
+    let waiting = built(&[claim(&json!({}), "Pending")], &[], &[nameless]);
+    let fields = [
+        (bound, "spec.volumes.data.nodeAffinity.matchExpressions[0].key"),
+        (waiting, "spec.volumes.data.storageClass.allowedTopologies[0].matchLabelExpressions[0].key"),
+    ];
+    for ((snapshot, problems), field) in fields {
+        let told: Vec<(&str, &str, &str)> =
+            problems.iter().map(|it| (it.name.as_str(), it.field.as_str(), it.message.as_str())).collect();
+        assert_eq!(told, [("shop/web", field, "must not be empty")]);
+        // The wire takes no label without a name, and would refuse all other pods with it.
+        assert!(snapshot.pods.is_empty());
+    }
 }
 
 #[test]
