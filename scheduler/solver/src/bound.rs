@@ -99,24 +99,42 @@ fn fluid(world: &World<'_>, component: &Component) -> i64 {
         let requests = rules::requests(view.requests, view.hosts, &shared);
         add(&mut load, &requests, i64::try_from(*count).unwrap_or(i64::MAX));
     }
-    let mut rows: Vec<(i64, Amounts)> = Vec::new();
-    for (pool, bits) in world.pools.iter().zip(&component.offerings) {
-        let mut kept: Vec<(i64, Amounts)> = Vec::new();
-        for index in bits.iter() {
-            let room: Amounts = capped(&pool.offerings[index].room, &component.load);
-            if !kept.iter().rev().any(|(_, other)| other.iter().zip(&room).all(|(theirs, mine)| mine <= theirs)) {
-                kept.push((pool.price(index), room));
-            }
-        }
-        rows.extend(kept.into_iter().map(|(price, room)| (price, rules::room(&room, &shared))));
-    }
-    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|(price, room)| (*price, room)).collect();
+    // Who may be where is not told apart either.
+    let rows = rows(world, component, &shared, |_, _| Bits::default());
+    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
     value(&offered, &load).max(component.single)
 }
 
-/// No node holds more than there is.
-fn capped(room: &[i64], load: &[i64]) -> Amounts {
-    room.iter().zip(load).map(|(room, load)| *room.min(load)).collect()
+/// The offerings that are worth a look, with the kinds that `suits` gives by pool and offering.
+fn rows(
+    world: &World<'_>,
+    component: &Component,
+    shared: &[rules::Shared],
+    suits: impl Fn(usize, usize) -> Bits,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (number, (pool, bits)) in world.pools.iter().zip(&component.offerings).enumerate() {
+        let own = bits.iter().map(|index| {
+            // No node holds more than there is.
+            let room = pool.offerings[index].room.iter().zip(&component.load).map(|(room, load)| *room.min(load));
+            Row { price: pool.price(index), room: room.collect(), suits: suits(number, index) }
+        });
+        let mut kept = undominated(own);
+        kept.iter_mut().for_each(|row| row.room = rules::room(&row.room, shared));
+        rows.extend(kept);
+    }
+    rows
+}
+
+/// Rows, which come cheapest first, without those that are dearer than one that has no less of anything: they cannot lower the bound.
+fn undominated(rows: impl Iterator<Item = Row>) -> Vec<Row> {
+    let mut kept: Vec<Row> = Vec::new();
+    for row in rows {
+        if !kept.iter().rev().any(|other| other.covers(&row)) {
+            kept.push(row);
+        }
+    }
+    kept
 }
 
 /// What `load` is worth at prices at which no offering is worth more than it costs. Costs are whole numbers, so that may be rounded up.
@@ -162,13 +180,7 @@ impl Program {
         }
         // What differed only in whom it suits may not differ any more.
         rows.sort_by_key(|row| row.price);
-        let mut kept: Vec<Row> = Vec::new();
-        for row in rows {
-            if !kept.iter().rev().any(|other| other.covers(&row)) {
-                kept.push(row);
-            }
-        }
-        Self { kinds, rows: kept }
+        Self { kinds, rows: undominated(rows.into_iter()) }
     }
 }
 
@@ -200,24 +212,14 @@ fn program(world: &World<'_>, component: &Component) -> Option<Program> {
         }
         kinds[number].1 += count;
     }
-    let mut rows: Vec<Row> = Vec::new();
-    for (number, (pool, bits)) in world.pools.iter().zip(&component.offerings).enumerate() {
-        let mut suits: Vec<Bits> = vec![Bits::none(kinds.len()); pool.offerings.len()];
-        for (kind, places) in places.iter().enumerate() {
-            places[number].iter().for_each(|offering| suits[offering].insert(kind));
+    let mut suits: Vec<Vec<Bits>> =
+        world.pools.iter().map(|pool| vec![Bits::none(kinds.len()); pool.offerings.len()]).collect();
+    for (kind, places) in places.iter().enumerate() {
+        for (pool, any) in suits.iter_mut().zip(places) {
+            any.iter().for_each(|offering| pool[offering].insert(kind));
         }
-        let mut kept: Vec<Row> = Vec::new();
-        for index in bits.iter() {
-            let room = capped(&pool.offerings[index].room, &component.load);
-            let row = Row { price: pool.price(index), room, suits: suits[index].clone() };
-            // Cheapest first: one that is dearer and has no more of anything cannot lower the bound.
-            if !kept.iter().rev().any(|other| other.covers(&row)) {
-                kept.push(row);
-            }
-        }
-        kept.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
-        rows.extend(kept);
     }
+    let rows = rows(world, component, &shared, |pool, index| suits[pool][index].clone());
     let program = Program { kinds, rows };
     Some(if program.kinds.len() > columns::MAX_KINDS { program.coarser() } else { program })
 }

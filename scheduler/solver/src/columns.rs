@@ -96,13 +96,12 @@ pub(crate) fn solve(kinds: &[Kind<'_>], rows: &[Row], work: &mut u64) -> Option<
             bound = bound.max(value * found.least);
         }
         let looks = rows.len() + found.steps * LOOKS_PER_STEP;
-        let whole = found.whole;
         *work = work.saturating_sub(u64::try_from(looks * kinds.len()).unwrap_or(u64::MAX));
         if bound >= value * (1.0 - SLACK) || *work == 0 {
             break;
         }
         let fresh: Vec<Column> = found.columns.into_iter().filter(|one| !master.columns.contains(one)).collect();
-        if fresh.is_empty() && whole {
+        if fresh.is_empty() && found.whole {
             if thorough + 1 == STEPS.len() {
                 break;
             }

@@ -23,12 +23,12 @@ const NODE_ROUNDS: usize = 6_000;
 const MANY: usize = 800;
 
 pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
+    if packing.patterns.iter().map(|pattern| pattern.copies).sum::<usize>() > MANY {
+        return packing;
+    }
     let mut nodes: Vec<Pattern> = Vec::new();
     for pattern in &packing.patterns {
         nodes.extend((0..pattern.copies).map(|_| Pattern { copies: 1, ..pattern.clone() }));
-    }
-    if nodes.len() > MANY {
-        return packing;
     }
     let mut room = limit.clone();
     nodes.iter().for_each(|node| limits::take(&mut room, &node.charge, 1));
@@ -37,7 +37,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
     let mut own = (WORK / share).min(*work);
     *work -= own;
     let mut misses = 0;
-    let rounds = (NODE_ROUNDS / nodes.len().max(1)).clamp(SIZES.len(), ROUNDS);
+    let rounds = (NODE_ROUNDS / nodes.len().max(1)).min(ROUNDS);
     let mut draw = Draw(1);
     for round in 0..rounds {
         if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || own == 0 {
