@@ -9,11 +9,12 @@ use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::NodePool;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wares::{Bares, Wares};
 
-pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, found: &mut Vec<Violation>) {
     let mut growth: BTreeMap<&str, Resources> = BTreeMap::new();
-    let mut wares: BTreeMap<(&str, &Vec<NodeSelectorRequirement>, usize), Wares<'_>> = BTreeMap::new();
+    let mut wares: BTreeMap<(&str, usize, usize), Wares<'_>> = BTreeMap::new();
     let mut bares = Bares::new();
     for launch in &plan.launches {
         // Static pools launch for their number of nodes alone, others for pods alone.
@@ -30,7 +31,8 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             found.push(Violation::BadLaunch { launch: launch.action_id.0.clone(), problem });
         }
         // Launches that buy the same are looked at once; the solver gives them one list.
-        let key = (pool.name.as_str(), &launch.requirements, launch.offerings.as_ptr() as usize);
+        let key =
+            (pool.name.as_str(), Arc::as_ptr(&launch.requirements) as usize, Arc::as_ptr(&launch.offerings) as usize);
         let wares = wares.entry(key).or_insert_with(|| Wares::new(facts, &mut bares, pool, launch));
         wares.check(facts, launch, found);
         growth.entry(pool.name.as_str()).or_default().add(&wares.most);

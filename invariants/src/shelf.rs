@@ -1,57 +1,85 @@
 //! Nodes that offerings would become: looked at once, however many launches list them.
 
-use crate::labels::{self, pool_problem};
+use crate::labels::{self, Labels, pool_problem};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
-use plimsoll_model::requirements::Operator;
+use plimsoll_model::requirements::{Operator, Requirement};
 use plimsoll_model::snapshot::NodePool;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
-
-/// Labels of a node.
-pub(crate) type Labels = BTreeMap<String, String>;
 
 /// A node of a pool as one offering makes it.
 pub(crate) struct Ware<'a> {
     pub(crate) kind: &'a InstanceType,
     pub(crate) offering: &'a Offering,
-    pub(crate) labels: Labels,
+    pub(crate) labels: Labels<'a>,
     /// The first requirement of the pool that it does not meet.
     pub(crate) problem: Option<String>,
 }
 
-/// Pool, type, zone and capacity type; and values of labels that the pool leaves open.
-type Key<'a> = (&'a str, &'a str, &'a str, &'a str, Vec<(String, String)>);
+/// Addresses of the pool and of the offering, which live as long as the check; and values of labels that the pool leaves open.
+type Key<'a> = (usize, usize, Vec<(&'a str, &'a str)>);
+
+/// What a pool asks for, or the first requirement that cannot be read.
+type Asked = Rc<Result<Vec<Requirement>, String>>;
 
 /// All that were looked at. Only looked up, never walked.
 #[derive(Default)]
-pub(crate) struct Shelf<'a>(RefCell<HashMap<Key<'a>, Rc<Ware<'a>>>>);
+pub(crate) struct Shelf<'a> {
+    wares: RefCell<HashMap<Key<'a>, Rc<Ware<'a>>>>,
+    pools: RefCell<HashMap<&'a str, Asked>>,
+}
+
+/// What one launch of a pool can choose from.
+pub(crate) struct Choice<'s, 'a> {
+    shelf: &'s Shelf<'a>,
+    catalog: &'a Catalog,
+    pool: &'a NodePool,
+    launch: &'a Launch,
+    asked: Asked,
+    /// Labels that the launch gives nodes whose pool and type do not have them.
+    open: Vec<(&'a str, &'a str)>,
+}
 
 impl<'a> Shelf<'a> {
-    /// What `launch` makes of `choice`.
+    /// For a launch of the pool, which buys from the catalog.
+    pub(crate) fn choice(&self, catalog: &'a Catalog, pool: &'a NodePool, launch: &'a Launch) -> Choice<'_, 'a> {
+        let (asked, open) = (self.asked(pool), open(pool, launch));
+        Choice { shelf: self, catalog, pool, launch, asked, open }
+    }
+
+    fn asked(&self, pool: &'a NodePool) -> Asked {
+        let read = || pool.requirements.iter().map(Requirement::new).collect::<Result<_, _>>();
+        let asked = || Rc::new(read().map_err(|error| error.to_string()));
+        Rc::clone(self.pools.borrow_mut().entry(pool.name.as_str()).or_insert_with(asked))
+    }
+}
+
+impl<'a> Choice<'_, 'a> {
+    /// What the launch makes of `choice`.
     ///
     /// # Errors
     /// If the catalog has no such type or offering.
-    pub(crate) fn get(
-        &self,
-        catalog: &'a Catalog,
-        pool: &'a NodePool,
-        launch: &Launch,
-        choice: &OfferingChoice,
-    ) -> Result<Rc<Ware<'a>>, &'static str> {
-        let kind = catalog.get(&choice.instance_type).ok_or("no such type")?;
+    pub(crate) fn get(&self, choice: &OfferingChoice) -> Result<Rc<Ware<'a>>, &'static str> {
+        let kind = self.catalog.get(&choice.instance_type).ok_or("no such type")?;
         let same = |one: &&Offering| one.zone == choice.zone && one.capacity_type == choice.capacity_type;
         let offering = kind.offerings.iter().find(same).ok_or("no such offering")?;
-        let bought = offering.capacity_type.as_str();
-        let key = (pool.name.as_str(), kind.name.as_str(), offering.zone.as_str(), bought, open(pool, kind, launch));
-        if let Some(known) = self.0.borrow().get(&key) {
+        let open = self.open.iter().filter(|(key, _)| !kind.labels.contains_key(*key)).copied().collect();
+        let key = (std::ptr::from_ref(self.pool) as usize, std::ptr::from_ref(offering) as usize, open);
+        if let Some(known) = self.shelf.wares.borrow().get(&key) {
             return Ok(Rc::clone(known));
         }
-        let labels = labels::of_offering(catalog, pool, launch, kind, offering);
-        let ware = Rc::new(Ware { kind, offering, problem: pool_problem(pool, &labels), labels });
-        self.0.borrow_mut().insert(key, Rc::clone(&ware));
+        let requirements = self.asked.as_ref().as_ref();
+        let read = requirements.map_or(&[][..], Vec::as_slice);
+        let labels = labels::of_offering(self.catalog, self.pool, read, self.launch, (kind, offering));
+        let problem = match requirements {
+            Ok(requirements) => pool_problem(self.pool, requirements, &labels),
+            Err(problem) => Some(problem.clone()),
+        };
+        let ware = Rc::new(Ware { kind, offering, problem, labels });
+        self.shelf.wares.borrow_mut().insert(key, Rc::clone(&ware));
         Ok(ware)
     }
 }
@@ -70,12 +98,9 @@ const ALWAYS: [&str; 10] = [
     label::INITIALIZED,
 ];
 
-/// The values that the launch asks for of labels that neither pool nor type have.
-fn open(pool: &NodePool, kind: &InstanceType, launch: &Launch) -> Vec<(String, String)> {
+/// The values that the launch asks for of labels that the pool does not have.
+fn open<'l>(pool: &NodePool, launch: &'l Launch) -> Vec<(&'l str, &'l str)> {
     let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In && one.values.len() == 1);
-    let asked = asked.filter(|one| {
-        let settled = |key: &str| ALWAYS.contains(&key) || kind.labels.contains_key(key);
-        !settled(&one.key) && !pool.labels.contains_key(&one.key)
-    });
-    asked.map(|one| (one.key.clone(), one.values[0].clone())).collect()
+    let asked = asked.filter(|one| !ALWAYS.contains(&one.key.as_str()) && !pool.labels.contains_key(&one.key));
+    asked.map(|one| (one.key.as_str(), one.values[0].as_str())).collect()
 }

@@ -200,7 +200,7 @@ fn valid() -> Case {
         node_pool: NodePoolName::from("default"),
         node_class: "default".into(),
         offerings: Arc::new(vec![choice("a", "zone-a", 100), choice("a", "zone-b", 100), choice("b", "zone-a", 120)]),
-        requirements: pool().requirements,
+        requirements: Arc::new(pool().requirements),
         requests: Resources::new(),
         taints: Vec::new(),
         labels: pool().labels,
@@ -281,7 +281,7 @@ fn launches_are_what_their_pool_says() {
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].taints.push(taint.clone()));
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].labels.clear());
     rejected("the requirement of the pool on kubernetes.io/arch is dropped", |case| {
-        case.plan.launches[0].requirements.remove(0);
+        Arc::make_mut(&mut case.plan.launches[0].requirements).remove(0);
     });
     rejected("1 values of node.kubernetes.io/instance-type, at least 2 are wanted", |case| {
         offerings(case).pop();
@@ -314,7 +314,7 @@ fn offerings_are_those_of_the_catalog() {
     rejected("requirement of the pool on karpenter.k8s.aws/instance-gpu-count", |case| {
         let gpu = requirement("karpenter.k8s.aws/instance-gpu-count", Operator::Exists, &[], None);
         case.snapshot.node_pools[0].requirements.push(gpu.clone());
-        case.plan.launches[0].requirements.push(gpu);
+        Arc::make_mut(&mut case.plan.launches[0].requirements).push(gpu);
     });
 }
 

@@ -142,8 +142,8 @@ pub struct Launch {
     /// Offerings that are acceptable, cheapest first; never empty. Every type of it can hold all `pods`, in every zone and capacity type listed with it.
     /// Shared: thousands of launches accept the same hundreds.
     pub offerings: Arc<Vec<OfferingChoice>>,
-    /// Requirements of the claim: pool and pods together.
-    pub requirements: Vec<NodeSelectorRequirement>,
+    /// Requirements of the claim: pool and pods together. Shared as well.
+    pub requirements: Arc<Vec<NodeSelectorRequirement>>,
     /// What `pods` and the DaemonSets of such a node request.
     pub requests: Resources,
     /// Taints of the pool.

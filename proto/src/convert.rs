@@ -12,7 +12,7 @@ pub(crate) mod strategies;
 #[cfg(test)]
 mod tests;
 
-pub use plan::append_fragment;
+pub use plan::{SharedLists, append_fragment, shared, without_launches};
 pub use resources::{resources_from_wire, resources_to_wire};
 pub use snapshot::check_catalogs;
 pub(crate) use snapshot::{check, check_references, partial};

@@ -233,7 +233,7 @@ impl Session {
         let mut sent = 0;
         let solved = solve_indexed(&mut self.planner, snapshot, index, self.held.catalogs(), &options, &mut |part| {
             sent += part.launches.len();
-            let pieces = fragments((&part).into(), FRAGMENT_BYTES);
+            let pieces = fragments(&part, 0, FRAGMENT_BYTES);
             pieces.into_iter().for_each(|piece| early(response(Response::PlanFragment(not_last(piece)))));
         });
         self.metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
@@ -254,9 +254,7 @@ impl Session {
             elapsed_ms = started.elapsed().as_millis(),
             "planned"
         );
-        let mut rest = wire_plan::Plan::from(&plan);
-        rest.launches.drain(..sent);
-        let pieces = fragments(rest, FRAGMENT_BYTES);
+        let pieces = fragments(&plan, sent, FRAGMENT_BYTES);
         Ok(pieces.into_iter().map(|piece| response(Response::PlanFragment(piece))).collect())
     }
 }

@@ -267,7 +267,7 @@ impl Director {
             node_pool: "default".into(),
             node_class: "default".to_owned(),
             offerings: Arc::new(offerings),
-            requirements: vec![requirement],
+            requirements: Arc::new(vec![requirement]),
             requests: Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
             taints: object::items(&pool, &["spec", "template", "spec", "taints"]).iter().map(taint).collect(),
             labels: serde_json::from_value(labels).unwrap_or_default(),

@@ -80,7 +80,7 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
         node_pool: pool_name.clone(),
         node_class: class_name.clone(),
         offerings: Arc::new(offerings(catalog, &requirements, &requests, &former)),
-        requirements: asked,
+        requirements: Arc::new(asked),
         requests,
         taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
         labels: Default::default(),

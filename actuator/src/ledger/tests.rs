@@ -42,7 +42,7 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
         node_pool: "pool".into(),
         node_class: "class".to_owned(),
         offerings: std::sync::Arc::new(types.iter().map(offering).collect()),
-        requirements: Vec::new(),
+        requirements: std::sync::Arc::default(),
         requests: Resources::new(),
         taints: Vec::new(),
         labels: BTreeMap::new(),

@@ -43,7 +43,7 @@ fn launch(it: &Launch) -> Value {
     }
     let zones: BTreeSet<&str> = it.offerings.iter().map(|offering| offering.zone.as_str()).collect();
     let capacity_types: BTreeSet<&str> = it.offerings.iter().map(|offering| offering.capacity_type.as_str()).collect();
-    let mut requirements = it.requirements.clone();
+    let mut requirements = it.requirements.to_vec();
     requirements.sort();
     let mut taints = it.taints.clone();
     taints.sort();

@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub(super) struct Wares<'a> {
     pool: &'a NodePool,
     nodes: Vec<Future<'a>>,
-    /// What nodes have room for: each room once.
+    /// What nodes have room for. What fits in one of these fits in all that are larger, which are left out.
     rooms: Vec<Room>,
     /// What is wrong whatever runs there: of offerings, and of the launch.
     offerings: Vec<String>,
@@ -66,7 +66,7 @@ impl Future<'_> {
 }
 
 impl<'a> Wares<'a> {
-    pub(super) fn new(facts: &Facts<'a>, bares: &mut Bares<'a>, pool: &'a NodePool, launch: &Launch) -> Self {
+    pub(super) fn new(facts: &Facts<'a>, bares: &mut Bares<'a>, pool: &'a NodePool, launch: &'a Launch) -> Self {
         let (nodes, rooms, shapes) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (offerings, problems) = (Vec::new(), Vec::new());
         let mut wares = Self { pool, nodes, rooms, offerings, launch: problems, most: Resources::new(), shapes };
@@ -77,8 +77,9 @@ impl<'a> Wares<'a> {
             wares.offerings.push("the pool has no catalog".to_owned());
             return wares;
         };
+        let shelf = facts.shelf.choice(catalog, pool, launch);
         for choice in launch.offerings.iter() {
-            let ware = facts.shelf.get(catalog, pool, launch, choice);
+            let ware = shelf.get(choice);
             match ware.map_err(str::to_owned).and_then(|ware| for_sale(facts, &ware, choice).map(|()| ware)) {
                 Ok(ware) => wares.offer(facts, bares, ware),
                 Err(problem) => {
@@ -101,11 +102,21 @@ impl<'a> Wares<'a> {
         if let Some(problem) = &node.ware.problem {
             self.offerings.push(format!("{}: {problem}", node.place()));
         }
-        if !self.rooms.iter().any(|known| known.left == node.bare.left) {
-            let (left, short) = (node.bare.left.clone(), node.bare.short.clone());
-            self.rooms.push(Room { left, short, example: self.nodes.len() });
-        }
+        let number = self.nodes.len();
+        self.room(&node.bare, number);
         self.nodes.push(node);
+    }
+
+    fn room(&mut self, bare: &Bare<'_>, example: usize) {
+        // Where DaemonSets ask too much already, it is told of each.
+        let within = |a: &Room, left: &Resources| a.short.is_none() && a.left.first_excess(left).is_none();
+        let known = |room: &Room| room.left == bare.left || (bare.short.is_none() && within(room, &bare.left));
+        if self.rooms.iter().any(known) {
+            return;
+        }
+        let room = Room { left: bare.left.clone(), short: bare.short.clone(), example };
+        self.rooms.retain(|known| known.short.is_some() || !within(&room, &known.left));
+        self.rooms.push(room);
     }
 
     /// Whether there are as many values as `minValues` wants.

@@ -1,7 +1,7 @@
 //! Places where pods are: nodes and launches, in columns of numbers instead of maps of labels.
 
 use crate::facts::Facts;
-use crate::labels::{aliased, value_of};
+use crate::labels::{Labels, aliased, value_of};
 use crate::shelf::Ware;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan};
@@ -9,6 +9,7 @@ use plimsoll_model::snapshot::Node;
 use plimsoll_model::taints::Taint;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 enum Place<'a> {
     Node(&'a Node),
@@ -39,7 +40,11 @@ impl<'a> Places<'a> {
         // Launches that buy the same have the same labels; the solver gives them one list.
         let (mut wares, mut known) = (Vec::new(), BTreeMap::new());
         for launch in &plan.launches {
-            let key = (launch.node_pool.as_str(), &launch.requirements, launch.offerings.as_ptr() as usize);
+            let key = (
+                launch.node_pool.as_str(),
+                Arc::as_ptr(&launch.requirements) as usize,
+                Arc::as_ptr(&launch.offerings) as usize,
+            );
             let set = *known.entry(key).or_insert_with(|| {
                 wares.push(listed(facts, launch));
                 wares.len() - 1
@@ -72,14 +77,22 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// All labels of a place.
-    pub(super) fn labels(&self, place: usize) -> BTreeMap<String, String> {
-        let (mut labels, name) = match self.places[place] {
-            Place::Node(node) => (aliased(&node.labels), node.name.0.clone()),
-            Place::Launch(_, set) => (common_labels(&self.wares[set]), host(place)),
+    /// All labels of a place, where the host has this name.
+    pub(super) fn labels<'p>(&'p self, place: usize, host: &'p str) -> Labels<'p> {
+        let mut labels = match self.places[place] {
+            Place::Node(node) => aliased(&node.labels),
+            Place::Launch(_, set) => common_labels(&self.wares[set]),
         };
-        labels.insert(label::HOSTNAME.to_owned(), name);
+        labels.insert(label::HOSTNAME, host);
         labels
+    }
+
+    /// The name of the host; of a launch one that no node has.
+    pub(super) fn host(&self, place: usize) -> String {
+        match self.places[place] {
+            Place::Node(node) => node.name.0.clone(),
+            Place::Launch(..) => format!("launch {place}"),
+        }
     }
 
     /// The column of a label. Each place is a host of its own.
@@ -104,29 +117,25 @@ impl<'a> Places<'a> {
     }
 }
 
-/// A name that no node has.
-fn host(place: usize) -> String {
-    format!("launch {place}")
-}
-
 /// What the launch may become.
-fn listed<'a>(facts: &Facts<'a>, launch: &Launch) -> Vec<Rc<Ware<'a>>> {
+fn listed<'a>(facts: &Facts<'a>, launch: &'a Launch) -> Vec<Rc<Ware<'a>>> {
     let pool = facts.pool(launch.node_pool.as_str());
     let catalog = pool.and_then(|pool| facts.catalogs.get(pool.catalog.as_ref()?));
     let Some((pool, catalog)) = pool.zip(catalog) else { return Vec::new() };
-    launch.offerings.iter().filter_map(|choice| facts.shelf.get(catalog, pool, launch, choice).ok()).collect()
+    let choice = facts.shelf.choice(catalog, pool, launch);
+    launch.offerings.iter().filter_map(|one| choice.get(one).ok()).collect()
 }
 
 /// The value that a label has whichever of `wares` it becomes.
-fn common_value<'w>(wares: &'w [Rc<Ware<'_>>], key: &str) -> Option<&'w str> {
+fn common_value<'w>(wares: &[Rc<Ware<'w>>], key: &str) -> Option<&'w str> {
     let (first, rest) = wares.split_first()?;
-    let value = value_of(&first.labels, key)?;
-    rest.iter().all(|ware| value_of(&ware.labels, key) == Some(value)).then_some(value)
+    let value = *first.labels.get(key)?;
+    rest.iter().all(|ware| ware.labels.get(key) == Some(&value)).then_some(value)
 }
 
 /// Labels that are the same whichever of `wares` it becomes.
-fn common_labels(wares: &[Rc<Ware<'_>>]) -> BTreeMap<String, String> {
-    let Some((first, rest)) = wares.split_first() else { return BTreeMap::new() };
+fn common_labels<'w>(wares: &[Rc<Ware<'w>>]) -> Labels<'w> {
+    let Some((first, rest)) = wares.split_first() else { return Labels::new() };
     let mut common = first.labels.clone();
     rest.iter().for_each(|ware| common.retain(|key, value| ware.labels.get(key) == Some(value)));
     common

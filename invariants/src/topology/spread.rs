@@ -38,7 +38,10 @@ impl Kinds {
     /// By kind: whether its domains count for the spread.
     fn eligible(&self, places: &Places<'_>, shape: &PodShape, spread: &TopologySpread) -> Vec<bool> {
         let chooses = !keys(shape).is_empty();
-        let labelled = |place: usize| label_problem(shape, &places.name(place), &places.labels(place)).is_none();
+        let labelled = |place: usize| {
+            let host = places.host(place);
+            label_problem(shape, &places.name(place), &places.labels(place, &host)).is_none()
+        };
         let counts = |place: &usize| {
             (!spread.honor_node_affinity || !chooses || labelled(*place))
                 && (!spread.honor_node_taints || taint_problem(shape, places.taints(*place)).is_none())

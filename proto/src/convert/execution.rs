@@ -54,7 +54,7 @@ impl From<&Execution> for wire::ExecuteRequest {
     fn from(execution: &Execution) -> Self {
         Self {
             driver: Some((&execution.driver).into()),
-            plan: Some((&execution.plan).into()),
+            plan: Some(super::shared(&execution.plan)),
             cycle_id: execution.cycle_id.clone(),
         }
     }

@@ -12,6 +12,9 @@ use plimsoll_model::plan::{
     ReasonCode, Termination, Unschedulable,
 };
 use plimsoll_model::time::Timestamp;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 words!(
@@ -42,7 +45,12 @@ words!(wire::MinValuesPolicy, MinValuesPolicy, [Strict, BestEffort]);
 
 /// Adds a later fragment to the plan that is made of the earlier ones. Convert only once the last has come: terminations refer to launches of all fragments.
 pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
-    let wire::Plan { launches, placements, terminations, unschedulable, ignored, pool_problems, .. } = part;
+    let wire::Plan { mut launches, placements, terminations, unschedulable, ignored, pool_problems, .. } = part;
+    // They refer to each other by their places in the fragment. A plan with more launches than that is refused by the reader.
+    let before = u32::try_from(plan.launches.len()).unwrap_or(u32::MAX);
+    for earlier in launches.iter_mut().filter_map(|launch| launch.like.as_mut()) {
+        *earlier = earlier.saturating_add(before);
+    }
     plan.launches.extend(launches);
     plan.placements.extend(placements);
     plan.terminations.extend(terminations);
@@ -80,21 +88,37 @@ impl From<wire::PlanOptions> for PlanOptions {
     }
 }
 
+/// A plan as one message in which launches share their lists of offerings and requirements.
+#[must_use]
+pub fn shared(plan: &Plan) -> wire::Plan {
+    let mut launches = SharedLists::default();
+    wire::Plan {
+        launches: plan.launches.iter().map(|launch| launches.launch(launch)).collect(),
+        ..without_launches(plan)
+    }
+}
+
 impl From<&Plan> for wire::Plan {
     fn from(plan: &Plan) -> Self {
-        Self {
-            snapshot_sequence: plan.snapshot_sequence,
-            ledger: Some(plan.ledger.into()),
-            launches: to_wire(&plan.launches),
-            placements: to_wire(&plan.placements),
-            terminations: to_wire(&plan.terminations),
-            unschedulable: to_wire(&plan.unschedulable),
-            ignored: to_wire(&plan.ignored),
-            pool_problems: to_wire(&plan.pool_problems),
-            hourly_micro_usd: plan.hourly.0,
-            lower_bound_micro_usd: plan.lower_bound.0,
-            next_time_unix_ms: plan.next_time.map(|time| time.0),
-        }
+        Self { launches: to_wire(&plan.launches), ..without_launches(plan) }
+    }
+}
+
+/// All of a plan but its launches.
+#[must_use]
+pub fn without_launches(plan: &Plan) -> wire::Plan {
+    wire::Plan {
+        snapshot_sequence: plan.snapshot_sequence,
+        ledger: Some(plan.ledger.into()),
+        launches: Vec::new(),
+        placements: to_wire(&plan.placements),
+        terminations: to_wire(&plan.terminations),
+        unschedulable: to_wire(&plan.unschedulable),
+        ignored: to_wire(&plan.ignored),
+        pool_problems: to_wire(&plan.pool_problems),
+        hourly_micro_usd: plan.hourly.0,
+        lower_bound_micro_usd: plan.lower_bound.0,
+        next_time_unix_ms: plan.next_time.map(|time| time.0),
     }
 }
 
@@ -106,7 +130,11 @@ impl TryFrom<wire::Plan> for Plan {
 }
 
 fn convert(plan: wire::Plan) -> Converted<Plan> {
-    let launches: Vec<Launch> = list("launches", plan.launches)?;
+    let mut launches: Vec<Launch> = Vec::with_capacity(plan.launches.len());
+    for (index, launch) in plan.launches.into_iter().enumerate() {
+        let read = launch_after(launch, &launches).map_err(|error| error.within(&format!("launches[{index}]")))?;
+        launches.push(read);
+    }
     let terminations: Vec<Termination> = list("terminations", plan.terminations)?;
     each_once(&launches, "launches", ".action_id", |launch| &launch.action_id)?;
     each_once(&terminations, "terminations", ".action_id", |termination| &termination.action_id)?;
@@ -169,40 +197,81 @@ impl TryFrom<wire::OfferingChoice> for OfferingChoice {
 
 impl From<&Launch> for wire::Launch {
     fn from(launch: &Launch) -> Self {
-        Self {
-            action_id: launch.action_id.0.clone(),
-            node_pool: launch.node_pool.0.clone(),
-            node_class: launch.node_class.clone(),
-            offerings: to_wire(launch.offerings.as_slice()),
-            requirements: to_wire(&launch.requirements),
-            requests: resources_to_wire(&launch.requests),
-            taints: to_wire(&launch.taints),
-            labels: launch.labels.clone(),
-            pods: to_wire(&launch.pods),
-            why: launch.why.clone(),
+        let (offerings, requirements) = (to_wire(launch.offerings.as_slice()), to_wire(launch.requirements.as_slice()));
+        Self { offerings, requirements, ..without_lists(launch) }
+    }
+}
+
+/// Without offerings and requirements.
+fn without_lists(launch: &Launch) -> wire::Launch {
+    wire::Launch {
+        action_id: launch.action_id.0.clone(),
+        node_pool: launch.node_pool.0.clone(),
+        node_class: launch.node_class.clone(),
+        offerings: Vec::new(),
+        requirements: Vec::new(),
+        requests: resources_to_wire(&launch.requests),
+        taints: to_wire(&launch.taints),
+        labels: launch.labels.clone(),
+        pods: to_wire(&launch.pods),
+        why: launch.why.clone(),
+        like: None,
+    }
+}
+
+/// Converts the launches of one message, one after another: lists of offerings and requirements that launches share are sent once.
+#[derive(Debug, Default)]
+pub struct SharedLists<'a> {
+    /// By the addresses of both lists: the first launch that has them. Only looked up.
+    first: HashMap<(usize, usize), u32>,
+    launches: u32,
+    /// The lists stay where they are.
+    kept: PhantomData<&'a Launch>,
+}
+
+impl<'a> SharedLists<'a> {
+    /// The next launch of the message.
+    pub fn launch(&mut self, launch: &'a Launch) -> wire::Launch {
+        let place = self.launches;
+        self.launches = place.saturating_add(1);
+        let lists = (Arc::as_ptr(&launch.offerings) as usize, Arc::as_ptr(&launch.requirements) as usize);
+        match self.first.entry(lists) {
+            Entry::Occupied(first) => wire::Launch { like: Some(*first.get()), ..without_lists(launch) },
+            Entry::Vacant(free) => {
+                free.insert(place);
+                launch.into()
+            }
         }
     }
 }
 
-impl TryFrom<wire::Launch> for Launch {
-    type Error = ConvertError;
-    fn try_from(launch: wire::Launch) -> Converted<Self> {
-        if launch.offerings.is_empty() {
-            return Err(ConvertError::new("offerings", "is empty"));
+/// A launch with the offerings and requirements of an earlier one, where it has them.
+fn launch_after(launch: wire::Launch, before: &[Launch]) -> Converted<Launch> {
+    let (offerings, requirements) = match launch.like {
+        None if launch.offerings.is_empty() => return Err(ConvertError::new("offerings", "is empty")),
+        None => (Arc::new(list("offerings", launch.offerings)?), Arc::new(list("requirements", launch.requirements)?)),
+        Some(_) if !launch.offerings.is_empty() || !launch.requirements.is_empty() => {
+            return Err(ConvertError::new("like", "is set beside offerings or requirements"));
         }
-        Ok(Self {
-            action_id: ActionId(key("action_id", launch.action_id)?),
-            node_pool: NodePoolName(key("node_pool", launch.node_pool)?),
-            node_class: launch.node_class,
-            offerings: Arc::new(list("offerings", launch.offerings)?),
-            requirements: list("requirements", launch.requirements)?,
-            requests: resources_from_wire("requests", launch.requests)?,
-            taints: list("taints", launch.taints)?,
-            labels: launch.labels,
-            pods: list("pods", launch.pods)?,
-            why: launch.why,
-        })
-    }
+        Some(place) => {
+            let earlier = usize::try_from(place).ok().and_then(|place| before.get(place));
+            let wrong = || ConvertError::new("like", format!("launch {place} is not an earlier one"));
+            let earlier = earlier.ok_or_else(wrong)?;
+            (Arc::clone(&earlier.offerings), Arc::clone(&earlier.requirements))
+        }
+    };
+    Ok(Launch {
+        action_id: ActionId(key("action_id", launch.action_id)?),
+        node_pool: NodePoolName(key("node_pool", launch.node_pool)?),
+        node_class: launch.node_class,
+        offerings,
+        requirements,
+        requests: resources_from_wire("requests", launch.requests)?,
+        taints: list("taints", launch.taints)?,
+        labels: launch.labels,
+        pods: list("pods", launch.pods)?,
+        why: launch.why,
+    })
 }
 
 impl From<&Placement> for wire::Placement {

@@ -1,11 +1,12 @@
 use super::strategies::{catalog, snapshot};
-use super::{ConvertError, append_fragment, check_catalogs};
+use super::{ConvertError, append_fragment, check_catalogs, shared};
 use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::Snapshot;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -126,8 +127,16 @@ fn plans_come_back_as_they_went() -> Result<(), ConvertError> {
 
 #[test]
 fn bad_plans_are_refused_by_path() {
-    let cases: [(Change<plan_wire::Plan>, &str); 4] = [
+    let cases: [(Change<plan_wire::Plan>, &str); 6] = [
         (|it| it.launches[0].offerings.clear(), "plan.launches[0].offerings: is empty"),
+        (
+            |it| {
+                it.launches[0].offerings.clear();
+                it.launches[0].like = Some(0);
+            },
+            "plan.launches[0].like: launch 0 is not an earlier one",
+        ),
+        (|it| it.launches[0].like = Some(0), "plan.launches[0].like: is set beside offerings or requirements"),
         (|it| it.terminations[0].replaced_by[0] = 1, "plan.terminations[0].replaced_by[0]: there are only 1 launches"),
         (|it| it.terminations[0].reason = 0, "plan.terminations[0].reason: is not set"),
         (|it| it.hourly_micro_usd = -1, "plan.hourly_micro_usd: is negative: -1"),
@@ -145,4 +154,30 @@ fn fragments_add_up_to_the_plan() {
     append_fragment(&mut sum, plan_wire::Plan { terminations: vec![], hourly_micro_usd: 1, ..plan() });
     append_fragment(&mut sum, plan_wire::Plan { launches: vec![], hourly_micro_usd: 5, ..plan() });
     assert_eq!(sum, plan_wire::Plan { hourly_micro_usd: 5, ..plan() });
+}
+
+#[test]
+fn launches_of_one_message_share_their_lists() -> Result<(), ConvertError> {
+    let two = |first: &str| {
+        let mut two = plan();
+        two.terminations.clear();
+        two.launches.push(plan_wire::Launch { action_id: format!("{first}2"), ..two.launches[0].clone() });
+        two.launches[0].action_id = format!("{first}1");
+        two
+    };
+    let mut whole = Plan::try_from(two("a"))?;
+    let first = whole.launches[0].clone();
+    (whole.launches[1].offerings, whole.launches[1].requirements) = (first.offerings, first.requirements);
+    let sent = shared(&whole);
+    let told: Vec<_> = sent.launches.iter().map(|one| (one.offerings.len(), one.like)).collect();
+    assert_eq!(told, [(1, None), (0, Some(0))]);
+    let back = Plan::try_from(sent.clone())?;
+    assert!(Arc::ptr_eq(&back.launches[0].offerings, &back.launches[1].offerings));
+    assert_eq!(back, whole);
+    // Behind another fragment its launches have other places.
+    let mut sum = two("b");
+    append_fragment(&mut sum, sent);
+    assert_eq!(sum.launches[3].like, Some(2));
+    assert_eq!(Plan::try_from(sum)?.launches[2..], whole.launches);
+    Ok(())
 }

@@ -90,10 +90,10 @@ pub struct Launch {
     /// The node class.
     #[prost(string, tag = "3")]
     pub node_class: ::prost::alloc::string::String,
-    /// Offerings that are acceptable, cheapest first; never empty.
+    /// Offerings that are acceptable, cheapest first; empty only if `like` is set.
     #[prost(message, repeated, tag = "4")]
     pub offerings: ::prost::alloc::vec::Vec<OfferingChoice>,
-    /// Requirements of the claim: pool and pods together.
+    /// Requirements of the claim: pool and pods together; empty if `like` is set.
     #[prost(message, repeated, tag = "5")]
     pub requirements: ::prost::alloc::vec::Vec<
         super::super::snapshot::v1::NodeSelectorRequirement,
@@ -116,6 +116,10 @@ pub struct Launch {
     /// Why this pool and offering, for people.
     #[prost(string, tag = "10")]
     pub why: ::prost::alloc::string::String,
+    /// It has the offerings and requirements of this earlier launch, an index into the launches of the same message: a burst has thousands of
+    /// launches and few such lists. Only in plans that a session streams and in what is to be executed; an answer to Plan lists all.
+    #[prost(uint32, optional, tag = "11")]
+    pub like: ::core::option::Option<u32>,
 }
 /// Pods for a node that is there or on its way.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -14,6 +14,8 @@ type Demand = (usize, usize);
 
 /// Work that the bound may take beside that of the plan: it is reported with each plan, but must not delay it.
 const WORK: u64 = 6_000_000;
+/// Work for what takes the bound nearer to the cost of whole nodes.
+const CLOSER_WORK: u64 = 10_000_000;
 
 /// Shapes that compete for the same offerings.
 struct Component {
@@ -26,7 +28,8 @@ struct Component {
 }
 
 /// The bound: shapes that share no offering are independent, within a component no plan beats the optimum in fractions.
-pub(crate) fn lower_bound(world: &World<'_>, demand: &draft::Demand) -> MicroUsdPerHour {
+/// `enough` is what the plan costs: no bound has to be higher.
+pub(crate) fn lower_bound(world: &World<'_>, demand: &draft::Demand, enough: MicroUsdPerHour) -> MicroUsdPerHour {
     let mut components: Vec<Component> = Vec::new();
     // Shapes that can run at the same places meet the same components.
     let mut alike: BTreeMap<Vec<Bits>, Vec<Demand>> = BTreeMap::new();
@@ -48,7 +51,39 @@ pub(crate) fn lower_bound(world: &World<'_>, demand: &draft::Demand) -> MicroUsd
         components.push(merged);
     }
     let mut work = WORK;
-    MicroUsdPerHour(components.iter().map(|component| bound_of(world, component, &mut work)).sum())
+    let bounds: Vec<Bound> = components.iter().map(|component| bound_of(world, component, &mut work)).collect();
+    let mut sum: i64 = bounds.iter().map(|bound| bound.least).sum();
+    let mut work = CLOSER_WORK;
+    for bound in bounds {
+        let least = bound.least;
+        sum += bound.closer(enough.0 - (sum - least), &mut work) - least;
+    }
+    MicroUsdPerHour(sum)
+}
+
+/// What the pods of a component cost at least.
+struct Bound {
+    least: i64,
+    /// The program in fractions behind it, and its optimum, if there may be more to it.
+    fractional: Option<(Program, columns::Fractional)>,
+}
+
+impl Bound {
+    fn of(least: i64) -> Self {
+        Self { least, fractional: None }
+    }
+
+    /// A bound nearer to `enough`, what the component's nodes cost.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "with a margin for the arithmetic"
+    )]
+    fn closer(self, enough: i64, work: &mut u64) -> i64 {
+        let Some((program, root)) = self.fractional else { return self.least };
+        let found = columns::tightened(&program.kinds(), &program.rows, root, enough as f64, work);
+        self.least.max((found.ceil() as i64).min(enough))
+    }
 }
 
 /// Per pool: where pods of the shape can run.
@@ -73,21 +108,20 @@ fn component(world: &World<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Co
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
-fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> i64 {
-    let Some(program) = program(world, component) else { return fluid(world, component) };
-    let kinds: Vec<Kind<'_>> =
-        program.kinds.iter().map(|(requests, count, most)| Kind { requests, count: *count, most: *most }).collect();
-    let rows = program.rows;
-    if let Some((optimum, _)) = columns::small::optimum(&kinds, &rows, work) {
-        return optimum.max(component.single);
+fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> Bound {
+    let Some(program) = program(world, component) else { return Bound::of(fluid(world, component)) };
+    let kinds = program.kinds();
+    if let Some((optimum, _)) = columns::small::optimum(&kinds, &program.rows, work) {
+        return Bound::of(optimum.max(component.single));
     }
     let mut load = vec![0; kinds.first().map_or(0, |kind| kind.requests.len())];
     for kind in &kinds {
         add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
     }
-    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
-    let fractional = columns::solve(&kinds, &rows, work).map_or(0.0, |found| found.bound);
-    value(&offered, &load).max(fractional.ceil() as i64).max(component.single)
+    let offered: Vec<(i64, &Amounts)> = program.rows.iter().map(|row| (row.price, &row.room)).collect();
+    let least = value(&offered, &load).max(component.single);
+    let Some(found) = columns::solve(&kinds, &program.rows, work) else { return Bound::of(least) };
+    Bound { least: least.max(found.bound.ceil() as i64), fractional: Some((program, found)) }
 }
 
 /// Each resource by itself, for more kinds of pods than can be told apart.
@@ -157,6 +191,10 @@ struct Program {
 }
 
 impl Program {
+    fn kinds(&self) -> Vec<Kind<'_>> {
+        self.kinds.iter().map(|(requests, count, most)| Kind { requests, count: *count, most: *most }).collect()
+    }
+
     /// Of pods that request the same each can go wherever one of them can: fewer kinds, and whatever serves the old ones serves the new.
     fn coarser(self) -> Self {
         let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
@@ -212,14 +250,8 @@ fn program(world: &World<'_>, component: &Component) -> Option<Program> {
         }
         kinds[number].1 += count;
     }
-    let mut suits: Vec<Vec<Bits>> =
-        world.pools.iter().map(|pool| vec![Bits::none(kinds.len()); pool.offerings.len()]).collect();
-    for (kind, places) in places.iter().enumerate() {
-        for (pool, any) in suits.iter_mut().zip(places) {
-            any.iter().for_each(|offering| pool[offering].insert(kind));
-        }
-    }
-    let rows = rows(world, component, &shared, |pool, index| suits[pool][index].clone());
+    let suits = |pool: usize, index: usize| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));
+    let rows = rows(world, component, &shared, suits);
     let program = Program { kinds, rows };
     Some(if program.kinds.len() > columns::MAX_KINDS { program.coarser() } else { program })
 }

@@ -2,8 +2,10 @@
 //! its columns. Its duals say what a pod of each kind costs, its value is what no plan can cost less than, and its columns are
 //! the fillings that good plans are made of.
 
+mod branch;
 mod knapsack;
 mod master;
+mod pricing;
 pub(crate) mod rules;
 pub(crate) mod small;
 #[cfg(test)]
@@ -11,15 +13,14 @@ mod tests;
 
 use crate::duals;
 use crate::intern::{Amounts, Bits, how_many};
-use knapsack::{Knapsack, Offered};
+pub(crate) use branch::tightened;
 use master::{Column, Master, number};
+use pricing::Pricing;
 
 /// Kinds at most: the master's work grows with their square, and with more kinds the gain over prices of resources is small.
 pub(crate) const MAX_KINDS: usize = 160;
 /// Rounds of new columns at most; it usually converges in two dozen.
 const MAX_ROUNDS: usize = 120;
-/// New columns after which a round ends: prices change with each, so that most that are found beyond would be of little use.
-const COLUMNS: usize = 24;
 /// Steps of a search for one filling: a first look, and a thorough one once no first look finds anything.
 const STEPS: [usize; 2] = [24, 400];
 /// Relative gain that is not looked for.
@@ -66,15 +67,36 @@ pub(crate) struct Fractional {
     /// No whole plan costs less.
     pub(crate) bound: f64,
     pub(crate) used: Vec<Used>,
+    /// All fillings that were looked at.
+    columns: Vec<Column>,
+}
+
+/// Of some rows no more nodes than this.
+pub(crate) struct Cap {
+    pub(crate) rows: Bits,
+    pub(crate) most: usize,
+}
+
+/// Where the search for columns starts.
+#[derive(Clone, Copy)]
+enum Start<'s> {
+    /// With each kind alone.
+    Alone,
+    /// With columns of another program for the same kinds, of which some may come after. No plan that costs as much as this matters.
+    Known(&'s [Column], f64),
 }
 
 /// Solves it. `None` if there are too many kinds, or one that no row can hold. `work` goes down by the rows looked at times kinds.
 pub(crate) fn solve(kinds: &[Kind<'_>], rows: &[Row], work: &mut u64) -> Option<Fractional> {
+    relaxed(kinds, rows, &[], Start::Alone, work)
+}
+
+fn relaxed(kinds: &[Kind<'_>], rows: &[Row], caps: &[Cap], start: Start<'_>, work: &mut u64) -> Option<Fractional> {
     if kinds.is_empty() || kinds.len() > MAX_KINDS || *work == 0 {
         return None;
     }
-    let scale = rows.iter().map(|row| row.price).max().unwrap_or(1).max(1);
-    let prices: Vec<f64> = rows.iter().map(|row| money(row.price.max(1)) / money(scale)).collect();
+    let scale = money(rows.iter().map(|row| row.price).max().unwrap_or(1).max(1));
+    let prices: Vec<f64> = rows.iter().map(|row| money(row.price.max(1)) / scale).collect();
     let mut load = vec![0; kinds[0].requests.len()];
     for kind in kinds {
         crate::intern::add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
@@ -82,22 +104,32 @@ pub(crate) fn solve(kinds: &[Kind<'_>], rows: &[Row], work: &mut u64) -> Option<
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
     let scarcity = duals::resource_prices(&offered, &load);
     let demand: Vec<f64> = kinds.iter().map(|kind| number(kind.count)).collect();
-    let mut master = Master::new(alone(kinds, rows, &prices)?, &demand);
-    let pricing = Pricing { kinds, rows, prices: &prices, scarcity: &scarcity, most: most(kinds, rows) };
+    let most_nodes: Vec<f64> = caps.iter().map(|cap| number(cap.most)).collect();
+    let (first, enough) = match start {
+        Start::Alone => (alone(kinds, rows, &prices)?, f64::INFINITY),
+        Start::Known(_, enough) => (anything(kinds, enough / scale), enough / scale),
+    };
+    let mut master = Master::new(first, &demand, &most_nodes);
+    if let Start::Known(known, _) = start {
+        master.columns.extend(known.iter().cloned());
+    }
+    let mut pricing = Pricing::new(kinds, rows, caps, prices, &scarcity);
     let (mut bound, mut thorough) = (0.0_f64, 0);
     for _ in 0..MAX_ROUNDS {
         master.optimise(PIVOTS_PER_KIND * kinds.len());
         let mut duals = master.duals();
         duals.iter_mut().for_each(|dual| *dual = dual.max(0.0));
+        let (duals, fees) = duals.split_at(kinds.len());
         let value: f64 = duals.iter().zip(&demand).map(|(dual, count)| dual * count).sum();
-        let found = pricing.fillings(&duals, STEPS[thorough]);
+        let refund: f64 = fees.iter().zip(&most_nodes).map(|(fee, most)| fee * most).sum();
+        let found = pricing.fillings(duals, fees, STEPS[thorough]);
         // Only a round that looked at all rows says by how much the duals are wrong.
         if found.whole {
-            bound = bound.max(value * found.least);
+            bound = bound.max(value * found.least - refund);
         }
         let looks = rows.len() + found.steps * LOOKS_PER_STEP;
         *work = work.saturating_sub(u64::try_from(looks * kinds.len()).unwrap_or(u64::MAX));
-        if bound >= value * (1.0 - SLACK) || *work == 0 {
+        if bound >= (value - refund) * (1.0 - SLACK) || bound >= enough || *work == 0 {
             break;
         }
         let fresh: Vec<Column> = found.columns.into_iter().filter(|one| !master.columns.contains(one)).collect();
@@ -111,12 +143,14 @@ pub(crate) fn solve(kinds: &[Kind<'_>], rows: &[Row], work: &mut u64) -> Option<
         thorough = 0;
         master.columns.extend(fresh);
     }
-    let used = master.solution().into_iter().map(|(column, times)| {
+    let used = master.solution().into_iter().filter(|(column, _)| master.columns[*column].row < rows.len());
+    let used = used.map(|(column, times)| {
         let column = &master.columns[column];
         Used { row: column.row, take: column.take.clone(), times }
     });
+    let used = used.collect();
     // A margin for the arithmetic.
-    Some(Fractional { bound: bound * money(scale) * (1.0 - 1e-7), used: used.collect() })
+    Some(Fractional { bound: bound * scale * (1.0 - 1e-7), used, columns: master.columns })
 }
 
 /// One column per kind: as many of it alone as the row takes that is cheapest per pod.
@@ -128,97 +162,20 @@ fn alone(kinds: &[Kind<'_>], rows: &[Row], prices: &[f64]) -> Option<Vec<Column>
         });
         let each = |(row, n): &(usize, usize)| prices[*row] / number(*n);
         let (row, n) = fits.min_by(|a, b| each(a).total_cmp(&each(b)))?;
-        Some(Column { row, price: prices[row], take: vec![(index, n)] })
+        Some(Column { row, price: prices[row], take: vec![(index, n)], caps: Vec::new() })
     };
     kinds.iter().enumerate().map(best).collect()
 }
 
-/// Per row and kind: how many pods of it the row takes alone.
-fn most(kinds: &[Kind<'_>], rows: &[Row]) -> Vec<f64> {
-    let of_row = |row: &Row| -> Vec<f64> {
-        let one = |(index, kind): (usize, &Kind<'_>)| match row.suits.has(index) {
-            true => number(how_many(kind.requests, &row.room, kind.most.min(kind.count))),
-            false => 0.0,
-        };
-        kinds.iter().enumerate().map(one).collect()
+/// One column per kind that takes all of it and is too dear to be part of any plan that costs less than `enough`.
+fn anything(kinds: &[Kind<'_>], enough: f64) -> Vec<Column> {
+    let all = |(index, kind): (usize, &Kind<'_>)| Column {
+        row: usize::MAX,
+        price: 1.0 + 2.0 * enough,
+        take: vec![(index, kind.count)],
+        caps: Vec::new(),
     };
-    rows.iter().flat_map(of_row).collect()
-}
-
-/// The search for fillings that are worth more than their node costs.
-struct Pricing<'p> {
-    kinds: &'p [Kind<'p>],
-    rows: &'p [Row],
-    prices: &'p [f64],
-    scarcity: &'p [f64],
-    /// Per row and kind: how many pods of it alone.
-    most: Vec<f64>,
-}
-
-struct Found {
-    columns: Vec<Column>,
-    /// All rows were looked at.
-    whole: bool,
-    /// By how much all duals have to shrink so that surely no filling is worth more than its node: 1 if there is none.
-    least: f64,
-    steps: usize,
-}
-
-impl Pricing<'_> {
-    fn fillings(&self, duals: &[f64], steps: usize) -> Found {
-        let mut found = Found { columns: Vec::new(), whole: true, least: 1.0, steps: 0 };
-        // Best worth per part of the scarce resources first: one order does for a quick bound on all rows.
-        let weight = |kind: usize| duals::worth(self.scarcity, self.kinds[kind].requests).max(f64::MIN_POSITIVE);
-        let mut order: Vec<usize> = (0..self.kinds.len()).filter(|kind| duals[*kind] > 0.0).collect();
-        order.sort_by(|a, b| (duals[*b] / weight(*b)).total_cmp(&(duals[*a] / weight(*a))).then(a.cmp(b)));
-        let weights: Vec<f64> = (0..self.kinds.len()).map(weight).collect();
-        // Those that promise most per price first.
-        let quick = |number: usize| self.quick(number, duals, &order, &weights);
-        let promise = |number: usize| (quick(number) / self.prices[number], number);
-        let mut promising: Vec<(f64, usize)> =
-            (0..self.rows.len()).map(promise).filter(|(rate, _)| *rate > 1.0).collect();
-        promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        for (rate, number) in promising {
-            if found.columns.len() >= COLUMNS {
-                found.whole = false;
-                break;
-            }
-            let (row, price) = (&self.rows[number], self.prices[number]);
-            let offered: Vec<Offered<'_>> = order
-                .iter()
-                .filter(|kind| row.suits.has(**kind))
-                .map(|kind| {
-                    let one = &self.kinds[*kind];
-                    (*kind, duals[*kind], one.requests, one.most.min(one.count))
-                })
-                .collect();
-            let filling = Knapsack::new(&offered, &row.room, self.scarcity).search(steps, SLACK / 2.0);
-            let bound = filling.bound.min(rate * price);
-            found.steps += filling.steps + 1;
-            if bound > price {
-                found.least = found.least.min(price / bound);
-            }
-            if filling.worth > price * (1.0 + 1e-6) {
-                found.columns.push(Column { row: number, price, take: filling.take });
-            }
-        }
-        found
-    }
-
-    /// No filling of the row is worth more than this.
-    fn quick(&self, row: usize, duals: &[f64], order: &[usize], weights: &[f64]) -> f64 {
-        let (mut space, mut sum) = (duals::worth(self.scarcity, &self.rows[row].room), 0.0);
-        let most = &self.most[row * self.kinds.len()..(row + 1) * self.kinds.len()];
-        for kind in order.iter().copied() {
-            let all = weights[kind] * most[kind];
-            if all > space {
-                return sum + duals[kind] * space / weights[kind];
-            }
-            sum += duals[kind] * most[kind];
-            space -= all;
-        }
-        sum
-    }
+    kinds.iter().enumerate().map(all).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^52")]

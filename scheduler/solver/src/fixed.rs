@@ -6,6 +6,7 @@ use crate::world::World;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
+use std::collections::BTreeSet;
 
 /// Nodes that one plan launches for one pool at most: the next plan goes on.
 const MAX_LAUNCHES: u64 = 500;
@@ -15,9 +16,10 @@ pub(crate) fn launches(world: &World<'_>) -> Vec<Launch> {
     let (mut all, mut listings) = (Vec::new(), Listings::default());
     for view in &world.fixed {
         let Some(offerings) = select::acceptable(view, &view.usable) else { continue };
-        let (load, custom) = (vec![0; world.table.len()], Narrowed::new());
+        let (load, custom, shapes) = (vec![0; world.table.len()], Narrowed::new(), BTreeSet::new());
         for number in 0..missing(world.snapshot, view.pool) {
-            let node = NewNode { view, number, load: &load, custom: &custom, offerings: &offerings };
+            let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
+            let node = NewNode { view, number, load, custom, offerings, shapes };
             all.push(select::launch(world, &node, &[], &mut listings));
         }
     }

@@ -2,7 +2,7 @@
 //! nothing of that changes.
 
 use crate::intern::{Amounts, ResourceTable};
-use crate::offerings::{Alternative, PoolData, PoolView, Terms};
+use crate::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
 use crate::preferences::{self, Ladders};
 use crate::topology::{Essence, Rules};
 use crate::volumes;
@@ -105,13 +105,18 @@ impl Frame {
             _ => (Former::default(), BTreeMap::new()),
         };
         let mut kept = 0;
+        let mut sold: BTreeMap<&CatalogId, CatalogView> = BTreeMap::new();
         let mut slots = |numbers: &[usize]| -> Vec<Slot> {
             let slot = |number: &usize| {
                 let pool = neutral(&snapshot.node_pools[*number]);
                 let known = old.remove(pool.name.as_str()).filter(|known| known.pool == pool);
                 kept += usize::from(known.is_some());
-                let catalog = pool.catalog.as_ref().and_then(|id| catalogs.get(id))?;
-                let data = known.map_or_else(|| PoolData::new(&pool, catalog, &given.terms), |known| known.data);
+                let (id, catalog) = catalogs.get_key_value(pool.catalog.as_ref()?)?;
+                let fresh = || {
+                    let sold = sold.entry(id).or_insert_with(|| CatalogView::new(catalog, &given.terms.table));
+                    PoolData::new(&pool, catalog, sold, &given.terms)
+                };
+                let data = known.map_or_else(fresh, |known| known.data);
                 Some(Slot { pool, number: *number, data })
             };
             numbers.iter().filter_map(slot).collect()

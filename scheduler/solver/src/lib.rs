@@ -72,8 +72,9 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
 
 /// What no plan for these pods costs less than; nodes of static pools cost what they cost.
 fn lower_bound(world: &World<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
-    let fixed = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
-    [bound::lower_bound(world, demand), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
+    let fixed: MicroUsdPerHour = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
+    let enough = MicroUsdPerHour(plan.hourly.0 - fixed.0);
+    [bound::lower_bound(world, demand, enough), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
 }
 
 /// How many pods of each shape the launches of a plan are for.
@@ -229,8 +230,8 @@ fn split<'a>(
 
 /// Pending pods whose shape the snapshot does not have.
 fn dangling(world: &World<'_>) -> Vec<Unschedulable> {
-    let lost = world.pending().filter(|pod| lots::moves(pod) && world.shape_of(pod).is_none());
-    lost.map(|pod| {
+    let lost = world.pending().filter(|(pod, shape)| lots::moves(pod) && shape.is_none());
+    lost.map(|(pod, _)| {
         let message = format!("its shape {} is not in the snapshot", pod.shape);
         no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])
     })

@@ -48,8 +48,9 @@ impl<'a> Lot<'a> {
 pub(crate) fn to_place<'a>(world: &World<'a>, more: &[&'a Pod]) -> Vec<Lot<'a>> {
     let leaving = world.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter());
     let leaving = leaving.filter(|pod| moves(pod) && can_leave(world, pod));
-    let pending = world.pending().filter(|pod| moves(pod));
-    by_shape(world, pending.chain(leaving).chain(more.iter().copied()))
+    let pending = world.pending().filter(|(pod, _)| moves(pod));
+    let others = leaving.chain(more.iter().copied()).map(|pod| (pod, world.shape_of(pod)));
+    grouped(pending.chain(others))
 }
 
 /// Takes pods that run somewhere out of what topology counts: they are placed anew.
@@ -65,9 +66,14 @@ pub(crate) fn leave(world: &World<'_>, state: &mut State, lots: &[Lot<'_>]) {
 
 /// Pods by shape, each list sorted by name; those whose shape is not in the snapshot are left out.
 pub(crate) fn by_shape<'a>(world: &World<'a>, pods: impl Iterator<Item = &'a Pod>) -> Vec<Lot<'a>> {
+    grouped(pods.map(|pod| (pod, world.shape_of(pod))))
+}
+
+/// The same for pods with their shapes.
+fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<usize>)>) -> Vec<Lot<'a>> {
     let mut groups: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
-    for pod in pods {
-        if let Some(shape) = world.shape_of(pod) {
+    for (pod, shape) in pods {
+        if let Some(shape) = shape {
             groups.entry(shape).or_default().push(pod);
         }
     }

@@ -1,12 +1,14 @@
 //! A pool as a list of offerings (type x zone x capacity type), cheapest first, and requirements as sets of them.
 
 mod kinds;
+mod labels;
 mod rooms;
 
 use crate::custom::{CustomKeys, Narrowed};
-use crate::facts::holds;
 use crate::intern::{Amounts, Bits, ResourceTable};
+pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
+use labels::ByValue;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
@@ -41,7 +43,7 @@ pub(crate) struct OfferingView {
 /// What a pool can buy, as far as it stays the same from one plan to the next.
 #[derive(Debug)]
 pub(crate) struct PoolData {
-    pub(crate) types: Vec<TypeView>,
+    pub(crate) types: Arc<Vec<TypeView>>,
     /// Sorted by (price, type, zone, capacity type).
     pub(crate) offerings: Vec<OfferingView>,
     pub(crate) custom: CustomKeys,
@@ -51,7 +53,7 @@ pub(crate) struct PoolData {
     pub(crate) offered: Bits,
     /// Allowed, offered and not known to be out of capacity.
     pub(crate) usable: Bits,
-    type_keys: BTreeSet<String>,
+    type_keys: Arc<BTreeSet<String>>,
     /// DaemonSets, and the offerings on which they run.
     pub(crate) daemons: Vec<(PodShape, Bits)>,
     /// Some requirement of the pool sets `minValues`, and that is strict.
@@ -107,34 +109,27 @@ impl Alternative {
 }
 
 impl PoolData {
-    pub(crate) fn new(pool: &NodePool, catalog: &Catalog, terms: &Terms) -> Self {
+    /// Of a pool that buys from `catalog`, which is looked at in `sold`.
+    pub(crate) fn new(pool: &NodePool, catalog: &Catalog, sold: &CatalogView, terms: &Terms) -> Self {
         let lenient = terms.min_values == MinValuesPolicy::BestEffort;
-        let types: Vec<TypeView> = catalog.instance_types.iter().map(|one| TypeView::new(one, &terms.table)).collect();
-        let mut offerings: Vec<OfferingView> = Vec::new();
-        for (type_index, (kind, view)) in catalog.instance_types.iter().zip(&types).enumerate() {
-            offerings.extend(kind.offerings.iter().enumerate().map(|(place, offering)| OfferingView {
-                type_index,
-                place,
-                price: offering.price.0.clamp(-MOST_PRICE, MOST_PRICE),
-                room: view.allocatable.clone(),
-                ports: Vec::new(),
-            }));
-        }
-        let bought = |view: &OfferingView| &catalog.instance_types[view.type_index].offerings[view.place];
-        offerings.sort_by(|a, b| {
-            let rest = |view: &OfferingView| (&bought(view).zone, bought(view).capacity_type);
-            (bought(a).price, a.type_index).cmp(&(bought(b).price, b.type_index)).then_with(|| rest(a).cmp(&rest(b)))
-        });
-        let type_keys = catalog.instance_types.iter().flat_map(|kind| kind.labels.keys().cloned()).collect();
+        let CatalogView { types, order, keys } = sold;
+        let offering = |(type_index, place): &(usize, usize)| OfferingView {
+            type_index: *type_index,
+            place: *place,
+            price: catalog.instance_types[*type_index].offerings[*place].price.0.clamp(-MOST_PRICE, MOST_PRICE),
+            room: types[*type_index].allocatable.clone(),
+            ports: Vec::new(),
+        };
+        let offerings: Vec<OfferingView> = order.iter().map(offering).collect();
         let size = offerings.len();
         let mut data = Self {
-            types,
+            types: Arc::clone(types),
             offerings,
             custom: CustomKeys::default(),
             allowed: Bits::none(size),
             offered: Bits::none(size),
             usable: Bits::none(size),
-            type_keys,
+            type_keys: Arc::clone(keys),
             daemons: Vec::new(),
             flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
             lenient,
@@ -225,67 +220,6 @@ impl<'a> PoolView<'a> {
 
     pub(crate) fn type_name(&self, offering: usize) -> &'a str {
         &self.kind(self.data.offerings[offering].type_index).name
-    }
-
-    /// The value of a label of a node made of that offering, except of open ones.
-    pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&'a str> {
-        let kind = self.kind(self.data.offerings[offering].type_index);
-        let bought = self.offering(offering);
-        let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
-        match key {
-            label::ZONE => Some(&bought.zone),
-            label::ZONE_ID => filled(&bought.zone_id),
-            label::CAPACITY_TYPE => Some(bought.capacity_type.as_str()),
-            label::INSTANCE_TYPE => Some(&kind.name),
-            label::ARCH => Some(&kind.architecture),
-            label::REGION => filled(&self.catalog.region),
-            label::NODE_POOL => Some(self.pool.name.as_str()),
-            label::EC2_NODE_CLASS => Some(&self.pool.node_class),
-            label::OS => self.operating_system(kind),
-            // Every node gets these two once it is in service; DaemonSets may wait for them.
-            label::REGISTERED | label::INITIALIZED => Some("true"),
-            _ => kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str),
-        }
-    }
-
-    /// The first system that the type can run and the pool allows.
-    fn operating_system(&self, kind: &'a InstanceType) -> Option<&'a str> {
-        let own = |requirement: &&NodeSelectorRequirement| label::normalized(&requirement.key) == label::OS;
-        let allowed = |system: &&String| self.pool.requirements.iter().filter(own).all(|one| holds(one, Some(system)));
-        kind.operating_systems.iter().find(allowed).or_else(|| kind.operating_systems.first()).map(String::as_str)
-    }
-
-    /// All offerings by their value of a label, `None` where they have none; open labels are not looked at.
-    pub(crate) fn by_value(&self, key: &str) -> Arc<Vec<(Option<String>, Bits)>> {
-        let mut known = self.values.borrow_mut();
-        if let Some(found) = known.get(key) {
-            return Arc::clone(found);
-        }
-        let mut parts: BTreeMap<Option<&str>, Bits> = BTreeMap::new();
-        for index in 0..self.offerings.len() {
-            let part = parts.entry(self.label(index, key)).or_insert_with(|| Bits::none(self.offerings.len()));
-            part.insert(index);
-        }
-        let parts = Arc::new(parts.into_iter().map(|(value, bits)| (value.map(str::to_owned), bits)).collect());
-        known.insert(key.to_owned(), Arc::clone(&parts));
-        parts
-    }
-
-    /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
-    pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits {
-        let size = self.offerings.len();
-        if self.custom.has(&requirement.key) {
-            return Bits::all(size);
-        }
-        if let Some(known) = self.known.borrow().get(requirement) {
-            return known.clone();
-        }
-        let key = label::normalized(&requirement.key);
-        let found = Bits::of(size, |index| {
-            holds(requirement, self.label(index, key).or_else(|| self.label(index, &requirement.key)))
-        });
-        self.known.borrow_mut().insert(requirement.clone(), found.clone());
-        found
     }
 
     /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
@@ -382,9 +316,6 @@ impl<'a> PoolView<'a> {
         kind.offerings.iter().find(found).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
     }
 }
-
-/// Per label: offerings by value.
-type ByValue = BTreeMap<String, Arc<Vec<(Option<String>, Bits)>>>;
 
 /// Adds an alternative to those that there are.
 fn join(all: &mut Vec<Alternative>, one: Alternative) {

@@ -68,6 +68,8 @@ pub(crate) struct NewNode<'n> {
     pub(crate) custom: &'n Narrowed,
     /// What [`acceptable`] left, not empty.
     pub(crate) offerings: &'n [usize],
+    /// Of its pods.
+    pub(crate) shapes: &'n BTreeSet<usize>,
 }
 
 /// What launches that list the same offerings have in common: made once, and shared where it can be.
@@ -77,7 +79,7 @@ struct Listing {
     /// Of the choices.
     digest: String,
     /// Without those of open labels.
-    requirements: Vec<NodeSelectorRequirement>,
+    requirements: Arc<Vec<NodeSelectorRequirement>>,
 }
 
 /// The lists of offerings of one plan's launches, by pool and offerings.
@@ -104,16 +106,15 @@ impl Listing {
         for choice in &choices {
             hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
         }
-        let requirements = requirements(view, offerings, &choices);
-        Self { choices: Arc::new(choices), digest: hasher.hex(16), requirements }
+        let requirements = sorted(requirements(view, offerings, &choices));
+        Self { choices: Arc::new(choices), digest: hasher.hex(16), requirements: Arc::new(requirements) }
     }
 }
 
 /// The launch of `node` for `pods`.
 pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
-    let NewNode { view, number, load: asked, custom, offerings } = *node;
+    let NewNode { view, number, load: asked, custom, offerings, shapes } = *node;
     let Listing { choices, digest, requirements } = listings.of(view, offerings);
-    let shapes: BTreeSet<usize> = pods.iter().filter_map(|pod| world.shape_of(pod)).collect();
     let pods = pod_refs(pods);
     let mut hasher = ContentHasher::new("launch");
     hasher.text(&format!("{:?}", world.snapshot.ledger));
@@ -130,11 +131,13 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod], listi
             *sum = sum.saturating_add(all.saturating_sub(*room));
         }
     }
-    let why = crate::why::text(world, node, choices, pods.len(), &shapes);
-    let mut requirements = requirements.clone();
-    requirements.extend(view.custom.pinned(custom));
-    requirements.sort();
-    requirements.dedup();
+    let why = crate::why::text(world, node, choices, pods.len(), shapes);
+    let pinned = view.custom.pinned(custom);
+    let requirements = if pinned.is_empty() {
+        Arc::clone(requirements)
+    } else {
+        Arc::new(sorted(requirements.iter().cloned().chain(pinned).collect()))
+    };
     Launch {
         action_id: ActionId(hasher.hex(16)),
         node_pool: view.pool.name.clone(),
@@ -147,6 +150,12 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod], listi
         pods,
         why,
     }
+}
+
+fn sorted(mut requirements: Vec<NodeSelectorRequirement>) -> Vec<NodeSelectorRequirement> {
+    requirements.sort();
+    requirements.dedup();
+    requirements
 }
 
 /// The pool's own, and the listed types, their architectures, zones and capacity types.

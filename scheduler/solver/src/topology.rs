@@ -2,6 +2,7 @@
 //!
 //! Rules about hosts are kept while nodes are filled ([`crate::hosts`]); for all other keys pods are assigned to domains first.
 
+mod asked;
 mod assign;
 mod cells;
 mod counts;
@@ -10,7 +11,7 @@ mod groups;
 mod uneven;
 
 pub(crate) use assign::{assign, place};
-pub(crate) use cells::{Cells, eligible, only};
+pub(crate) use cells::{Alike, Cells, eligible, only};
 pub(crate) use counts::{Counts, Marks};
 pub(crate) use explain::{explain, open_nodes};
 use groups::Group;

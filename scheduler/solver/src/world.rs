@@ -9,7 +9,7 @@ use crate::lots::Only;
 use crate::nodes::Nodes;
 use crate::offerings::{Alternative, PoolView};
 use crate::preferences::Ladders;
-use crate::topology::{self, Cells, Topology};
+use crate::topology::{self, Alike, Cells, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName};
 use plimsoll_model::snapshot::{Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex};
@@ -103,6 +103,7 @@ pub(crate) struct World<'a> {
     pub(crate) topology: Topology<'a>,
     /// Per shape, once asked for.
     cells: RefCell<BTreeMap<usize, Rc<Cells>>>,
+    alike: Alike,
     /// Offerings and nodes by their values of some keys, once asked for.
     onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
     /// Labels of nodes by key, once asked for.
@@ -152,6 +153,7 @@ impl<'a> World<'a> {
             known: nodes,
             topology: Topology::new(&frame.rules, &waiting),
             cells: RefCell::default(),
+            alike: Alike::default(),
             onlys: RefCell::default(),
             columns: RefCell::default(),
             eligible: RefCell::default(),
@@ -167,6 +169,7 @@ impl<'a> World<'a> {
     pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
         self.topology.tighten(groups);
         self.cells.take();
+        self.alike.clear();
     }
 
     /// Per shape: whether some offering or node could take pods of it at all.
@@ -177,10 +180,11 @@ impl<'a> World<'a> {
         fits.enumerate().map(|(shape, fits)| fits || welcome(shape)).collect()
     }
 
-    /// Pods that are to be placed, in the snapshot's order.
-    pub(crate) fn pending(&self) -> impl Iterator<Item = &'a Pod> + use<'a> {
+    /// Pods that are to be placed, in the snapshot's order, each with its shape if the snapshot has that.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (&'a Pod, Option<usize>)> + use<'a> {
         let (snapshot, index) = (self.snapshot, self.index);
-        index.pending().iter().filter_map(|place| snapshot.pods.get(*place as usize))
+        let pod = |place: &u32| Some((snapshot.pods.get(*place as usize)?, index.shape_of(*place as usize)));
+        index.pending().iter().filter_map(pod)
     }
 
     /// What pods that run count for.
@@ -232,7 +236,7 @@ impl<'a> World<'a> {
     pub(crate) fn cells(&self, shape: usize) -> Rc<Cells> {
         let known = self.cells.borrow().get(&shape).map(Rc::clone);
         known.unwrap_or_else(|| {
-            let cells = Rc::new(Cells::new(self, shape));
+            let cells = self.alike.cells(self, shape);
             self.cells.borrow_mut().insert(shape, Rc::clone(&cells));
             cells
         })

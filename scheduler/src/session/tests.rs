@@ -1,6 +1,7 @@
 use super::*;
 use crate::answer;
 use crate::samples::{catalog, catalogs, pool, snapshots, waiting};
+use plimsoll_model::plan::Plan;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta::{chunks, diff};
 use plimsoll_proto::plan::v1 as plan_wire;
@@ -46,14 +47,14 @@ fn plan_now(sequence: u64) -> Request {
     Request::PlanNow(wire::PlanNow { sequence, options: None, cycle_id: "c-1".into() })
 }
 
-/// The plan that the fragments add up to.
+/// The plan that the fragments add up to, with all lists written out.
 fn whole(answers: Vec<Response>) -> plan_wire::Plan {
     let mut plan = plan_wire::Plan::default();
     for answer in answers {
         let Response::PlanFragment(fragment) = answer else { panic!("{answer:?} is no piece of a plan") };
         append_fragment(&mut plan, fragment.part.unwrap());
     }
-    plan
+    plan_wire::Plan::from(&Plan::try_from(plan).unwrap())
 }
 
 fn unary(snapshot: &Snapshot) -> plan_wire::Plan {

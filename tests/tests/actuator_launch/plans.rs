@@ -125,7 +125,7 @@ async fn a_plan_may_not_add_to_what_the_pool_allows() {
     let mut spot = usual.clone();
     Arc::make_mut(&mut spot.offerings).iter_mut().for_each(|choice| choice.capacity_type = CapacityType::Spot);
     let mut open = usual.clone();
-    open.requirements.push(NodeSelectorRequirement::new("example.com/new", Operator::In, ["x"]));
+    Arc::make_mut(&mut open.requirements).push(NodeSelectorRequirement::new("example.com/new", Operator::In, ["x"]));
     let mut action = 0;
     let launches = [label, class, spot, open].map(|launch| {
         action += 1;

@@ -243,11 +243,11 @@ pub(crate) fn launch(catalog: &Catalog, action: &str, names: &[&str], pod: &str)
         node_pool: "default".into(),
         node_class: "default".to_owned(),
         offerings: Arc::new(offerings),
-        requirements: vec![NodeSelectorRequirement::new(
+        requirements: Arc::new(vec![NodeSelectorRequirement::new(
             "node.kubernetes.io/instance-type",
             Operator::In,
             names.to_vec(),
-        )],
+        )]),
         requests: Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
         taints: Vec::new(),
         labels: BTreeMap::new(),

@@ -145,7 +145,7 @@ fn launch(pod: PodRef) -> Launch {
         node_pool: "default".into(),
         node_class: "default".to_owned(),
         offerings: Arc::new(vec![offering]),
-        requirements: Vec::new(),
+        requirements: Arc::default(),
         requests: Default::default(),
         taints: Vec::new(),
         labels: Default::default(),

@@ -85,7 +85,7 @@ mod tests {
             node_pool: "default".into(),
             node_class: "default".to_owned(),
             offerings: std::sync::Arc::new(vec![offering]),
-            requirements: Vec::new(),
+            requirements: std::sync::Arc::default(),
             requests: Default::default(),
             taints: Vec::new(),
             labels: Default::default(),

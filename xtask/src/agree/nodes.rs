@@ -58,7 +58,7 @@ impl Made {
     ) -> Made {
         let mut labels = of_type(kind, offering, region);
         // As the actuator writes a claim: one value of each label of the pool's own, then the template's labels.
-        for requirement in &launch.requirements {
+        for requirement in launch.requirements.iter() {
             let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
             if let (true, Operator::In, Some(value)) = (own, requirement.operator, requirement.values.iter().min()) {
                 labels.insert(requirement.key.clone(), value.clone());
@@ -242,7 +242,10 @@ mod tests {
             node_pool: "general".into(),
             node_class: "default".to_owned(),
             offerings: std::sync::Arc::new(vec![choice(CapacityType::OnDemand), choice(CapacityType::Spot)]),
-            requirements: vec![requirement("team", &["b", "a"]), requirement(label::ZONE, &["test-1a", "test-1b"])],
+            requirements: Arc::new(vec![
+                requirement("team", &["b", "a"]),
+                requirement(label::ZONE, &["test-1a", "test-1b"]),
+            ]),
             requests: Resources::new(),
             taints: Vec::new(),
             labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),

@@ -238,7 +238,7 @@ fn launch(snapshot: &Snapshot, index: usize, it: &Launch, pods: Vec<PodRef>) -> 
         node_pool: NodePoolName(it.node_pool.clone()),
         node_class: pool.map(|pool| pool.node_class.clone()).unwrap_or_default(),
         offerings: Arc::new(offering.into_iter().collect()),
-        requirements,
+        requirements: Arc::new(requirements),
         requests: Resources::new(),
         taints: pool.map(|pool| pool.taints.clone()).unwrap_or_default(),
         labels: pool.map(|pool| pool.labels.clone()).unwrap_or_default(),

@@ -55,7 +55,7 @@ pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requiremen
         live.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let mut all = Requirements::from_api(&own).map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
     all.add_all(&Requirements::from_labels(own_labels(live).0));
-    let asked = Requirements::from_api(&launch.requirements)
+    let asked = Requirements::from_api(launch.requirements.iter())
         .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("the plan's {error}")))?;
     for requirement in asked.iter() {
         let known = all.contains(&requirement.key) || label::is_well_known(&requirement.key);

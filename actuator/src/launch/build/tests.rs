@@ -87,7 +87,7 @@ impl World {
                 })
                 .collect::<Vec<_>>()
                 .into(),
-            requirements: vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["two"])],
+            requirements: Arc::new(vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["two"])]),
             requests: Resources::from([("cpu", 1500), ("pods", 2)]),
             taints: self.pool.spec.template.spec.taints.iter().map(Into::into).collect(),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
@@ -136,17 +136,18 @@ fn what_the_pool_does_not_allow_is_refused_by_name() {
     says(&|launch| drop(launch.labels.insert("team".to_owned(), "b".to_owned())), "team=b");
     says(&|launch| launch.taints.clear(), "taints");
     says(
-        &|launch| launch.requirements = vec![NodeSelectorRequirement::new("new", Operator::In, ["x"])],
+        &|launch| launch.requirements = Arc::new(vec![NodeSelectorRequirement::new("new", Operator::In, ["x"])]),
         "no label new",
     );
     says(
         &|launch| {
-            launch.requirements = vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["three"])];
+            launch.requirements =
+                Arc::new(vec![NodeSelectorRequirement::new("example.com/tier", Operator::In, ["three"])]);
         },
         "example.com/tier",
     );
     says(
-        &|launch| launch.requirements = vec![NodeSelectorRequirement::new(label::ZONE, Operator::In, ["b"])],
+        &|launch| launch.requirements = Arc::new(vec![NodeSelectorRequirement::new(label::ZONE, Operator::In, ["b"])]),
         "does not allow c.large in a",
     );
     says(&|launch| Arc::make_mut(&mut launch.offerings)[0].instance_type = "x.large".to_owned(), "x.large");

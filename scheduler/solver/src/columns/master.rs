@@ -11,13 +11,17 @@ pub(super) struct Column {
     pub(super) price: f64,
     /// Kind and number of pods; sorted, each once.
     pub(super) take: Vec<(usize, usize)>,
+    /// Caps that its node counts for.
+    pub(super) caps: Vec<usize>,
 }
 
 /// A basis that covers all kinds, and the inverse of its matrix.
 pub(super) struct Master {
+    /// Kinds; behind them come the caps.
+    kinds: usize,
     width: usize,
     pub(super) columns: Vec<Column>,
-    /// Per row of the basis: a column, or the surplus of a kind.
+    /// Per row of the basis: a column, or the surplus of a kind or what is left under a cap.
     basis: Vec<Member>,
     inverse: Vec<f64>,
     /// How often each member of the basis is used.
@@ -31,9 +35,10 @@ enum Member {
 }
 
 impl Master {
-    /// Starts from one column per kind that takes that kind alone (`take[0]`), for as many pods as `demand` says.
-    pub(super) fn new(columns: Vec<Column>, demand: &[f64]) -> Self {
-        let width = demand.len();
+    /// Starts from one column per kind that takes that kind alone (`take[0]`), for as many pods as `demand` says, and is under no cap.
+    /// A cap is a kind of which each node takes one back: at least minus so many.
+    pub(super) fn new(columns: Vec<Column>, demand: &[f64], caps: &[f64]) -> Self {
+        let width = demand.len() + caps.len();
         let mut inverse = vec![0.0; width * width];
         let mut used = Vec::with_capacity(width);
         for (kind, column) in columns.iter().enumerate() {
@@ -41,10 +46,16 @@ impl Master {
             inverse[kind * width + kind] = 1.0 / each;
             used.push(demand[kind] / each);
         }
-        Self { width, basis: (0..width).map(Member::Column).collect(), columns, inverse, used }
+        let mut basis: Vec<Member> = (0..demand.len()).map(Member::Column).collect();
+        for (cap, most) in (demand.len()..).zip(caps) {
+            inverse[cap * width + cap] = -1.0;
+            used.push(*most);
+            basis.push(Member::Surplus(cap));
+        }
+        Self { kinds: demand.len(), width, basis, columns, inverse, used }
     }
 
-    /// What one more pod of each kind costs.
+    /// What one more pod of each kind costs, and what one more node under each cap would save.
     pub(super) fn duals(&self) -> Vec<f64> {
         let mut duals = vec![0.0; self.width];
         for (row, member) in self.basis.iter().enumerate() {
@@ -96,7 +107,10 @@ impl Master {
             offer(-dual, Member::Surplus(kind));
         }
         for (number, column) in self.columns.iter().enumerate() {
-            offer(worth(duals, &column.take) / column.price - 1.0, Member::Column(number));
+            let fees: f64 = column.caps.iter().map(|cap| duals[self.kinds + cap].max(0.0)).sum();
+            let against: f64 = column.caps.iter().map(|cap| (-duals[self.kinds + cap]).max(0.0)).sum();
+            let worth = worth(&duals[..self.kinds], &column.take) + against;
+            offer(worth / (column.price + fees) - 1.0, Member::Column(number));
         }
         best.map(|(_, member)| member)
     }
@@ -109,7 +123,9 @@ impl Master {
                 match member {
                     Member::Surplus(kind) => -cells[kind],
                     Member::Column(column) => {
-                        self.columns[column].take.iter().map(|(kind, n)| cells[*kind] * number(*n)).sum()
+                        let column = &self.columns[column];
+                        let taken: f64 = column.take.iter().map(|(kind, n)| cells[*kind] * number(*n)).sum();
+                        taken - column.caps.iter().map(|cap| cells[self.kinds + cap]).sum::<f64>()
                     }
                 }
             })

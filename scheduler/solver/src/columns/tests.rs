@@ -1,4 +1,6 @@
 use super::*;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 fn rows(all: &[(i64, [i64; 2])], kinds: usize) -> Vec<Row> {
     all.iter().map(|(price, room)| Row { price: *price, room: room.to_vec(), suits: Bits::all(kinds) }).collect()
@@ -40,4 +42,47 @@ fn a_node_holds_no_more_than_there_is() {
 fn no_row_for_a_kind_means_no_solution() {
     assert!(solve(&kinds(&[([9, 0], 1)]), &rows(&[(1, [8, 8])], 1), &mut 1_000).is_none());
     assert!(solve(&[], &[], &mut 1_000).is_none());
+}
+
+/// The bound in whole nodes, where a plan costs `enough`.
+fn whole(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])], enough: f64) -> f64 {
+    let (kinds, rows) = (kinds(all), rows(offers, all.len()));
+    let root = solve(&kinds, &rows, &mut 1_000_000).unwrap();
+    tightened(&kinds, &rows, root, enough, &mut 1_000_000)
+}
+
+#[test]
+fn half_a_node_is_a_whole_one() {
+    // Two of three pods fit on a node: one and a half nodes are 150, two are 200.
+    let (pods, node) = ([([5, 0], 3)], [(100, [10, 10])]);
+    assert!((solved(&pods, &node).bound - 150.0).abs() < 0.2);
+    assert!((whole(&pods, &node, 200.0) - 200.0).abs() < 1.0);
+    // Whatever a worse plan costs, no bound is above the best.
+    assert!((whole(&pods, &node, 1_000.0) - 200.0).abs() < 1.0);
+}
+
+#[test]
+fn nodes_of_one_kind_are_whole_beside_those_of_others() {
+    // One large node and one small one, 100 and 60, are cheaper than two large ones.
+    let (pods, nodes) = ([([5, 0], 3)], [(60, [5, 10]), (100, [10, 10])]);
+    assert!((whole(&pods, &nodes, 200.0) - 160.0).abs() < 1.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_is_above_the_optimum_in_fractions_and_never_above_that_in_whole_nodes(
+        pods in proptest::collection::vec(([1..9_i64, 0..9_i64], 1..5_usize), 1..4),
+        nodes in proptest::collection::vec((20..200_i64, [8..24_i64, 8..24_i64]), 1..5),
+    ) {
+        let (few, offers) = (kinds(&pods), rows(&nodes, pods.len()));
+        let root = solve(&few, &offers, &mut 1_000_000).unwrap().bound;
+        let (optimum, _) = small::optimum(&few, &offers, &mut 1_000_000).unwrap();
+        let optimum = optimum as f64;
+        let found = whole(&pods, &nodes, optimum * 1.5);
+        prop_assert!(found >= root && found <= optimum * (1.0 + 1e-9), "{root} {found} {optimum}");
+        // A plan that is optimal is known to be so, but for what is near enough.
+        prop_assert!(whole(&pods, &nodes, optimum) >= root);
+    }
 }

@@ -22,9 +22,13 @@ pub(crate) struct Removed<'a> {
 
 /// One termination per removed node; `launches` are all of the plan.
 pub(crate) fn terminations(world: &World<'_>, removal: &Removal<'_>, launches: &[Launch]) -> Vec<Termination> {
+    // Few of a burst's pods are from removed nodes.
+    let leaving: BTreeSet<&str> =
+        removal.removed.iter().flat_map(|one| &one.pods).map(|pod| pod.uid.as_str()).collect();
     let mut launch_of: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, launch) in launches.iter().enumerate() {
-        launch_of.extend(launch.pods.iter().map(|pod| (pod.uid.as_str(), index)));
+    for (index, launch) in launches.iter().enumerate().filter(|_| !leaving.is_empty()) {
+        let pods = launch.pods.iter().map(|pod| pod.uid.as_str());
+        launch_of.extend(pods.filter(|uid| leaving.contains(uid)).map(|uid| (uid, index)));
     }
     let mut node_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (node, pods) in &removal.existing {

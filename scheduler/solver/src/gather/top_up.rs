@@ -125,12 +125,9 @@ fn narrow(launch: &mut Launch, node: &Node) {
         |key: &String| [label::ZONE, label::CAPACITY_TYPE].contains(&key.as_str()) || !label::is_well_known(key);
     let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In);
     let keys: BTreeSet<String> = asked.map(|one| label::normalized(&one.key).to_owned()).filter(chosen).collect();
-    for key in keys {
-        if let Some(value) = lookup(&node.labels, &key) {
-            launch.requirements.push(equals(&key, value));
-        }
-    }
-    launch.requirements.push(one_of(label::INSTANCE_TYPE, types.into_iter().collect()));
-    launch.requirements.sort();
-    launch.requirements.dedup();
+    let requirements = Arc::make_mut(&mut launch.requirements);
+    requirements.extend(keys.iter().filter_map(|key| Some(equals(key, lookup(&node.labels, key)?))));
+    requirements.push(one_of(label::INSTANCE_TYPE, types.into_iter().collect()));
+    requirements.sort();
+    requirements.dedup();
 }

@@ -1,8 +1,8 @@
 //! Pods are dealt out to domains, the emptiest first; then each domain's share is placed like any other lot.
 
+use super::asked::Asked;
 use super::cells::Cell;
-use super::{Cells, Kind};
-use crate::lots::Lot;
+use crate::lots::{Lot, Only};
 use crate::place::{self, Placed, Search, State};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +27,11 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
         let mut short: BTreeSet<usize> = BTreeSet::new();
         let placed = state.trial(|state| {
             let (ready, waiting) = assign_within(world, state, lots.clone(), &caps);
-            let dealt = shares(&ready);
+            let all: Vec<Share> = ready.iter().filter_map(Share::of).collect();
             let mut placed = place::place(world, state, ready, search);
-            for (key, left) in shares(&placed.left) {
+            let short_of = shares(placed.left.iter().filter_map(Share::of));
+            let dealt = if short_of.is_empty() { Caps::new() } else { shares(all.into_iter()) };
+            for (key, left) in short_of {
                 let fitting = dealt.get(&key).copied().unwrap_or(0) - left;
                 if fitting > 0 && world.topology.lenient[key.0] {
                     let count = i64::try_from(left).unwrap_or(i64::MAX);
@@ -55,12 +57,24 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     }
 }
 
-fn shares(lots: &[Lot<'_>]) -> Caps {
+/// Pods of a shape in a cell.
+struct Share {
+    shape: usize,
+    only: Rc<Only>,
+    pods: usize,
+}
+
+impl Share {
+    fn of(lot: &Lot<'_>) -> Option<Self> {
+        let only = Rc::clone(lot.only.as_ref()?);
+        Some(Self { shape: lot.shape, only, pods: lot.pods.len() })
+    }
+}
+
+fn shares(all: impl Iterator<Item = Share>) -> Caps {
     let mut shares = Caps::new();
-    for lot in lots {
-        if let Some(only) = &lot.only {
-            *shares.entry((lot.shape, only.values())).or_default() += lot.pods.len();
-        }
+    for share in all {
+        *shares.entry((share.shape, share.only.values())).or_default() += share.pods;
     }
     shares
 }
@@ -150,108 +164,53 @@ fn deal<'a>(
         let cap = caps.get(&key).copied().unwrap_or(usize::MAX);
         cap.saturating_sub(used.get(&key).copied().unwrap_or(0))
     };
-    let most: Vec<usize> = cells.all.iter().map(cap).collect();
-    let membership = &world.topology.shapes[shape];
-    let owned: Vec<usize> = relevant.iter().copied().filter(|group| membership.owns.contains(group)).collect();
+    let most: Vec<usize> = cells.all.iter().map(|cell| if caps.is_empty() { usize::MAX } else { cap(cell) }).collect();
+    let mut asked: Vec<Asked<'_>> =
+        relevant.iter().map(|group| Asked::new(world, state, shape, *group, &cells)).collect();
     // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone that is favoured.
-    let spread = || owned.iter().filter(|group| matches!(world.topology.groups[**group].kind, Kind::Spread { .. }));
-    // In a large plan those that others count fill domains evenly from the start, or else those others find no domain that does for all.
-    let counting: Vec<usize> = relevant.iter().copied().filter(|group| membership.matches.contains(group)).collect();
-    let counted = spread().next().is_none() || spread().any(|group| membership.matches.contains(group));
+    let spread = || asked.iter().filter(|one| one.owner && one.spreads());
+    let counted = spread().next().is_none() || spread().any(|one| one.itself);
     // Those that start on one host are in one cell.
     let mut started = None;
+    let favours = |cell: &Cell| state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|one| one == zone));
+    let favoured: Vec<bool> = cells.all.iter().map(favours).collect();
     for _ in 0..lot.pods.len() {
-        let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
         let fits = |index: usize, even: bool| {
             dealt[index] < most[index]
                 && started.is_none_or(|one| one == index)
-                && asked.iter().all(|one| one.permits(world, state, &cells.all[index], even))
+                && asked.iter().all(|one| one.permits(index, even))
         };
         let rank = |index: &usize| {
-            let cell = &cells.all[*index];
-            let crowded =
-                if state.even { counting.iter().map(|group| crowd(world, state, *group, cell)).sum() } else { 0_i64 };
-            let crowd: i64 = if counted {
-                owned.iter().map(|group| crowd(world, state, *group, cell)).sum()
+            let among = |some: fn(&Asked<'_>) -> bool| -> i64 {
+                asked.iter().filter(|one| some(one)).map(|one| one.crowd(*index)).sum()
+            };
+            // In a large plan those that others count fill domains evenly from the start, or else those others find no domain that does for all.
+            let crowded = if state.even { among(|one| one.itself) } else { 0 };
+            let crowd = if counted {
+                among(|one| one.owner)
             } else if state.favoured.is_some() {
                 0
             } else {
                 i64::try_from(dealt[*index]).unwrap_or(i64::MAX)
             };
-            let favoured = state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|value| value == zone));
-            (crowded, crowd, !favoured, cell.price.unwrap_or(i64::MAX), *index)
+            (crowded, crowd, !favoured[*index], cells.all[*index].price.unwrap_or(i64::MAX), *index)
         };
         let pick = |even: bool| (0..cells.all.len()).filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
         let Some(best) = best else { break };
         dealt[best] += 1;
         started = started.or_else(|| lot.whole.then_some(best));
-        let values = &cells.all[best].values;
-        state.counts.add(world, shape, 1, |key| values.get(key).map(String::as_str));
+        asked.iter_mut().for_each(|one| one.add(best));
     }
     for (index, count) in dealt.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-        let pods = lot.pods.drain(..count).collect();
-        *used.entry((shape, cells.all[index].values.clone())).or_default() += count;
+        let (pods, values) = (lot.pods.drain(..count).collect(), &cells.all[index].values);
+        state
+            .counts
+            .add(world, shape, i64::try_from(count).unwrap_or(i64::MAX), |key| values.get(key).map(String::as_str));
+        if !caps.is_empty() {
+            *used.entry((shape, values.clone())).or_default() += count;
+        }
         ready.push(Lot { shape, pods, only: Some(Rc::clone(&cells.all[index].only)), whole: lot.whole });
     }
     (!lot.pods.is_empty()).then_some(lot)
-}
-
-/// How full the cell's domain is, for a group that spreads.
-fn crowd(world: &World<'_>, state: &State, group: usize, cell: &Cell) -> i64 {
-    let one = &world.topology.groups[group];
-    match (&one.kind, cell.values.get(&one.key)) {
-        (Kind::Spread { .. }, Some(domain)) => state.counts.members(group, domain),
-        _ => 0,
-    }
-}
-
-/// What one group asks of one more pod of a shape.
-pub(super) struct Asked {
-    group: usize,
-    owner: bool,
-    itself: bool,
-    /// For a spread: its domains, and the least of their counts.
-    least: i64,
-    cells: Rc<Cells>,
-}
-
-impl Asked {
-    pub(super) fn new(world: &World<'_>, state: &State, shape: usize, group: usize) -> Self {
-        let membership = &world.topology.shapes[shape];
-        let cells = world.cells(shape);
-        let least = match (&world.topology.groups[group].kind, cells.eligible.get(&group)) {
-            (Kind::Spread { min_domains, .. }, Some(eligible)) if eligible.len() >= *min_domains => {
-                eligible.iter().map(|domain| state.counts.members(group, domain)).min().unwrap_or(0)
-            }
-            _ => 0,
-        };
-        let (owner, itself) = (membership.owns.contains(&group), membership.matches.contains(&group));
-        Self { group, owner, itself, least, cells }
-    }
-
-    /// Whether the group lets the pod be in the cell; with `even`, as if pods that the group binds were in each of its domains.
-    pub(super) fn permits(&self, world: &World<'_>, state: &State, cell: &Cell, even: bool) -> bool {
-        let group = &world.topology.groups[self.group];
-        // Where there is no such label, nobody shares a domain.
-        let Some(domain) = cell.values.get(&group.key) else {
-            return !self.owner || matches!(group.kind, Kind::Apart { .. });
-        };
-        let members = state.counts.members(self.group, domain);
-        match group.kind {
-            // Only those that are bound must find few; others must not come to be too many for them.
-            Kind::Spread { skew, .. } if !self.owner => {
-                (!even && state.counts.owners(self.group, domain) == 0) || members + 1 - self.least <= skew
-            }
-            Kind::Spread { skew, .. } => {
-                let eligible = self.cells.eligible.get(&self.group).is_some_and(|all| all.contains(domain));
-                eligible && members + i64::from(self.itself) - self.least <= skew
-            }
-            Kind::Apart { mutual } => {
-                let owners = || state.counts.owners(self.group, domain);
-                (!self.owner || members == 0) && (!mutual || !self.itself || owners() == 0)
-            }
-            Kind::Together => !self.owner || members > 0 || (self.itself && !state.counts.any_member(self.group)),
-        }
-    }
 }

@@ -6,6 +6,7 @@ use crate::intern::Bits;
 use crate::lots::Only;
 use crate::world::{Column, Welcome, World, tolerated};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -25,22 +26,90 @@ pub(crate) struct Cells {
     pub(super) all: Vec<Cell>,
     /// Per spread group that binds the shape: the domains that count.
     pub(super) eligible: BTreeMap<usize, Rc<BTreeSet<String>>>,
+    /// Per group that binds the shape: its domains.
+    pub(super) views: BTreeMap<usize, View>,
 }
 
-impl Cells {
-    pub(crate) fn new(world: &World<'_>, shape: usize) -> Self {
+/// The domains of one group.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) names: Vec<String>,
+    /// By domain: whether it counts for a spread.
+    pub(super) counts: Vec<bool>,
+    /// By cell; `None` where there is no such label.
+    pub(super) of_cell: Vec<Option<usize>>,
+}
+
+/// Shapes with other offerings that are told apart, of those that are alike in all else; those of more are worked out one by one.
+const APART: usize = 32;
+
+/// What shapes have in common whose cells are the same, beside the offerings.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Likeness {
+    /// Groups that bind the shape, and whether it owns them.
+    relevant: Vec<(usize, bool)>,
+    /// Domains of nodes that it may go to.
+    there: BTreeSet<Vec<Option<u32>>>,
+}
+
+/// Cells of shapes that are alike: worked out once.
+#[derive(Debug, Default)]
+pub(crate) struct Alike(RefCell<BTreeMap<Likeness, Vec<(usize, Rc<Cells>)>>>);
+
+impl Alike {
+    /// The domains in which pods of `shape` could be.
+    pub(crate) fn cells(&self, world: &World<'_>, shape: usize) -> Rc<Cells> {
         let relevant = world.topology.relevant(shape);
         let keys: BTreeSet<&str> = relevant.iter().map(|group| world.topology.groups[*group].key.as_str()).collect();
         if keys.is_empty() {
-            return Self::default();
+            return Rc::default();
         }
-        // Only owners of a constraint must be where there is such a label, and not those that keep away from others.
         let owns = &world.topology.shapes[shape].owns;
-        let needs =
-            |group: &usize| owns.contains(group) && !matches!(world.topology.groups[*group].kind, Kind::Apart { .. });
+        let columns: Vec<Rc<Column>> = keys.iter().map(|key| world.column(key)).collect();
+        let open = (0..world.nodes.len()).filter(|node| world.welcome(shape, *node) != Welcome::No);
+        // Few combinations, many nodes of each.
+        let there: BTreeSet<Vec<Option<u32>>> =
+            open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
+        let relevant = relevant.into_iter().map(|group| (group, owns.contains(&group))).collect();
+        let likeness = Likeness { relevant, there };
+        let fits = |shape: usize| world.shapes[shape].fits;
+        let known = self.0.borrow().get(&likeness).and_then(|known| {
+            let same = known.iter().find(|(other, _)| fits(*other) == fits(shape));
+            same.map(|(_, cells)| Rc::clone(cells))
+        });
+        known.unwrap_or_else(|| {
+            let cells = Rc::new(Cells::new(world, shape, &keys, &columns, &likeness));
+            let mut all = self.0.borrow_mut();
+            let alike = all.entry(likeness).or_default();
+            if alike.len() < APART {
+                alike.push((shape, Rc::clone(&cells)));
+            }
+            cells
+        })
+    }
+
+    /// Forgets all of them: groups bind others now.
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+impl Cells {
+    fn new(
+        world: &World<'_>,
+        shape: usize,
+        keys: &BTreeSet<&str>,
+        columns: &[Rc<Column>],
+        likeness: &Likeness,
+    ) -> Self {
+        let Likeness { relevant, there } = likeness;
+        // Only owners of a constraint must be where there is such a label, and not those that keep away from others.
+        let needs = |(group, owned): &(usize, bool)| {
+            *owned && !matches!(world.topology.groups[*group].kind, Kind::Apart { .. })
+        };
         let optional: Vec<bool> = keys
             .iter()
-            .map(|key| relevant.iter().all(|group| world.topology.groups[*group].key != *key || !needs(group)))
+            .map(|key| relevant.iter().all(|one| world.topology.groups[one.0].key != *key || !needs(one)))
             .collect();
         let missing = |optional: bool| if optional { vec![None] } else { Vec::new() };
         let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
@@ -62,13 +131,8 @@ impl Cells {
                 *price = price.iter().copied().chain([pool.price(cheapest)]).min();
             }
         }
-        let columns: Vec<Rc<Column>> = keys.iter().map(|key| world.column(key)).collect();
-        let open = (0..world.nodes.len()).filter(|node| world.welcome(shape, *node) != Welcome::No);
-        // Few combinations, many nodes of each.
-        let there: BTreeSet<Vec<Option<u32>>> =
-            open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
         for numbers in there {
-            let values = columns.iter().zip(&numbers).zip(&optional).map(|((column, number), optional)| {
+            let values = columns.iter().zip(numbers).zip(&optional).map(|((column, number), optional)| {
                 number.map_or_else(|| missing(*optional), |number| vec![Some(column.value(number).to_owned())])
             });
             for combination in product(values) {
@@ -76,16 +140,39 @@ impl Cells {
             }
         }
         let cell = |(values, price): (Vec<Option<String>>, Option<i64>)| {
-            let only = world.only(&keys, &values);
+            let only = world.only(keys, &values);
             let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
             Cell { price, only, values: named.collect() }
         };
-        let counts = |group: &usize| owns.contains(group) || world.topology.strict.contains(group);
-        let spread = relevant.iter().copied().filter(counts);
-        Self {
-            all: found.into_iter().map(cell).collect(),
-            eligible: spread.map(|group| (group, world.eligible(group))).collect(),
+        let counts = |(group, owned): &&(usize, bool)| *owned || world.topology.strict.contains(group);
+        let spread = relevant.iter().filter(counts);
+        let eligible: BTreeMap<usize, Rc<BTreeSet<String>>> =
+            spread.map(|(group, _)| (*group, world.eligible(*group))).collect();
+        let all: Vec<Cell> = found.into_iter().map(cell).collect();
+        let view = |(group, _): &(usize, bool)| {
+            let key = &world.topology.groups[*group].key;
+            (*group, View::new(key, &all, eligible.get(group).map(Rc::as_ref)))
+        };
+        let views = relevant.iter().map(view).collect();
+        Self { all, eligible, views }
+    }
+}
+
+impl View {
+    fn new(key: &str, cells: &[Cell], eligible: Option<&BTreeSet<String>>) -> Self {
+        let mut view = Self::default();
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let of_cells = cells.iter().filter_map(|cell| cell.values.get(key));
+        for name in of_cells.chain(eligible.into_iter().flatten()) {
+            let next = numbers.len();
+            if *numbers.entry(name).or_insert(next) == next {
+                view.names.push(name.clone());
+                view.counts.push(eligible.is_some_and(|all| all.contains(name)));
+            }
         }
+        let number = |cell: &Cell| cell.values.get(key).and_then(|name| numbers.get(name.as_str()).copied());
+        view.of_cell = cells.iter().map(number).collect();
+        view
     }
 }
 

@@ -135,8 +135,9 @@ impl Counts {
         self.domains[group].get(domain).map_or(0, |count| count.0)
     }
 
-    pub(super) fn owners(&self, group: usize, domain: &str) -> i64 {
-        self.domains[group].get(domain).map_or(0, |count| count.1)
+    /// Members and owners.
+    pub(super) fn both(&self, group: usize, domain: &str) -> (i64, i64) {
+        self.domains[group].get(domain).copied().unwrap_or_default()
     }
 
     pub(super) fn any_member(&self, group: usize) -> bool {

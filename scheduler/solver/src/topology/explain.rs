@@ -1,7 +1,6 @@
 //! What of a shape's topology leaves no domain, in words.
 
-use super::assign::Asked;
-use super::cells::Cell;
+use super::asked::Asked;
 use super::groups::{Group, Kind};
 use crate::hosts::Rule;
 use crate::intern::Bits;
@@ -21,9 +20,12 @@ pub(crate) fn open_nodes(world: &World<'_>, state: &State, shape: usize) -> Opti
     }
     let cells = world.cells(shape);
     let mut open = Bits::none(world.nodes.len());
-    let asked: Vec<Asked> = relevant.iter().map(|group| Asked::new(world, state, shape, *group)).collect();
-    let allowed = |cell: &&Cell| asked.iter().all(|one| one.permits(world, state, cell, false));
-    cells.all.iter().filter(allowed).for_each(|cell| open.join(&cell.only.nodes));
+    let asked: Vec<Asked<'_>> = relevant.iter().map(|group| Asked::new(world, state, shape, *group, &cells)).collect();
+    for (index, cell) in cells.all.iter().enumerate() {
+        if asked.iter().all(|one| one.permits(index, false)) {
+            open.join(&cell.only.nodes);
+        }
+    }
     Some(open)
 }
 
@@ -32,8 +34,8 @@ pub(crate) fn explain(world: &World<'_>, state: &State, shape: usize) -> String 
     let relevant = world.topology.relevant(shape);
     let cells = world.cells(shape);
     let none = |group: &usize| {
-        let asked = Asked::new(world, state, shape, *group);
-        !cells.all.iter().any(|cell| asked.permits(world, state, cell, false))
+        let asked = Asked::new(world, state, shape, *group, &cells);
+        !(0..cells.all.len()).any(|cell| asked.permits(cell, false))
     };
     let mut parts: Vec<String> = relevant
         .iter()

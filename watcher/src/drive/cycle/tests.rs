@@ -110,7 +110,7 @@ fn launches(words: &[&str]) -> Plan {
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
         }]),
-        requirements: Vec::new(),
+        requirements: std::sync::Arc::default(),
         requests: Default::default(),
         taints: Vec::new(),
         labels: Default::default(),

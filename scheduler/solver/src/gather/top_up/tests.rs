@@ -19,7 +19,7 @@ fn launch(id: &str, pods: &[&str]) -> Launch {
         node_pool: NodePoolName::from("default"),
         node_class: "default".into(),
         offerings: Arc::default(),
-        requirements: Vec::new(),
+        requirements: Arc::default(),
         requests: Resources::new(),
         taints: Vec::new(),
         labels: BTreeMap::new(),
