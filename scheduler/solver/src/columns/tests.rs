@@ -79,7 +79,7 @@ proptest! {
         let (few, offers) = (kinds(&pods), rows(&nodes, pods.len()));
         let root = solve(&few, &offers, &mut 1_000_000).unwrap().bound;
         let (optimum, _) = small::optimum(&few, &offers, &mut 1_000_000).unwrap();
-        let optimum = optimum as f64;
+        let optimum = money(optimum);
         let found = whole(&pods, &nodes, optimum * 1.5);
         prop_assert!(found >= root && found <= optimum * (1.0 + 1e-9), "{root} {found} {optimum}");
         // A plan that is optimal is known to be so, but for what is near enough.
