@@ -94,6 +94,8 @@ pub struct SnapshotIndex {
     pending: Vec<u32>,
     /// Per node: changes whenever the node or anything about its pods does, never to a number that it or another node had before.
     revisions: Vec<u64>,
+    /// Per shape, likewise.
+    shape_revisions: Vec<u64>,
     next_revision: u64,
 }
 
@@ -115,6 +117,8 @@ impl SnapshotIndex {
             ..Self::default()
         };
         index.next_revision = index.revisions.len() as u64;
+        index.shape_revisions = (index.next_revision..).take(snapshot.shapes.len()).collect();
+        index.next_revision += index.shape_revisions.len() as u64;
         index.arrange();
         index
     }
@@ -124,6 +128,13 @@ impl SnapshotIndex {
         if shapes.moves() {
             let count = snapshot.shapes.len() + shapes.removed.len() - shapes.inserted.len();
             renumber(&mut self.shapes, &shapes.places(count));
+            shapes.splice(&mut self.shape_revisions, &u64::MAX);
+        }
+        for place in shapes.inserted.iter().chain(&shapes.replaced) {
+            if let Some(revision) = self.shape_revisions.get_mut(*place) {
+                *revision = self.next_revision;
+                self.next_revision += 1;
+            }
         }
         let mut touched: Vec<u32> = Vec::new();
         if nodes.moves() {
@@ -204,6 +215,12 @@ impl SnapshotIndex {
     #[must_use]
     pub fn revision(&self, node: usize) -> u64 {
         self.revisions.get(node).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Per shape a number that changes whenever the shape does; no two shapes of one index, at whatever time, share one.
+    #[must_use]
+    pub fn shape_revisions(&self) -> &[u64] {
+        &self.shape_revisions
     }
 
     /// The first pod whose shape, or whose node, the snapshot does not have.

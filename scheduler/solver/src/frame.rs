@@ -1,17 +1,20 @@
 //! Shapes, pools and the rules between pods, before any pod or node is looked at. It stays the same from one plan to the next as long as
 //! nothing of that changes.
 
+mod former;
+
 use crate::intern::{Amounts, ResourceTable};
 use crate::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
 use crate::preferences::{self, Ladders};
 use crate::topology::{Essence, Rules};
 use crate::volumes;
 use crate::world::tolerated;
+use former::Former;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, NodePoolName, ShapeId};
+use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot};
+use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -70,6 +73,8 @@ pub(crate) struct Frame {
     fixed: Vec<Slot>,
     /// Those of the snapshot.
     own: Vec<PodShape>,
+    /// Of these, as the index gives them.
+    revisions: Vec<u64>,
     /// Those that preferences add.
     rungs: Vec<PodShape>,
     pub(crate) ladders: Ladders,
@@ -85,10 +90,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Of `snapshot`, with what is still right of `former`; and in what it is another one than that.
+    /// Of `snapshot`, with what is still right of `former`; and in what it is another one than that. `index` is the snapshot's, and has
+    /// followed it since `former` was made with it.
     pub(crate) fn new(
         former: Option<Self>,
         snapshot: &Snapshot,
+        index: &SnapshotIndex,
         catalogs: &BTreeMap<CatalogId, Catalog>,
         (preferences, min_values): (PreferencePolicy, MinValuesPolicy),
     ) -> (Self, Change) {
@@ -96,8 +103,8 @@ impl Frame {
         let given = Given { terms, unwanted: preferences::unwanted(snapshot), preferences };
         let (pools, fixed) = launchable(snapshot, catalogs);
         let mut looked = None;
-        let (former, mut old) = match former {
-            Some(former) if former.is_of(&given, &pools, &fixed, snapshot) => return (former, Change::None),
+        let (mut former, mut old) = match former {
+            Some(former) if former.is_of(&given, &pools, &fixed, snapshot, index) => return (former, Change::None),
             Some(mut former) if former.given.terms == given.terms => {
                 looked = Some(former.take_looked());
                 former.dismantle()
@@ -125,15 +132,16 @@ impl Frame {
         pools.iter_mut().chain(&mut fixed).for_each(|slot| slot.data.trim());
         let same_pools =
             kept == pools.len() + fixed.len() && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
-        let own = snapshot.shapes.clone();
+        let (own, data) = former.own_shapes(snapshot, index, same_pools);
         let (ladders, rungs) = Ladders::expand(&own, &given.unwanted, preferences);
-        let former = former.shapes(same_pools);
+        let data = data.into_iter().chain(former.data_of(&rungs, same_pools)).collect();
         let mut frame = Self {
             numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), number)).collect(),
             given,
             pools,
             fixed,
             own,
+            revisions: index.shape_revisions().to_vec(),
             rungs,
             ladders,
             shapes: Vec::new(),
@@ -143,7 +151,7 @@ impl Frame {
         };
         let views = frame.views(snapshot, catalogs);
         let all: Vec<&PodShape> = frame.own.iter().chain(&frame.rungs).collect();
-        let shapes = fitted(&all, &views, &frame.given.terms.table, &frame.ladders, former);
+        let shapes = fitted(&all, &views, &frame.given.terms.table, &frame.ladders, data);
         let mut rules = Rules::new(&all, &frame.ladders);
         rules.settle(&views, &shapes, &frame.ladders);
         frame.keys = asked_keys(&all);
@@ -158,23 +166,22 @@ impl Frame {
     }
 
     /// Whether nothing that it was made of is different.
-    fn is_of(&self, given: &Given, pools: &[usize], fixed: &[usize], snapshot: &Snapshot) -> bool {
+    fn is_of(
+        &self,
+        given: &Given,
+        pools: &[usize],
+        fixed: &[usize],
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+    ) -> bool {
         let same = |slots: &[Slot], numbers: &[usize]| {
             let mut pairs = slots.iter().zip(numbers);
             slots.len() == numbers.len()
                 && pairs
                     .all(|(slot, number)| slot.number == *number && slot.pool == neutral(&snapshot.node_pools[*number]))
         };
-        self.given == *given && same(&self.pools, pools) && same(&self.fixed, fixed) && self.own == snapshot.shapes
-    }
-
-    fn dismantle(self) -> (Former, BTreeMap<String, Slot>) {
-        let pools = self.pools.iter().map(|slot| slot.pool.name.clone()).collect();
-        let bare = (0..self.shapes.len()).map(|shape| self.ladders.is_bare(shape)).collect();
-        let former =
-            Former { pools, shapes: self.own.into_iter().chain(self.rungs).collect(), bare, data: self.shapes };
-        let slots = self.pools.into_iter().chain(self.fixed);
-        (former, slots.map(|slot| (slot.pool.name.0.clone(), slot)).collect())
+        let same_shapes = self.revisions == index.shape_revisions();
+        same_shapes && self.given == *given && same(&self.pools, pools) && same(&self.fixed, fixed)
     }
 
     pub(crate) fn table(&self) -> &ResourceTable {
@@ -212,27 +219,6 @@ impl Frame {
 impl Looked {
     fn is_of(&self, frame: &Frame) -> bool {
         frame.rules.is_of(&self.rules) && self.keys == frame.keys && self.by_name == frame.by_name
-    }
-}
-
-/// Shapes of a frame that is no more.
-#[derive(Debug, Default)]
-struct Former {
-    pools: Vec<NodePoolName>,
-    shapes: Vec<PodShape>,
-    /// Per shape: it is not a rung.
-    bare: Vec<bool>,
-    data: Vec<ShapeData>,
-}
-
-impl Former {
-    /// What is known of shapes, by id, if pools are what they were.
-    fn shapes(self, same_pools: bool) -> BTreeMap<ShapeId, (PodShape, bool, ShapeData)> {
-        if !same_pools {
-            return BTreeMap::new();
-        }
-        let all = self.shapes.into_iter().zip(self.bare).zip(self.data);
-        all.map(|((shape, bare), data)| (shape.id.clone(), (shape, bare, data))).collect()
     }
 }
 
@@ -304,22 +290,18 @@ fn asked_keys(shapes: &[&PodShape]) -> Vec<String> {
     keys.into_iter().map(str::to_owned).collect()
 }
 
-/// What each shape asks for, looked up in `known` where the shape is the same.
+/// What each shape asks for, where it is not `known`.
 fn fitted(
     shapes: &[&PodShape],
     pools: &[PoolView<'_>],
     table: &ResourceTable,
     ladders: &Ladders,
-    mut known: BTreeMap<ShapeId, (PodShape, bool, ShapeData)>,
+    known: Vec<Option<ShapeData>>,
 ) -> Vec<ShapeData> {
-    let data = |(number, shape): (usize, &&PodShape)| {
-        let bare = ladders.is_bare(number);
-        match known.remove(&shape.id) {
-            Some((same, as_bare, data)) if same == **shape && as_bare == bare => data,
-            _ => ShapeData::new(shape, pools, table, bare),
-        }
+    let data = |((number, shape), known): ((usize, &&PodShape), Option<ShapeData>)| {
+        known.unwrap_or_else(|| ShapeData::new(shape, pools, table, ladders.is_bare(number)))
     };
-    shapes.iter().enumerate().map(data).collect()
+    shapes.iter().enumerate().zip(known).map(data).collect()
 }
 
 impl ShapeData {

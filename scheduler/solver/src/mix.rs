@@ -10,7 +10,7 @@ use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{Node, OnDemandMix, Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Node, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
 /// Pods that count together.
@@ -23,7 +23,11 @@ enum Group<'a> {
 }
 
 /// The snapshot in which pods that have to run On-Demand ask for it; `None` if none has to.
-pub(crate) fn applied(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Option<Snapshot> {
+pub(crate) fn applied(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+) -> Option<Snapshot> {
     let wished = snapshot.shapes.iter().any(|shape| shape.on_demand.is_some());
     if !wished && snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
         return None;
@@ -32,7 +36,7 @@ pub(crate) fn applied(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalo
     let nodes: BTreeMap<&NodeName, &Node> = snapshot.nodes.iter().map(|node| (&node.name, node)).collect();
     let mut bound: BTreeMap<&PodUid, ShapeId> = BTreeMap::new();
     let mut more: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
-    for (mix, mut pods) in groups(snapshot, catalogs, &shapes, &nodes).into_values() {
+    for (mix, mut pods) in groups(snapshot, index, catalogs, &shapes, &nodes).into_values() {
         let least = mix.least(pods.len());
         pods.sort_by_key(|pod| (rank(pod, &nodes), &pod.namespace, &pod.name, &pod.uid));
         for pod in pods.into_iter().take(least) {
@@ -60,6 +64,7 @@ pub(crate) fn applied(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalo
 /// Pods by what they count with.
 fn groups<'a>(
     snapshot: &'a Snapshot,
+    index: &SnapshotIndex,
     catalogs: &BTreeMap<CatalogId, Catalog>,
     shapes: &BTreeMap<&ShapeId, &'a PodShape>,
     nodes: &BTreeMap<&NodeName, &'a Node>,
@@ -67,7 +72,7 @@ fn groups<'a>(
     let pools: BTreeMap<&str, OnDemandMix> =
         snapshot.node_pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.on_demand?))).collect();
     let policies = (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort);
-    let frame = (!pools.is_empty()).then(|| Frame::new(None, snapshot, catalogs, policies).0);
+    let frame = (!pools.is_empty()).then(|| Frame::new(None, snapshot, index, catalogs, policies).0);
     let views = frame.as_ref().map(|frame| frame.views(snapshot, catalogs)).unwrap_or_default();
     // The pool that a pod is placed in first of all.
     let first = |shape: &ShapeId| {

@@ -106,7 +106,7 @@ impl Planner {
         let overlaid = overlay::applied(question.snapshot, question.catalogs);
         let facts = overlaid.as_ref();
         let facts = facts.map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs, ..question });
-        if let Some(mixed) = mix::applied(facts.snapshot, facts.catalogs) {
+        if let Some(mixed) = mix::applied(facts.snapshot, facts.index, facts.catalogs) {
             let index = SnapshotIndex::new(&mixed);
             return ask(&mut Self::new(), Question { snapshot: &mixed, index: &index, ..facts });
         }
@@ -120,7 +120,7 @@ impl Planner {
         let Question { snapshot, index, catalogs, options, .. } = question;
         let (frame, nodes) = self.kept.take().unzip();
         let (frame, change) =
-            Frame::new(frame, snapshot, catalogs, (options.preference_policy, options.min_values_policy));
+            Frame::new(frame, snapshot, index, catalogs, (options.preference_policy, options.min_values_policy));
         let kept = nodes.filter(|_| change != Change::All);
         let mut nodes = kept.unwrap_or_else(|| Nodes::new(&frame));
         if change == Change::Shapes {

@@ -82,6 +82,10 @@ fn follow(index: &mut SnapshotIndex, old: &Snapshot, new: &Snapshot) {
     index.update(new, &pods, &nodes, &shapes);
 }
 
+fn unrevised(index: SnapshotIndex) -> SnapshotIndex {
+    SnapshotIndex { revisions: Vec::new(), shape_revisions: Vec::new(), next_revision: 0, ..index }
+}
+
 fn world() -> impl Strategy<Value = World> {
     let pods = prop::collection::btree_map(0..24_u8, (0..4_u8, prop::option::of(0..6_u8), any::<bool>()), 0..24);
     let named = |most: u8| prop::collection::btree_map(0..most, any::<bool>(), 0..usize::from(most));
@@ -96,8 +100,9 @@ proptest! {
         for pair in snapshots.windows(2) {
             follow(&mut index, &pair[0], &pair[1]);
             let fresh = SnapshotIndex::new(&pair[1]);
-            let numbers = SnapshotIndex { revisions: Vec::new(), next_revision: 0, ..index.clone() };
-            prop_assert_eq!(numbers, SnapshotIndex { revisions: Vec::new(), next_revision: 0, ..fresh });
+            let revisions = |index: &SnapshotIndex| (index.revisions.len(), index.shape_revisions.len());
+            prop_assert_eq!(revisions(&index), revisions(&fresh));
+            prop_assert_eq!(unrevised(index.clone()), unrevised(fresh));
             prop_assert_eq!(index.dangling(), None);
         }
     }
@@ -115,6 +120,24 @@ proptest! {
                 let pods = index.residents(number).iter().map(|pod| snapshot.pods[*pod as usize].clone()).collect();
                 let seen = (node.clone(), pods);
                 prop_assert_eq!(known.entry(index.revision(number)).or_insert_with(|| seen.clone()), &seen);
+            }
+        }
+    }
+
+    #[test]
+    fn a_revision_stands_for_one_shape(worlds in prop::collection::vec(world(), 1..6)) {
+        let snapshots: Vec<Snapshot> = worlds.iter().map(snapshot).collect();
+        let mut index = SnapshotIndex::new(&snapshots[0]);
+        let mut known: HashMap<u64, PodShape> = HashMap::new();
+        for (at, snapshot) in snapshots.iter().enumerate() {
+            let before = index.shape_revisions().to_vec();
+            if at > 0 {
+                follow(&mut index, &snapshots[at - 1], snapshot);
+                let stayed = snapshots[at - 1].shapes == snapshot.shapes;
+                prop_assert_eq!(before == index.shape_revisions(), stayed);
+            }
+            for (shape, revision) in snapshot.shapes.iter().zip(index.shape_revisions()) {
+                prop_assert_eq!(known.entry(*revision).or_insert_with(|| shape.clone()), shape);
             }
         }
     }
