@@ -52,9 +52,12 @@ struct Likeness {
     there: BTreeSet<Vec<Option<u32>>>,
 }
 
+/// By the number of a shape that has them.
+type Known = Vec<(usize, Rc<Cells>)>;
+
 /// Cells of shapes that are alike: worked out once.
 #[derive(Debug, Default)]
-pub(crate) struct Alike(RefCell<BTreeMap<Likeness, Vec<(usize, Rc<Cells>)>>>);
+pub(crate) struct Alike(RefCell<BTreeMap<Likeness, Known>>);
 
 impl Alike {
     /// The domains in which pods of `shape` could be.
