@@ -136,7 +136,8 @@ impl Nominator {
         }
         // Also where nothing is to be nominated: what an earlier start with other options nominated is taken back.
         let wanted = if context.settings.nominate_nodes { wanted(context, now) } else { BTreeMap::new() };
-        self.due(&waiting, &step::sparing(&waiting, &wanted), now)
+        let nodes = context.stores.nodes.state();
+        self.due(&waiting, &step::sparing(&waiting, &wanted, &nodes), now)
     }
 
     fn due(

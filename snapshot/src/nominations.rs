@@ -3,10 +3,14 @@
 //! It counts all pods that are nominated to a node when it tries one there, and none that are nominated elsewhere. Where a pod must be
 //! spread, more than `maxSkew` nominated pods on its node that the spread counts make that node too full for it; for ever, if they wait
 //! for it as well: since their spread counts it, or since they must be near it. So such pods are nominated one after another, as
-//! those before them are bound.
+//! those before them are bound. Where all nodes are in one domain of the spread, none of them can be too full.
+//!
+//! Of pods alike the youngest are nominated first: kube-scheduler comes to the older ones before them, finds their nodes too full while these
+//! wait, and so leaves them until they are nominated themselves, rather than give them the room of others.
 
 use crate::selectors;
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -21,10 +25,12 @@ pub struct Wish<'a> {
     pub stands: bool,
 }
 
-/// Which of them may be nominated beside each other, in their order. Nothing that stands is taken back for another pod; then come those whose
-/// spreads count most of the others, which would keep them out, and then those that were named first.
+/// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Nothing that stands is taken back for
+/// another pod; then come those whose spreads count most of the others, which would keep them out, and then the youngest, of equal age those
+/// that were named last.
 #[must_use]
-pub fn at_once(wishes: &[Wish<'_>]) -> Vec<bool> {
+pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node>) -> Vec<bool> {
+    let there = There::new(there);
     let mut nodes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, wish) in wishes.iter().enumerate() {
         nodes.entry(wish.node).or_default().push(index);
@@ -32,16 +38,19 @@ pub fn at_once(wishes: &[Wish<'_>]) -> Vec<bool> {
     let mut may = vec![true; wishes.len()];
     for own in nodes.into_values() {
         if own.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
-            sort_out(wishes, own, &mut may);
+            sort_out(wishes, own, &there, &mut may);
         }
     }
     may
 }
 
 /// The same for the pods of one node.
-fn sort_out(wishes: &[Wish<'_>], mut own: Vec<usize>, may: &mut [bool]) {
-    let kinds = Kinds::new(wishes, &own);
-    own.sort_by_key(|index| (!wishes[*index].stands, Reverse(kinds.hindered[kinds.of[index]])));
+fn sort_out(wishes: &[Wish<'_>], mut own: Vec<usize>, there: &There<'_>, may: &mut [bool]) {
+    let kinds = Kinds::new(wishes, &own, there);
+    own.sort_by_key(|index| {
+        let made = wishes[*index].pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (!wishes[*index].stands, Reverse(kinds.hindered[kinds.of[index]]), Reverse((made, *index)))
+    });
     let mut there = vec![0_i32; kinds.spreads.len()];
     for index in own {
         let kind = kinds.of[&index];
@@ -64,7 +73,7 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn new(wishes: &[Wish<'_>], own: &[usize]) -> Self {
+    fn new(wishes: &[Wish<'_>], own: &[usize], there: &There<'_>) -> Self {
         let mut known: BTreeMap<_, usize> = BTreeMap::new();
         let mut of = BTreeMap::new();
         let mut pods: Vec<(&Pod, usize)> = Vec::new();
@@ -84,14 +93,49 @@ impl Kinds {
             let locks = |other: &Pod| counts(pod, spread, other) && waits_for(other, pod);
             pods.iter().enumerate().filter(|(_, (other, _))| locks(other)).map(|(kind, _)| kind).collect()
         };
-        let spreads: Vec<Vec<(i32, Vec<usize>)>> =
-            pods.iter().map(|(pod, _)| spreads(pod).map(|one| (one.max_skew, counted(pod, one))).collect()).collect();
+        let held = |pod: &Pod| -> Vec<(i32, Vec<usize>)> {
+            let uneven = spreads(pod).filter(|one| there.has_several(pod, one));
+            uneven.map(|one| (one.max_skew, counted(pod, one))).collect()
+        };
+        let spreads: Vec<Vec<(i32, Vec<usize>)>> = pods.iter().map(|(pod, _)| held(pod)).collect();
         let others = |kind: usize| {
             let counted = spreads[kind].iter().flat_map(|(_, counted)| counted).filter(move |other| **other != kind);
             counted.map(|other| pods[*other].1).sum()
         };
         let hindered = (0..spreads.len()).map(others).collect();
         Self { of, spreads, hindered }
+    }
+}
+
+/// The nodes of the cluster.
+struct There<'n> {
+    nodes: Vec<&'n Node>,
+    /// By key of a spread and what its pods select nodes by: see [`Self::has_several`].
+    known: RefCell<BTreeMap<String, bool>>,
+}
+
+impl<'n> There<'n> {
+    fn new(nodes: impl IntoIterator<Item = &'n Node>) -> Self {
+        Self { nodes: nodes.into_iter().collect(), known: RefCell::default() }
+    }
+
+    /// Whether there is more than one domain of the spread, so that one of them can be fuller than another; also where it wants more than one.
+    /// Domains that only node affinity rules out count here.
+    fn has_several(&self, pod: &Pod, spread: &TopologySpreadConstraint) -> bool {
+        if spread.min_domains.is_some_and(|least| least > 1) {
+            return true;
+        }
+        let honoured = spread.node_affinity_policy.as_deref() != Some("Ignore");
+        let selector = pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()).filter(|_| honoured);
+        let key = serde_json::to_string(&(&spread.topology_key, selector)).unwrap_or_default();
+        *self.known.borrow_mut().entry(key).or_insert_with(|| {
+            let labels = self.nodes.iter().filter_map(|node| node.metadata.labels.as_ref());
+            let selected = labels.filter(|labels| {
+                selector.is_none_or(|selector| selector.iter().all(|(key, value)| labels.get(key) == Some(value)))
+            });
+            let mut domains = selected.filter_map(|labels| labels.get(&spread.topology_key));
+            domains.next().is_none_or(|first| domains.any(|other| other != first))
+        })
     }
 }
 
@@ -150,9 +194,16 @@ mod tests {
     }
 
     fn may(wishes: &[(&Pod, &str, bool)]) -> Vec<bool> {
+        may_beside(wishes, &[])
+    }
+
+    /// The same with nodes that have these labels.
+    fn may_beside(wishes: &[(&Pod, &str, bool)], nodes: &[Value]) -> Vec<bool> {
+        let node = |labels| serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
+        let nodes: Vec<Node> = nodes.iter().map(node).collect();
         let wishes: Vec<Wish<'_>> =
             wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands }).collect();
-        at_once(&wishes)
+        at_once(&wishes, &nodes)
     }
 
     #[test]
@@ -163,16 +214,57 @@ mod tests {
         let soft = pod("other", &web, &[spread(1, "ScheduleAnyway", &web)]);
         let other = pod("other", &web, &[spread(2, "DoNotSchedule", &web)]);
         let all = [(&one, "n1", false), (&one, "n1", false), (&one, "n1", false), (&one, "n2", false)];
-        assert_eq!(may(&all), [true, true, false, true]);
+        assert_eq!(may(&all), [false, true, true, true]);
         assert_eq!(may(&[all[0], all[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
         assert_eq!(may(&[(&soft, "n1", false), (&soft, "n1", false)]), [true; 2]);
+    }
+
+    #[test]
+    fn the_youngest_are_nominated_first() {
+        let web = json!({"app": "web"});
+        let spread = [spread(1, "DoNotSchedule", &web)];
+        let made = |second: u32| {
+            let mut pod = pod("default", &web, &spread);
+            let time = json!(format!("2026-01-01T00:00:{second:02}Z"));
+            pod.metadata.creation_timestamp = serde_json::from_value(time).unwrap();
+            pod
+        };
+        let (older, younger) = (made(1), made(2));
+        assert_eq!(may(&[(&younger, "n1", false), (&older, "n1", false)]), [true, false]);
+        assert_eq!(may(&[(&older, "n1", false), (&younger, "n1", false)]), [false, true]);
+        assert_eq!(may(&[(&older, "n1", false), (&older, "n1", false)]), [false, true], "the one that was named last");
+    }
+
+    #[test]
+    fn the_only_domain_cannot_be_too_full() {
+        let web = json!({"app": "web"});
+        let zone = |zone: &str, team: &str| json!({"topology.kubernetes.io/zone": zone, "team": team});
+        let (here, there, bare) = (zone("a", "blue"), zone("b", "red"), json!({"team": "blue"}));
+        let mut one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
+        let both = |pod: &Pod, nodes: &[Value]| may_beside(&[(pod, "n1", false), (pod, "n1", false)], nodes);
+        // A node without the label is in no domain.
+        assert_eq!(both(&one, &[here.clone(), here.clone(), bare]), [true, true]);
+        assert_eq!(both(&one, &[here.clone(), there.clone()]), [false, true]);
+        // Nodes that the pod does not select are no domains of its spread, unless that says so.
+        let mut blue = one.clone();
+        let spec = blue.spec.as_mut().unwrap();
+        spec.node_selector = Some([("team".to_owned(), "blue".to_owned())].into());
+        assert_eq!(both(&blue, &[here.clone(), there.clone()]), [true, true]);
+        let spreads = |pod: &mut Pod, change: fn(&mut TopologySpreadConstraint)| {
+            pod.spec.as_mut().unwrap().topology_spread_constraints.iter_mut().flatten().for_each(change);
+        };
+        spreads(&mut blue, |spread| spread.node_affinity_policy = Some("Ignore".to_owned()));
+        assert_eq!(both(&blue, &[here.clone(), there]), [false, true]);
+        // As long as there are fewer domains than it wants, the least counts as none.
+        spreads(&mut one, |spread| spread.min_domains = Some(2));
+        assert_eq!(both(&one, &[here]), [false, true]);
     }
 
     #[test]
     fn what_stands_is_not_taken_back_for_another_pod() {
         let web = json!({"app": "web"});
         let one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
-        assert_eq!(may(&[(&one, "n1", false), (&one, "n1", true)]), [false, true]);
+        assert_eq!(may(&[(&one, "n1", true), (&one, "n1", false)]), [true, false]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::FIELD_MANAGER;
 use crate::pods;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;
@@ -48,6 +48,7 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
 pub(super) fn sparing(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
     wanted: &BTreeMap<PodUid, String>,
+    nodes: &[Arc<Node>],
 ) -> BTreeMap<PodUid, String> {
     let wishes: Vec<(&PodUid, Wish<'_>)> = wanted
         .iter()
@@ -56,7 +57,8 @@ pub(super) fn sparing(
             Some((uid, Wish { pod, node, stands: nominated(pod) == Some(node) }))
         })
         .collect();
-    let may = nominations::at_once(&wishes.iter().map(|(_, wish)| *wish).collect::<Vec<_>>());
+    let plain: Vec<Wish<'_>> = wishes.iter().map(|(_, wish)| *wish).collect();
+    let may = nominations::at_once(&plain, nodes.iter().map(|node| &**node));
     let kept = wishes.iter().zip(may).filter(|(_, may)| *may);
     kept.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
 }

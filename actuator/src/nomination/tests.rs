@@ -94,17 +94,27 @@ fn pods_that_spread_are_nominated_one_after_another() {
     .map(|(name, pod)| (PodUid::from(name), pod))
     .into();
     let wanted = [("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n1"), ("e", "n1"), ("f", "n1")];
-    let wanted =
-        |skip: usize| wanted[skip..].iter().map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect();
+    let wanted = |but: &str| {
+        let others = wanted.iter().filter(|(pod, _)| *pod != but);
+        others.map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect()
+    };
+    let node = |zone: &str| {
+        let mut node = Node::default();
+        node.metadata.labels = Some([("topology.kubernetes.io/zone".to_owned(), zone.to_owned())].into());
+        Arc::new(node)
+    };
+    let nodes = [node("a"), node("b")];
     let names = |kept: BTreeMap<PodUid, String>| kept.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
-    // b waits for a, which is on the same node, and f for d; a's spread does not count d.
-    assert_eq!(names(step::sparing(&waiting, &wanted(0))), ["a", "c", "d", "e"]);
-    assert_eq!(names(step::sparing(&waiting, &wanted(1))), ["b", "c", "d", "e"]);
-    // What stands is not taken back for a pod with a lesser UID.
+    // a waits for b, which is on the same node, and d for f; b's spread does not count f.
+    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["b", "c", "e", "f"]);
+    assert_eq!(names(step::sparing(&waiting, &wanted("b"), &nodes)), ["a", "c", "e", "f"]);
+    // In one zone alone none is too many.
+    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "e", "f"]);
+    // What stands is not taken back for a pod with a greater UID.
     let mut waiting = waiting;
-    let stands = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
+    let stands = waiting.get_mut(&PodUid::from("a")).map(Arc::make_mut).unwrap();
     stands.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
-    assert_eq!(names(step::sparing(&waiting, &wanted(0))), ["b", "c", "d", "e"]);
+    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["a", "c", "e", "f"]);
 }
 
 fn due(

@@ -98,7 +98,9 @@ fn drifted<'a>(
         let placed = state.trial(|state| {
             state.close(candidate.node);
             lots::leave(world, state, &wanted);
-            let placed = crate::preferences::place(world, state, wanted, Search { in_service: true, settled: false });
+            let search = Search { in_service: true, settled: false };
+            let mut placed = crate::preferences::place(world, state, wanted, search);
+            crate::place::widen(world, state, &mut placed.launches);
             placed.left.is_empty().then_some(placed)
         });
         if let Some(placed) = placed {

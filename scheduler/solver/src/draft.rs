@@ -1,13 +1,14 @@
 //! Nodes to launch while a plan is still being made: with their pods by lot, so that they can be looked at again.
 
 use crate::custom::Narrowed;
-use crate::intern::Amounts;
+use crate::intern::{Amounts, Bits};
 use crate::lots::Lot;
 use crate::select::{self, Listings, NewNode};
 use crate::world::World;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::Pod;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// A node to launch.
 #[derive(Debug, Clone)]
@@ -19,6 +20,17 @@ pub(crate) struct Draft<'a> {
     pub(crate) custom: Narrowed,
     /// What it lists, cheapest first, not empty.
     pub(crate) offerings: Vec<usize>,
+    /// What it may list if limits leave room for that.
+    pub(crate) spare: Option<Rc<Spare>>,
+}
+
+/// Of a launch of a pool with limits.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    /// All that could hold its pods.
+    pub(crate) accept: Bits,
+    /// What it counts against limits now.
+    pub(crate) charge: Amounts,
 }
 
 /// Numbers of pods by shape, as the snapshot has them.

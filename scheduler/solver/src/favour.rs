@@ -2,7 +2,8 @@
 //! favoured once, since nodes are shared only by pods in the same one.
 
 use crate::lots::Lot;
-use crate::place::{Placed, State};
+use crate::place::{Placed, State, widen};
+use crate::preferences;
 use crate::priority;
 use crate::refit;
 use crate::world::World;
@@ -13,13 +14,17 @@ use std::collections::BTreeSet;
 const PODS: usize = 200;
 /// Domains that are tried at most; each costs as much as the whole plan.
 const DOMAINS: usize = 4;
+/// How often pods that are left are looked at once more: each time some of them have found a place.
+const AGAIN: usize = 4;
 
 /// Places as many of `lots` as it can, for the least.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Placed<'a> {
     let pods: usize = lots.iter().map(|lot| lot.pods.len()).sum();
     let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
     if !open || pods > PODS || world.nodes.len() > PODS {
-        return attempt(world, state, lots);
+        let mut placed = attempt(world, state, lots);
+        widen(world, state, &mut placed.launches);
+        return placed;
     }
     let mut best_state = state.clone();
     let mut best = attempt(world, &mut best_state, lots.clone());
@@ -33,13 +38,37 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     }
     best_state.favoured = None;
     *state = best_state;
+    widen(world, state, &mut best.launches);
     best
 }
 
 fn attempt<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Placed<'a> {
     let mut placed = priority::place(world, state, lots);
     refit::refit(world, state, &mut placed);
+    for _ in 0..AGAIN {
+        if !again(world, state, &mut placed) {
+            break;
+        }
+        refit::refit(world, state, &mut placed);
+    }
     placed
+}
+
+/// Looks once more for places for pods that are left, with what limits leave: that may do in another domain than the one that they were dealt to.
+/// Whether some were found.
+fn again<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>) -> bool {
+    let count = |lots: &[Lot<'_>]| lots.iter().map(|lot| lot.pods.len()).sum::<usize>();
+    let (left, limited) = (count(&placed.left), state.headroom.iter().flatten().any(Option::is_some));
+    if !limited || left == 0 || left > PODS {
+        return false;
+    }
+    let more = priority::place(world, state, preferences::bare(world, &placed.left));
+    for (node, pods) in more.existing {
+        placed.existing.entry(node).or_default().extend(pods);
+    }
+    placed.launches.extend(more.launches);
+    placed.left = more.left;
+    count(&placed.left) < left
 }
 
 /// Pods that are left, what the launches cost, and how many there are.

@@ -3,7 +3,8 @@
 //! A spread counts all domains that pools could open. Where its pods cannot go to one of them, since no type there is large enough or since they
 //! must be near others elsewhere, it stays empty and holds the others back for ever. kube-scheduler counts the domains that have nodes,
 //! and binds them all as long as that one has none. So where pods are left for this, all is planned once more as if pools could open
-//! only the domains that these pods are in; where other pods spread over the same key, as if these pods alone could be nowhere else.
+//! only the domains that these pods are in; where other pods spread over the same key, and workload by workload where that does not do, as
+//! if these pods alone could be nowhere else.
 
 mod carried;
 mod hosts;
@@ -57,6 +58,20 @@ pub(crate) fn gathered(
                     pools.for_each(|pool| pool.requirements.push(one_of(&key, values.clone())));
                 }
             });
+        }
+        // Then each workload for itself, where it is: others may need the other domains, and have nodes there that it does not look at.
+        for shape in torn.shapes.iter().take(TRIES) {
+            if !without(snapshot, &best.plan).contains_key(shape) {
+                continue;
+            }
+            let own = BTreeSet::from([shape.clone()]);
+            let values: Vec<String> = domains(snapshot, &best.plan, &key, &own).into_iter().collect();
+            if narrower(&values) {
+                best.attempt(|facts| {
+                    let own = facts.shapes.iter_mut().filter(|one| one.id == *shape);
+                    own.for_each(|one| restrict(one, &key, &values));
+                });
+            }
         }
     }
     hosts::join(&mut best);

@@ -1,18 +1,19 @@
 //! Finding places for pods: room that is paid for first, then launches, pool by pool.
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Spare};
 use crate::existing::{Room, takes, takes_some};
 use crate::holes::Holes;
 use crate::hosts::Tally;
 use crate::intern::{add, how_many};
 use crate::limits::{self, Headroom};
 use crate::lots::Lot;
-use crate::pack::{Item, Pattern, pack};
+use crate::pack::{Item, pack};
 use crate::select;
 use crate::topology::Counts;
 use crate::world::World;
 use plimsoll_model::snapshot::{NodeState, Pod};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What is left of nodes, limits and work as a plan goes on.
@@ -221,26 +222,21 @@ fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, poo
     let packing = pack(world, pool, &items, &state.headroom[pool], &mut state.work);
     drop(items);
     let room = &mut state.headroom[pool];
-    let mut remaining = 0;
-    for pattern in &packing.patterns {
-        limits::take(room, &pattern.charge, pattern.copies);
-        remaining += i64::try_from(pattern.copies).unwrap_or(i64::MAX);
-    }
+    let limited = room.iter().any(Option::is_some);
+    packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));
     let mut drawn = vec![Drawn::default(); packing.lots.len()];
     for pattern in &packing.patterns {
+        let narrow = limits::within(view, &pattern.accept, &pattern.charge, room, 1, false);
+        let Some(offerings) = select::acceptable(view, &narrow) else { continue };
+        let spare = limited.then(|| Rc::new(Spare { accept: pattern.accept.clone(), charge: pattern.charge.clone() }));
         for _ in 0..pattern.copies {
-            let offerings = widened(world, pool, pattern, room, remaining);
-            remaining -= 1;
-            if offerings.is_empty() {
-                continue;
-            }
-            limits::take_extra(view, &offerings, &pattern.charge, room);
             let mut lots: Vec<Lot<'a>> = Vec::new();
             for (item, n) in &pattern.take {
                 drawn[*item].draw(&mut placed.left, &packing.lots[*item], *n, &mut lots);
             }
             let (load, custom) = (pattern.load.clone(), pattern.custom.clone());
-            placed.launches.push(Draft { pool, lots, load, custom, offerings });
+            let (offerings, spare) = (offerings.clone(), spare.clone());
+            placed.launches.push(Draft { pool, lots, load, custom, offerings, spare });
         }
     }
     drawn.iter().zip(&packing.lots).for_each(|(drawn, lots)| drawn.finish(&mut placed.left, lots));
@@ -282,10 +278,19 @@ impl Drawn {
     }
 }
 
-/// What a launch lists: what its charge allows, and more if the limits leave room for every launch to have more.
-fn widened(world: &World<'_>, pool: usize, pattern: &Pattern, room: &Headroom, launches: i64) -> Vec<usize> {
-    let view = &world.pools[pool];
-    let wide = limits::within(view, &pattern.accept, &pattern.charge, room, launches, true);
-    let narrow = || limits::within(view, &pattern.accept, &pattern.charge, room, launches, false);
-    select::acceptable(view, &wide).or_else(|| select::acceptable(view, &narrow())).unwrap_or_default()
+/// Lets launches list more than they need, as far as limits leave as much for each. Once all pods were looked at: what a launch lists beyond
+/// its need is counted, too, and could have been a node for others.
+pub(crate) fn widen(world: &World<'_>, state: &mut State, launches: &mut [Draft<'_>]) {
+    let mut remaining = vec![0; world.pools.len()];
+    launches.iter().filter(|draft| draft.spare.is_some()).for_each(|draft| remaining[draft.pool] += 1);
+    for draft in launches {
+        let Some(spare) = draft.spare.take() else { continue };
+        let (view, room) = (&world.pools[draft.pool], &mut state.headroom[draft.pool]);
+        let wide = limits::within(view, &spare.accept, &spare.charge, room, remaining[draft.pool], true);
+        remaining[draft.pool] -= 1;
+        if let Some(offerings) = select::acceptable(view, &wide) {
+            limits::take_extra(view, &offerings, &spare.charge, room);
+            draft.offerings = offerings;
+        }
+    }
 }

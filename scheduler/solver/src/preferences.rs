@@ -334,7 +334,7 @@ fn concession<'a>(
 }
 
 /// `lots` without anything that their pods only prefer.
-fn bare<'a>(world: &World<'a>, lots: &[Lot<'a>]) -> Vec<Lot<'a>> {
+pub(crate) fn bare<'a>(world: &World<'a>, lots: &[Lot<'a>]) -> Vec<Lot<'a>> {
     let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
     for lot in lots {
         all.entry(world.ladders.base(lot.shape)).or_default().extend(&lot.pods);

@@ -77,5 +77,5 @@ pub(crate) fn launch<'a>(world: &World<'a>, state: &mut State, offer: Offer, lot
     let offerings = select::acceptable(view, &offer.accept)?;
     limits::take_extra(view, &offerings, &vec![0; world.table.len()], &mut state.headroom[offer.pool]);
     let Offer { pool, load, custom, .. } = offer;
-    Some(Draft { pool, lots: lots.to_vec(), load, custom, offerings })
+    Some(Draft { pool, lots: lots.to_vec(), load, custom, offerings, spare: None })
 }

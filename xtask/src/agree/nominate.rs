@@ -18,12 +18,12 @@ const MAX_TRIES: u32 = 10;
 /// Makes pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
     let wishes: Vec<Wish<'_>> = wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false }).collect();
-    let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes) };
-    let (first, then): (Vec<_>, Vec<_>) = wanted.iter().zip(may).partition(|(_, may)| *may);
-    let first: Vec<(&Pod, String)> = first.iter().map(|(it, _)| (&it.pod, scene.isolation.name(&it.node))).collect();
-    let then: Vec<Pod> = then.iter().map(|(it, _)| it.pod.clone()).collect();
-    stage.nominated(&first).await?;
-    stage.pods(&then).await
+    let nodes = scene.node_objects();
+    let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes, &nodes) };
+    let node = |it: &Wanted| scene.isolation.name(&it.node);
+    let pods: Vec<(&Pod, Option<String>)> =
+        wanted.iter().zip(may).map(|(it, may)| (&it.pod, may.then(|| node(it)))).collect();
+    stage.nominated(&pods).await
 }
 
 /// Nominates while `deed` goes on.
@@ -47,6 +47,7 @@ pub(super) async fn during<T>(
 async fn keep(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
     let named = |it: &Wanted| (full_name(&it.pod.metadata), scene.isolation.name(&it.node), it.pod.clone());
     let wanted: Vec<(String, String, Pod)> = scene.wanted.iter().map(named).collect();
+    let nodes = scene.node_objects();
     let mut changes = shared.board.changes(stage.seed());
     let mut tried: BTreeMap<&str, u32> = BTreeMap::new();
     loop {
@@ -57,7 +58,8 @@ async fn keep(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
         let waiting: Vec<&(String, String, Pod)> = wanted.iter().filter(waits).collect();
         let wishes: Vec<Wish<'_>> =
             waiting.iter().map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node) }).collect();
-        for ((name, ..), (wish, may)) in waiting.iter().zip(wishes.iter().zip(nominations::at_once(&wishes))) {
+        let may = nominations::at_once(&wishes, &nodes);
+        for ((name, ..), (wish, may)) in waiting.iter().zip(wishes.iter().zip(may)) {
             let count = tried.entry(name).or_default();
             if may && !wish.stands && *count < MAX_TRIES {
                 *count += 1;

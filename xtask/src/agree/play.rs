@@ -149,7 +149,7 @@ async fn as_planned(
         let before = waiting.len();
         for (it, _) in waiting {
             let node = scene.isolation.name(&it.node);
-            stage.nominated(&[(&it.pod, node.clone())]).await?;
+            stage.nominated(&[(&it.pod, Some(node.clone()))]).await?;
             let seen = verdict(shared, planned.seed, &it.pod).await?;
             if seen.node.as_ref() != Some(&node) {
                 remove(shared, stage, &it.pod).await?;

@@ -93,15 +93,15 @@ impl Stage {
         done.map(drop).or_else(if_there).with_context(|| format!("deleting node {name}"))
     }
 
-    /// Makes pods that kube-scheduler tries first on the node named with each, as the actuator nominates them. It looks at none of them before
-    /// all are nominated.
-    pub(super) async fn nominated(&self, pods: &[(&Pod, String)]) -> Result<()> {
-        each(pods, |(pod, node)| self.gated(pod, node)).await?;
+    /// Makes pods that kube-scheduler tries first on the node named with each, if there is one, as the actuator nominates them: it does so before a
+    /// new node is ready. kube-scheduler looks at none of them before all are nominated, and then at about one after another.
+    pub(super) async fn nominated(&self, pods: &[(&Pod, Option<String>)]) -> Result<()> {
+        each(pods, |(pod, node)| self.gated(pod, node.as_deref())).await?;
         each(pods, |(pod, _)| self.open(pod)).await
     }
 
-    /// Makes a pod behind a gate, with a nominated node.
-    async fn gated(&self, pod: &Pod, node: &str) -> Result<()> {
+    /// Makes a pod behind a gate, nominated if there is a node for it.
+    async fn gated(&self, pod: &Pod, node: Option<&str>) -> Result<()> {
         use k8s_openapi::api::core::v1::PodSchedulingGate;
         const GATE: &str = "plimsoll.test/not-yet";
         let mut gated = pod.clone();
@@ -109,7 +109,10 @@ impl Stage {
             spec.scheduling_gates = Some(vec![PodSchedulingGate { name: GATE.to_owned() }]);
         }
         create(self.in_namespace_of(pod), &gated).await?;
-        self.nominate(pod, node).await
+        match node {
+            Some(node) => self.nominate(pod, node).await,
+            None => Ok(()),
+        }
     }
 
     /// Nominates a pod, if it is there and not bound.

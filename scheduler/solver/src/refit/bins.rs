@@ -1,7 +1,7 @@
 //! Nodes to launch that can take more pods, or become another offering.
 
 use crate::custom::{Narrowed, combine};
-use crate::draft::Draft;
+use crate::draft::{Draft, Spare};
 use crate::hosts::Tally;
 use crate::intern::{Amounts, Bits, add, fits, how_many};
 use crate::limits::{self, Headroom};
@@ -247,12 +247,14 @@ impl<'a> Bin<'a> {
         let view = &world.pools[self.pool];
         let mut accept = self.accept;
         accept.retain(|index| fits(&self.load, &view.offerings[index].room));
-        let accept = limits::within(view, &accept, &self.charge, room, 1, false);
-        let offerings = select::acceptable(view, &accept)?;
+        let narrow = limits::within(view, &accept, &self.charge, room, 1, false);
+        let offerings = select::acceptable(view, &narrow)?;
+        let limited = room.iter().any(Option::is_some);
+        let spare = limited.then(|| Rc::new(Spare { accept, charge: self.charge }));
         let lots = self.parts.into_iter().map(|part| {
             let kind = &kinds[part.kind];
             Lot { shape: kind.shape, pods: part.pods, only: kind.only.clone(), whole: kind.whole }
         });
-        Some(Draft { pool: self.pool, lots: lots.collect(), load: self.load, custom: self.custom, offerings })
+        Some(Draft { pool: self.pool, lots: lots.collect(), load: self.load, custom: self.custom, offerings, spare })
     }
 }

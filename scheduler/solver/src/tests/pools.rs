@@ -5,7 +5,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{PoolProblem, UnavailableOffering};
+use plimsoll_model::snapshot::{PoolProblem, PreferredTerm, UnavailableOffering};
 use plimsoll_model::time::Millis;
 
 fn narrowed(requirements: &[(&str, Operator, &[&str])]) -> Cluster {
@@ -199,4 +199,19 @@ fn pools_that_cannot_launch_say_why() {
     assert_eq!(refused(&plan), [ReasonCode::NodeClassNotFound, ReasonCode::NodePoolNotReady]);
     let plan = Cluster::with([]).pending("p", 1, &shape(1000, 1)).plan();
     assert_eq!(refused(&plan), [ReasonCode::NoNodePool]);
+}
+
+#[test]
+fn no_launch_lists_more_than_it_needs_where_that_leaves_a_pod() {
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("cpu", 4000);
+    let mut plain = shape(1500, 1);
+    plain.node_selector.insert(label::ZONE.into(), "zone-a".into());
+    // It would rather be on a larger node, for which there is no room; then on one of two cores, for which there is.
+    let mut choosy = shape(1200, 1);
+    choosy.node_selector.insert(label::ZONE.into(), "zone-b".into());
+    let term = term(&[requirement("karpenter.k8s.aws/instance-size", Operator::In, &["xlarge"])]);
+    choosy.preferred_node_affinity = vec![PreferredTerm { weight: 1, term }];
+    let plan = cluster.pending("plain", 1, &plain).pending("choosy", 1, &choosy).plan();
+    assert_eq!((plan.launches.len(), refused(&plan)), (2, vec![]));
 }
