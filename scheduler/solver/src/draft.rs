@@ -58,7 +58,7 @@ impl Draft<'_> {
     /// As the plan has it.
     fn launch(&self, world: &World<'_>, listings: &mut Listings) -> Launch {
         let pods: Vec<&Pod> = self.lots.iter().flat_map(|lot| lot.pods.iter().copied()).collect();
-        let Self { pool, load, custom, offerings, lots } = self;
+        let Self { pool, load, custom, offerings, lots, .. } = self;
         let shapes = &lots.iter().map(|lot| world.ladders.base(lot.shape)).collect();
         let node = NewNode { view: &world.pools[*pool], number: 0, load, custom, offerings, shapes };
         select::launch(world, &node, &pods, listings)
