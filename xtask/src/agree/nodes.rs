@@ -242,7 +242,7 @@ mod tests {
             node_pool: "general".into(),
             node_class: "default".to_owned(),
             offerings: std::sync::Arc::new(vec![choice(CapacityType::OnDemand), choice(CapacityType::Spot)]),
-            requirements: Arc::new(vec![
+            requirements: std::sync::Arc::new(vec![
                 requirement("team", &["b", "a"]),
                 requirement(label::ZONE, &["test-1a", "test-1b"]),
             ]),
