@@ -31,7 +31,8 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
         let mut load = Resources::new();
         for (shape, count, pod) in facts.by_shape(pods.iter().copied()) {
             load.add_times(&shape.requests, count);
-            let mut problem = taint_problem(shape, &node.taints).or_else(|| label_problem(shape, name, &labels));
+            let mut problem = taint_problem(shape, &node.taints)
+                .or_else(|| label_problem(shape, name, |key| labels.get(key).copied()));
             let clash = shape.host_ports.iter().any(|port| ports.iter().any(|other| other.conflicts(port)));
             if clash || (count > 1 && !shape.host_ports.is_empty()) {
                 problem = problem.or_else(|| Some("host port".to_owned()));

@@ -1,6 +1,6 @@
 //! Nodes that offerings would become: looked at once, however many launches list them.
 
-use crate::labels::{self, Labels, pool_problem};
+use crate::labels::{OfferingLabels, pool_problem};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 pub(crate) struct Ware<'a> {
     pub(crate) kind: &'a InstanceType,
     pub(crate) offering: &'a Offering,
-    pub(crate) labels: Labels<'a>,
+    pub(crate) labels: OfferingLabels<'a>,
     /// The first requirement of the pool that it does not meet.
     pub(crate) problem: Option<String>,
 }
@@ -37,17 +37,21 @@ pub(crate) struct Choice<'s, 'a> {
     shelf: &'s Shelf<'a>,
     catalog: &'a Catalog,
     pool: &'a NodePool,
-    launch: &'a Launch,
     asked: Asked,
-    /// Labels that the launch gives nodes whose pool and type do not have them.
+    /// The one value that the launch asks for, of each label of which it asks for one value.
+    single: Rc<[(&'a str, &'a str)]>,
+    /// Of these, labels that the launch gives nodes whose type does not have them: all but those that every node has, or the pool.
     open: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Shelf<'a> {
     /// For a launch of the pool, which buys from the catalog.
     pub(crate) fn choice(&self, catalog: &'a Catalog, pool: &'a NodePool, launch: &'a Launch) -> Choice<'_, 'a> {
-        let (asked, open) = (self.asked(pool), open(pool, launch));
-        Choice { shelf: self, catalog, pool, launch, asked, open }
+        let single = launch.requirements.iter().filter(|one| one.operator == Operator::In && one.values.len() == 1);
+        let single: Rc<[_]> = single.map(|one| (one.key.as_str(), one.values[0].as_str())).collect();
+        let open = |(key, _): &&(&str, &str)| !ALWAYS.contains(key) && !pool.labels.contains_key(*key);
+        let open = single.iter().filter(open).copied().collect();
+        Choice { shelf: self, catalog, pool, asked: self.asked(pool), single, open }
     }
 
     fn asked(&self, pool: &'a NodePool) -> Asked {
@@ -73,7 +77,7 @@ impl<'a> Choice<'_, 'a> {
         }
         let requirements = self.asked.as_ref().as_ref();
         let read = requirements.map_or(&[][..], Vec::as_slice);
-        let labels = labels::of_offering(self.catalog, self.pool, read, self.launch, (kind, offering));
+        let labels = OfferingLabels::new(self.catalog, self.pool, read, (kind, offering), Rc::clone(&self.single));
         let problem = match requirements {
             Ok(requirements) => pool_problem(self.pool, requirements, &labels),
             Err(problem) => Some(problem.clone()),
@@ -97,10 +101,3 @@ const ALWAYS: [&str; 10] = [
     label::REGISTERED,
     label::INITIALIZED,
 ];
-
-/// The values that the launch asks for of labels that the pool does not have.
-fn open<'l>(pool: &NodePool, launch: &'l Launch) -> Vec<(&'l str, &'l str)> {
-    let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In && one.values.len() == 1);
-    let asked = asked.filter(|one| !ALWAYS.contains(&one.key.as_str()) && !pool.labels.contains_key(&one.key));
-    asked.map(|one| (one.key.as_str(), one.values[0].as_str())).collect()
-}

@@ -175,7 +175,9 @@ fn bare<'a>(facts: &Facts<'a>, pool: &NodePool, ware: &Ware<'a>) -> Bare<'a> {
     let (mut load, mut ports) = (Resources::new(), Vec::new());
     let daemons = facts.snapshot.daemon_sets.iter().filter_map(|daemon| facts.shape(daemon.shape.as_str()));
     for shape in daemons {
-        if taint_problem(shape, &pool.taints).is_none() && label_problem(shape, "", &ware.labels).is_none() {
+        if taint_problem(shape, &pool.taints).is_none()
+            && label_problem(shape, "", |key| ware.labels.get(key)).is_none()
+        {
             load.add(&shape.requests);
             ports.extend(&shape.host_ports);
         }
@@ -195,7 +197,7 @@ fn problems<'a>(pool: &NodePool, nodes: &[Future<'a>], shape: &'a PodShape) -> V
     let on = |node: &Future<'a>| {
         let clash = || shape.host_ports.iter().any(|port| node.bare.ports.iter().any(|other| other.conflicts(port)));
         let found = || {
-            let labelled = tainted.clone().or_else(|| label_problem(shape, "", &node.ware.labels));
+            let labelled = tainted.clone().or_else(|| label_problem(shape, "", |key| node.ware.labels.get(key)));
             labelled.or_else(|| clash().then(|| "host port".to_owned()))
         };
         node.bare.problems.borrow_mut().entry(shape.id.as_str()).or_insert_with(found).clone()

@@ -129,14 +129,14 @@ fn listed<'a>(facts: &Facts<'a>, launch: &'a Launch) -> Vec<Rc<Ware<'a>>> {
 /// The value that a label has whichever of `wares` it becomes.
 fn common_value<'w>(wares: &[Rc<Ware<'w>>], key: &str) -> Option<&'w str> {
     let (first, rest) = wares.split_first()?;
-    let value = *first.labels.get(key)?;
-    rest.iter().all(|ware| ware.labels.get(key) == Some(&value)).then_some(value)
+    let value = first.labels.get(key)?;
+    rest.iter().all(|ware| ware.labels.get(key) == Some(value)).then_some(value)
 }
 
 /// Labels that are the same whichever of `wares` it becomes.
 fn common_labels<'w>(wares: &[Rc<Ware<'w>>]) -> Labels<'w> {
     let Some((first, rest)) = wares.split_first() else { return Labels::new() };
-    let mut common = first.labels.clone();
-    rest.iter().for_each(|ware| common.retain(|key, value| ware.labels.get(key) == Some(value)));
+    let mut common = first.labels.all();
+    rest.iter().for_each(|ware| common.retain(|key, value| ware.labels.get(key) == Some(*value)));
     common
 }

@@ -40,7 +40,8 @@ impl Kinds {
         let chooses = !keys(shape).is_empty();
         let labelled = |place: usize| {
             let host = places.host(place);
-            label_problem(shape, &places.name(place), &places.labels(place, &host)).is_none()
+            let labels = places.labels(place, &host);
+            label_problem(shape, &places.name(place), |key| labels.get(key).copied()).is_none()
         };
         let counts = |place: &usize| {
             (!spread.honor_node_affinity || !chooses || labelled(*place))

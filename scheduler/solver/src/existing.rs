@@ -61,7 +61,7 @@ pub(crate) fn views<'a>(
     let mut views = Vec::with_capacity(order.len());
     for place in order {
         let node = &snapshot.nodes[place];
-        let Some(data) = nodes.get(index.revision(place)) else { continue };
+        let Some(data) = nodes.get(place) else { continue };
         // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
         let lost = node.state == NodeState::Initialized && !node.ready;
         let after = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied().flatten());

@@ -6,10 +6,10 @@ mod former;
 use crate::intern::{Amounts, ResourceTable};
 use crate::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
 use crate::preferences::{self, Ladders};
-use crate::topology::{Essence, Rules};
+use crate::topology::{self, Essence, Group, Rules};
 use crate::volumes;
 use crate::world::tolerated;
-use former::Former;
+use former::{Former, Same, Shapes};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
@@ -17,6 +17,7 @@ use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What a shape asks for.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct ShapeData {
     pub(crate) requests: Amounts,
     /// Per launchable pool: where it can run; empty where it cannot.
     pub(crate) fits: Vec<Vec<Alternative>>,
+    /// What it asks of where other pods are.
+    pub(crate) groups: Vec<Arc<Group>>,
 }
 
 /// A pool that can launch.
@@ -46,12 +49,13 @@ struct Given {
 }
 
 /// What a frame has in common with the one before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It is the same.
     None,
-    /// Shapes are others, but all that nodes are looked at for is the same: resources, labels, DaemonSets, rules between pods.
-    Shapes,
+    /// Shapes are others, but all that nodes are looked at for is the same: pools, resources, labels, DaemonSets, rules between pods.
+    /// With the number that each shape had, if it was there.
+    Shapes(Vec<Option<usize>>),
     /// Nothing that matters.
     All,
 }
@@ -103,13 +107,15 @@ impl Frame {
         let given = Given { terms, unwanted: preferences::unwanted(snapshot), preferences };
         let (pools, fixed) = launchable(snapshot, catalogs);
         let mut looked = None;
-        let (mut former, mut old) = match former {
+        let (former, mut old, same_wishes) = match former {
             Some(former) if former.is_of(&given, &pools, &fixed, snapshot, index) => return (former, Change::None),
             Some(mut former) if former.given.terms == given.terms => {
                 looked = Some(former.take_looked());
-                former.dismantle()
+                let same = former.given == given;
+                let (former, pools) = former.dismantle();
+                (former, pools, same)
             }
-            _ => (Former::default(), BTreeMap::new()),
+            _ => (Former::default(), BTreeMap::new(), false),
         };
         let mut kept = 0;
         let mut sold: BTreeMap<&CatalogId, CatalogView> = BTreeMap::new();
@@ -130,11 +136,13 @@ impl Frame {
         };
         let (mut pools, mut fixed) = (slots(&pools), slots(&fixed));
         pools.iter_mut().chain(&mut fixed).for_each(|slot| slot.data.trim());
-        let same_pools =
-            kept == pools.len() + fixed.len() && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
-        let (own, data) = former.own_shapes(snapshot, index, same_pools);
-        let (ladders, rungs) = Ladders::expand(&own, &given.unwanted, preferences);
-        let data = data.into_iter().chain(former.data_of(&rungs, same_pools)).collect();
+        let same_pools = kept == pools.len() + fixed.len()
+            && old.is_empty()
+            && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
+        let same = Same { pools: same_pools, wishes: same_wishes };
+        let rungs = |shape: &PodShape| preferences::rungs(shape, &given.unwanted, preferences);
+        let Shapes { own, rungs, above, data, numbers } = former.shapes(snapshot, index, same, rungs);
+        let ladders = Ladders::new(&above);
         let mut frame = Self {
             numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), number)).collect(),
             given,
@@ -152,12 +160,13 @@ impl Frame {
         let views = frame.views(snapshot, catalogs);
         let all: Vec<&PodShape> = frame.own.iter().chain(&frame.rungs).collect();
         let shapes = fitted(&all, &views, &frame.given.terms.table, &frame.ladders, data);
-        let mut rules = Rules::new(&all, &frame.ladders);
+        let mut rules = Rules::new(&all, &shapes, &frame.ladders);
         rules.settle(&views, &shapes, &frame.ladders);
         frame.keys = asked_keys(&all);
         frame.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
         (frame.shapes, frame.rules) = (shapes, rules);
-        let change = if looked.is_some_and(|looked| looked.is_of(&frame)) { Change::Shapes } else { Change::All };
+        let same = same_pools && looked.is_some_and(|looked| looked.is_of(&frame));
+        let change = if same { Change::Shapes(numbers) } else { Change::All };
         (frame, change)
     }
 
@@ -299,19 +308,20 @@ fn fitted(
     known: Vec<Option<ShapeData>>,
 ) -> Vec<ShapeData> {
     let data = |((number, shape), known): ((usize, &&PodShape), Option<ShapeData>)| {
-        known.unwrap_or_else(|| ShapeData::new(shape, pools, table, ladders.is_bare(number)))
+        let base = shapes[ladders.base(number)];
+        known.unwrap_or_else(|| ShapeData::new(shape, (base, ladders.is_bare(number)), pools, table))
     };
     shapes.iter().enumerate().zip(known).map(data).collect()
 }
 
 impl ShapeData {
-    /// `relaxed`: taints that are to be avoided do not count.
-    fn new(shape: &PodShape, pools: &[PoolView<'_>], table: &ResourceTable, relaxed: bool) -> Self {
+    /// Of a shape, which is either `bare`, the base itself, or a rung above it: for these alone taints that are to be avoided count.
+    fn new(shape: &PodShape, (base, bare): (&PodShape, bool), pools: &[PoolView<'_>], table: &ResourceTable) -> Self {
         let requests = table.request(shape);
         let fits = pools
             .iter()
             .map(|pool| {
-                if !tolerated(&pool.pool.taints, &shape.tolerations, relaxed) {
+                if !tolerated(&pool.pool.taints, &shape.tolerations, bare) {
                     return Vec::new();
                 }
                 let roomy = pool.roomy(&requests);
@@ -324,6 +334,7 @@ impl ShapeData {
                 all
             })
             .collect();
-        Self { requests, fits }
+        let groups = topology::constraints(shape, base, !bare).into_iter().map(Arc::new).collect();
+        Self { requests, fits, groups }
     }
 }

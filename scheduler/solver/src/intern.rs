@@ -22,7 +22,9 @@ impl ResourceTable {
     /// A table of all names in `all`, and of the volumes of `drivers`.
     pub(crate) fn new<'a>(all: impl Iterator<Item = &'a Resources>, drivers: Vec<String>) -> Self {
         let attached: Vec<String> = drivers.iter().map(|driver| volumes::resource(driver)).collect();
-        let mut names: BTreeSet<&str> = all.flat_map(|resources| resources.iter().map(|(name, _)| name)).collect();
+        // One after another: nearly all are there already, so that sorting them all would take longer.
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        names.extend(all.flat_map(|resources| resources.iter().map(|(name, _)| name)));
         names.extend(attached.iter().map(String::as_str));
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let place = |name: &String| names.binary_search(name).unwrap_or(usize::MAX);

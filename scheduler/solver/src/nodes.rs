@@ -6,9 +6,13 @@ use crate::facts::{lookup, selects};
 use crate::frame::Frame;
 use crate::hosts::Tally;
 use crate::intern::{Amounts, add};
+use crate::offerings::PoolView;
 use crate::topology::{Counts, Marks};
 use crate::volumes;
 use crate::world::{Welcome, tolerated};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,20 +30,33 @@ pub(crate) struct NodeData {
     pub(crate) class: usize,
     /// What it counts against its pool's limits.
     pub(crate) usage: Amounts,
+    /// What it costs; zero if the catalog of its pool does not know.
+    pub(crate) price: i64,
+    /// Its pool launches for pods, has a catalog that knows its type, and its labels say how it was bought.
+    pub(crate) is_known: bool,
     marks: Marks,
 }
 
 /// What nodes of one class have in common: labels that shapes ask for, taints, and the name where it matters.
 type Likeness = (Vec<Option<String>>, Vec<Taint>, Option<String>);
 
+/// Whether shapes may go to nodes of a class.
+#[derive(Debug, Default)]
+struct Judged {
+    /// Per shape; nothing where no node has been of the class since the shape came.
+    welcome: Vec<Option<Welcome>>,
+    /// Nothing is missing.
+    complete: bool,
+}
+
 /// All nodes of a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    /// By revision.
-    known: BTreeMap<u64, NodeData>,
+    /// With their revisions, in the order of the snapshot.
+    known: Vec<(u64, NodeData)>,
     classes: BTreeMap<Likeness, usize>,
-    /// Per class and shape; empty for classes that no node has been of since the shapes changed.
-    welcome: Vec<Vec<Welcome>>,
+    /// Per class.
+    welcome: Vec<Judged>,
     /// Of all pods on nodes.
     counts: Counts,
 }
@@ -50,42 +67,64 @@ impl Nodes {
         Self { counts: Counts::new(&frame.rules), ..Self::default() }
     }
 
-    /// The numbers of shapes mean others from now on.
-    pub(crate) fn forget_shapes(&mut self) {
-        self.welcome.iter_mut().for_each(Vec::clear);
+    /// Shapes have other numbers from now on; `former` are those that they had, if they were there.
+    pub(crate) fn renumber_shapes(&mut self, former: &[Option<usize>]) {
+        for class in &mut self.welcome {
+            let known = |shape: &Option<usize>| shape.and_then(|shape| *class.welcome.get(shape)?);
+            class.welcome = former.iter().map(known).collect();
+            class.complete = false;
+        }
     }
 
     /// Follows the snapshot: what has the same revision is the same.
-    pub(crate) fn follow(&mut self, frame: &Frame, snapshot: &Snapshot, index: &SnapshotIndex) {
+    pub(crate) fn follow(
+        &mut self,
+        frame: &Frame,
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+    ) {
+        let pools = Pools { launching: frame.views(snapshot, catalogs), fixed: frame.fixed_views(snapshot, catalogs) };
         if self.welcome.len() > 2 * snapshot.nodes.len() + SPARE_CLASSES {
             *self = Self::new(frame);
         }
+        // Both lists are in the order of names, and no revision comes back.
+        let newest = self.known.iter().map(|(revision, _)| *revision).max();
+        let mut former = std::mem::take(&mut self.known).into_iter();
         for (number, node) in snapshot.nodes.iter().enumerate() {
             let revision = index.revision(number);
-            if let Some(known) = self.known.get(&revision) {
-                judge_all(&mut self.welcome[known.class], frame, node);
-            } else {
-                let data = self.look_at(frame, snapshot, index, number, node);
-                self.counts.join(&data.marks, 1);
-                self.known.insert(revision, data);
-            }
-        }
-        if self.known.len() > snapshot.nodes.len() {
-            let there: BTreeSet<u64> = (0..snapshot.nodes.len()).map(|number| index.revision(number)).collect();
-            let counts = &mut self.counts;
-            self.known.retain(|revision, data| {
-                let stays = there.contains(revision);
-                if !stays {
-                    counts.join(&data.marks, -1);
+            let was_there = newest.is_some_and(|newest| revision <= newest);
+            let known = was_there.then(|| self.skip_to(&mut former, revision)).flatten();
+            let data = match known {
+                Some(data) => {
+                    self.welcome[data.class].look_at(frame, node);
+                    data
                 }
-                stays
-            });
+                None => {
+                    let data = self.look_at(frame, &pools, snapshot, index, number);
+                    self.counts.join(&data.marks, 1);
+                    data
+                }
+            };
+            self.known.push((revision, data));
         }
+        former.for_each(|(_, gone)| self.counts.join(&gone.marks, -1));
     }
 
-    /// The node of that revision, which was followed.
-    pub(crate) fn get(&self, revision: u64) -> Option<&NodeData> {
-        self.known.get(&revision)
+    /// What is known of the node of that revision; those before it are gone.
+    fn skip_to(&mut self, former: &mut std::vec::IntoIter<(u64, NodeData)>, revision: u64) -> Option<NodeData> {
+        for (other, data) in former {
+            if other == revision {
+                return Some(data);
+            }
+            self.counts.join(&data.marks, -1);
+        }
+        None
+    }
+
+    /// The node at that place in the snapshot that was followed.
+    pub(crate) fn get(&self, place: usize) -> Option<&NodeData> {
+        self.known.get(place).map(|(_, data)| data)
     }
 
     pub(crate) fn counts(&self) -> &Counts {
@@ -93,17 +132,18 @@ impl Nodes {
     }
 
     pub(crate) fn welcome(&self, class: usize, shape: usize) -> Welcome {
-        self.welcome[class][shape]
+        self.welcome[class].welcome.get(shape).copied().flatten().unwrap_or(Welcome::No)
     }
 
     fn look_at(
         &mut self,
         frame: &Frame,
+        pools: &Pools<'_>,
         snapshot: &Snapshot,
         index: &SnapshotIndex,
         number: usize,
-        node: &Node,
     ) -> NodeData {
+        let node = &snapshot.nodes[number];
         let residents = index.residents(number).iter().map(|place| *place as usize);
         let pods = residents.filter_map(|place| Some((snapshot.pods.get(place)?, index.shape_of(place)?)));
         let pods: Vec<(&Pod, usize)> = pods.collect();
@@ -121,6 +161,8 @@ impl Nodes {
             room: Arc::new(Room { free, ports, tally, closed: false }),
             class: self.class(frame, node),
             usage: frame.table().vector(&node.limit_usage),
+            price: pools.price(node),
+            is_known: pools.know(node),
             marks: Marks::new(&frame.rules, node, &staying),
         }
     }
@@ -131,17 +173,51 @@ impl Nodes {
         let next = self.welcome.len();
         let class = *self.classes.entry((labels, node.taints.clone(), name)).or_insert(next);
         if class == next {
-            self.welcome.push(Vec::new());
+            self.welcome.push(Judged::default());
         }
-        judge_all(&mut self.welcome[class], frame, node);
+        self.welcome[class].look_at(frame, node);
         class
     }
 }
 
-/// Judges all shapes for the class of `node`, unless that was done.
-fn judge_all(welcome: &mut Vec<Welcome>, frame: &Frame, node: &Node) {
-    if welcome.is_empty() {
-        welcome.extend((0..frame.shapes.len()).map(|shape| judge(frame.shape(shape), node)));
+/// What nodes can be of.
+struct Pools<'a> {
+    /// Those that launch for pods.
+    launching: Vec<PoolView<'a>>,
+    fixed: Vec<PoolView<'a>>,
+}
+
+impl Pools<'_> {
+    /// What a node costs; zero if the catalog does not know.
+    fn price(&self, node: &Node) -> i64 {
+        let mut pools = self.launching.iter().chain(&self.fixed);
+        let pool = pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
+        pool.and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
+    }
+
+    /// Whether the catalog of a pool that launches for pods knows the node's type, and its labels say how it was bought.
+    fn know(&self, node: &Node) -> bool {
+        let pool = self.launching.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
+        node.labels.contains_key(label::ZONE)
+            && node.labels.contains_key(label::CAPACITY_TYPE)
+            && pool.is_some_and(|pool| {
+                let kind = node.labels.get(label::INSTANCE_TYPE);
+                kind.is_some_and(|kind| pool.has_type(kind))
+            })
+    }
+}
+
+impl Judged {
+    /// Judges all shapes that are missing for the class of `node`.
+    fn look_at(&mut self, frame: &Frame, node: &Node) {
+        if self.complete {
+            return;
+        }
+        self.welcome.resize(frame.shapes.len(), None);
+        for (shape, known) in self.welcome.iter_mut().enumerate() {
+            known.get_or_insert_with(|| judge(frame.shape(shape), node));
+        }
+        self.complete = true;
     }
 }
 

@@ -123,10 +123,10 @@ impl Planner {
             Frame::new(frame, snapshot, index, catalogs, (options.preference_policy, options.min_values_policy));
         let kept = nodes.filter(|_| change != Change::All);
         let mut nodes = kept.unwrap_or_else(|| Nodes::new(&frame));
-        if change == Change::Shapes {
-            nodes.forget_shapes();
+        if let Change::Shapes(former) = change {
+            nodes.renumber_shapes(&former);
         }
-        nodes.follow(&frame, snapshot, index);
+        nodes.follow(&frame, snapshot, index, catalogs);
         let answer = ask(&mut World::new(snapshot, index, catalogs, &frame, &nodes));
         self.kept = Some((frame, nodes));
         answer

@@ -36,22 +36,20 @@ pub(crate) struct Ladders {
 }
 
 impl Ladders {
-    /// The ladders of `shapes`, and the rungs that they add, numbered from behind the last shape. `unwanted` are the taints that are to be avoided.
-    pub(crate) fn expand(shapes: &[PodShape], unwanted: &[Taint], policy: PreferencePolicy) -> (Self, Vec<PodShape>) {
-        let own = shapes.len();
-        let mut ladders = Self { base: (0..own).collect(), rungs: Vec::with_capacity(own) };
-        let mut rungs: Vec<PodShape> = Vec::new();
-        for (shape, bare) in shapes.iter().enumerate() {
-            let mut above = if policy == PreferencePolicy::Respect { hardened(bare) } else { Vec::new() };
-            if !tolerated(unwanted, &bare.tolerations, false) {
-                above.push(avoiding(bare, above.len()));
-            }
-            let first = own + rungs.len();
-            ladders.rungs.push((first..first + above.len()).chain([shape]).collect());
-            ladders.base.extend(above.iter().map(|_| shape));
-            rungs.extend(above);
+    /// The ladders of shapes that have so many rungs above them each. Rungs are numbered from behind the last shape.
+    pub(crate) fn new(above: &[usize]) -> Self {
+        let mut ladders = Self { base: (0..above.len()).collect(), rungs: Vec::with_capacity(above.len()) };
+        for (shape, count) in above.iter().copied().enumerate() {
+            let first = ladders.base.len();
+            ladders.rungs.push((first..first + count).chain([shape]).collect());
+            ladders.base.extend(std::iter::repeat_n(shape, count));
         }
-        (ladders, rungs)
+        ladders
+    }
+
+    /// How many rungs a shape that pods have was given above it.
+    pub(crate) fn above(&self, shape: usize) -> usize {
+        self.rungs.get(shape).map_or(0, |rungs| rungs.len().saturating_sub(1))
     }
 
     /// The shape that the pods have.
@@ -99,7 +97,16 @@ pub(crate) fn unwanted(snapshot: &Snapshot) -> Vec<Taint> {
     unwanted.into_iter().cloned().collect()
 }
 
-/// The rungs above `shape`.
+/// The rungs above `shape`, hardest first. `unwanted` are the taints that are to be avoided.
+pub(crate) fn rungs(shape: &PodShape, unwanted: &[Taint], policy: PreferencePolicy) -> Vec<PodShape> {
+    let mut above = if policy == PreferencePolicy::Respect { hardened(shape) } else { Vec::new() };
+    if !tolerated(unwanted, &shape.tolerations, false) {
+        above.push(avoiding(shape, above.len()));
+    }
+    above
+}
+
+/// Of these, those on which something that it prefers is required.
 fn hardened(shape: &PodShape) -> Vec<PodShape> {
     let mut left = shape.clone();
     // A preferred term that says nothing prefers nothing.

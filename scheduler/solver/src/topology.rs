@@ -14,8 +14,7 @@ pub(crate) use assign::{assign, place};
 pub(crate) use cells::{Alike, Cells, eligible, only};
 pub(crate) use counts::{Counts, Marks};
 pub(crate) use explain::{explain, open_nodes};
-use groups::Group;
-pub(crate) use groups::{Kind, matches};
+pub(crate) use groups::{Group, Kind, constraints, matches};
 pub(crate) use uneven::{domains, uneven};
 
 use crate::frame::ShapeData;
@@ -26,19 +25,20 @@ use crate::preferences::Ladders;
 use crate::world::tolerated;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::PodShape;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// All groups, and what shapes have to do with them.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     /// Of keys other than the host.
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<Arc<Group>>,
     /// Per shape, by number in `groups`.
     pub(crate) shapes: Vec<Membership>,
     pub(crate) host_rules: Vec<Rule>,
     /// What the rules are made of.
-    host_groups: Vec<Group>,
+    host_groups: Vec<Arc<Group>>,
     /// Groups, then host groups, that no shape is a member of.
     lonely: Vec<bool>,
     /// Per shape, by number in `host_rules`.
@@ -55,7 +55,7 @@ pub(crate) struct Rules {
 
 /// See [`Rules::take_essence`].
 pub(crate) struct Essence {
-    groups: Vec<Vec<Group>>,
+    groups: Vec<Vec<Arc<Group>>>,
     lonely: Vec<bool>,
 }
 
@@ -78,14 +78,14 @@ impl Deref for Topology<'_> {
 }
 
 impl Rules {
-    pub(crate) fn new(shapes: &[&PodShape], ladders: &Ladders) -> Self {
-        let mut domains: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
-        let mut hosts: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
-        for (index, shape) in shapes.iter().enumerate() {
-            let base = ladders.base(index);
-            for group in groups::constraints(shape, shapes[base], base != index) {
+    /// `data` is what is known of each shape, its groups among it.
+    pub(crate) fn new(shapes: &[&PodShape], data: &[ShapeData], ladders: &Ladders) -> Self {
+        let mut domains: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
+        let mut hosts: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
+        for (index, data) in data.iter().enumerate() {
+            for group in &data.groups {
                 let map = if group.key == label::HOSTNAME { &mut hosts } else { &mut domains };
-                map.entry(group).or_default().push(index);
+                map.entry(Arc::clone(group)).or_default().push(index);
             }
         }
         let host_rules = hosts
@@ -104,7 +104,8 @@ impl Rules {
         let (shapes_of, mut lonely) = memberships(&domains, shapes);
         let (hosts_of, hosts_lonely) = memberships(&hosts, shapes);
         lonely.extend(hosts_lonely);
-        let groups: Vec<(&Group, &Vec<usize>)> = domains.iter().collect();
+        let groups: Vec<(&Group, &Vec<usize>)> =
+            domains.iter().map(|(group, owners)| (group.as_ref(), owners)).collect();
         let lenient = shapes_of.iter().enumerate().map(|(shape, membership)| {
             let own = |owner: &usize| ladders.base(*owner) == ladders.base(shape);
             let bears = |group: &usize| match groups[*group] {
@@ -233,14 +234,17 @@ impl<'a> Topology<'a> {
 }
 
 /// Per shape; and per group, whether it has no member.
-fn memberships(groups: &BTreeMap<Group, Vec<usize>>, shapes: &[&PodShape]) -> (Vec<Membership>, Vec<bool>) {
+fn memberships(groups: &BTreeMap<Arc<Group>, Vec<usize>>, shapes: &[&PodShape]) -> (Vec<Membership>, Vec<bool>) {
     let mut without = Vec::with_capacity(groups.len());
     let mut all = vec![Membership::default(); shapes.len()];
-    // Most selectors name labels: only shapes that have the rarest of them need a look.
-    let mut labelled: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+    // Most selectors name labels: only shapes that have the rarest of them need a look. Only looked up, never walked.
+    let named = groups.keys().flat_map(|group| group.labels());
+    let mut labelled: HashMap<(&str, &str), Vec<usize>> = named.map(|label| (label, Vec::new())).collect();
     for (index, shape) in shapes.iter().enumerate() {
         for (key, value) in &shape.labels {
-            labelled.entry((key, value)).or_default().push(index);
+            if let Some(all) = labelled.get_mut(&(key.as_str(), value.as_str())) {
+                all.push(index);
+            }
         }
     }
     let everybody: Vec<usize> = (0..shapes.len()).collect();

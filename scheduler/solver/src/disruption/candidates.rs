@@ -3,7 +3,6 @@
 use super::Removed;
 use crate::lots::{can_leave, is_protected, moves};
 use crate::world::World;
-use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +40,7 @@ pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
         let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
         if over && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
             let pods = view.pods.iter().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
-            found.push(Removed { node: index, reason: DisruptionReason::Expired, price: price(world, index), pods });
+            found.push(Removed { node: index, reason: DisruptionReason::Expired, price: view.data.price, pods });
         }
     }
     found
@@ -73,11 +72,11 @@ pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candid
         let candidate = Candidate {
             node: index,
             pool,
-            price: price(world, index),
+            price: view.data.price,
             disturbance: disturbance(&pods),
             empty: !blocked && idle && pods.is_empty(),
             drifted: (!blocked || patient) && view.node.drifted.is_some(),
-            underutilized: !blocked && idle && thrifty && !pods.is_empty() && is_known(world, index),
+            underutilized: !blocked && idle && thrifty && !pods.is_empty() && view.data.is_known,
             patient,
             pods,
         };
@@ -96,7 +95,7 @@ pub(super) fn of_static<'a>(world: &World<'a>, pool: &'a NodePool) -> Vec<Candid
         Candidate {
             node: index,
             pool,
-            price: price(world, index),
+            price: world.nodes[index].data.price,
             disturbance: disturbance(&pods),
             empty: pods.is_empty(),
             drifted: false,
@@ -116,26 +115,6 @@ pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
 
 fn pools<'a>(world: &World<'a>) -> BTreeMap<&'a str, &'a NodePool> {
     world.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect()
-}
-
-/// What a node costs; zero if the catalog does not know.
-pub(super) fn price(world: &World<'_>, node: usize) -> i64 {
-    let node = world.nodes[node].node;
-    let mut pools = world.pools.iter().chain(&world.fixed);
-    let pool = pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
-    pool.and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
-}
-
-/// Whether the catalog knows the node's type, and its labels say how it was bought.
-fn is_known(world: &World<'_>, node: usize) -> bool {
-    let node = world.nodes[node].node;
-    let pool = world.pools.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
-    node.labels.contains_key(label::ZONE)
-        && node.labels.contains_key(label::CAPACITY_TYPE)
-        && pool.is_some_and(|pool| {
-            let kind = node.labels.get(label::INSTANCE_TYPE);
-            kind.is_some_and(|kind| pool.has_type(kind))
-        })
 }
 
 /// Whether the node is in service, nobody is to come, and nothing on the node itself speaks against removing it.

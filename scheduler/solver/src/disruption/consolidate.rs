@@ -2,7 +2,7 @@
 
 use super::Removal;
 use super::allowance::Allowance;
-use super::candidates::{Candidate, disturbance, price};
+use super::candidates::{Candidate, disturbance};
 use crate::draft::Draft;
 use crate::lots::{self, Lot, moves};
 use crate::place::{Placed, Search, State, on_existing};
@@ -245,7 +245,7 @@ impl<'a> Totals<'a> {
                 continue;
             };
             let pods: Vec<_> = view.pods.iter().filter(|pod| moves(pod)).collect();
-            total.0 += price(world, index);
+            total.0 += world.nodes[index].data.price;
             total.1 += disturbance(&pods);
         }
         Self(totals)

@@ -37,6 +37,8 @@ enum Step {
     /// A zone is out of capacity, for so many minutes.
     OutOfCapacity(u64),
     LimitRaised,
+    /// The last pool launches no more, or again.
+    PoolComesOrGoes,
     /// A shape that nothing refers to any more goes.
     ShapesGo,
     /// A shape of the other cluster comes, with a pod that waits, or (an even number) runs.
@@ -54,6 +56,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         Just(Step::TimePasses),
         (1..9_u64).prop_map(Step::OutOfCapacity),
         Just(Step::LimitRaised),
+        Just(Step::PoolComesOrGoes),
         Just(Step::ShapesGo),
         (0..6_usize).prop_map(Step::ShapeComes),
         Just(Step::Other),
@@ -93,6 +96,11 @@ fn taken(step: &Step, before: &Snapshot, other: &Snapshot) -> Snapshot {
             remaining: Millis::from_seconds(minutes * 60),
         }),
         Step::LimitRaised => after.node_pools[0].limits.set("cpu", 1_000_000),
+        Step::PoolComesOrGoes => {
+            if let Some(pool) = after.node_pools.last_mut() {
+                pool.deleting = !pool.deleting;
+            }
+        }
         Step::ShapesGo => after.shapes.retain(|shape| {
             after.pods.iter().any(|pod| pod.shape == shape.id)
                 || after.daemon_sets.iter().any(|daemon| daemon.shape == shape.id)
@@ -130,7 +138,7 @@ proptest! {
         let mut planner = Planner::new();
         for (step, how) in steps {
             let preference_policy = if how == 0 { PreferencePolicy::Ignore } else { PreferencePolicy::Respect };
-            let options = PlanOptions { disruption: how == 1, preference_policy, ..PlanOptions::default() };
+            let options = PlanOptions { disruption: how <= 1, preference_policy, ..PlanOptions::default() };
             let warm = planner.solve(&before, &index, &catalogs, &options);
             prop_assert_eq!(&warm, &solve(&before, &catalogs, &options), "before {:?}", &step);
             let after = taken(&step, &before, &other.snapshot);

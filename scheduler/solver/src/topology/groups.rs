@@ -81,7 +81,7 @@ pub(crate) fn matches(selector: &LabelSelector, shape: &PodShape) -> bool {
 
 /// The constraints of a shape: those that are required, and with `preferred` also the others, as if they were. What nodes a spread looks
 /// at, `base` alone says.
-pub(super) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) -> Vec<Group> {
+pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) -> Vec<Group> {
     let spread = shape.topology_spread.iter().filter(|one| one.required).map(|one| {
         let key = label::normalized(&one.topology_key).to_owned();
         // A rule about one host needs no other nodes to compare with.
