@@ -5,8 +5,8 @@
 //! for it as well: since their spread counts it, or since they must be near it. So such pods are nominated one after another, as
 //! those before them are bound. Where all nodes are in one domain of the spread, none of them can be too full.
 //!
-//! Of pods alike the youngest are nominated first: kube-scheduler comes to the older ones before them, finds their nodes too full while these
-//! wait, and so leaves them until they are nominated themselves, rather than give them the room of others.
+//! A pod that waits for its nomination may go elsewhere, and take room that another waits for. So all are nominated until kube-scheduler has tried
+//! them: it binds what it can, and comes back to those that kept each other out only after a pause, in which they get their turns.
 
 use crate::selectors;
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
@@ -23,11 +23,13 @@ pub struct Wish<'a> {
     pub node: &'a str,
     /// It is nominated to that node now.
     pub stands: bool,
+    /// kube-scheduler has not tried it since that node is in service.
+    pub untried: bool,
 }
 
 /// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Nothing that stands is taken back for
-/// another pod; then come those whose spreads count most of the others, which would keep them out, and then the youngest, of equal age those
-/// that were named last.
+/// another pod of its priority; then come those whose spreads count most of the others, which would keep them out, and then the oldest, to which
+/// kube-scheduler comes first.
 #[must_use]
 pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node>) -> Vec<bool> {
     let there = There::new(there);
@@ -37,7 +39,8 @@ pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node
     }
     let mut may = vec![true; wishes.len()];
     for own in nodes.into_values() {
-        if own.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
+        let untried = own.iter().any(|index| wishes[*index].untried);
+        if !untried && own.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
             sort_out(wishes, own, &there, &mut may);
         }
     }
@@ -49,7 +52,8 @@ fn sort_out(wishes: &[Wish<'_>], mut own: Vec<usize>, there: &There<'_>, may: &m
     let kinds = Kinds::new(wishes, &own, there);
     own.sort_by_key(|index| {
         let made = wishes[*index].pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (!wishes[*index].stands, Reverse(kinds.hindered[kinds.of[index]]), Reverse((made, *index)))
+        let urgent = Reverse(priority(wishes[*index].pod));
+        (urgent, !wishes[*index].stands, Reverse(kinds.hindered[kinds.of[index]]), made, *index)
     });
     let mut there = vec![0_i32; kinds.spreads.len()];
     for index in own {
@@ -81,7 +85,7 @@ impl Kinds {
             let pod = wishes[*index].pod;
             let asked = (spreads(pod).collect::<Vec<_>>(), near(pod).collect::<Vec<_>>());
             let asked = serde_json::to_string(&asked).unwrap_or_default();
-            let key = (&pod.metadata.namespace, &pod.metadata.labels, asked);
+            let key = (&pod.metadata.namespace, &pod.metadata.labels, asked, priority(pod));
             let kind = *known.entry(key).or_insert_with(|| {
                 pods.push((pod, 0));
                 pods.len() - 1
@@ -90,7 +94,8 @@ impl Kinds {
             of.insert(*index, kind);
         }
         let counted = |pod: &Pod, spread: &TopologySpreadConstraint| -> Vec<usize> {
-            let locks = |other: &Pod| counts(pod, spread, other) && waits_for(other, pod);
+            let locks =
+                |other: &Pod| priority(other) >= priority(pod) && counts(pod, spread, other) && waits_for(other, pod);
             pods.iter().enumerate().filter(|(_, (other, _))| locks(other)).map(|(kind, _)| kind).collect()
         };
         let held = |pod: &Pod| -> Vec<(i32, Vec<usize>)> {
@@ -137,6 +142,11 @@ impl<'n> There<'n> {
             domains.next().is_none_or(|first| domains.any(|other| other != first))
         })
     }
+}
+
+/// kube-scheduler counts no nominated pods of a lower priority than the one that it tries.
+fn priority(pod: &Pod) -> i32 {
+    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
 /// What the pod must be spread by.
@@ -202,7 +212,7 @@ mod tests {
         let node = |labels| serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
         let nodes: Vec<Node> = nodes.iter().map(node).collect();
         let wishes: Vec<Wish<'_>> =
-            wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands }).collect();
+            wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands, untried: false }).collect();
         at_once(&wishes, &nodes)
     }
 
@@ -214,13 +224,13 @@ mod tests {
         let soft = pod("other", &web, &[spread(1, "ScheduleAnyway", &web)]);
         let other = pod("other", &web, &[spread(2, "DoNotSchedule", &web)]);
         let all = [(&one, "n1", false), (&one, "n1", false), (&one, "n1", false), (&one, "n2", false)];
-        assert_eq!(may(&all), [false, true, true, true]);
+        assert_eq!(may(&all), [true, true, false, true]);
         assert_eq!(may(&[all[0], all[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
         assert_eq!(may(&[(&soft, "n1", false), (&soft, "n1", false)]), [true; 2]);
     }
 
     #[test]
-    fn the_youngest_are_nominated_first() {
+    fn the_oldest_are_nominated_first() {
         let web = json!({"app": "web"});
         let spread = [spread(1, "DoNotSchedule", &web)];
         let made = |second: u32| {
@@ -230,9 +240,37 @@ mod tests {
             pod
         };
         let (older, younger) = (made(1), made(2));
-        assert_eq!(may(&[(&younger, "n1", false), (&older, "n1", false)]), [true, false]);
-        assert_eq!(may(&[(&older, "n1", false), (&younger, "n1", false)]), [false, true]);
-        assert_eq!(may(&[(&older, "n1", false), (&older, "n1", false)]), [false, true], "the one that was named last");
+        assert_eq!(may(&[(&younger, "n1", false), (&older, "n1", false)]), [false, true]);
+        assert_eq!(may(&[(&older, "n1", false), (&younger, "n1", false)]), [true, false]);
+        assert_eq!(may(&[(&older, "n1", false), (&older, "n1", false)]), [true, false], "the one that was named first");
+    }
+
+    #[test]
+    fn pods_that_were_not_tried_yet_keep_their_room() {
+        let web = json!({"app": "web"});
+        let one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
+        let wish = |node, untried| Wish { pod: &one, node, stands: false, untried };
+        let wishes = [wish("n1", true), wish("n1", false), wish("n2", false), wish("n2", false)];
+        assert_eq!(at_once(&wishes, &[]), [true, true, true, false], "on each node until all were tried there");
+    }
+
+    #[test]
+    fn nominated_pods_of_a_lower_priority_are_in_nobodys_way() {
+        let web = json!({"app": "web"});
+        let with = |priority: i32| {
+            let mut pod = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
+            pod.spec.as_mut().unwrap().priority = Some(priority);
+            pod
+        };
+        let (low, high) = (with(0), with(1000));
+        // The higher one would keep the lower one out, also if that stands.
+        assert_eq!(may(&[(&low, "n1", true), (&high, "n1", false)]), [false, true]);
+        let mut beside = low.clone();
+        beside.spec.as_mut().unwrap().topology_spread_constraints = None;
+        let mut free = high.clone();
+        free.spec.as_mut().unwrap().topology_spread_constraints.as_mut().unwrap()[0].max_skew = 2;
+        assert_eq!(may(&[(&free, "n1", false), (&free, "n1", false), (&low, "n1", false)]), [true, true, false]);
+        assert_eq!(may(&[(&beside, "n1", false), (&high, "n1", false)]), [true, true]);
     }
 
     #[test]
@@ -244,7 +282,7 @@ mod tests {
         let both = |pod: &Pod, nodes: &[Value]| may_beside(&[(pod, "n1", false), (pod, "n1", false)], nodes);
         // A node without the label is in no domain.
         assert_eq!(both(&one, &[here.clone(), here.clone(), bare]), [true, true]);
-        assert_eq!(both(&one, &[here.clone(), there.clone()]), [false, true]);
+        assert_eq!(both(&one, &[here.clone(), there.clone()]), [true, false]);
         // Nodes that the pod does not select are no domains of its spread, unless that says so.
         let mut blue = one.clone();
         let spec = blue.spec.as_mut().unwrap();
@@ -254,17 +292,17 @@ mod tests {
             pod.spec.as_mut().unwrap().topology_spread_constraints.iter_mut().flatten().for_each(change);
         };
         spreads(&mut blue, |spread| spread.node_affinity_policy = Some("Ignore".to_owned()));
-        assert_eq!(both(&blue, &[here.clone(), there]), [false, true]);
+        assert_eq!(both(&blue, &[here.clone(), there]), [true, false]);
         // As long as there are fewer domains than it wants, the least counts as none.
         spreads(&mut one, |spread| spread.min_domains = Some(2));
-        assert_eq!(both(&one, &[here]), [false, true]);
+        assert_eq!(both(&one, &[here]), [true, false]);
     }
 
     #[test]
     fn what_stands_is_not_taken_back_for_another_pod() {
         let web = json!({"app": "web"});
         let one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
-        assert_eq!(may(&[(&one, "n1", true), (&one, "n1", false)]), [true, false]);
+        assert_eq!(may(&[(&one, "n1", false), (&one, "n1", true)]), [false, true]);
     }
 
     #[test]
