@@ -64,7 +64,7 @@ pub(crate) fn leave(world: &World<'_>, state: &mut State, lots: &[Lot<'_>]) {
     }
 }
 
-/// Pods by shape, each list sorted by name; those whose shape is not in the snapshot are left out.
+/// Pods by shape; those whose shape is not in the snapshot are left out.
 pub(crate) fn by_shape<'a>(world: &World<'a>, pods: impl Iterator<Item = &'a Pod>) -> Vec<Lot<'a>> {
     grouped(pods.map(|pod| (pod, world.shape_of(pod))))
 }
@@ -80,11 +80,13 @@ fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<usize>)>) -> Vec<Lot<
     plain(groups)
 }
 
-/// Pods by shape as lots, each list sorted by name.
+/// Pods by shape as lots, each list in about the order in which kube-scheduler comes to them: the older ones first, of one age those with the lower
+/// numbers.
 pub(crate) fn plain(groups: BTreeMap<usize, Vec<&Pod>>) -> Vec<Lot<'_>> {
     let mut lots: Vec<Lot<'_>> = groups.into_iter().map(|(shape, pods)| Lot::plain(shape, pods)).collect();
     for lot in &mut lots {
-        lot.pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
+        let order = |pod: &&Pod| (pod.created, pod.name.len());
+        lot.pods.sort_by(|a, b| (order(a), &a.name, &a.uid).cmp(&(order(b), &b.name, &b.uid)));
     }
     lots
 }

@@ -5,6 +5,7 @@ use super::cells::Cell;
 use crate::lots::{Lot, Only};
 use crate::place::{self, Placed, Search, State};
 use crate::world::World;
+use plimsoll_model::snapshot::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -174,6 +175,7 @@ fn deal<'a>(
     let mut started = None;
     let favours = |cell: &Cell| state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|one| one == zone));
     let favoured: Vec<bool> = cells.all.iter().map(favours).collect();
+    let mut picked = Vec::with_capacity(lot.pods.len());
     for _ in 0..lot.pods.len() {
         let fits = |index: usize, even: bool| {
             dealt[index] < most[index]
@@ -199,11 +201,17 @@ fn deal<'a>(
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
         let Some(best) = best else { break };
         dealt[best] += 1;
+        picked.push(best);
         started = started.or_else(|| lot.whole.then_some(best));
         asked.iter_mut().for_each(|one| one.add(best));
     }
-    for (index, count) in dealt.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-        let (pods, values) = (lot.pods.drain(..count).collect(), &cells.all[index].values);
+    // In turn: kube-scheduler takes them one after another, and each spread is to hold after every one of them.
+    let mut shares: Vec<Vec<&Pod>> = dealt.iter().map(|count| Vec::with_capacity(*count)).collect();
+    for (pod, index) in lot.pods.drain(..picked.len()).zip(picked) {
+        shares[index].push(pod);
+    }
+    for (index, pods) in shares.into_iter().enumerate().filter(|(_, pods)| !pods.is_empty()) {
+        let (count, values) = (pods.len(), &cells.all[index].values);
         state
             .counts
             .add(world, shape, i64::try_from(count).unwrap_or(i64::MAX), |key| values.get(key).map(String::as_str));
