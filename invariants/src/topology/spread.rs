@@ -20,7 +20,7 @@ impl Kinds {
     pub(super) fn new(places: &Places<'_>, shapes: &[PodShape], cells: &Cells<'_>) -> Self {
         let spread = cells.judged.iter().map(|number| &shapes[*number]);
         let spread = spread.filter(|shape| shape.topology_spread.iter().any(|one| one.required));
-        let keys: BTreeSet<&str> = spread.flat_map(keys).collect();
+        let keys: BTreeSet<&str> = spread.flat_map(|shape| keys(shape).into_iter().chain(spread_over(shape))).collect();
         let columns: Vec<Column> = keys.into_iter().map(|key| places.column(key)).collect();
         let mut known = BTreeMap::new();
         let mut kinds = Self { of_place: Vec::with_capacity(places.count()), examples: Vec::new() };
@@ -37,6 +37,7 @@ impl Kinds {
 
     /// By kind: whether its domains count for the spread.
     fn eligible(&self, places: &Places<'_>, shape: &PodShape, spread: &TopologySpread) -> Vec<bool> {
+        let over: Vec<Column> = spread_over(shape).map(|key| places.column(key)).collect();
         let chooses = !keys(shape).is_empty();
         let labelled = |place: usize| {
             let host = places.host(place);
@@ -45,6 +46,7 @@ impl Kinds {
         };
         let counts = |place: &usize| {
             (!spread.honor_node_affinity || !chooses || labelled(*place))
+                && over.iter().all(|column| column.values[*place].is_some())
                 && (!spread.honor_node_taints || taint_problem(shape, places.taints(*place)).is_none())
         };
         self.examples.iter().map(counts).collect()
@@ -62,6 +64,14 @@ fn keys(shape: &PodShape) -> BTreeSet<&str> {
         }
     }
     keys
+}
+
+/// Labels without any of which a node is in no domain of the shape's spreads, but for those that all nodes of pools have.
+fn spread_over(shape: &PodShape) -> impl Iterator<Item = &str> {
+    let required = shape.topology_spread.iter().filter(|one| one.required);
+    required
+        .map(|one| label::normalized(&one.topology_key))
+        .filter(|key| *key != label::HOSTNAME && !label::is_well_known(key))
 }
 
 /// Pods of a spread, counted.

@@ -102,8 +102,10 @@ pub(super) fn counted(after: &Snapshot, owner: &PodShape, spread: &TopologySprea
             *on_nodes.entry(node.as_str()).or_default() += 1;
         }
     }
+    let required = || owner.topology_spread.iter().filter(|one| one.required);
     let looked_at = |node: &&Node| {
         !node.deleting
+            && required().all(|one| domain(one, node).is_some())
             && (!spread.honor_node_affinity || selects(owner, node.name.as_str(), &node.labels))
             && (!spread.honor_node_taints || tolerated(&node.taints, &owner.tolerations, true))
     };

@@ -86,9 +86,14 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
         let key = label::normalized(&one.topology_key).to_owned();
         // A rule about one host needs no other nodes to compare with.
         let on_host = key == label::HOSTNAME;
+        let mut terms = Vec::new();
+        if !on_host {
+            terms = if one.honor_node_affinity { base.required_node_affinity.clone() } else { Vec::new() };
+            have(&mut terms, others(shape, &key));
+        }
         let nodes = NodeFilter {
             selector: if one.honor_node_affinity && !on_host { base.node_selector.clone() } else { BTreeMap::new() },
-            terms: if one.honor_node_affinity && !on_host { base.required_node_affinity.clone() } else { Vec::new() },
+            terms,
             tolerations: (one.honor_node_taints && !on_host).then(|| base.tolerations.clone()),
         };
         Group {
@@ -125,6 +130,25 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
         })
     }));
     all
+}
+
+/// Further keys over which the shape must be spread. kube-scheduler looks at no node that lacks any of them; labels that are on all nodes
+/// of pools need no such rule.
+fn others<'s>(shape: &'s PodShape, key: &str) -> BTreeSet<&'s str> {
+    let required = shape.topology_spread.iter().filter(|one| one.required);
+    let keys = required.map(|one| label::normalized(&one.topology_key));
+    keys.filter(|other| *other != key && *other != label::HOSTNAME && !label::is_well_known(other)).collect()
+}
+
+/// Adds to each term that there are these labels.
+fn have(terms: &mut Vec<NodeSelectorTerm>, keys: BTreeSet<&str>) {
+    if terms.is_empty() && !keys.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    for term in terms {
+        let exists = |key: &&str| NodeSelectorRequirement::new(*key, Operator::Exists, Vec::<String>::new());
+        term.expressions.extend(keys.iter().map(exists));
+    }
 }
 
 /// Whom all of several required affinity terms are about: kube-scheduler looks for one pod that matches every one of them, and then at where
