@@ -1,6 +1,7 @@
 //! Does a plan mean what Kubernetes means? Random clusters and workloads are planned in this process; the planned nodes are made in a
 //! real control plane, and the real kube-scheduler binds the pods. docs/agreement.md says what is compared and what was found.
 
+mod anew;
 mod board;
 mod case;
 mod isolate;
@@ -105,30 +106,48 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("plimsoll-agree-").tempdir()?;
     say("starting the control plane");
     let (plane, client) = plane::start(&guard, folder.path()).await?;
-    let shared = Shared { client: client.clone(), board: Arc::default(), own_order: args.own_order };
+    let mut shared = Shared { client: client.clone(), board: Arc::default(), own_order: args.own_order, again: false };
     // Without these two nothing is ever heard: their end is the end of the run.
     let mut followed = tokio::spawn(Arc::clone(&shared.board).follow(client.clone()));
     let mut provisioned = tokio::spawn(volumes::provision(client));
-    let played = stream::iter(seeds).map(|seed| one(args, &shared, *seed)).buffer_unordered(args.together.max(1));
-    let mut played = std::pin::pin!(played);
-    let mut progress = Progress::new(seeds.len());
-    let mut broken = 0;
-    loop {
-        let next = tokio::select! {
-            next = played.next() => next,
-            ended = &mut followed => return ended?.context("the board"),
-            ended = &mut provisioned => return ended?.context("volumes"),
-        };
-        let Some((outcome, case, planned)) = next else { break };
-        broken = if outcome.error.is_some() { broken + 1 } else { 0 };
-        progress.count(&outcome);
-        state.keep(outcome, &case, planned.as_deref())?;
-        if broken >= MAX_BROKEN {
-            bail!("{broken} cases in a row could not be played; see {}", args.dir.display());
+    let mut turns = async || {
+        let broken = turn(args, &shared, seeds, state).await?;
+        if broken.is_empty() {
+            return Ok(());
         }
+        say(&format!("{} cases could not be played, and are played once more", broken.len()));
+        shared.again = true;
+        turn(args, &shared, &broken, state).await.map(drop)
+    };
+    tokio::select! {
+        done = turns() => done?,
+        ended = &mut followed => return ended?.context("the board"),
+        ended = &mut provisioned => return ended?.context("volumes"),
     }
     drop(plane);
     Ok(())
+}
+
+/// Plays these; those that could not be, mostly since the machine was too busy for the control plane.
+async fn turn(args: &Args, shared: &Shared, seeds: &[u64], state: &mut State) -> Result<Vec<u64>> {
+    let played = stream::iter(seeds).map(|seed| one(args, shared, *seed)).buffer_unordered(args.together.max(1));
+    let mut played = std::pin::pin!(played);
+    let mut progress = Progress::new(seeds.len());
+    let (mut in_a_row, mut broken) = (0, Vec::new());
+    while let Some((outcome, case, planned)) = played.next().await {
+        if outcome.error.is_some() {
+            in_a_row += 1;
+            broken.push(outcome.seed);
+        } else {
+            in_a_row = 0;
+        }
+        progress.count(&outcome);
+        state.keep(outcome, &case, planned.as_deref())?;
+        if in_a_row >= MAX_BROKEN {
+            bail!("{in_a_row} cases in a row could not be played; see {}", args.dir.display());
+        }
+    }
+    Ok(broken)
 }
 
 /// Draws, plans and plays one case.

@@ -50,6 +50,11 @@ impl Isolation {
         format!("{}{name}", Self::prefix(self.seed))
     }
 
+    /// What an object of the case is called in its manifests; those that were made since have one name alone.
+    pub(super) fn plain<'n>(&self, name: &'n str) -> &'n str {
+        name.strip_prefix(&Self::prefix(self.seed)).unwrap_or(name)
+    }
+
     pub(super) fn label(&self) -> (String, String) {
         (CASE.to_owned(), self.seed.to_string())
     }

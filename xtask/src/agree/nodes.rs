@@ -22,6 +22,10 @@ pub(super) struct Made {
     pub(super) taints: Vec<Taint>,
     pub(super) allocatable: Resources,
     pub(super) cordoned: bool,
+    /// The plan launches it, or could have.
+    pub(super) bought: bool,
+    /// What it counts against limits.
+    pub(super) capacity: Resources,
     /// Type, zone and capacity type of a new one, for reports.
     pub(super) what: String,
 }
@@ -44,6 +48,8 @@ impl Made {
             taints,
             allocatable: node.allocatable.clone(),
             cordoned: node.cordoned,
+            bought: false,
+            capacity: node.allocatable.clone(),
             what: "existing node".to_owned(),
         }
     }
@@ -97,6 +103,8 @@ impl Made {
             taints,
             allocatable: kind.allocatable(),
             cordoned: false,
+            bought: true,
+            capacity: kind.capacity.clone(),
             what: format!("{} in {} ({})", kind.name, offering.zone, offering.capacity_type),
         }
     }
@@ -123,32 +131,36 @@ impl Made {
 
     /// As the API server gets it.
     pub(super) fn object(&self, isolation: &Isolation) -> KubeNode {
+        let mut node = self.plain();
+        node.metadata.name = Some(isolation.name(&self.name));
+        isolation.node_labels(node.metadata.labels.get_or_insert_default());
+        node
+    }
+
+    /// As it would be alone in the cluster.
+    pub(super) fn plain(&self) -> KubeNode {
         let mut labels = self.labels.clone();
         also_known_as(&mut labels);
-        isolation.node_labels(&mut labels);
         let taints = self.taints.iter().map(|taint| KubeTaint {
             key: taint.key.clone(),
             value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
             effect: taint.effect.as_str().to_owned(),
             time_added: None,
         });
-        let positive = self.allocatable.iter().filter(|(_, amount)| *amount > 0);
-        let amounts: BTreeMap<String, Quantity> =
-            positive.map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect();
+        let amounts = |all: &Resources| -> BTreeMap<String, Quantity> {
+            let positive = all.iter().filter(|(_, amount)| *amount > 0);
+            positive.map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
+        };
         KubeNode {
-            metadata: ObjectMeta {
-                name: Some(isolation.name(&self.name)),
-                labels: Some(labels),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
             spec: Some(NodeSpec {
                 taints: Some(taints.collect()),
                 unschedulable: self.cordoned.then_some(true),
                 ..NodeSpec::default()
             }),
             status: Some(NodeStatus {
-                capacity: Some(amounts.clone()),
-                allocatable: Some(amounts),
+                capacity: Some(amounts(&self.capacity)),
+                allocatable: Some(amounts(&self.allocatable)),
                 conditions: Some(vec![NodeCondition {
                     type_: "Ready".to_owned(),
                     status: "True".to_owned(),

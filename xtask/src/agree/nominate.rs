@@ -17,7 +17,8 @@ const MAX_TRIES: u32 = 10;
 
 /// Makes pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
-    let wishes: Vec<Wish<'_>> = wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false }).collect();
+    let wishes: Vec<Wish<'_>> =
+        wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false, untried: true }).collect();
     let nodes = scene.node_objects();
     let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes, &nodes) };
     let node = |it: &Wanted| scene.isolation.name(&it.node);
@@ -26,11 +27,21 @@ pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted:
     stage.nominated(&pods).await
 }
 
+/// Takes back what was nominated by a plan that another one has replaced.
+pub(super) async fn take_back(stage: &Stage, before: &[Wanted], now: &[Wanted]) -> Result<()> {
+    let nodes: BTreeMap<&str, &str> = now.iter().map(|it| (it.name.as_str(), it.node.as_str())).collect();
+    for it in before.iter().filter(|it| nodes.get(it.name.as_str()) != Some(&it.node.as_str())) {
+        stage.nominate(&it.pod, None).await?;
+    }
+    Ok(())
+}
+
 /// Nominates while `deed` goes on.
 pub(super) async fn during<T>(
     shared: &Shared,
     stage: &Stage,
     scene: &Scene,
+    wanted: &[Wanted],
     deed: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     if shared.own_order {
@@ -39,31 +50,37 @@ pub(super) async fn during<T>(
     tokio::select! {
         biased;
         done = deed => done,
-        ended = keep(shared, stage, scene) => { ended?; bail!("nobody nominates pods any more") }
+        ended = keep(shared, stage, scene, wanted) => { ended?; bail!("nobody nominates pods any more") }
     }
 }
 
 /// Nominates whenever something has changed.
-async fn keep(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
+async fn keep(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
     let named = |it: &Wanted| (full_name(&it.pod.metadata), scene.isolation.name(&it.node), it.pod.clone());
-    let wanted: Vec<(String, String, Pod)> = scene.wanted.iter().map(named).collect();
+    let wanted: Vec<(String, String, Pod)> = wanted.iter().map(named).collect();
     let nodes = scene.node_objects();
     let mut changes = shared.board.changes(stage.seed());
-    let mut tried: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut tried: BTreeMap<String, u32> = BTreeMap::new();
     loop {
         changes.mark_unchanged();
         let pods = shared.board.pods(stage.seed());
         let stands = |name: &str, node: &str| pods.get(name).and_then(|seen| seen.nominated.as_deref()) == Some(node);
+        let is_untried = |name: &str| pods.get(name).is_some_and(|seen| seen.refused.is_none());
         let waits = |(name, ..): &&(String, String, Pod)| pods.get(name).is_some_and(|seen| seen.node.is_none());
         let waiting: Vec<&(String, String, Pod)> = wanted.iter().filter(waits).collect();
-        let wishes: Vec<Wish<'_>> =
-            waiting.iter().map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node) }).collect();
+        let wishes: Vec<Wish<'_>> = waiting
+            .iter()
+            .map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node), untried: is_untried(name) })
+            .collect();
         let may = nominations::at_once(&wishes, &nodes);
         for ((name, ..), (wish, may)) in waiting.iter().zip(wishes.iter().zip(may)) {
-            let count = tried.entry(name).or_default();
+            if !may && wish.stands {
+                stage.nominate(wish.pod, None).await?;
+            }
+            let count = tried.entry(name.clone()).or_default();
             if may && !wish.stands && *count < MAX_TRIES {
                 *count += 1;
-                stage.nominate(wish.pod, wish.node).await?;
+                stage.nominate(wish.pod, Some(wish.node)).await?;
             }
         }
         changes.changed().await?;

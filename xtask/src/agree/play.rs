@@ -1,5 +1,6 @@
 //! One case: the planned nodes are made, kube-scheduler binds, and what it did is compared with the plan.
 
+use super::anew;
 use super::board::{Board, Pods, Seen};
 use super::case::Planned;
 use super::nominate::{self, bring};
@@ -31,10 +32,12 @@ pub(super) struct Shared {
     pub(super) board: Arc<Board>,
     /// Pods come without nominated nodes.
     pub(super) own_order: bool,
+    /// The cases were played before, and may have left something.
+    pub(super) again: bool,
 }
 
 /// Plays the case. What goes wrong with the play itself is in the outcome.
-pub(super) async fn play(shared: &Shared, planned: &Planned, title: &str) -> Outcome {
+pub(super) async fn play(shared: &Shared, planned: &Arc<Planned>, title: &str) -> Outcome {
     let mut outcome = Outcome::new(planned.seed, title);
     let stage = Stage::new(shared.client.clone(), planned.seed);
     let played = async {
@@ -42,6 +45,9 @@ pub(super) async fn play(shared: &Shared, planned: &Planned, title: &str) -> Out
         outcome.nodes = planned.plan.launches.len();
         outcome.wanted = scene.wanted.len();
         outcome.left = scene.left.len();
+        if shared.again {
+            strike(shared, planned, &scene, &stage).await?;
+        }
         let done = whole(shared, planned, &scene, &stage, &mut outcome).await;
         stage.strike(&scene).await?;
         done
@@ -53,11 +59,17 @@ pub(super) async fn play(shared: &Shared, planned: &Planned, title: &str) -> Out
     outcome
 }
 
-async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage, outcome: &mut Outcome) -> Result<()> {
+async fn whole(
+    shared: &Shared,
+    planned: &Arc<Planned>,
+    scene: &Scene,
+    stage: &Stage,
+    outcome: &mut Outcome,
+) -> Result<()> {
     stage.set(scene).await?;
     witness::nodes_are_known(shared, stage, scene).await?;
     bring(shared, stage, scene, &scene.wanted).await?;
-    let look = || nominate::during(shared, stage, scene, unbound(shared, stage, scene, &scene.wanted));
+    let look = || nominate::during(shared, stage, scene, &scene.wanted, unbound(shared, stage, scene, &scene.wanted));
     let mut unbound = look().await?;
     if !unbound.is_empty() {
         // Once more from the start: whether a pod waited for another must not count.
@@ -66,14 +78,14 @@ async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
         bring(shared, stage, scene, &unbound).await?;
         unbound = look().await?;
     }
+    outcome.wayward = unbound.len();
+    if !shared.own_order {
+        unbound = anew::rounds(shared, planned, scene, stage, unbound, outcome).await?;
+    }
     if unbound.is_empty() {
         leave(shared, planned, scene, stage, outcome).await?;
         let pods = shared.board.pods(planned.seed);
-        let strayed = |it: &Wanted| {
-            let node = pods.get(&full_name(&it.pod.metadata)).and_then(|seen| seen.node.as_ref());
-            node.is_none_or(|node| *node != scene.isolation.name(&it.node))
-        };
-        if outcome.bindable.is_empty() || !scene.wanted.iter().any(strayed) {
+        if outcome.bindable.is_empty() || strayed(scene, &pods).is_empty() {
             return Ok(());
         }
         // A pod elsewhere than the plan has it may have left room that the plan does not have.
@@ -93,12 +105,22 @@ async fn whole(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
             message: seen.refused.unwrap_or_default(),
         });
     }
+    outcome.strayed = strayed(scene, &pods);
     outcome.as_planned = Some(as_planned(shared, planned, scene, stage, outcome).await?);
     Ok(())
 }
 
+/// Pods that are elsewhere than the plan has them.
+fn strayed(scene: &Scene, pods: &Pods) -> Vec<String> {
+    let elsewhere = |it: &Wanted| {
+        let node = pods.get(&full_name(&it.pod.metadata))?.node.as_deref().map(|node| scene.isolation.plain(node))?;
+        (node != it.node).then(|| format!("{} on {node}, planned for {}", it.name, it.node))
+    };
+    scene.wanted.iter().filter_map(elsewhere).collect()
+}
+
 /// Pods of these that kube-scheduler does not bind.
-async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<Vec<Wanted>> {
+pub(super) async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<Vec<Wanted>> {
     let names: Vec<String> = wanted.iter().map(|it| full_name(&it.pod.metadata)).collect();
     let bound = |pods: &Pods, name: &String| pods.get(name).is_some_and(|seen| seen.node.is_some());
     let done = |pods: &Pods| names.iter().all(|name| bound(pods, name));
@@ -134,12 +156,7 @@ async fn as_planned(
     stage: &Stage,
     outcome: &mut Outcome,
 ) -> Result<bool> {
-    stage.strike(scene).await?;
-    let names: Vec<String> = scene.wanted.iter().map(|it| full_name(&it.pod.metadata)).collect();
-    let gone = |pods: &Pods| names.iter().all(|name| !pods.contains_key(name));
-    if !shared.board.wait(planned.seed, (LIMIT, LIMIT), gone, |_| false).await {
-        bail!("deleted pods are still there after {} s", LIMIT.as_secs());
-    }
+    strike(shared, planned, scene, stage).await?;
     stage.set(scene).await?;
     witness::nodes_are_known(shared, stage, scene).await?;
     let mut waiting: Vec<(&Wanted, String)> = scene.wanted.iter().map(|it| (it, String::new())).collect();
@@ -163,6 +180,17 @@ async fn as_planned(
         outcome.against.push(Unbound { pod: it.name.clone(), node: it.node.clone(), message: message.clone() });
     }
     Ok(waiting.is_empty())
+}
+
+/// Removes all of the case, and waits until it is gone.
+async fn strike(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage) -> Result<()> {
+    stage.strike(scene).await?;
+    let names: Vec<String> = scene.wanted.iter().map(|it| full_name(&it.pod.metadata)).collect();
+    let gone = |pods: &Pods| names.iter().all(|name| !pods.contains_key(name));
+    if !shared.board.wait(planned.seed, (LIMIT, LIMIT), gone, |_| false).await {
+        bail!("deleted pods are still there after {} s", LIMIT.as_secs());
+    }
+    Ok(())
 }
 
 /// What kube-scheduler says first about a pod.

@@ -48,6 +48,18 @@ pub(super) struct Outcome {
     /// Nodes that were tried for those.
     pub(super) probes: usize,
     pub(super) unbound: Vec<Unbound>,
+    /// Where the others of a case that disagrees are, if not where the plan has them.
+    #[serde(default)]
+    pub(super) strayed: Vec<String>,
+    /// Pods that the nominations of the first plan alone did not bring to a node.
+    #[serde(default)]
+    pub(super) wayward: usize,
+    /// Plans that were made for those.
+    #[serde(default)]
+    pub(super) rounds: usize,
+    /// One of these has another node for such a pod.
+    #[serde(default)]
+    pub(super) needs_node: bool,
     /// Whether all were bound where the plan has them, one at a time; not tried where all were bound anyway.
     pub(super) as_planned: Option<bool>,
     /// Pods that even then were not.
@@ -67,6 +79,10 @@ impl Outcome {
             left: 0,
             probes: 0,
             unbound: Vec::new(),
+            strayed: Vec::new(),
+            wayward: 0,
+            rounds: 0,
+            needs_node: false,
             as_planned: None,
             against: Vec::new(),
             bindable: Vec::new(),
@@ -152,6 +168,7 @@ fn sums(all: &[&Outcome]) -> String {
     let sum = |value: &dyn Fn(&Outcome) -> usize| played.iter().map(|it| value(it)).sum::<usize>();
     let bound = count(&|it| it.unbound.is_empty());
     let as_planned = count(&|it| it.as_planned != Some(false));
+    let at_first = count(&|it| it.wayward == 0 && it.unbound.is_empty());
     let with_left = count(&|it| it.left > 0 && it.unbound.is_empty());
     let right = count(&|it| it.left > 0 && it.unbound.is_empty() && it.bindable.is_empty());
     let mut text = String::new();
@@ -168,6 +185,13 @@ fn sums(all: &[&Outcome]) -> String {
         "every pod that the plan places is bound: {bound} cases ({}); in some order: {as_planned} ({})",
         percent(bound, played.len()),
         percent(as_planned, played.len()),
+    );
+    let _ = writeln!(
+        text,
+        "  by the first plan's nominations alone: {at_first} ({}); {} pods were planned anew, and in {} cases would have needed another node",
+        percent(at_first, played.len()),
+        sum(&|it| it.wayward),
+        count(&|it| it.needs_node),
     );
     let _ = writeln!(
         text,
@@ -196,6 +220,18 @@ fn told(outcome: &Outcome) -> String {
     let mut text = format!("{}\n", outcome.title);
     for it in &outcome.unbound {
         let _ = writeln!(text, "  not bound: {}, planned for {}: {}", it.pod, it.node, it.message);
+    }
+    for it in &outcome.strayed {
+        let _ = writeln!(text, "  bound elsewhere: {it}");
+    }
+    if outcome.wayward > 0 {
+        let _ = writeln!(
+            text,
+            "  {} pods not bound by the first plan's nominations; planned again {} times{}",
+            outcome.wayward,
+            outcome.rounds,
+            if outcome.needs_node { ", and another node is needed" } else { "" },
+        );
     }
     match outcome.as_planned {
         Some(true) => text.push_str("  one at a time, all are bound where the plan has them\n"),

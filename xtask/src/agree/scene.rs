@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{PodState, Snapshot};
@@ -99,10 +99,13 @@ impl Scene {
         for pod in &planned.objects.pods {
             let name = full_name(&pod.metadata);
             let Some(known) = states.get(&name) else { continue };
+            let shape = shapes.get(&known.shape).copied().unwrap_or_default();
             if let Some(node) = targets.get(name.as_str()) {
-                self.wanted.push(Wanted { pod: self.isolation.pod(pod), node: node.clone(), name });
+                let mut pod = self.isolation.pod(pod);
+                // As the API server fills it in: who may be nominated hangs on it.
+                pod.spec.get_or_insert_default().priority = planned.snapshot.shapes.get(shape).map(|it| it.priority);
+                self.wanted.push(Wanted { pod, node: node.clone(), name });
             } else if left.contains(name.as_str()) {
-                let shape = shapes.get(&known.shape).copied().unwrap_or_default();
                 self.left.push(Left { pod: self.isolation.pod(pod), shape, name });
             } else if let PodState::Bound(node) = &known.state
                 && self.nodes.iter().any(|it| it.name == node.as_str())
@@ -114,6 +117,12 @@ impl Scene {
 
     /// The pods of DaemonSets that a node is to get, where it has none yet.
     pub(super) fn daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
+        let on = self.isolation.name(&node.name);
+        self.plain_daemons(planned, node).iter().map(|pod| self.isolation.pod_on(pod, &on)).collect()
+    }
+
+    /// The same as they would be alone in the cluster.
+    pub(super) fn plain_daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
         let mut pods = Vec::new();
         let snapshot = &planned.snapshot;
         for (number, daemon) in snapshot.daemon_sets.iter().enumerate() {
@@ -128,17 +137,25 @@ impl Scene {
             let Some(template) = planned.objects.daemon_sets.iter().find(same).and_then(|it| it.spec.as_ref()) else {
                 continue;
             };
-            let pod = Pod {
+            let owner = OwnerReference {
+                api_version: "apps/v1".to_owned(),
+                kind: "DaemonSet".to_owned(),
+                name: daemon.name.clone(),
+                ..OwnerReference::default()
+            };
+            let mut pod = Pod {
                 metadata: ObjectMeta {
                     name: Some(format!("ds{number}-{}", node.name)),
                     namespace: Some(daemon.namespace.clone()),
                     labels: template.template.metadata.as_ref().and_then(|it| it.labels.clone()),
+                    owner_references: Some(vec![owner]),
                     ..ObjectMeta::default()
                 },
                 spec: template.template.spec.clone(),
                 status: None,
             };
-            pods.push(self.isolation.pod_on(&pod, &self.isolation.name(&node.name)));
+            pod.spec.get_or_insert_default().node_name = Some(node.name.clone());
+            pods.push(pod);
         }
         pods
     }

@@ -1,5 +1,6 @@
 //! Making and removing a case's objects.
 
+use super::anew::Volumes;
 use super::isolate::{CASE, Isolation};
 use super::scene::Scene;
 use anyhow::{Context as _, Result};
@@ -110,13 +111,26 @@ impl Stage {
         }
         create(self.in_namespace_of(pod), &gated).await?;
         match node {
-            Some(node) => self.nominate(pod, node).await,
+            Some(node) => self.nominate(pod, Some(node)).await,
             None => Ok(()),
         }
     }
 
-    /// Nominates a pod, if it is there and not bound.
-    pub(super) async fn nominate(&self, pod: &Pod, node: &str) -> Result<()> {
+    /// The case's claims and volumes as they are now.
+    pub(super) async fn volumes(&self, scene: &Scene) -> Result<Volumes> {
+        let mut claims = Vec::new();
+        for namespace in scene.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
+            let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
+            let found = api.list(&ListParams::default()).await;
+            claims.extend(found.with_context(|| format!("listing claims of {namespace}"))?.items);
+        }
+        let mine = ListParams::default().labels(&format!("{CASE}={}", self.seed));
+        let volumes = Api::<PersistentVolume>::all(self.client.clone()).list(&mine).await.context("listing volumes")?;
+        Ok(Volumes { claims, volumes: volumes.items })
+    }
+
+    /// Nominates a pod, if it is there and not bound; without a node, it is nominated no more.
+    pub(super) async fn nominate(&self, pod: &Pod, node: Option<&str>) -> Result<()> {
         let name = pod.name_any();
         let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
         let done = self.in_namespace_of(pod).patch_status(&name, &PatchParams::default(), &nominated).await;

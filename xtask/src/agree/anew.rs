@@ -1,0 +1,172 @@
+//! Another plan for the cluster as kube-scheduler has left it. In the product the first plan is not the last word: a pod that is refused once its
+//! node is in service is no longer reserved there, the watcher's next snapshot has it pending again beside those that were bound, the scheduler
+//! places it, and the actuator nominates it to that place.
+
+use super::board::Pods;
+use super::case::Planned;
+use super::nominate;
+use super::play::{Shared, unbound};
+use super::report::Outcome;
+use super::scene::{Scene, Wanted, full_name};
+use super::stage::Stage;
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_snapshot::Objects;
+use plimsoll_workloads::Question;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Plans after the first. Each rests on what was bound by the one before; a pod that is refused after three goes round in circles, and a user would
+/// have waited minutes for it.
+const MAX_ROUNDS: usize = 3;
+
+/// Plans again for the pods of `waiting` and nominates them by that, as long as nothing is to be bought for them: a plan that needs another node for
+/// a pod that the first one placed is what the comparison is to find. What still waits in the end.
+pub(super) async fn rounds(
+    shared: &Shared,
+    planned: &Arc<Planned>,
+    scene: &Scene,
+    stage: &Stage,
+    mut waiting: Vec<Wanted>,
+    outcome: &mut Outcome,
+) -> Result<Vec<Wanted>> {
+    for _ in 0..MAX_ROUNDS {
+        if waiting.is_empty() {
+            break;
+        }
+        let volumes = stage.volumes(scene).await?;
+        let pods = shared.board.pods(stage.seed());
+        let (to_plan, objects) = (Arc::clone(planned), objects_now(planned, scene, &pods, volumes));
+        let plan = tokio::task::spawn_blocking(move || plan(&to_plan, &objects)).await??;
+        outcome.rounds += 1;
+        let names: BTreeSet<&str> = waiting.iter().map(|it| it.name.as_str()).collect();
+        if plan.launches.iter().flat_map(|launch| &launch.pods).any(|pod| names.contains(pod.name.as_str())) {
+            outcome.needs_node = true;
+            break;
+        }
+        let anew = places(&plan, &waiting);
+        nominate::take_back(stage, &waiting, &anew).await?;
+        let look = unbound(shared, stage, scene, &waiting);
+        let left: BTreeSet<String> =
+            nominate::during(shared, stage, scene, &anew, look).await?.into_iter().map(|it| it.name).collect();
+        waiting.retain(|it| left.contains(&it.name));
+    }
+    Ok(waiting)
+}
+
+/// As in the first place.
+fn plan(planned: &Planned, objects: &Objects) -> Result<Plan> {
+    let catalog = planned.catalogs.values().next().context("a case without catalog")?;
+    let Question { snapshot, catalogs } = Question::of(objects, catalog.clone()).map_err(anyhow::Error::msg)?;
+    let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+    Ok(plimsoll_solver::solve(&snapshot, &catalogs, &options))
+}
+
+/// Those of `waiting` that the plan has a place for, with it.
+fn places(plan: &Plan, waiting: &[Wanted]) -> Vec<Wanted> {
+    let mut nodes: BTreeMap<&str, &str> = BTreeMap::new();
+    for placement in &plan.placements {
+        nodes.extend(placement.pods.iter().map(|pod| (pod.name.as_str(), placement.node.as_str())));
+    }
+    let placed = |it: &Wanted| Some(Wanted { node: (*nodes.get(it.name.as_str())?).to_owned(), ..it.clone() });
+    waiting.iter().filter_map(placed).collect()
+}
+
+/// The case's objects with the plan's nodes in service, their DaemonSets' pods there, and each pod where kube-scheduler has it now.
+fn objects_now(planned: &Planned, scene: &Scene, pods: &Pods, volumes: Volumes) -> Objects {
+    let mut objects = planned.objects.clone();
+    let names: BTreeMap<String, &str> =
+        scene.nodes.iter().map(|node| (scene.isolation.name(&node.name), node.name.as_str())).collect();
+    let place = |it: &Wanted| {
+        let node = pods.get(&full_name(&it.pod.metadata)).and_then(|seen| seen.node.as_ref())?;
+        names.get(node).map(|name| (*name).to_owned())
+    };
+    let mut wanted: BTreeMap<&str, Option<String>> =
+        scene.wanted.iter().map(|it| (it.name.as_str(), place(it))).collect();
+    for pod in &mut objects.pods {
+        if let Some(node) = wanted.remove(full_name(&pod.metadata).as_str()) {
+            pod.spec.get_or_insert_default().node_name = node;
+        }
+    }
+    for node in scene.nodes.iter().filter(|node| node.bought) {
+        objects.nodes.push(node.plain());
+        objects.pods.extend(scene.plain_daemons(planned, node));
+    }
+    volumes.add_to(&mut objects, scene);
+    objects
+}
+
+/// Claims and volumes as they are.
+pub(super) struct Volumes {
+    pub(super) claims: Vec<PersistentVolumeClaim>,
+    pub(super) volumes: Vec<PersistentVolume>,
+}
+
+impl Volumes {
+    /// Claims of the case that were bound since have their volumes: pods that share one must be where it is.
+    fn add_to(self, objects: &mut Objects, scene: &Scene) {
+        let isolation = &scene.isolation;
+        for live in &self.claims {
+            let volume = live.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).filter(|it| !it.is_empty());
+            let Some(volume) = volume else { continue };
+            let same = |it: &&mut PersistentVolumeClaim| {
+                let namespace = it.metadata.namespace.as_deref().map(|name| isolation.name(name));
+                it.metadata.name == live.metadata.name && namespace == live.metadata.namespace
+            };
+            let Some(claim) = objects.persistent_volume_claims.iter_mut().find(same) else { continue };
+            let spec = claim.spec.get_or_insert_default();
+            if spec.volume_name.as_deref().is_some_and(|name| !name.is_empty()) {
+                continue;
+            }
+            let name = isolation.plain(volume);
+            spec.volume_name = Some(name.to_owned());
+            let owner = ObjectReference {
+                namespace: claim.metadata.namespace.clone(),
+                name: claim.metadata.name.clone(),
+                ..ObjectReference::default()
+            };
+            let known = objects.persistent_volumes.iter_mut().find(|it| it.metadata.name.as_deref() == Some(name));
+            match (known, self.volumes.iter().find(|it| it.metadata.name.as_deref() == Some(volume))) {
+                (Some(known), _) => known.spec.get_or_insert_default().claim_ref = Some(owner),
+                (None, Some(made)) => objects.persistent_volumes.push(made.clone()),
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::board::Seen;
+    use super::super::case::Case;
+    use super::*;
+
+    fn volumes() -> Volumes {
+        Volumes { claims: Vec::new(), volumes: Vec::new() }
+    }
+
+    /// Every pod where the plan has it, but for this one.
+    fn all_but(scene: &Scene, but: &str) -> Pods {
+        let bound = scene.wanted.iter().filter(|it| it.name != but);
+        let seen = |it: &Wanted| Seen { node: Some(scene.isolation.name(&it.node)), ..Seen::default() };
+        bound.map(|it| (full_name(&it.pod.metadata), seen(it))).collect()
+    }
+
+    #[test]
+    fn a_pod_that_was_not_bound_finds_a_place_among_the_others() -> Result<()> {
+        for seed in 1..=12 {
+            let planned = Case::random(seed)?.plan()?;
+            let scene = Scene::new(&planned)?;
+            for missing in scene.wanted.iter().take(3) {
+                let pods = all_but(&scene, &missing.name);
+                let plan = plan(&planned, &objects_now(&planned, &scene, &pods, volumes()))?;
+                let found = places(&plan, std::slice::from_ref(missing));
+                assert_eq!(found.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
+                let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
+                assert_eq!(launched.filter(|pod| pods.keys().any(|it| it.ends_with(&pod.name))).count(), 0);
+            }
+        }
+        Ok(())
+    }
+}
