@@ -39,9 +39,6 @@ pub const FIELD_MANAGER: &str = "plimsoll-nomination";
 const COALESCE: Duration = Duration::from_millis(100);
 /// Everything is looked at anyway so often: reservations run out by time alone.
 const TICK: Duration = Duration::from_secs(10);
-/// How long kube-scheduler takes to try all pods of a node that has come into service. Longer is not waited for pods that keep each other out there.
-const FIRST_TRY: Millis = Millis::from_seconds(3);
-const AFTER_FIRST_TRY: Duration = Duration::from_secs(3);
 /// Writes under way at once: they wait for the API server only.
 const AT_ONCE: usize = 16;
 /// Writes in one round: what comes next is worked out anew, since much of it may be over by then.
@@ -106,7 +103,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
                     () = changes.next() => {}
                     () = ledger.changed() => {}
                     () = placed.changed() => {}
-                    () = tokio::time::sleep(if nominator.holds { AFTER_FIRST_TRY } else { TICK }) => {}
+                    () = tokio::time::sleep(TICK) => {}
                 }
                 tokio::time::sleep(COALESCE).await;
             }
@@ -123,8 +120,6 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
 #[derive(Debug, Default)]
 struct Nominator {
     tried: BTreeMap<PodUid, Tried>,
-    /// Pods are nominated that have not been tried: what becomes of them then is to be seen soon.
-    holds: bool,
 }
 
 impl Nominator {
@@ -136,15 +131,13 @@ impl Nominator {
             all.into_iter().filter(|pod| step::waits(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
         context.placed.retain(|uid| waiting.contains_key(uid), now);
         self.tried.retain(|uid, _| waiting.contains_key(uid));
-        self.holds = false;
         if waiting.is_empty() {
             return Vec::new();
         }
         // Also where nothing is to be nominated: what an earlier start with other options nominated is taken back.
-        let (wanted, untried) = if context.settings.nominate_nodes { wanted(context, now) } else { Default::default() };
-        self.holds = !untried.is_empty();
+        let wanted = if context.settings.nominate_nodes { wanted(context, now) } else { BTreeMap::new() };
         let nodes = context.stores.nodes.state();
-        self.due(&waiting, &step::sparing(&waiting, &wanted, &untried, &nodes), now)
+        self.due(&waiting, &step::sparing(&waiting, &wanted, &nodes), now)
     }
 
     fn due(
@@ -190,9 +183,8 @@ impl Nominator {
     }
 }
 
-/// The node of each pod that some plan has for it: of launches once their Node is there, and of placements. And those pods that kube-scheduler
-/// cannot have tried there.
-fn wanted(context: &Context, now: Timestamp) -> (BTreeMap<PodUid, String>, BTreeSet<PodUid>) {
+/// The node of each pod that some plan has for it: of launches once their Node is there, and of placements.
+fn wanted(context: &Context, now: Timestamp) -> BTreeMap<PodUid, String> {
     let nodes = context.stores.nodes.state();
     let open: BTreeSet<&str> =
         nodes.iter().filter(|node| is_open(node)).filter_map(|node| node.metadata.name.as_deref()).collect();
@@ -211,18 +203,15 @@ fn wanted(context: &Context, now: Timestamp) -> (BTreeMap<PodUid, String>, BTree
         Some(node) => Some(node.clone()),
         None => open.get(name).filter(|name| !leaving.contains(**name)).map(|name| (*name).to_owned()),
     };
-    let (mut wanted, mut untried) = (context.placed.take(of_place, now), BTreeSet::new());
+    let mut wanted = context.placed.take(of_place, now);
     // What a launch reserves comes before what some plan placed in passing.
     context.ledger.read(|ledger| {
         for claim in ledger.claims().filter(|claim| !claim.deleting) {
             let Some(node) = by_claim.get(claim.name) else { continue };
             wanted.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
-            if claim.is_new(FIRST_TRY, now) {
-                untried.extend(claim.pods(now).cloned());
-            }
         }
     });
-    (wanted, untried)
+    wanted
 }
 
 /// Whether pods may come to the node, now or once it is up.

@@ -5,8 +5,7 @@
 //! for it as well: since their spread counts it, or since they must be near it. So such pods are nominated one after another, as
 //! those before them are bound. Where all nodes are in one domain of the spread, none of them can be too full.
 //!
-//! A pod that waits for its nomination may go elsewhere, and take room that another waits for. So all are nominated until kube-scheduler has tried
-//! them: it binds what it can, and comes back to those that kept each other out only after a pause, in which they get their turns.
+//! Nominated pods of a lower priority than the one that it tries are not counted.
 
 use crate::selectors;
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
@@ -23,8 +22,6 @@ pub struct Wish<'a> {
     pub node: &'a str,
     /// It is nominated to that node now.
     pub stands: bool,
-    /// kube-scheduler has not tried it since that node is in service.
-    pub untried: bool,
 }
 
 /// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Nothing that stands is taken back for
@@ -39,8 +36,7 @@ pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node
     }
     let mut may = vec![true; wishes.len()];
     for own in nodes.into_values() {
-        let untried = own.iter().any(|index| wishes[*index].untried);
-        if !untried && own.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
+        if own.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
             sort_out(wishes, own, &there, &mut may);
         }
     }
@@ -212,7 +208,7 @@ mod tests {
         let node = |labels| serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
         let nodes: Vec<Node> = nodes.iter().map(node).collect();
         let wishes: Vec<Wish<'_>> =
-            wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands, untried: false }).collect();
+            wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands }).collect();
         at_once(&wishes, &nodes)
     }
 
@@ -243,15 +239,6 @@ mod tests {
         assert_eq!(may(&[(&younger, "n1", false), (&older, "n1", false)]), [false, true]);
         assert_eq!(may(&[(&older, "n1", false), (&younger, "n1", false)]), [true, false]);
         assert_eq!(may(&[(&older, "n1", false), (&older, "n1", false)]), [true, false], "the one that was named first");
-    }
-
-    #[test]
-    fn pods_that_were_not_tried_yet_keep_their_room() {
-        let web = json!({"app": "web"});
-        let one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
-        let wish = |node, untried| Wish { pod: &one, node, stands: false, untried };
-        let wishes = [wish("n1", true), wish("n1", false), wish("n2", false), wish("n2", false)];
-        assert_eq!(at_once(&wishes, &[]), [true, true, true, false], "on each node until all were tried there");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
-use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, RESERVED_AFTER_INITIALIZED, record};
+use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, record};
 use crate::launch::group::claim_name;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_model::time::Timestamp;
 use record::ClaimRecord;
 use std::collections::BTreeSet;
 
@@ -39,13 +39,6 @@ impl<'a> ClaimView<'a> {
     pub fn pods(&self, now: Timestamp) -> impl Iterator<Item = &'a PodUid> + use<'a> {
         let over = self.pods_until.is_some_and(|until| until <= now);
         self.pods.iter().filter(move |_| !over)
-    }
-
-    /// Whether its node is not in service yet, or came into service less than `since` ago.
-    #[must_use]
-    pub fn is_new(&self, since: Millis, now: Timestamp) -> bool {
-        let begun = |until: Timestamp| now.plus(RESERVED_AFTER_INITIALIZED) < until.plus(since);
-        self.pods_until.map_or(!self.initialized, begun)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::pods;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::nominations::{self, Wish};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One write, what is taken back first.
@@ -48,15 +48,13 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
 pub(super) fn sparing(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
     wanted: &BTreeMap<PodUid, String>,
-    untried: &BTreeSet<PodUid>,
     nodes: &[Arc<Node>],
 ) -> BTreeMap<PodUid, String> {
     let wishes: Vec<(&PodUid, Wish<'_>)> = wanted
         .iter()
         .filter_map(|(uid, node)| {
             let pod = waiting.get(uid)?;
-            let stands = nominated(pod) == Some(node);
-            Some((uid, Wish { pod, node, stands, untried: untried.contains(uid) }))
+            Some((uid, Wish { pod, node, stands: nominated(pod) == Some(node) }))
         })
         .collect();
     let plain: Vec<Wish<'_>> = wishes.iter().map(|(_, wish)| *wish).collect();

@@ -131,37 +131,6 @@ async fn a_nomination_is_there_before_the_node_is_ready_and_ends_with_it() {
     assert_eq!(instances_ever_launched(world).len(), 2, "{}", scene.summary());
 }
 
-/// Pods of one spread on one node keep each other out while all of them are nominated. They keep their room from others, too, which kube-scheduler may
-/// come to first: so they get their turns only when it has tried all.
-#[tokio::test(start_paused = true)]
-async fn pods_that_spread_are_all_nominated_until_they_were_tried() {
-    const PODS: usize = 12;
-    let scene = Scene::usual().await;
-    let world = &scene.world;
-    let spread = json!([{"topologyKey": label::ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
-                         "labelSelector": {"matchLabels": {"app": "web"}}}]);
-    for number in 0..PODS {
-        let name = format!("web-{number}");
-        let container =
-            json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "100m"}}});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}},
-                         "spec": {"schedulerName": "test", "topologySpreadConstraints": spread, "containers": [container]}});
-        world.apply_object(&pod).unwrap();
-        set_status(world, &name, &unschedulable(), "test");
-    }
-    let count = |world: &World| (0..PODS).filter(|it| !nominated(world, &format!("web-{it}")).is_empty()).count();
-    scene.until("all are nominated", 2 * MINUTE, |world| count(world) == PODS).await;
-    scene
-        .until("nodes are in service", MINUTE, |world| {
-            !nodes(world).is_empty() && in_service(world) == nodes(world).len()
-        })
-        .await;
-    assert_eq!(count(world), PODS, "as long as kube-scheduler cannot have tried them");
-    let all = nodes(world).len();
-    assert!((2..PODS).contains(&all), "{all}");
-    scene.until("one of each node is", Duration::from_secs(6), |world| count(world) == all).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_nominated_to_room_that_is_there_for_a_while() {
     let scene = Scene::usual().await;

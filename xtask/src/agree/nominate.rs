@@ -17,8 +17,7 @@ const MAX_TRIES: u32 = 10;
 
 /// Makes pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
-    let wishes: Vec<Wish<'_>> =
-        wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false, untried: true }).collect();
+    let wishes: Vec<Wish<'_>> = wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false }).collect();
     let nodes = scene.node_objects();
     let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes, &nodes) };
     let node = |it: &Wanted| scene.isolation.name(&it.node);
@@ -65,13 +64,10 @@ async fn keep(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) 
         changes.mark_unchanged();
         let pods = shared.board.pods(stage.seed());
         let stands = |name: &str, node: &str| pods.get(name).and_then(|seen| seen.nominated.as_deref()) == Some(node);
-        let is_untried = |name: &str| pods.get(name).is_some_and(|seen| seen.refused.is_none());
         let waits = |(name, ..): &&(String, String, Pod)| pods.get(name).is_some_and(|seen| seen.node.is_none());
         let waiting: Vec<&(String, String, Pod)> = wanted.iter().filter(waits).collect();
-        let wishes: Vec<Wish<'_>> = waiting
-            .iter()
-            .map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node), untried: is_untried(name) })
-            .collect();
+        let wishes: Vec<Wish<'_>> =
+            waiting.iter().map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node) }).collect();
         let may = nominations::at_once(&wishes, &nodes);
         for ((name, ..), (wish, may)) in waiting.iter().zip(wishes.iter().zip(may)) {
             if !may && wish.stands {
