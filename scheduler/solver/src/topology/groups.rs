@@ -89,7 +89,7 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
         let mut terms = Vec::new();
         if !on_host {
             terms = if one.honor_node_affinity { base.required_node_affinity.clone() } else { Vec::new() };
-            have(&mut terms, others(shape, &key));
+            have(&mut terms, &others(shape, &key));
         }
         let nodes = NodeFilter {
             selector: if one.honor_node_affinity && !on_host { base.node_selector.clone() } else { BTreeMap::new() },
@@ -141,7 +141,7 @@ fn others<'s>(shape: &'s PodShape, key: &str) -> BTreeSet<&'s str> {
 }
 
 /// Adds to each term that there are these labels.
-fn have(terms: &mut Vec<NodeSelectorTerm>, keys: BTreeSet<&str>) {
+fn have(terms: &mut Vec<NodeSelectorTerm>, keys: &BTreeSet<&str>) {
     if terms.is_empty() && !keys.is_empty() {
         terms.push(NodeSelectorTerm::default());
     }
