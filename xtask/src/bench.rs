@@ -57,6 +57,10 @@ pub(crate) struct Args {
     /// Answers of Karpenter; the best cost counts, and the median time.
     #[arg(long, default_value_t = 3, value_name = "N")]
     peer_seeds: u64,
+    /// The most pods of the mix for which it is measured how long Karpenter sorts and cuts lists of types after Solve; for ten thousand on the
+    /// real catalog that alone takes minutes.
+    #[arg(long, default_value_t = 5_000, value_name = "PODS")]
+    peer_cut_most: usize,
     /// From so many pods of the mix on, Karpenter is asked once on the real catalog.
     #[arg(long, value_name = "PODS")]
     peer_once_from: Option<usize>,

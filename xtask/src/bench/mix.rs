@@ -54,7 +54,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
             let ours = bench.measure.plan(&case, REPEAT, with_peer)?;
             let once = types == Types::BuiltIn && bench.args.peer_once_from.is_some_and(|from| *pods >= from);
             let seeds = if once { 1 } else { bench.args.peer_seeds };
-            let theirs = if with_peer { Some(Peer::new(&bench.measure.ask_peer(seeds)?)) } else { None };
+            let cut = *pods <= bench.args.peer_cut_most;
+            let theirs = if with_peer { Some(Peer::new(&bench.measure.ask_peer(seeds, cut)?)) } else { None };
             table.row(row(&format!("{title}, {pods}"), *pods, &ours, theirs.as_ref()));
             if let Some(peer) = theirs {
                 let faster = peer.solve / median(&numbers(&ours["solveSeconds"]));
@@ -102,7 +103,7 @@ fn row(title: &str, pods: usize, ours: &Value, peer: Option<&Peer>) -> Vec<Strin
             seconds(peer.solve),
             format!("{:.0}", pods / peer.solve),
             format!("{:.0}", peer.solve / own),
-            seconds(peer.truncate),
+            if peer.truncate > 0.0 { seconds(peer.truncate) } else { "-".to_owned() },
             peer.seeds.to_string(),
         ]),
         None => cells.extend(std::iter::repeat_n("-".to_owned(), 5)),
