@@ -163,6 +163,17 @@ impl AmiFamily {
         Self::Windows2025,
     ];
 
+    /// EBS volumes that an instance gets where its class names none: device and size in GiB (spec: AWS provider section 5).
+    #[must_use]
+    pub fn default_volumes(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Self::AL2 | Self::AL2023 => &[("/dev/xvda", 20)],
+            Self::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
+            Self::Windows2019 | Self::Windows2022 | Self::Windows2025 => &[("/dev/sda1", 50)],
+            Self::Custom => &[],
+        }
+    }
+
     /// The word in a manifest.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -50,13 +50,18 @@ pub(crate) struct PolicyArguments {
     /// What is done where minValues of a NodePool cannot be met: Strict launches nothing, BestEffort what there is
     #[arg(long, default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
     min_values_policy: MinValuesPolicy,
+    /// Where hundreds of pods wait, the most of them that one new node takes, in per cent; 100 sets no bound
+    #[arg(long, default_value_t = PlanOptions::default().max_share_per_node, value_parser = clap::value_parser!(u32).range(1..=100),
+        value_name = "PERCENT")]
+    max_share_per_node: u32,
 }
 
 impl PolicyArguments {
     /// The same question under these policies.
     pub(crate) fn with(self, question: Question) -> Question {
-        let (preference_policy, min_values_policy) = (self.preference_policy, self.min_values_policy);
-        Question { options: PlanOptions { preference_policy, min_values_policy, ..question.options }, ..question }
+        let Self { preference_policy, min_values_policy, max_share_per_node } = self;
+        let options = PlanOptions { preference_policy, min_values_policy, max_share_per_node, ..question.options };
+        Question { options, ..question }
     }
 }
 

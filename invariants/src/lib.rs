@@ -19,7 +19,7 @@ use facts::Facts;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::overlay;
+use plimsoll_model::overlay::{self, Repriced};
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
@@ -61,11 +61,16 @@ fn judged(
     plan: &Plan,
     whole: bool,
 ) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut repriced = Repriced::new(snapshot, catalogs);
+    for launch in plan.launches.iter().filter(|launch| launch.prioritized != repriced.has(launch)) {
+        let problem = format!("prioritized is {}", launch.prioritized);
+        found.push(Violation::BadLaunch { launch: launch.action_id.0.clone(), problem });
+    }
     let overlaid = overlay::applied(snapshot, catalogs);
     let (snapshot, catalogs) =
         overlaid.as_ref().map_or((snapshot, catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let facts = Facts::new(snapshot, index, catalogs, plan);
-    let mut found = Vec::new();
     pods::check(&facts, plan, &mut found);
     if whole {
         pods::check_complete(&facts, plan, &mut found);

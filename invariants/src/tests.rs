@@ -2,6 +2,7 @@
 
 use crate::{Violation, check};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{ActionId, CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -109,6 +110,7 @@ fn pool() -> NodePool {
         },
         on_demand: None,
         overlays: Vec::new(),
+        costs: NodeCosts::default(),
     }
 }
 
@@ -205,6 +207,7 @@ fn valid() -> Case {
         taints: Vec::new(),
         labels: pool().labels,
         pods: vec![pod_ref("new")],
+        prioritized: false,
         why: String::new(),
     };
     let reason = Reason { node_pool: String::new(), code: ReasonCode::NotSupported, message: "no".into() };
@@ -280,6 +283,7 @@ fn launches_are_what_their_pool_says() {
     let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].taints.push(taint.clone()));
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].labels.clear());
+    rejected("launch: prioritized is true", |case| case.plan.launches[0].prioritized = true);
     rejected("the requirement of the pool on kubernetes.io/arch is dropped", |case| {
         Arc::make_mut(&mut case.plan.launches[0].requirements).remove(0);
     });

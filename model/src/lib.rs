@@ -4,6 +4,7 @@
 //! Pure: no clock, no IO, no environment, no randomness, no iteration over hash maps.
 
 pub mod catalog;
+pub mod costs;
 pub mod execution;
 pub mod identity;
 pub mod money;

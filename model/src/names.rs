@@ -21,6 +21,8 @@ pub mod label {
     pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
     /// Region.
     pub const REGION: &str = "topology.kubernetes.io/region";
+    /// The family of an EC2 instance type: `m7i` of `m7i.large`.
+    pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
     /// EC2 instance type.
     pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
     /// `amd64` or `arm64`.
@@ -150,6 +152,12 @@ pub mod annotation {
     pub const ON_DEMAND_BASE: &str = "plimsoll.dev/on-demand-base";
     /// Plimsoll's own, on NodePools and on pods: how many per cent of the pods beyond the base run On-Demand, 0 to 100.
     pub const ON_DEMAND_PERCENTAGE: &str = "plimsoll.dev/on-demand-percentage";
+    /// Plimsoll's own, on NodePools: what each node costs beside its price, in US dollars per hour.
+    pub const NODE_COST: &str = "plimsoll.dev/node-cost-per-hour";
+    /// Plimsoll's own, on NodePools: what a GiB of a node's EBS volumes costs, in US dollars per month.
+    pub const VOLUME_COST: &str = "plimsoll.dev/volume-cost-per-gib-month";
+    /// Plimsoll's own, on NodePools: how much work instance families do beside others, `m7i=1.15,m8g=1.3`.
+    pub const PERFORMANCE: &str = "plimsoll.dev/performance";
     /// Why a claim was launched, bounded text for `explain` (rule 22).
     pub const WHY: &str = "plimsoll.dev/why";
 }

@@ -1,4 +1,6 @@
-//! NodeOverlays: prices and capacity that the cloud does not know of (spec: Karpenter core section 4.18).
+//! NodeOverlays: prices and capacity that the cloud does not know of (spec: Karpenter core section 4.18), and what pools say that their nodes cost.
+
+mod repriced;
 
 use crate::catalog::{Catalog, InstanceType, Offering};
 use crate::identity::CatalogId;
@@ -7,6 +9,7 @@ use crate::names::label;
 use crate::requirements::{NodeSelectorRequirement, Requirement};
 use crate::resources::Resources;
 use crate::snapshot::{NodePool, Snapshot};
+pub use repriced::Repriced;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +56,8 @@ impl PriceChange {
     }
 }
 
-/// The snapshot with a catalog of its own for each pool that overlays are about, and all catalogs; `None` if no overlay changes
-/// anything. Of two overlays of one weight about one thing, the later by name counts and the other is left out as a whole.
+/// The snapshot with a catalog of its own for each pool that overlays are about, or whose nodes cost more than their price, and all
+/// catalogs; `None` if nothing changes. Of two overlays of one weight about one thing, the later by name counts and the other is left out as a whole.
 #[must_use]
 pub fn applied(
     snapshot: &Snapshot,
@@ -63,7 +66,7 @@ pub fn applied(
     let mut overlays: Vec<&NodeOverlay> = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays).collect();
     overlays.sort_by_key(|overlay| (Reverse(overlay.weight), Reverse(&overlay.name)));
     overlays.dedup();
-    if overlays.is_empty() {
+    if overlays.is_empty() && snapshot.node_pools.iter().all(|pool| pool.costs.is_none()) {
         return None;
     }
     let pools: Vec<(&NodePool, &Catalog)> =
@@ -75,7 +78,8 @@ pub fn applied(
             changes.add(overlay, &requirements, &pools);
         }
     }
-    if changes.prices.is_empty() && changes.capacity.is_empty() {
+    let counted = |(pool, _): &(&NodePool, &Catalog)| !pool.costs.is_none();
+    if changes.prices.is_empty() && changes.capacity.is_empty() && !pools.iter().any(counted) {
         return None;
     }
     let (mut snapshot, mut all) = (snapshot.clone(), catalogs.clone());
@@ -134,9 +138,9 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The catalog of a pool; `None` if it is as it was.
+    /// The catalog of a pool, with what its nodes cost besides; `None` if it is as it was.
     fn catalog(&self, pool: &NodePool, catalog: &Catalog) -> Option<Catalog> {
-        let pool = pool.name.as_str();
+        let (pool, costs) = (pool.name.as_str(), &pool.costs);
         let mut changed = catalog.clone();
         for kind in &mut changed.instance_types {
             for (number, offering) in kind.offerings.iter_mut().enumerate() {
@@ -149,6 +153,9 @@ impl<'a> Changes<'a> {
             if let Ok(place) = changed.instance_types.binary_search_by(|known| known.name.as_str().cmp(kind)) {
                 changed.instance_types[place].capacity.set(resource, *amount);
             }
+        }
+        if !costs.is_none() {
+            costs.apply(&mut changed);
         }
         (changed != *catalog).then_some(changed)
     }

@@ -67,6 +67,8 @@ pub struct PlanOptions {
     pub preference_policy: PreferencePolicy,
     /// Pools whose `minValues` cannot be met.
     pub min_values_policy: MinValuesPolicy,
+    /// Where many pods wait, the most of them that one new node takes, in per cent; 100 sets no bound. It gives way where pods would be left.
+    pub max_share_per_node: u32,
 }
 
 impl Default for PlanOptions {
@@ -77,6 +79,8 @@ impl Default for PlanOptions {
             work_budget: 200_000_000,
             preference_policy: PreferencePolicy::Respect,
             min_values_policy: MinValuesPolicy::Strict,
+            // When a node dies, at least half of a burst's pods still run.
+            max_share_per_node: 50,
         }
     }
 }
@@ -152,8 +156,21 @@ pub struct Launch {
     pub labels: BTreeMap<String, String>,
     /// Pods that it is for, sorted by name.
     pub pods: Vec<PodRef>,
+    /// The offerings are to be preferred in this order, not by the prices that the cloud knows: the user says that they count otherwise.
+    pub prioritized: bool,
     /// Why this pool and offering: bounded text.
     pub why: String,
+}
+
+impl Plan {
+    /// How far the cost may be from the optimum, as a fraction of the lower bound; nothing where nothing is bought or no bound is known.
+    #[must_use]
+    pub fn gap(&self) -> f64 {
+        if self.hourly.0 == 0 || self.lower_bound.0 <= 0 {
+            return 0.0;
+        }
+        (self.hourly.usd() - self.lower_bound.usd()) / self.lower_bound.usd()
+    }
 }
 
 impl Launch {
@@ -294,6 +311,20 @@ impl ReasonCode {
             Self::TopologyUnsatisfiable => "TopologyUnsatisfiable",
             Self::MinValuesNotMet => "MinValuesNotMet",
             Self::NoExistingNode => "NoExistingNode",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_above_the_bound_and_nothing_without_one() {
+        let table = [(1_100_000, 1_000_000, 0.1), (500, 500, 0.0), (0, 0, 0.0), (500, 0, 0.0)];
+        for (hourly, bound, gap) in table {
+            let plan = Plan { hourly: MicroUsdPerHour(hourly), lower_bound: MicroUsdPerHour(bound), ..Plan::default() };
+            assert!((plan.gap() - gap).abs() < 1e-9, "{hourly} {bound}: {}", plan.gap());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const NANOS_PER_MILLI: i128 = 1_000_000;
+const GIB: i64 = 1 << 30;
 /// Kubernetes keeps nothing finer than nanos.
 const NANO_DIGITS: i64 = 9;
 /// Kubernetes caps quantities at this magnitude.
@@ -105,6 +106,13 @@ impl Quantity {
     #[must_use]
     pub fn value_ceil(self) -> Option<i64> {
         divide_away_from_zero(self.nanos, NANOS_PER_UNIT)
+    }
+
+    /// Whole GiB, a fraction rounded up; `None` for less than nothing and beyond 64 bits.
+    #[must_use]
+    pub fn gib_ceil(self) -> Option<u64> {
+        let bytes = self.value_ceil()?;
+        u64::try_from(bytes / GIB + i64::from(bytes % GIB > 0)).ok().filter(|_| bytes >= 0)
     }
 
     /// The amount in the unit in which [`Resources`] counts `resource`: thousandths for `cpu`, whole units for all others.

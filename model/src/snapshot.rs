@@ -10,6 +10,7 @@ pub use on_demand::{OnDemandMix, OnDemandWish};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 
 use crate::catalog::CapacityType;
+use crate::costs::NodeCosts;
 use crate::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use crate::overlay::NodeOverlay;
 use crate::requirements::NodeSelectorRequirement;
@@ -185,6 +186,8 @@ pub struct NodePool {
     pub on_demand: Option<OnDemandMix>,
     /// All NodeOverlays, whether or not they are about this pool, sorted.
     pub overlays: Vec<NodeOverlay>,
+    /// What its nodes cost beside their price.
+    pub costs: NodeCosts,
 }
 
 /// Why a pool cannot be used.

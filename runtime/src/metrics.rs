@@ -10,6 +10,9 @@ use prometheus::{
 pub const LATENCY_BUCKETS_SECONDS: &[f64] =
     &[0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
+/// Upper bounds of all histograms of shares: from what is as good as nothing to twice as much.
+pub const RATIO_BUCKETS: &[f64] = &[0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0];
+
 /// A metric could not be registered: its name is malformed or taken. A mistake of the programmer, found at the start.
 #[derive(Debug, thiserror::Error)]
 #[error("metric {name}: {source}")]
@@ -88,6 +91,14 @@ impl Metrics {
         self.register(name, |full| HistogramVec::new(latency_options(full, help), labels))
     }
 
+    /// A histogram of shares over [`RATIO_BUCKETS`]; its name should end in `_ratio`.
+    ///
+    /// # Errors
+    /// The name is malformed or taken.
+    pub fn ratio(&self, name: &str, help: &str) -> Result<Histogram, MetricsError> {
+        self.register(name, |full| Histogram::with_opts(HistogramOpts::new(full, help).buckets(RATIO_BUCKETS.to_vec())))
+    }
+
     /// All metrics in the Prometheus text format.
     ///
     /// # Errors
@@ -125,6 +136,11 @@ mod tests {
         assert!(text.contains("\nplimsoll_watcher_plans_total 3\n"), "{text}");
         assert!(text.contains("plimsoll_solver_solve_seconds_bucket{le=\"0.25\"} 0\n"), "{text}");
         assert!(text.contains("plimsoll_solver_solve_seconds_bucket{le=\"0.5\"} 1\n"), "{text}");
+
+        metrics.ratio("gap_ratio", "How far.").unwrap().observe(0.02);
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("plimsoll_watcher_gap_ratio_bucket{le=\"0.01\"} 0\n"), "{text}");
+        assert!(text.contains("plimsoll_watcher_gap_ratio_bucket{le=\"0.02\"} 1\n"), "{text}");
 
         let taken = metrics.gauge("plans_total", "Twice.").unwrap_err();
         assert!(taken.to_string().contains("plimsoll_watcher_plans_total"), "{taken}");

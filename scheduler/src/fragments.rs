@@ -121,6 +121,7 @@ mod tests {
             taints: Vec::new(),
             labels: [].into(),
             pods: vec![pod(n)],
+            prioritized: false,
             why: String::new(),
         };
         let termination = |n: usize| Termination {

@@ -1,6 +1,7 @@
 //! Small clusters for tests.
 
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -68,6 +69,7 @@ pub(crate) fn pool(name: &str) -> NodePool {
         },
         on_demand: None,
         overlays: Vec::new(),
+        costs: NodeCosts::default(),
     }
 }
 

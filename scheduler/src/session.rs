@@ -243,6 +243,9 @@ impl Session {
             Status::from(AnswerError::from(error))
         })?;
         self.metrics.plans.with_label_values(&["session"]).inc();
+        if !plan.launches.is_empty() {
+            self.metrics.plan_gap_ratio.observe(plan.gap());
+        }
         tracing::debug!(
             cluster = self.cluster,
             cycle_id = ask.cycle_id,

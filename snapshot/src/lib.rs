@@ -3,7 +3,9 @@
 //!
 //! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on.
 
+mod costs;
 mod daemon_sets;
+mod decimal;
 mod in_flight;
 mod kube_time;
 mod nodes;

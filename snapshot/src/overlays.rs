@@ -1,6 +1,7 @@
 //! NodeOverlays, read.
 
 use crate::Objects;
+use crate::decimal::{MILLION, millionths};
 use crate::problems::{Fault, Problem};
 use crate::requests;
 use plimsoll_api::{NodeOverlay as ApiOverlay, Validate};
@@ -8,15 +9,8 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 
-/// Decimals of a millionth.
-const DECIMALS: usize = 6;
 /// Millionths in one per cent.
 const PER_CENT: i64 = 10_000;
-/// Millionths in one.
-const MILLION: i64 = 1_000_000;
-/// Whole dollars, or per cent, beyond which a number is a slip.
-const MAX_WHOLE: i64 = 1_000_000;
-
 /// All overlays that can be read, in the order of their names.
 pub(crate) fn build(objects: &Objects, problems: &mut Vec<Problem>) -> Vec<NodeOverlay> {
     let mut overlays = Vec::new();
@@ -37,7 +31,7 @@ fn read(overlay: &ApiOverlay) -> Result<NodeOverlay, Fault> {
     let spec = &overlay.spec;
     let price = match (&spec.price, &spec.price_adjustment) {
         (Some(price), _) => {
-            Some(PriceChange::To(number(price).map(MicroUsdPerHour).ok_or_else(|| wrong("spec.price", price))?))
+            Some(PriceChange::To(millionths(price).map(MicroUsdPerHour).ok_or_else(|| wrong("spec.price", price))?))
         }
         (None, Some(text)) => Some(adjustment(text).ok_or_else(|| wrong("spec.priceAdjustment", text))?),
         (None, None) => None,
@@ -60,21 +54,9 @@ fn adjustment(text: &str) -> Option<PriceChange> {
     let sign = if text.starts_with('-') { -1 } else { 1 };
     let size = text.strip_prefix(['+', '-'])?;
     Some(match size.strip_suffix('%') {
-        Some(share) => PriceChange::ByShare(sign * (number(share)?.checked_mul(PER_CENT)? / MILLION)),
-        None => PriceChange::By(MicroUsdPerHour(sign * number(size)?)),
+        Some(share) => PriceChange::ByShare(sign * (millionths(share)?.checked_mul(PER_CENT)? / MILLION)),
+        None => PriceChange::By(MicroUsdPerHour(sign * millionths(size)?)),
     })
-}
-
-/// A decimal number in millionths; what is finer is cut off.
-fn number(text: &str) -> Option<i64> {
-    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if (whole.is_empty() && rest.is_empty()) || !digits(whole) || !digits(rest) {
-        return None;
-    }
-    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok().filter(|whole| *whole <= MAX_WHOLE)? };
-    let rest: String = rest.chars().chain(std::iter::repeat('0')).take(DECIMALS).collect();
-    Some(whole * MILLION + rest.parse::<i64>().ok()?)
 }
 
 #[cfg(test)]

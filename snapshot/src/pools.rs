@@ -2,7 +2,7 @@
 
 use crate::nodes::is_deleting;
 use crate::problems::{Fault, Problem};
-use crate::{Extra, Objects, Source, kube_time, on_demand, overlays, requests};
+use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, requests};
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, NodePool as ApiPool, Validate, condition};
@@ -37,13 +37,15 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
 fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
-    let on_demand = on_demand::mix(&pool.metadata);
-    let wished = match &on_demand {
+    let said = on_demand::mix(&pool.metadata)
+        .and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class(pool, objects))?)));
+    let wished = match &said {
         // The file is to be mended; in a cluster the pool says that it cannot be used, as for other fields.
         Err(fault) if extra.source == Source::Files => return Err(fault.clone()),
         Err(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
         Ok(_) => usable(pool, objects, extra),
     };
+    let (on_demand, costs) = said.unwrap_or_default();
     let (catalog, not_ready) = match wished {
         Ok(catalog) => (Some(catalog), None),
         Err(problem) => (None, Some(problem)),
@@ -61,9 +63,19 @@ fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Res
         not_ready,
         deleting: pool.metadata.deletion_timestamp.is_some(),
         disruption: disruption(pool, &name, extra.now, nodes, objects),
-        on_demand: on_demand.ok().flatten(),
+        on_demand,
         overlays: Vec::new(),
+        costs,
         name: NodePoolName(name),
+    })
+}
+
+/// The node class that the pool names, if there is one.
+fn class<'a>(pool: &ApiPool, objects: &'a Objects) -> Option<&'a EC2NodeClass> {
+    let reference = &pool.spec.template.spec.node_class_ref;
+    let mut classes = objects.node_classes.iter();
+    classes.find(|class| {
+        reference.kind == "EC2NodeClass" && class.metadata.name.as_deref() == Some(reference.name.as_str())
     })
 }
 
@@ -74,10 +86,7 @@ fn usable(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId,
         return Err(problem("NodePoolInvalid", error.to_string()));
     }
     let reference = &pool.spec.template.spec.node_class_ref;
-    let found = objects.node_classes.iter().find(|class| {
-        reference.kind == "EC2NodeClass" && class.metadata.name.as_deref() == Some(reference.name.as_str())
-    });
-    let Some(class) = found else {
+    let Some(class) = class(pool, objects) else {
         return Err(problem("NodeClassNotFound", format!("{} {:?} not found", reference.kind, reference.name)));
     };
     if let Some(message) = not_ready(class, extra.source) {

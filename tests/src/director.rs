@@ -272,6 +272,7 @@ impl Director {
             taints: object::items(&pool, &["spec", "template", "spec", "taints"]).iter().map(taint).collect(),
             labels: serde_json::from_value(labels).unwrap_or_default(),
             pods: wanted.pods.clone(),
+            prioritized: false,
             why: "a test".to_owned(),
         }
     }

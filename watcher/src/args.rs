@@ -50,6 +50,10 @@ pub struct PolicyArgs {
     /// What is done where minValues of a NodePool cannot be met: Strict launches nothing, BestEffort what there is.
     #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
     pub min_values_policy: MinValuesPolicy,
+    /// Where hundreds of pods wait, the most of them that one new node takes, in per cent; 100 sets no bound.
+    #[arg(long, env = "PLIMSOLL_MAX_SHARE_PER_NODE", default_value_t = PlanOptions::default().max_share_per_node,
+        value_parser = clap::value_parser!(u32).range(1..=100), value_name = "PERCENT")]
+    pub max_share_per_node: u32,
 }
 
 impl PolicyArgs {
@@ -59,6 +63,7 @@ impl PolicyArgs {
         PlanOptions {
             preference_policy: self.preference_policy,
             min_values_policy: self.min_values_policy,
+            max_share_per_node: self.max_share_per_node,
             ..PlanOptions::default()
         }
     }
@@ -143,11 +148,13 @@ mod tests {
         let peers = ["--scheduler=a:1", "--actuator=d:4"];
         let options = |more: &[&str]| read(&[&peers[..], more].concat()).map(|args| args.policies.options());
         assert_eq!(options(&[]).unwrap(), PlanOptions::default());
-        let other = options(&["--preference-policy=Ignore", "--min-values-policy=BestEffort"]).unwrap();
+        let more = ["--preference-policy=Ignore", "--min-values-policy=BestEffort", "--max-share-per-node=20"];
+        let other = options(&more).unwrap();
         assert_eq!(
-            (other.preference_policy, other.min_values_policy),
-            (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort)
+            (other.preference_policy, other.min_values_policy, other.max_share_per_node),
+            (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort, 20)
         );
+        assert!(options(&["--max-share-per-node=0"]).unwrap_err().contains("1..=100"));
         assert!(options(&["--preference-policy=Never"]).unwrap_err().contains("must be Respect or Ignore"));
     }
 

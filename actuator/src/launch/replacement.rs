@@ -85,6 +85,7 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
         taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
         labels: Default::default(),
         pods: Vec::new(),
+        prioritized: false,
         why: format!("in place of NodeClaim {name}, whose capacity is taken back"),
     };
     let now = context.now();

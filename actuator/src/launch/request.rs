@@ -78,7 +78,7 @@ impl Purchase {
             capacity_type: narrowed.capacity_type,
             total_target_capacity: 0,
             launch_template_configs: Vec::new(),
-            prioritized: false,
+            prioritized: launch.prioritized,
             context: class.spec.context.clone(),
             tags: launch_template::tags(&context.settings, class, launch.node_pool.as_str()),
         };

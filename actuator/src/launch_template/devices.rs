@@ -5,23 +5,12 @@ use plimsoll_api::ec2_node_class::BlockDeviceMapping;
 use plimsoll_api::{AmiFamily, EC2NodeClassSpec};
 use plimsoll_model::quantity::Quantity;
 
-const GIB: i64 = 1 << 30;
-
 /// The class's own disks, else those of the family.
 pub(super) fn block_devices(spec: &EC2NodeClassSpec, family: AmiFamily) -> Vec<BlockDevice> {
     if spec.block_device_mappings.is_empty() {
-        return defaults(family).iter().map(|(device, size)| default(device, *size)).collect();
+        return family.default_volumes().iter().map(|(device, size)| default(device, *size)).collect();
     }
     spec.block_device_mappings.iter().map(device).collect()
-}
-
-fn defaults(family: AmiFamily) -> &'static [(&'static str, u64)] {
-    match family {
-        AmiFamily::AL2 | AmiFamily::AL2023 => &[("/dev/xvda", 20)],
-        AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => &[("/dev/sda1", 50)],
-        AmiFamily::Custom => &[],
-    }
 }
 
 fn default(device: &str, size_gib: u64) -> BlockDevice {
@@ -54,7 +43,7 @@ fn device(mapping: &BlockDeviceMapping) -> BlockDevice {
     let Some(ebs) = &mapping.ebs else { return device };
     // EC2 takes no 0 where it means "not set".
     let figure = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
-    device.size_gib = ebs.volume_size.as_ref().and_then(|size| whole_gib(&size.0));
+    device.size_gib = ebs.volume_size.as_ref().and_then(|size| Quantity::parse(&size.0).ok()?.gib_ceil());
     device.volume_type = ebs.volume_type.map(|kind| kind.as_str().to_owned());
     device.iops = figure(ebs.iops);
     device.throughput = figure(ebs.throughput);
@@ -66,23 +55,10 @@ fn device(mapping: &BlockDeviceMapping) -> BlockDevice {
     device
 }
 
-/// In GiB, rounded up.
-fn whole_gib(size: &str) -> Option<u64> {
-    let bytes = Quantity::parse(size).ok()?.value_ceil()?;
-    u64::try_from(bytes / GIB + i64::from(bytes % GIB != 0)).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn sizes_are_rounded_up_to_whole_gib() {
-        for (size, gib) in [("20Gi", 20), ("20G", 19), ("1Ti", 1024), ("1T", 932)] {
-            assert_eq!(whole_gib(size), Some(gib), "{size}");
-        }
-    }
 
     #[test]
     fn a_mapping_of_the_class_replaces_the_familys() {

@@ -47,6 +47,7 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
         taints: Vec::new(),
         labels: BTreeMap::new(),
         pods: pods.iter().map(|uid| PodRef { name: format!("ns/{uid}"), uid: (*uid).into() }).collect(),
+        prioritized: false,
         why: String::new(),
     }
 }

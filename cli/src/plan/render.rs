@@ -98,9 +98,5 @@ fn price(price: MicroUsdPerHour) -> Value {
 
 /// How far the cost may be from the optimum, as a fraction with at most six decimals.
 fn gap(plan: &Plan) -> Value {
-    if plan.hourly.0 == 0 || plan.lower_bound.0 <= 0 {
-        return json!(0.0);
-    }
-    let gap = (plan.hourly.usd() - plan.lower_bound.usd()) / plan.lower_bound.usd();
-    json!((gap * 1e6).round() / 1e6)
+    json!((plan.gap() * 1e6).round() / 1e6)
 }

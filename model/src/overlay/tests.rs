@@ -1,5 +1,6 @@
 use super::*;
 use crate::catalog::CapacityType;
+use crate::costs::NodeCosts;
 use crate::identity::NodePoolName;
 use crate::requirements::Operator;
 use crate::snapshot::{ConsolidationPolicy, Disruption};
@@ -45,6 +46,7 @@ fn pool(name: &str, overlays: &[NodeOverlay]) -> NodePool {
         },
         on_demand: None,
         overlays: overlays.to_vec(),
+        costs: NodeCosts::default(),
     }
 }
 
@@ -55,9 +57,13 @@ fn overlay(name: &str, weight: i32, key: &str, value: &str, price: Option<PriceC
 
 /// Prices of (pool, type) in both zones, and of a resource `slots`, for two pools that see the same overlays.
 fn result(overlays: &[NodeOverlay]) -> BTreeMap<(String, String), (i64, i64, i64)> {
+    of_pools(vec![pool("p", overlays), pool("q", overlays)])
+}
+
+fn of_pools(node_pools: Vec<NodePool>) -> BTreeMap<(String, String), (i64, i64, i64)> {
     let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind("c1", 100), kind("m1", 200)] };
     let catalogs = BTreeMap::from([(CatalogId::from("c"), catalog)]);
-    let snapshot = Snapshot { node_pools: vec![pool("p", overlays), pool("q", overlays)], ..Snapshot::default() };
+    let snapshot = Snapshot { node_pools, ..Snapshot::default() };
     let (snapshot, catalogs) = applied(&snapshot, &catalogs).unwrap_or((snapshot, catalogs));
     let mut all = BTreeMap::new();
     for pool in &snapshot.node_pools {
@@ -120,4 +126,19 @@ fn capacity_is_added_to_a_type_that_has_a_matching_offering() {
     slots.requirements.push(NodeSelectorRequirement::new("family", Operator::In, ["m"]));
     let all = result(&[slots]);
     assert_eq!((of(&all, "p", "c1"), of(&all, "p", "m1")), ((100, 100, 0), (200, 200, 8)));
+}
+
+#[test]
+fn what_a_pool_says_of_its_nodes_counts_there_and_on_top_of_overlays() {
+    let half = overlay("o", 0, "family", "c", Some(PriceChange::ByShare(-500_000)));
+    let dear = |overlays: &[NodeOverlay]| NodePool {
+        costs: NodeCosts { per_node: MicroUsdPerHour(7), ..NodeCosts::default() },
+        ..pool("q", overlays)
+    };
+    let alone = of_pools(vec![pool("p", &[]), dear(&[])]);
+    assert_eq!((of(&alone, "p", "c1"), of(&alone, "q", "c1")), ((100, 100, 0), (107, 107, 0)));
+    let half = [half];
+    let both = of_pools(vec![pool("p", &half), dear(&half)]);
+    assert_eq!((of(&both, "p", "c1"), of(&both, "q", "c1")), ((50, 50, 0), (57, 57, 0)));
+    assert_eq!((of(&both, "p", "m1"), of(&both, "q", "m1")), ((200, 200, 0), (207, 207, 0)));
 }

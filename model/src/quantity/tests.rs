@@ -205,3 +205,20 @@ proptest! {
         prop_assert_eq!(in_milli, Quantity::from_millis(left));
     }
 }
+
+#[test]
+fn volumes_are_whole_gib() {
+    let table = [
+        ("20Gi", Some(20)),
+        ("20G", Some(19)),
+        ("1Ti", Some(1024)),
+        ("1T", Some(932)),
+        ("0", Some(0)),
+        ("1", Some(1)),
+        ("-1Gi", None),
+        ("-1", None),
+    ];
+    for (text, gib) in table {
+        assert_eq!(Quantity::parse(text).unwrap().gib_ceil(), gib, "{text}");
+    }
+}

@@ -71,19 +71,23 @@ impl From<&PlanOptions> for wire::PlanOptions {
             work_budget: options.work_budget,
             preference_policy: options.preference_policy.to_wire(),
             min_values_policy: options.min_values_policy.to_wire(),
+            max_share_per_node_percent: options.max_share_per_node,
         }
     }
 }
 
 impl From<wire::PlanOptions> for PlanOptions {
     fn from(options: wire::PlanOptions) -> Self {
-        let work_budget = if options.work_budget == 0 { Self::default().work_budget } else { options.work_budget };
+        let usual = Self::default();
+        let work_budget = if options.work_budget == 0 { usual.work_budget } else { options.work_budget };
+        let share = options.max_share_per_node_percent;
         // A word that this release does not know means the default, as none does.
         Self {
             disruption: options.disruption,
             work_budget,
             preference_policy: PreferencePolicy::from_wire(options.preference_policy).unwrap_or_default(),
             min_values_policy: MinValuesPolicy::from_wire(options.min_values_policy).unwrap_or_default(),
+            max_share_per_node: if share == 0 { usual.max_share_per_node } else { share },
         }
     }
 }
@@ -216,6 +220,7 @@ fn without_lists(launch: &Launch) -> wire::Launch {
         pods: to_wire(&launch.pods),
         why: launch.why.clone(),
         like: None,
+        prioritized: launch.prioritized,
     }
 }
 
@@ -270,6 +275,7 @@ fn launch_after(launch: wire::Launch, before: &[Launch]) -> Converted<Launch> {
         taints: list("taints", launch.taints)?,
         labels: launch.labels,
         pods: list("pods", launch.pods)?,
+        prioritized: launch.prioritized,
         why: launch.why,
     })
 }

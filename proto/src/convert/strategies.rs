@@ -1,6 +1,7 @@
 //! Random snapshots, catalogs and plans that are valid.
 
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{NodeOverlay, PriceChange};
@@ -166,6 +167,10 @@ fn pool() -> impl Strategy<Value = NodePool> {
                 next_budget_change: flag.then_some(Timestamp(9)),
             },
             on_demand: flag.then_some(OnDemandMix { base: 1, percentage: 50 }),
+            costs: NodeCosts {
+                per_node: MicroUsdPerHour(i64::from(flag)),
+                performance: flag.then(|| ("m7i".into(), 1_150_000)).into_iter().collect(),
+            },
             overlays: [
                 None,
                 Some(PriceChange::To(MicroUsdPerHour(7))),

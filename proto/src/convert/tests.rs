@@ -55,10 +55,17 @@ fn error_of(change: Change<wire::Snapshot>) -> String {
     Snapshot::try_from(snapshot).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
+fn node_costs(per_node: i64, work: u32) -> wire::NodeCosts {
+    wire::NodeCosts { per_node_micro_usd_per_hour: per_node, performance_millionths: [("m7i".to_owned(), work)].into() }
+}
+
 #[test]
 fn bad_snapshots_are_refused_by_path() {
     assert_eq!(error_of(|_| ()), "");
-    let cases: [(Change<wire::Snapshot>, &str); 9] = [
+    let costs = "snapshot.node_pools[0].costs";
+    let no_fee = format!("{costs}.per_node_micro_usd_per_hour: is negative: -1");
+    let no_work = format!("{costs}.performance_millionths[\"m7i\"]: is 0");
+    let cases: [(Change<wire::Snapshot>, &str); 11] = [
         (|it| it.pods[0].shape = "x".into(), "snapshot.pods[0].shape: no shape \"x\""),
         (|it| it.nodes.clear(), "snapshot.pods[0].bound_to: no node \"n\""),
         (|it| it.pods[0].state = None, "snapshot.pods[0].state: is not set"),
@@ -68,6 +75,8 @@ fn bad_snapshots_are_refused_by_path() {
         (|it| it.shapes[0].requests.push(amount("cpu", 2)), "snapshot.shapes[0].requests[1].name: is there twice"),
         (|it| it.nodes[0].state = 9, "snapshot.nodes[0].state: unknown value 9"),
         (|it| it.node_pools[0].disruption = None, "snapshot.node_pools[0].disruption: is not set"),
+        (|it| it.node_pools[0].costs = Some(node_costs(-1, 1)), &no_fee),
+        (|it| it.node_pools[0].costs = Some(node_costs(0, 0)), &no_work),
     ];
     for (change, expected) in cases {
         assert_eq!(error_of(change), expected);

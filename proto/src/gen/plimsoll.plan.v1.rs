@@ -14,6 +14,10 @@ pub struct PlanOptions {
     /// What is done where `minValues` of a pool cannot be met.
     #[prost(enumeration = "MinValuesPolicy", tag = "4")]
     pub min_values_policy: i32,
+    /// Where many pods wait, the most of them that one new node takes, in per cent; 100 and more set no bound. It gives way where pods would be left.
+    /// Zero means the scheduler's default.
+    #[prost(uint32, tag = "5")]
+    pub max_share_per_node_percent: u32,
 }
 /// A plan for one frozen snapshot.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -120,6 +124,9 @@ pub struct Launch {
     /// launches and few such lists. Only in plans that a session streams and in what is to be executed; an answer to Plan lists all.
     #[prost(uint32, optional, tag = "11")]
     pub like: ::core::option::Option<u32>,
+    /// The offerings are to be preferred in this order, not by the prices that the cloud knows: the user says that they count otherwise.
+    #[prost(bool, tag = "12")]
+    pub prioritized: bool,
 }
 /// Pods for a node that is there or on its way.
 #[derive(Clone, PartialEq, ::prost::Message)]

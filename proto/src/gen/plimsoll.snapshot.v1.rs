@@ -400,6 +400,19 @@ pub mod node_overlay {
         ChangeMillionths(i64),
     }
 }
+/// What a pool's nodes cost beside their price, and what they do for it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeCosts {
+    /// What each node costs besides, in millionths of a US dollar per hour. Not negative.
+    #[prost(int64, tag = "1")]
+    pub per_node_micro_usd_per_hour: i64,
+    /// How much work a node of an instance family does, in millionths of what is usual; families that are not named do the usual. Not 0.
+    #[prost(btree_map = "string, uint32", tag = "2")]
+    pub performance_millionths: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        u32,
+    >,
+}
 /// A pool.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodePool {
@@ -451,6 +464,9 @@ pub struct NodePool {
     /// All NodeOverlays, whether or not they are about this pool.
     #[prost(message, repeated, tag = "15")]
     pub overlays: ::prost::alloc::vec::Vec<NodeOverlay>,
+    /// What its nodes cost beside their price. Absent means nothing, and that all families do the usual work.
+    #[prost(message, optional, tag = "16")]
+    pub costs: ::core::option::Option<NodeCosts>,
 }
 /// How far a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

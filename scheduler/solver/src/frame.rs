@@ -6,13 +6,14 @@ mod former;
 use crate::intern::{Amounts, ResourceTable};
 use crate::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
 use crate::preferences::{self, Ladders};
+use crate::share;
 use crate::topology::{self, Essence, Group, Rules};
 use crate::volumes;
 use crate::world::tolerated;
 use former::{Former, Same, Shapes};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
-use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
@@ -101,9 +102,11 @@ impl Frame {
         snapshot: &Snapshot,
         index: &SnapshotIndex,
         catalogs: &BTreeMap<CatalogId, Catalog>,
-        (preferences, min_values): (PreferencePolicy, MinValuesPolicy),
+        options: &PlanOptions,
     ) -> (Self, Change) {
-        let terms = terms(snapshot, catalogs, min_values);
+        let preferences = options.preference_policy;
+        let most_pods = share::most_pods(index.pending().len(), options);
+        let terms = Terms { most_pods, ..terms(snapshot, catalogs, options.min_values_policy) };
         let given = Given { terms, unwanted: preferences::unwanted(snapshot), preferences };
         let (pools, fixed) = launchable(snapshot, catalogs);
         let mut looked = None;
@@ -281,6 +284,7 @@ fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_value
         unavailable: out.map(|one| (one.instance_type.clone(), one.zone.clone(), one.capacity_type)).collect(),
         daemons: snapshot.daemon_sets.iter().filter_map(|daemon| find(&daemon.shape)).cloned().collect(),
         min_values,
+        most_pods: None,
     }
 }
 

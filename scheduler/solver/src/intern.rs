@@ -83,6 +83,11 @@ impl ResourceTable {
             .collect()
     }
 
+    /// The number of a resource, if anything asks for it.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.names.binary_search_by(|known| known.as_str().cmp(name)).ok()
+    }
+
     /// How many resources there are.
     pub(crate) fn len(&self) -> usize {
         self.names.len()

@@ -34,6 +34,7 @@ mod priority;
 mod reasons;
 mod refit;
 mod select;
+mod share;
 mod single;
 #[cfg(test)]
 mod tests;

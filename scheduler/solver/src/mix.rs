@@ -8,7 +8,7 @@ use crate::frame::Frame;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::label;
-use plimsoll_model::plan::{MinValuesPolicy, PreferencePolicy};
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
@@ -71,8 +71,12 @@ fn groups<'a>(
 ) -> BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> {
     let pools: BTreeMap<&str, OnDemandMix> =
         snapshot.node_pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.on_demand?))).collect();
-    let policies = (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort);
-    let frame = (!pools.is_empty()).then(|| Frame::new(None, snapshot, index, catalogs, policies).0);
+    let options = PlanOptions {
+        preference_policy: PreferencePolicy::Ignore,
+        min_values_policy: MinValuesPolicy::BestEffort,
+        ..PlanOptions::default()
+    };
+    let frame = (!pools.is_empty()).then(|| Frame::new(None, snapshot, index, catalogs, &options).0);
     let views = frame.as_ref().map(|frame| frame.views(snapshot, catalogs)).unwrap_or_default();
     // The pool that a pod is placed in first of all.
     let first = |shape: &ShapeId| {

@@ -13,6 +13,7 @@ use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::resources::PODS;
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
 use rooms::Rooms;
 use std::cell::RefCell;
@@ -92,6 +93,8 @@ pub(crate) struct Terms {
     /// Shapes of DaemonSets.
     pub(crate) daemons: Vec<PodShape>,
     pub(crate) min_values: MinValuesPolicy,
+    /// Pods that a new node takes at most, beside those of DaemonSets.
+    pub(crate) most_pods: Option<i64>,
 }
 
 /// Offerings on which a pod can run, with what it asks of the pool's open labels.
@@ -155,6 +158,9 @@ impl PoolData {
         usable.keep(&view.with_capacity(&terms.unavailable));
         (data.allowed, data.offered, data.usable) = (allowed, offered, usable);
         crate::daemon::reserve(&mut data, pool, catalog, terms);
+        if let Some((pods, most)) = terms.table.place(PODS).zip(terms.most_pods) {
+            data.offerings.iter_mut().for_each(|offering| offering.room[pods] = offering.room[pods].min(most));
+        }
         data
     }
 

@@ -5,11 +5,12 @@ use crate::gather;
 use crate::mix;
 use crate::nodes::Nodes;
 use crate::planned;
+use crate::share;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::overlay;
+use plimsoll_model::overlay::{self, Repriced};
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
@@ -73,6 +74,8 @@ impl Planner {
         if told {
             return plan;
         }
+        let free = PlanOptions { max_share_per_node: 100, ..options.clone() };
+        let (plan, question) = Self::more_if_unbound(question, &free, plan);
         let before = plan.unschedulable.len();
         let mut plan = gather::gathered(snapshot, catalogs, plan, |other| {
             let index = SnapshotIndex::new(other);
@@ -84,13 +87,31 @@ impl Planner {
         plan
     }
 
+    /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the question that it answers.
+    fn more_if_unbound<'a>(question: Question<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Question<'a>) {
+        let most = share::most_pods(question.index.pending().len(), question.options);
+        if !most.is_some_and(|most| share::binds(&plan, most)) {
+            return (plan, question);
+        }
+        let unbound = Question { options: free, ..question };
+        let other = Self::new().plain(unbound, &mut |_| {});
+        if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, question) }
+    }
+
     /// Without a second look at what is left.
     fn plain(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
-        self.told(question, |planner, question| {
+        let mut marked = |launches: &[Launch]| {
+            let mut launches = launches.to_vec();
+            Repriced::new(question.snapshot, question.catalogs).mark(&mut launches);
+            early(&launches);
+        };
+        let mut plan = self.told(question, |planner, question| {
             let bounded = question.bounded;
             let options = question.options;
-            planner.direct(question, |world| planned(world, options, bounded, early))
-        })
+            planner.direct(question, |world| planned(world, options, bounded, &mut marked))
+        });
+        Repriced::new(question.snapshot, question.catalogs).mark(&mut plan.launches);
+        plan
     }
 
     /// What no plan for the pods of `plan` costs less than.
@@ -100,8 +121,8 @@ impl Planner {
         })
     }
 
-    /// Asks about the cluster with what NodeOverlays and shares of On-Demand make of it. What is kept is of the cluster as it is told: not of
-    /// one that these change.
+    /// Asks about the cluster with what NodeOverlays, costs of nodes and shares of On-Demand make of it. Catalogs that overlays change have ids of
+    /// their own; pods that shares change do not, so that of these nothing is kept.
     fn told<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut Self, Question<'_>) -> T) -> T {
         let overlaid = overlay::applied(question.snapshot, question.catalogs);
         let facts = overlaid.as_ref();
@@ -110,17 +131,13 @@ impl Planner {
             let index = SnapshotIndex::new(&mixed);
             return ask(&mut Self::new(), Question { snapshot: &mixed, index: &index, ..facts });
         }
-        if overlaid.is_some() {
-            return ask(&mut Self::new(), facts);
-        }
-        ask(self, question)
+        ask(self, facts)
     }
 
     fn direct<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut World<'_>) -> T) -> T {
         let Question { snapshot, index, catalogs, options, .. } = question;
         let (frame, nodes) = self.kept.take().unzip();
-        let (frame, change) =
-            Frame::new(frame, snapshot, index, catalogs, (options.preference_policy, options.min_values_policy));
+        let (frame, change) = Frame::new(frame, snapshot, index, catalogs, options);
         let kept = nodes.filter(|_| change != Change::All);
         let mut nodes = kept.unwrap_or_else(|| Nodes::new(&frame));
         if let Change::Shapes(former) = change {

@@ -148,6 +148,7 @@ pub(crate) fn launch(world: &World<'_>, node: &NewNode<'_>, pods: &[&Pod], listi
         taints: view.pool.taints.clone(),
         labels: view.pool.labels.clone(),
         pods,
+        prioritized: false,
         why,
     }
 }

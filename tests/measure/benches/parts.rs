@@ -4,6 +4,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::PlanOptions;
@@ -91,6 +92,7 @@ fn snapshot(catalog: &Catalog, pods: usize, shapes: usize) -> Snapshot {
         },
         on_demand: None,
         overlays: Vec::new(),
+        costs: NodeCosts::default(),
     };
     let pods = (0..pods).map(pod).collect();
     let mut snapshot = Snapshot { sequence: 1, shapes, pods, node_pools: vec![pool], ..Snapshot::default() };

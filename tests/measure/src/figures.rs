@@ -28,13 +28,8 @@ pub(crate) fn of(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, p
         "terminations": plan.terminations.len(),
         "hourly": plan.hourly.usd(),
         "lowerBound": plan.lower_bound.usd(),
-        "gap": gap(plan),
+        "gap": plan.gap(),
     })
-}
-
-/// How far above its lower bound the plan is, as a part of the bound.
-fn gap(plan: &Plan) -> f64 {
-    if plan.lower_bound.0 <= 0 { 0.0 } else { plan.hourly.usd() / plan.lower_bound.usd() - 1.0 }
 }
 
 /// The most memory this process had so far: Linux' high-water mark.
@@ -70,18 +65,6 @@ pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::money::MicroUsdPerHour;
-
-    #[test]
-    fn a_gap_is_above_the_bound_and_nothing_without_one() {
-        let plan = |hourly, bound| Plan {
-            hourly: MicroUsdPerHour(hourly),
-            lower_bound: MicroUsdPerHour(bound),
-            ..Plan::default()
-        };
-        assert!((gap(&plan(1_100_000, 1_000_000)) - 0.1).abs() < 1e-9);
-        assert!(gap(&plan(0, 0)).abs() < f64::EPSILON);
-    }
 
     #[test]
     fn percentiles_are_values_that_were_measured() {

@@ -4,7 +4,7 @@ use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses, wanted};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::{annotation, tag};
-use plimsoll_model::plan::{Launch, PodRef};
+use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
@@ -58,6 +58,26 @@ async fn launches_that_buy_the_same_are_bought_by_one_call() {
     stage.execute(WATCHER, plan(position, launches)).await.unwrap();
     stage.settled(4).await;
     assert_eq!(fleet_calls(&stage), 2, "one for each request");
+}
+
+/// The user says that m6i.large counts less than c6i.large, which EC2 sells for less.
+#[tokio::test(start_paused = true)]
+async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapest() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let mut ours = launch(&catalog, "a", &["m6i.large", "c6i.large"], "p");
+    assert_eq!(ours.offerings[0].instance_type, "c6i.large", "the cheapest");
+    let dear = |choice: &OfferingChoice| choice.instance_type == "m6i.large";
+    let choices = Arc::make_mut(&mut ours.offerings);
+    choices.iter_mut().filter(|choice| dear(choice)).for_each(|choice| choice.price.0 = 1_000);
+    choices.sort_by_key(|choice| !dear(choice));
+    ours.prioritized = true;
+    stage.execute(WATCHER, plan(position, vec![ours])).await.unwrap();
+    let claims = stage.settled(1).await;
+    let labels = claims[0].metadata.labels.clone().unwrap();
+    assert_eq!(labels["node.kubernetes.io/instance-type"], "m6i.large");
 }
 
 #[tokio::test(start_paused = true)]

@@ -252,6 +252,7 @@ pub(crate) fn launch(catalog: &Catalog, action: &str, names: &[&str], pod: &str)
         taints: Vec::new(),
         labels: BTreeMap::new(),
         pods: vec![PodRef { name: format!("default/{pod}"), uid: pod.into() }],
+        prioritized: false,
         why: "a test".to_owned(),
     }
 }

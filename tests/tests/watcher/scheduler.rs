@@ -150,6 +150,7 @@ fn launch(pod: PodRef) -> Launch {
         taints: Vec::new(),
         labels: Default::default(),
         pods: vec![pod],
+        prioritized: false,
         why: String::new(),
     }
 }

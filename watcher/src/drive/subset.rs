@@ -90,6 +90,7 @@ mod tests {
             taints: Vec::new(),
             labels: Default::default(),
             pods: pods.iter().map(|uid| pod(uid)).collect(),
+            prioritized: false,
             why: String::new(),
         }
     }

@@ -262,6 +262,7 @@ mod tests {
             taints: Vec::new(),
             labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
             pods: Vec::new(),
+            prioritized: false,
             why: String::new(),
         }
     }

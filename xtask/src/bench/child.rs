@@ -147,7 +147,9 @@ impl Measure {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or("unknown");
         let commit = self.tell("git", &["rev-parse", "--short", "HEAD"])?;
-        let changed = if self.tell("git", &["status", "--porcelain"])?.is_empty() { "" } else { " with changes" };
+        // Documents, of which one is being written, change nothing.
+        let changes = self.tell("git", &["status", "--porcelain", "--", ".", ":!docs"])?;
+        let changed = if changes.is_empty() { "" } else { " with changes" };
         let cores = std::thread::available_parallelism()?.get();
         Ok(format!(
             "Measured on {}, commit {commit}{changed}; load average of the {cores} cores when it began: {load}.",

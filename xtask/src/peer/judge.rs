@@ -243,6 +243,7 @@ fn launch(snapshot: &Snapshot, index: usize, it: &Launch, pods: Vec<PodRef>) -> 
         taints: pool.map(|pool| pool.taints.clone()).unwrap_or_default(),
         labels: pool.map(|pool| pool.labels.clone()).unwrap_or_default(),
         pods,
+        prioritized: false,
         why: String::new(),
     }
 }

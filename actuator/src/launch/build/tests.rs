@@ -92,6 +92,7 @@ impl World {
             taints: self.pool.spec.template.spec.taints.iter().map(Into::into).collect(),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             pods: vec![PodRef { name: "ns/p".to_owned(), uid: "p".into() }],
+            prioritized: false,
             why: "because".to_owned(),
         }
     }

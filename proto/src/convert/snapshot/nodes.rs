@@ -1,10 +1,11 @@
 //! Nodes and pools.
 
 use crate::convert::{
-    ConvertError, Converted, Word as _, each_once, key, list, optional, optional_key, required, resources_from_wire,
-    resources_to_wire, to_wire, word, words,
+    ConvertError, Converted, Word as _, each_once, key, list, not_negative, optional, optional_key, required,
+    resources_from_wire, resources_to_wire, to_wire, word, words,
 };
 use crate::snapshot::v1 as wire;
+use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{NodeOverlay, PriceChange};
@@ -84,6 +85,7 @@ impl From<&NodePool> for wire::NodePool {
             disruption: Some((&pool.disruption).into()),
             on_demand: pool.on_demand.as_ref().map(Into::into),
             overlays: to_wire(&pool.overlays),
+            costs: (!pool.costs.is_none()).then(|| (&pool.costs).into()),
         }
     }
 }
@@ -107,6 +109,27 @@ impl TryFrom<wire::NodePool> for NodePool {
             disruption: required("disruption", pool.disruption)?,
             on_demand: optional("on_demand", pool.on_demand)?,
             overlays: list("overlays", pool.overlays)?,
+            costs: optional("costs", pool.costs)?.unwrap_or_default(),
+        })
+    }
+}
+
+impl From<&NodeCosts> for wire::NodeCosts {
+    fn from(costs: &NodeCosts) -> Self {
+        Self { per_node_micro_usd_per_hour: costs.per_node.0, performance_millionths: costs.performance.clone() }
+    }
+}
+
+impl TryFrom<wire::NodeCosts> for NodeCosts {
+    type Error = ConvertError;
+    fn try_from(costs: wire::NodeCosts) -> Converted<Self> {
+        if let Some((family, _)) = costs.performance_millionths.iter().find(|(_, work)| **work == 0) {
+            return Err(ConvertError::new(format!("performance_millionths[{family:?}]"), "is 0"));
+        }
+        let field = "per_node_micro_usd_per_hour";
+        Ok(Self {
+            per_node: MicroUsdPerHour(not_negative(field, costs.per_node_micro_usd_per_hour)?),
+            performance: costs.performance_millionths,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::solve;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -107,6 +108,7 @@ pub(super) fn pool(name: &str) -> NodePool {
         },
         on_demand: None,
         overlays: Vec::new(),
+        costs: NodeCosts::default(),
     }
 }
 

@@ -71,6 +71,7 @@ fn overlays_change_prices_and_capacity() {
     cluster.pool().overlays = vec![overlay("cheap", "r5", Some(PriceChange::ByShare(-900_000)))];
     let plan = cluster.plan();
     assert_eq!((launched(&plan), plan.hourly.0), (vec![("r5.large".to_owned(), 1)], 12_600));
+    assert!(plan.launches[0].prioritized, "EC2 knows nothing of the price");
     let mut slots = overlay("slots", "m5", None);
     slots.capacity = Resources::from([("example.com/slot", 2)]);
     let mut wanting = shape(100, 1);
@@ -85,4 +86,22 @@ fn overlays_change_prices_and_capacity() {
         plan.launches.iter().all(|launch| !launch.requests.contains("example.com/slot")),
         "nobody else knows of it"
     );
+}
+
+#[test]
+fn a_node_counts_all_that_it_costs_for_what_it_does() {
+    // c5.large costs 0.08, m5.large 0.096.
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 1, &shape(1000, 2));
+    cluster.pool().costs.per_node.0 = 10_000;
+    let plan = cluster.plan();
+    assert_eq!((launched(&plan), plan.hourly.0), (vec![("c5.large".to_owned(), 1)], 90_000));
+    assert!(!plan.launches[0].prioritized, "the order of prices is the same");
+    cluster.pool().costs.performance.insert("m5".into(), 2_000_000);
+    let plan = cluster.plan();
+    assert_eq!(
+        (launched(&plan), plan.hourly.0, plan.lower_bound.0),
+        (vec![("m5.large".to_owned(), 1)], 53_000, 53_000)
+    );
+    assert!(plan.launches[0].prioritized, "by price alone EC2 would buy c5.large");
 }

@@ -39,6 +39,8 @@ enum Step {
     LimitRaised,
     /// The last pool launches no more, or again.
     PoolComesOrGoes,
+    /// Nodes of the first pool cost so much beside their price.
+    NodesCost(i64),
     /// A shape that nothing refers to any more goes.
     ShapesGo,
     /// A shape of the other cluster comes, with a pod that waits, or (an even number) runs.
@@ -57,6 +59,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         (1..9_u64).prop_map(Step::OutOfCapacity),
         Just(Step::LimitRaised),
         Just(Step::PoolComesOrGoes),
+        (0..3_i64).prop_map(|fee| Step::NodesCost(fee * 30_000)),
         Just(Step::ShapesGo),
         (0..6_usize).prop_map(Step::ShapeComes),
         Just(Step::Other),
@@ -101,6 +104,7 @@ fn taken(step: &Step, before: &Snapshot, other: &Snapshot) -> Snapshot {
                 pool.deleting = !pool.deleting;
             }
         }
+        Step::NodesCost(fee) => after.node_pools[0].costs.per_node.0 = *fee,
         Step::ShapesGo => after.shapes.retain(|shape| {
             after.pods.iter().any(|pod| pod.shape == shape.id)
                 || after.daemon_sets.iter().any(|daemon| daemon.shape == shape.id)

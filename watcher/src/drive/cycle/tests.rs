@@ -115,6 +115,7 @@ fn launches(words: &[&str]) -> Plan {
         taints: Vec::new(),
         labels: Default::default(),
         pods: word.chars().map(|letter| PodRef { name: letter.to_string(), uid: PodUid(letter.to_string()) }).collect(),
+        prioritized: false,
         why: String::new(),
     };
     Plan { launches: words.iter().map(launch).collect(), ..Plan::default() }

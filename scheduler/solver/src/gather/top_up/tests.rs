@@ -24,6 +24,7 @@ fn launch(id: &str, pods: &[&str]) -> Launch {
         taints: Vec::new(),
         labels: BTreeMap::new(),
         pods: pods.iter().map(|name| pod(name)).collect(),
+        prioritized: false,
         why: String::new(),
     }
 }
