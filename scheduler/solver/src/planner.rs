@@ -73,12 +73,12 @@ impl Planner {
         if told {
             return plan;
         }
-        let before = plan.unschedulable.len();
+        let before = plan.unschedulable.clone();
         let mut plan = gather::gathered(snapshot, catalogs, plan, |other| {
             let index = SnapshotIndex::new(other);
             Self::new().plain(Question { snapshot: other, index: &index, bounded: false, ..question }, &mut |_| {})
         });
-        if plan.unschedulable.len() != before {
+        if plan.unschedulable != before {
             plan.lower_bound = self.lower_bound(question, &plan);
         }
         plan
