@@ -1,6 +1,7 @@
 //! What everything that acts during a term of leadership needs.
 
 use crate::authority::Authority;
+use crate::buffer_status::BufferReports;
 use crate::catalogs::Catalogs;
 use crate::events::Recorder;
 use crate::launch::Launches;
@@ -84,6 +85,8 @@ pub struct Context {
     pub launches: Launches,
     /// Where plans place pods, besides launches.
     pub placed: Placed,
+    /// What CapacityBuffers are to show.
+    pub buffers: BufferReports,
     /// Where removals go before they are admitted.
     pub terminations: mpsc::Sender<Vec<Job>>,
 }

@@ -6,6 +6,7 @@ mod pause;
 pub use pause::{UNKNOWN, Unexecuted, watch_karpenter};
 
 use crate::authority::{Authority, CLUSTER_CALL};
+use crate::buffer_status::BufferReports;
 use crate::context::{Context, Shared};
 use crate::launch::{Launches, launcher};
 use crate::ledger::Ledger;
@@ -145,6 +146,7 @@ fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<
         crate::launch::tagging::run,
         crate::node_pool_status::run,
         crate::nomination::run,
+        crate::buffer_status::run,
     );
 }
 
@@ -174,6 +176,7 @@ async fn take_over(
         outcomes: Outcomes::default(),
         launches,
         placed: Placed::default(),
+        buffers: BufferReports::default(),
         terminations,
     };
     (context, groups, removals)

@@ -199,7 +199,9 @@ impl Ledger {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         self.check_dependencies(depends_on)?;
         for pod in &launch.pods {
-            if let Some(claim) = self.reserved_by(&pod.uid, now) {
+            if plan.virtual_pods.contains(&pod.uid) {
+                self.check_virtual(pod, plan)?;
+            } else if let Some(claim) = self.reserved_by(&pod.uid, now) {
                 return Err(Rejection::PodReserved { pod: pod.uid.clone(), claim: claim.to_owned() });
             }
         }

@@ -4,6 +4,7 @@
 
 pub mod args;
 pub mod authority;
+pub mod buffer_status;
 pub mod catalogs;
 pub mod collection;
 pub mod context;

@@ -112,6 +112,8 @@ pub mod capacity_buffer {
     pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
     /// The room is there.
     pub const PROVISIONING: &str = "Provisioning";
+    /// None is more than the other.
+    pub const CONDITIONS: super::ConditionSet = super::ConditionSet { dependents: &[] };
 }
 
 /// Whether a condition holds.
@@ -223,6 +225,19 @@ impl ConditionSet {
             self.recompute_root(conditions, moment);
         }
         Ok(cleared)
+    }
+
+    /// Sets a condition of a kind that has no root. Whether anything changed.
+    pub fn set_alone(
+        &self,
+        conditions: &mut Vec<Condition>,
+        moment: Moment,
+        name: &str,
+        status: Status,
+        reason: &str,
+        message: &str,
+    ) -> bool {
+        self.put(conditions, moment, name, status, reason, message)
     }
 
     fn put(

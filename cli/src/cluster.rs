@@ -82,6 +82,7 @@ impl Lists {
         objects.daemon_sets = self.list("apps", "v1", "DaemonSet").await?;
         objects.pod_disruption_budgets = self.list("policy", "v1", "PodDisruptionBudget").await?;
         objects.priority_classes = self.list("scheduling.k8s.io", "v1", "PriorityClass").await?;
+        self.buffers(&mut objects).await?;
         objects.namespaces = self.list("", "v1", "Namespace").await?;
         objects.storage_classes = self.list("storage.k8s.io", "v1", "StorageClass").await?;
         objects.csi_nodes = self.list("storage.k8s.io", "v1", "CSINode").await?;
@@ -91,6 +92,21 @@ impl Lists {
         Ok(objects)
     }
 
+    /// CapacityBuffers, and what they may name if there are any. A cluster without the kind has none.
+    async fn buffers(&self, objects: &mut Objects) -> Result<(), CommandError> {
+        match self.pages("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer").await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            found => objects.capacity_buffers = found.map_err(|error| self.failed("CapacityBuffer", &error))?,
+        }
+        if !objects.capacity_buffers.is_empty() {
+            objects.pod_templates = self.list("", "v1", "PodTemplate").await?;
+            objects.deployments = self.list("apps", "v1", "Deployment").await?;
+            objects.replica_sets = self.list("apps", "v1", "ReplicaSet").await?;
+            objects.stateful_sets = self.list("apps", "v1", "StatefulSet").await?;
+        }
+        Ok(())
+    }
+
     /// All objects of a kind. One that cannot be read is told and left out; the rest goes on.
     async fn list<T: DeserializeOwned>(
         &self,
@@ -98,20 +114,24 @@ impl Lists {
         version: &str,
         kind: &'static str,
     ) -> Result<Vec<T>, CommandError> {
+        self.pages(group, version, kind).await.map_err(|error| self.failed(kind, &error))
+    }
+
+    async fn pages<T: DeserializeOwned>(&self, group: &str, version: &str, kind: &'static str) -> kube::Result<Vec<T>> {
         self.progress.then(kind);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let mut found = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         for _ in 0..MAX_PAGES {
-            let page = api.list(&params).await.map_err(|error| self.failed(kind, &error))?;
+            let page = api.list(&params).await?;
             found.extend(page.items.into_iter().filter_map(|object| typed(kind, object)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(found),
             }
         }
-        Err(CommandError::Failed(format!("listing {kind}: more than {MAX_PAGES} pages")))
+        Err(kube::Error::Service(format!("more than {MAX_PAGES} pages").into()))
     }
 
     fn failed(&self, kind: &str, error: &kube::Error) -> CommandError {

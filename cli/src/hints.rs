@@ -7,12 +7,27 @@ use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Requirements;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
+use plimsoll_snapshot::{Objects, buffers};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pools that ask for zones which their catalog does not have.
 pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
     let of_pool = |pool: &NodePool| zone_hint(pool, catalogs.get(pool.catalog.as_ref()?)?);
     snapshot.node_pools.iter().filter_map(of_pool).collect()
+}
+
+/// CapacityBuffers that keep no room, or less than they ask for.
+pub(crate) fn of_buffers(objects: &Objects) -> Vec<String> {
+    let of_buffer = |buffer: &buffers::Buffer<'_>| {
+        let why = match &buffer.room {
+            Ok(room) => room.bounded.clone()?,
+            Err(unresolved) => format!("no room is kept: {}: {}", unresolved.reason.as_str(), unresolved.message),
+        };
+        let metadata = &buffer.object.metadata;
+        let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+        Some(format!("CapacityBuffer {}/{}: {why}", namespace.unwrap_or_default(), name.unwrap_or_default()))
+    };
+    buffers::resolve(objects).iter().filter_map(of_buffer).collect()
 }
 
 fn zone_hint(pool: &NodePool, catalog: &Catalog) -> Option<String> {

@@ -112,14 +112,14 @@ pub(crate) fn from_files(
     let progress = Progress::start("reading manifests");
     let mut manifests = manifests::read(paths, &mut std::io::stdin().lock())
         .map_err(|error| CommandError::BadInput(error.to_string()))?;
-    let (ignored, without_effect) = (take(&mut manifests.ignored), take(&mut manifests.without_effect));
+    let ignored = take(&mut manifests.ignored);
     progress.then("putting the cluster together");
     let question = from_manifests(manifests, &offers, timestamp(now));
     drop(progress);
     let question = question?;
     output::note("ignored", &ignored);
-    output::note("checked, but without effect on the plan yet", &without_effect);
-    for hint in hints::hints(&question.snapshot, &question.catalogs) {
+    let hints = hints::hints(&question.snapshot, &question.catalogs);
+    for hint in hints.into_iter().chain(hints::of_buffers(&question.objects)) {
         output::hint(&hint);
     }
     Ok(question)

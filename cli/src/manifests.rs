@@ -10,7 +10,8 @@ mod workloads;
 
 pub use errors::{ManifestError, ManifestErrors, Place};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodTemplate, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_snapshot::{Objects, Problem};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ use std::path::PathBuf;
 
 /// The most that is read from all files together: well above what a large cluster's objects come to.
 pub const MAX_INPUT_BYTES: u64 = 1 << 30;
+/// What the name of a PodTemplate's sample ends with, as no pod's does.
+const SAMPLE: &str = ":template";
 /// The most pods that workloads are expanded into: more than Kubernetes supports in one cluster.
 pub const MAX_PODS: usize = 1_000_000;
 
@@ -28,12 +31,10 @@ pub const MAX_PODS: usize = 1_000_000;
 pub struct Manifests {
     /// Objects, workloads expanded into pods.
     pub objects: Objects,
-    /// One pod of each workload that makes none now: to be checked like others, not to be placed.
+    /// One pod of each workload that makes none now, and of each PodTemplate: to be checked like others, not to be placed.
     pub samples: Vec<Pod>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
-    /// Kinds that are checked but do not change a plan yet, and how many objects of each there are.
-    pub without_effect: BTreeMap<String, usize>,
     origins: BTreeMap<Id, Origin>,
 }
 
@@ -123,20 +124,30 @@ pub fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, Manife
     let names: BTreeSet<Id> = found.iter().map(|it| (it.kind, it.name.clone())).collect();
     let mut workloads = Vec::new();
     for manifest in found {
-        if manifest.kind.is_without_effect() {
-            *manifests.without_effect.entry(manifest.kind.name().to_owned()).or_default() += 1;
-        }
         manifests.origins.insert((manifest.kind, manifest.name.clone()), manifest.origin(""));
+        if manifest.kind == kinds::Kind::PodTemplate {
+            let id = (kinds::Kind::Pod, format!("{}{SAMPLE}", manifest.name));
+            manifests.origins.insert(id, manifest.origin("template."));
+        }
         match typed::add(manifest, &mut manifests.objects) {
             Ok(workload) => workloads.extend(workload),
             Err(faults) => errors.extend(faults),
         }
     }
+    manifests.samples.extend(manifests.objects.pod_templates.iter().filter_map(sample));
     // Pods of workloads that could not be read would be missing: errors about them would only confuse.
     if errors.is_empty() {
         workloads::expand(&workloads, &names, &mut manifests, &mut errors);
     }
     if errors.is_empty() { Ok(manifests) } else { Err(ManifestErrors(errors)) }
+}
+
+/// A pod of the template, to be checked.
+fn sample(template: &PodTemplate) -> Option<Pod> {
+    let (PodTemplateSpec { metadata, spec }, own) = (template.template.clone()?, &template.metadata);
+    let name = format!("{}{SAMPLE}", own.name.as_deref().unwrap_or_default());
+    let metadata = ObjectMeta { name: Some(name), namespace: own.namespace.clone(), ..metadata.unwrap_or_default() };
+    Some(Pod { metadata, spec, status: None })
 }
 
 fn refuse_duplicates(manifests: &[Manifest], errors: &mut Vec<ManifestError>) {

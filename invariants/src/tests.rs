@@ -127,6 +127,7 @@ fn pod(name: &str, state: PodState) -> Pod {
         do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
         pod_disruption_budgets: Vec::new(),
+        buffer: None,
     }
 }
 

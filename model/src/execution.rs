@@ -1,14 +1,14 @@
 //! What those who carry a plan out tell those who ask for it: outcomes of actions, what is in flight, what can be bought.
 
 use crate::catalog::Catalog;
-use crate::identity::{ActionId, CatalogId, NodePoolName};
+use crate::identity::{ActionId, CatalogId, NodePoolName, PodUid};
 use crate::plan::{Plan, PodRef};
 use crate::resources::Resources;
 use crate::snapshot::{LedgerPosition, UnavailableOffering};
 use crate::taints::Taint;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who drives: the watcher that holds the lease (safety rule 17).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -28,6 +28,89 @@ pub struct Execution {
     pub plan: Plan,
     /// Names this round in logs. Never empty.
     pub cycle_id: String,
+    /// Which pods of the plan's launches are virtual: nothing is reserved for them for good.
+    pub virtual_pods: BTreeSet<PodUid>,
+    /// What all CapacityBuffers come to; empty: as before.
+    pub buffers: Vec<BufferReport>,
+}
+
+/// What a CapacityBuffer comes to, for its status.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BufferReport {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its strategy.
+    pub strategy: String,
+    /// The PodTemplate that the room is for, if it is for one.
+    pub pod_template: Option<String>,
+    /// `metadata.generation` of that.
+    pub pod_template_generation: Option<i64>,
+    /// How many pods there is to be room for.
+    pub replicas: u32,
+    /// Whether that is known.
+    pub ready: BufferReady,
+    /// Why not, or why they are fewer than were asked for; may be empty.
+    pub message: String,
+    /// Whether the room is there; `None`: nobody has looked.
+    pub provisioning: Option<BufferProvisioning>,
+    /// How many pods have room, for people; may be empty.
+    pub room: String,
+}
+
+/// Whether it is known what room a CapacityBuffer keeps. Karpenter's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum BufferReady {
+    /// It is.
+    Resolved,
+    /// There is no such PodTemplate.
+    PodTemplateNotFound,
+    /// There is no such workload.
+    ScalableRefNotFound,
+    /// It says too little, or what it names cannot be used.
+    ResolutionFailed,
+}
+
+/// Whether the room of a CapacityBuffer is there. Karpenter's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum BufferProvisioning {
+    /// Nodes in service have it.
+    FitsExistingCapacity,
+    /// Nodes are on their way for it, or none can be had.
+    RequiresNewCapacity,
+    /// It is not known what room to keep.
+    NotReadyForProvisioning,
+    /// No room is asked for.
+    BufferEmpty,
+}
+
+impl BufferReady {
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resolved => "Resolved",
+            Self::PodTemplateNotFound => "PodTemplateNotFound",
+            Self::ScalableRefNotFound => "ScalableRefNotFound",
+            Self::ResolutionFailed => "ResolutionFailed",
+        }
+    }
+}
+
+impl BufferProvisioning {
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FitsExistingCapacity => "FitsExistingCapacity",
+            Self::RequiresNewCapacity => "RequiresNewCapacity",
+            Self::NotReadyForProvisioning => "NotReadyForProvisioning",
+            Self::BufferEmpty => "BufferEmpty",
+        }
+    }
 }
 
 /// How far an action has come.

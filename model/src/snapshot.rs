@@ -1,10 +1,12 @@
 //! The snapshot: all that a scheduler is told about a cluster. It carries what the cluster itself does not show as well
 //! (launches in flight, reserved pods, offerings without capacity, the time), since the scheduler keeps nothing.
 
+mod buffer;
 mod index;
 mod on_demand;
 mod shape;
 
+pub use buffer::BufferPod;
 pub use index::{Edits, SnapshotIndex};
 pub use on_demand::{OnDemandMix, OnDemandWish};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
@@ -93,6 +95,8 @@ pub struct Pod {
     pub eviction_cost_milli: i64,
     /// Names (`namespace/name`) of the disruption budgets that cover it.
     pub pod_disruption_budgets: Vec<String>,
+    /// Set for a virtual pod.
+    pub buffer: Option<BufferPod>,
 }
 
 impl Pod {

@@ -90,6 +90,7 @@ pub(crate) fn pod(name: &str, shape: &str, state: PodState) -> Pod {
         do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
         pod_disruption_budgets: Vec::new(),
+        buffer: None,
     }
 }
 

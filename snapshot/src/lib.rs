@@ -3,6 +3,7 @@
 //!
 //! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on.
 
+pub mod buffers;
 mod costs;
 mod daemon_sets;
 mod decimal;
@@ -26,12 +27,12 @@ pub use pods::is_decided;
 pub use problems::Problem;
 pub use requests::effective_requests;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
 use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
@@ -69,6 +70,16 @@ pub struct Objects {
     pub storage_classes: Vec<StorageClass>,
     /// How many volumes each node takes.
     pub csi_nodes: Vec<CSINode>,
+    /// Room that is kept for pods to come.
+    pub capacity_buffers: Vec<CapacityBuffer>,
+    /// What it is kept for.
+    pub pod_templates: Vec<PodTemplate>,
+    /// Likewise.
+    pub deployments: Vec<Deployment>,
+    /// Likewise.
+    pub replica_sets: Vec<ReplicaSet>,
+    /// Likewise.
+    pub stateful_sets: Vec<StatefulSet>,
 }
 
 /// Where the objects are from.
@@ -112,7 +123,8 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
     let nodes = nodes::build(objects, extra, &mut problems);
     let places = places::Places::new(&nodes, extra);
-    let (pods, ignored) = pods::build(objects, extra, &places, &budgets, &mut shapes, &mut problems);
+    let (mut pods, ignored) = pods::build(objects, extra, &places, &budgets, &mut shapes, &mut problems);
+    pods.extend(buffers::pods(objects, extra, &nodes, &mut shapes, &mut problems));
     let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
     let node_pools = pools::build(objects, extra, &nodes, &mut problems);
     let mut snapshot = Snapshot {

@@ -159,6 +159,7 @@ fn read(
         do_not_disrupt_until: do_not_disrupt_until(pod),
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
         pod_disruption_budgets: budgets.covering(pod),
+        buffer: None,
     })
 }
 

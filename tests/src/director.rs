@@ -23,7 +23,7 @@ use plimsoll_sim::machines::NAMESPACE;
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::World;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -168,7 +168,8 @@ impl Director {
     pub async fn send(&self, plan: Plan) -> Vec<Outcome> {
         let count = plan.launches.len() + plan.terminations.len();
         let driver = Driver { identity: WATCHER.0.to_owned(), transitions: WATCHER.1 };
-        let request = Execution { driver, plan, cycle_id: "test".to_owned() };
+        let request =
+            Execution { driver, plan, cycle_id: "test".to_owned(), virtual_pods: BTreeSet::new(), buffers: Vec::new() };
         let start = Instant::now();
         let mut answers = loop {
             match self.client().await.execute(ExecuteRequest::from(&request)).await {

@@ -6,6 +6,7 @@ pub mod commit;
 pub mod cycle;
 mod execute;
 pub mod retries;
+pub mod rooms;
 pub mod subset;
 
 use crate::facts::Facts;
@@ -14,7 +15,7 @@ use crate::scheduler::{PlanError, Question, Scheduler};
 use crate::snapshots::{Newest, Published, Refresh};
 use cycle::{Cycle, Step};
 use execute::{Event, Executor};
-use plimsoll_model::execution::{Driver as DriverId, Execution};
+use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
@@ -102,17 +103,21 @@ impl Driver {
                                 plan = &mut plan => break plan,
                                 Some(part) = parts.recv() => {
                                     if let Some((part, cycle_id)) = cycle.part(sequence, &part, Instant::now()) {
-                                        execute(&metrics, &mut executor, part, cycle_id, &published);
+                                        execute(&metrics, &mut executor, (part, cycle_id, &[]), &published);
                                     }
                                 }
                             }
                         }
                     };
+                    if let Some(plan) = &plan {
+                        cycle.reported(rooms::reports(&published, plan));
+                    }
+                    let plan = plan.map(|plan| rooms::told(plan, &published.snapshot));
                     cycle.planned(sequence, plan, sweep, Instant::now());
                     continue;
                 }
                 (Step::Execute { plan, cycle_id }, Some(published)) => {
-                    execute(&self.metrics, &mut executor, *plan, cycle_id, &published);
+                    execute(&self.metrics, &mut executor, (*plan, cycle_id, cycle.buffers()), &published);
                     continue;
                 }
                 (Step::Refresh, _) => self.refresh.ask(),
@@ -220,8 +225,13 @@ impl Driver {
     }
 }
 
-/// Sends what is to be done to the actuator.
-fn execute(metrics: &WatcherMetrics, executor: &mut Executor, plan: Plan, cycle_id: String, published: &Published) {
+/// Sends what is to be done to the actuator, and what is to be told.
+fn execute(
+    metrics: &WatcherMetrics,
+    executor: &mut Executor,
+    (plan, cycle_id, buffers): (Plan, String, &[BufferReport]),
+    published: &Published,
+) {
     metrics.execute_seconds.observe(published.at.elapsed().as_secs_f64());
     tracing::info!(
         cycle_id,
@@ -234,5 +244,6 @@ fn execute(metrics: &WatcherMetrics, executor: &mut Executor, plan: Plan, cycle_
         "plan sent"
     );
     let driver = DriverId { identity: executor.holder().to_owned(), transitions: executor.epoch() };
-    executor.send(Execution { driver, plan, cycle_id });
+    let virtual_pods = rooms::launched(&plan, &published.snapshot);
+    executor.send(Execution { driver, plan, cycle_id, virtual_pods, buffers: buffers.to_vec() });
 }

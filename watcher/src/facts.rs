@@ -4,6 +4,7 @@ use crate::catalogs::Catalogs;
 use crate::index::Index;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
+use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
@@ -22,6 +23,8 @@ pub struct View {
     pub incomplete: BTreeSet<PodUid>,
     /// Objects that were left out.
     pub problems: Vec<Problem>,
+    /// What CapacityBuffers come to.
+    pub buffers: Vec<BufferReport>,
 }
 
 /// All that the watcher knows.
@@ -110,7 +113,8 @@ impl Facts {
             }
         }
         let (snapshot, problems) = plimsoll_snapshot::build(index.objects(), &extra);
-        Some(View { snapshot, incomplete: index.incomplete(), problems })
+        let buffers = plimsoll_snapshot::buffers::reports(index.objects());
+        Some(View { snapshot, incomplete: index.incomplete(), problems, buffers })
     }
 
     /// What the cluster does not show; `None` while it is unknown.

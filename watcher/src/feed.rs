@@ -4,18 +4,18 @@ use crate::facts::Facts;
 use crate::index::{Indexed, Kind};
 use crate::metrics::WatcherMetrics;
 use futures::{StreamExt, TryStreamExt, future::join_all};
-use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ReplicationController,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::core::DeserializeGuard;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +62,9 @@ impl Feed {
             PersistentVolumeClaim,
             StorageClass,
             CSINode,
+            CapacityBuffer,
+            PodTemplate,
+            Deployment,
             ReplicaSet,
             StatefulSet,
             Job,
@@ -103,6 +106,15 @@ impl Feed {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         done.send_replace(true);
                     }
+                }
+                // Clusters from before have no such kind, and no such objects.
+                Err(error) if K::KIND == Kind::CapacityBuffer && is_unknown(&error) => {
+                    if self.take::<K>(Event::InitDone, &mut list) {
+                        handle.take().into_iter().for_each(ReadinessHandle::release);
+                        done.send_replace(true);
+                    }
+                    tracing::debug!(kind, "the API server does not know the kind");
+                    tokio::time::sleep(LONGEST_PAUSE).await;
                 }
                 Err(error) => {
                     self.metrics.watch_errors.with_label_values(&[kind]).inc();
@@ -160,4 +172,9 @@ impl Feed {
         let count = self.facts.index(|index| index.count(kind));
         self.metrics.objects.with_label_values(&[kind.as_str()]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
+}
+
+/// Whether the API server has no such kind.
+fn is_unknown(error: &WatchError) -> bool {
+    matches!(error, WatchError::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Held {
     /// What snapshots are made of.
     pub objects: Objects,
-    /// Owners of pods: how many each wants.
+    /// Further owners of pods: how many each wants.
     pub workloads: Workloads,
 }
 
@@ -115,7 +115,7 @@ impl Index {
     /// Pods that are to be placed while others of their owner are still to come (rule 6).
     #[must_use]
     pub fn incomplete(&self) -> BTreeSet<PodUid> {
-        owners::incomplete(&self.held.objects.pods, &self.held.workloads)
+        owners::incomplete(&self.held.objects, &self.held.workloads)
     }
 }
 

@@ -6,6 +6,7 @@ pub use service::SnapshotService;
 
 use crate::facts::{Facts, View};
 use crate::metrics::WatcherMetrics;
+use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
@@ -45,6 +46,8 @@ pub struct Published {
     pub relevant: u64,
     /// Pods to be placed whose owners want more than have been seen.
     pub incomplete: BTreeSet<PodUid>,
+    /// What CapacityBuffers come to.
+    pub buffers: Vec<BufferReport>,
     /// When its making began.
     pub at: Instant,
     /// The exact time then, of which the snapshot tells the last step.
@@ -176,22 +179,24 @@ fn make(
     before: Option<&Published>,
     asked: bool,
 ) -> Option<(Option<Published>, Vec<Problem>)> {
-    let View { mut snapshot, incomplete, problems } = facts.view(coarse(time))?;
+    let View { mut snapshot, incomplete, problems, buffers } = facts.view(coarse(time))?;
     let Some(before) = before else {
         snapshot.sequence = 1;
         let checksum = delta::checksum(&snapshot);
         return Some((
-            Some(Published { relevant: 1, snapshot, checksum, delta: None, incomplete, at, time }),
+            Some(Published { relevant: 1, snapshot, checksum, delta: None, incomplete, buffers, at, time }),
             problems,
         ));
     };
     snapshot.sequence = before.snapshot.sequence + 1;
     let delta = delta::diff_from(&before.snapshot, before.checksum, &snapshot);
     let (same, alike) = compare(&delta, before.snapshot.ledger == snapshot.ledger);
-    let relevant = if alike && !asked { before.relevant } else { snapshot.sequence };
-    let unchanged = same && incomplete == before.incomplete;
+    // What is told of a buffer is told with a plan.
+    let same_buffers = buffers == before.buffers;
+    let relevant = if alike && same_buffers && !asked { before.relevant } else { snapshot.sequence };
+    let unchanged = same && same_buffers && incomplete == before.incomplete;
     let checksum = delta.checksum;
-    let published = Published { relevant, snapshot, checksum, delta: Some(delta), incomplete, at, time };
+    let published = Published { relevant, snapshot, checksum, delta: Some(delta), incomplete, buffers, at, time };
     Some(((asked || !unchanged).then_some(published), problems))
 }
 

@@ -1,10 +1,15 @@
 //! What is asked of the ledger, and what it answers.
 
+use super::Ledger;
+use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::plan::PodRef;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The watcher that drives (rule 17): read from its Lease, and sent with each plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +29,8 @@ pub struct PlanContext {
     pub position: LedgerPosition,
     /// Its snapshot's sequence; names the plan among those of a driver.
     pub snapshot_sequence: u64,
+    /// Pods of its launches that stand for room alone: what is reserved for them may be launched for again, once the plan knows of it.
+    pub virtual_pods: Arc<BTreeSet<PodUid>>,
 }
 
 /// What a pool allows, by the actuator's own watch.
@@ -51,6 +58,15 @@ pub enum Admission {
     Repeated(Outcome),
     /// Refused: nothing changed.
     Rejected(Rejection),
+}
+
+impl Ledger {
+    /// Room that a real pod has taken is bought anew, though it is reserved: by a plan that knows of the former launch. Of such a pod, a plan does not
+    /// even know its own earlier actions.
+    pub(super) fn check_virtual(&self, pod: &PodRef, plan: &PlanContext) -> Result<(), Rejection> {
+        let subject = Subject::Pod(pod.uid.clone());
+        if self.changes.changed_since(&subject, plan.position) { Err(Rejection::Changed(subject)) } else { Ok(()) }
+    }
 }
 
 impl PlanContext {

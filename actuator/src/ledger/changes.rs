@@ -46,6 +46,11 @@ impl Changes {
         }
     }
 
+    /// Whether `subject` changed after `known`, by whomever.
+    pub(super) fn changed_since(&self, subject: &Subject, known: LedgerPosition) -> bool {
+        self.last.get(subject).is_some_and(|(at, _)| *at > known)
+    }
+
     /// Whether `subject` changed after `known`, other than by the plan itself: a plan knows its own earlier actions.
     pub(super) fn changed_after(&self, subject: &Subject, known: LedgerPosition, plan: PlanKey) -> bool {
         self.last.get(subject).is_some_and(|(at, by)| *at > known && *by != Some(plan))

@@ -6,6 +6,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{OfferingChoice, PodRef, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -14,7 +15,7 @@ fn driver(transitions: u64) -> Driver {
 }
 
 fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
-    PlanContext { driver: driver(1), position: ledger.position(), snapshot_sequence }
+    PlanContext { driver: driver(1), position: ledger.position(), snapshot_sequence, virtual_pods: Arc::default() }
 }
 
 fn catalog() -> Catalog {
@@ -41,8 +42,8 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
         action_id: id.into(),
         node_pool: "pool".into(),
         node_class: "class".to_owned(),
-        offerings: std::sync::Arc::new(types.iter().map(offering).collect()),
-        requirements: std::sync::Arc::default(),
+        offerings: Arc::new(types.iter().map(offering).collect()),
+        requirements: Arc::default(),
         requests: Resources::new(),
         taints: Vec::new(),
         labels: BTreeMap::new(),
@@ -112,6 +113,28 @@ fn a_reserved_pod_is_not_bought_for_again() {
     assert_eq!(ledger.reserved_by(&"p".into(), NOW.plus(Millis(30_000))), None);
     ledger.marked_unschedulable(&"q".into());
     claim_of(&admit(&mut ledger, &again, &later));
+}
+
+#[test]
+fn room_may_be_launched_for_again_by_a_plan_that_knows_of_the_former_launch() {
+    let mut ledger = ledger_of(&[]);
+    let virtual_pods = Arc::new([PodUid::from("v")].into());
+    let first = PlanContext { virtual_pods, ..plan(&ledger, 1) };
+    let one = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "v"]), &first));
+    let again = launch("two", &["small"], &["v"]);
+    // Neither a plan from before nor the same one, made once more.
+    let changed = Rejection::Changed(Subject::Pod("v".into()));
+    assert_eq!(rejection(admit(&mut ledger, &again, &first)), changed);
+    let stale = PlanContext { snapshot_sequence: 2, ..first.clone() };
+    assert_eq!(rejection(admit(&mut ledger, &again, &stale)), changed);
+    let knows = PlanContext { position: ledger.position(), ..stale };
+    let real = launch("three", &["small"], &["p"]);
+    let reserved = Rejection::PodReserved { pod: "p".into(), claim: one.clone() };
+    assert_eq!(rejection(admit(&mut ledger, &real, &knows)), reserved, "whoever exists is reserved as ever");
+    let two = claim_of(&admit(&mut ledger, &again, &knows));
+    assert_eq!(ledger.reserved_by(&"v".into(), NOW), Some(two.as_str()));
+    ledger.gone(&one);
+    assert_eq!(ledger.reserved_by(&"v".into(), NOW), Some(two.as_str()));
 }
 
 #[test]

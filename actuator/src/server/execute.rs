@@ -35,7 +35,7 @@ pub(super) async fn execute(
 ) -> Result<Responses<wire::ExecuteResponse>, Status> {
     let received = Instant::now();
     let execution = Execution::try_from(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    let Execution { driver, plan, cycle_id } = execution;
+    let Execution { driver, plan, cycle_id, virtual_pods, buffers } = execution;
     let actions = plan.launches.len().saturating_add(plan.terminations.len());
     if actions > MAX_ACTIONS {
         return Err(Status::invalid_argument(format!("plan: {actions} actions, at most {MAX_ACTIONS} are taken")));
@@ -66,7 +66,8 @@ pub(super) async fn execute(
     let mut room = room.ok_or_else(busy)?;
     let queue = context.terminations.clone();
     let removals = queue.try_reserve().map_err(|_full| busy())?;
-    let about = PlanContext { driver, position: plan.ledger, snapshot_sequence: plan.snapshot_sequence };
+    let (position, snapshot_sequence) = (plan.ledger, plan.snapshot_sequence);
+    let about = PlanContext { driver, position, snapshot_sequence, virtual_pods: Arc::new(virtual_pods) };
     tracing::info!(
         cycle_id,
         snapshot = plan.snapshot_sequence,
@@ -78,6 +79,7 @@ pub(super) async fn execute(
     // From here to the queue there is no await: a caller that goes away cannot leave half of it.
     feed::refresh_pools(&context, &mut BTreeSet::new());
     context.placed.note(&plan, context.now());
+    context.buffers.note(buffers);
     launches(&context, &plan, &about, &cycle_id, &mut room, received);
     drop(room);
     if !plan.terminations.is_empty() {

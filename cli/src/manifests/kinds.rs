@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     NodeClaim,
     NodeOverlay,
     CapacityBuffer,
+    PodTemplate,
     Node,
     Pod,
     Deployment,
@@ -32,12 +33,13 @@ pub(crate) enum Kind {
 }
 
 /// Kind, `apiVersion` and whether objects of it are in a namespace.
-const KINDS: [(Kind, &str, &str, bool); 19] = [
+const KINDS: [(Kind, &str, &str, bool); 20] = [
     (Kind::NodePool, "NodePool", "karpenter.sh/v1", false),
     (Kind::EC2NodeClass, "EC2NodeClass", "karpenter.k8s.aws/v1", false),
     (Kind::NodeClaim, "NodeClaim", "karpenter.sh/v1", false),
     (Kind::NodeOverlay, "NodeOverlay", "karpenter.sh/v1alpha1", false),
     (Kind::CapacityBuffer, "CapacityBuffer", "autoscaling.x-k8s.io/v1beta1", true),
+    (Kind::PodTemplate, "PodTemplate", "v1", true),
     (Kind::Node, "Node", "v1", false),
     (Kind::Pod, "Pod", "v1", true),
     (Kind::Deployment, "Deployment", "apps/v1", true),
@@ -62,11 +64,6 @@ const MAX_NAME: usize = 253;
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         KINDS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
-    }
-
-    /// Objects of it are checked, and that is all.
-    pub(crate) fn is_without_effect(self) -> bool {
-        matches!(self, Self::CapacityBuffer)
     }
 }
 

@@ -4,9 +4,9 @@ use super::kinds::Kind;
 use super::workloads::Workload;
 use super::{Manifest, ManifestError, pod_checks};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use plimsoll_api::crd::Kind as CustomKind;
-use plimsoll_api::{CapacityBuffer, Validate, validation};
+use plimsoll_api::{Validate, validation};
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
@@ -20,7 +20,8 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::EC2NodeClass => objects.node_classes.push(custom(it, CustomKind::EC2NodeClass)?),
         Kind::NodeClaim => objects.node_claims.push(custom(it, CustomKind::NodeClaim)?),
         Kind::NodeOverlay => objects.node_overlays.push(custom(it, CustomKind::NodeOverlay)?),
-        Kind::CapacityBuffer => drop(custom::<CapacityBuffer>(it, CustomKind::CapacityBuffer)?),
+        Kind::CapacityBuffer => objects.capacity_buffers.push(custom(it, CustomKind::CapacityBuffer)?),
+        Kind::PodTemplate => objects.pod_templates.push(pod_template(it)?),
         Kind::Node => objects.nodes.push(read(it)?),
         Kind::Pod => objects.pods.push(pod(it)?),
         Kind::DaemonSet => objects.daemon_sets.push(daemon_set(it)?),
@@ -32,7 +33,7 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::PriorityClass => objects.priority_classes.push(read(it)?),
         Kind::Namespace => objects.namespaces.push(read(it)?),
         Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => {
-            return Workload::read(manifest).map(Some);
+            return Workload::read(manifest, objects).map(Some);
         }
     }
     Ok(None)
@@ -49,6 +50,13 @@ fn daemon_set(manifest: &Manifest) -> Result<DaemonSet, Vec<ManifestError>> {
     let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     pod_checks::check(manifest, template, "spec.template.spec")?;
     Ok(daemon_set)
+}
+
+fn pod_template(manifest: &Manifest) -> Result<PodTemplate, Vec<ManifestError>> {
+    let pod_template: PodTemplate = read(manifest)?;
+    let template = pod_template.template.as_ref().and_then(|template| template.spec.as_ref());
+    pod_checks::check(manifest, template, "template.spec")?;
+    Ok(pod_template)
 }
 
 fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind) -> Result<T, Vec<ManifestError>> {

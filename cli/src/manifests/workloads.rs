@@ -62,7 +62,8 @@ impl Workload {
         }
     }
 
-    pub(super) fn read(manifest: Manifest) -> Result<Self, Vec<ManifestError>> {
+    /// Those that a CapacityBuffer may name stay among the objects as well.
+    pub(super) fn read(manifest: Manifest, objects: &mut Objects) -> Result<Self, Vec<ManifestError>> {
         let mut claims = Vec::new();
         let count = |field: &str, value: Option<i32>, default: usize| match value {
             None => Ok(default),
@@ -72,16 +73,19 @@ impl Workload {
         let (metadata, replicas, template) = match manifest.kind {
             Kind::Deployment => {
                 let it: Deployment = typed::read(&manifest)?;
+                objects.deployments.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
                 (it.metadata, running(spec.replicas)?, spec.template)
             }
             Kind::ReplicaSet => {
                 let it: ReplicaSet = typed::read(&manifest)?;
+                objects.replica_sets.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
                 (it.metadata, running(spec.replicas)?, spec.template.unwrap_or_default())
             }
             Kind::StatefulSet => {
                 let it: StatefulSet = typed::read(&manifest)?;
+                objects.stateful_sets.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
                 claims = spec.volume_claim_templates.unwrap_or_default();
                 (it.metadata, running(spec.replicas)?, spec.template)

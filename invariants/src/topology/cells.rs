@@ -4,7 +4,7 @@ use super::places::Places;
 use super::selecting::{Selecting, affinity};
 use crate::facts::Facts;
 use plimsoll_model::plan::{Plan, PodRef};
-use plimsoll_model::snapshot::PodShape;
+use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeSet, HashMap};
 
 /// Pods of one shape at one place.
@@ -44,7 +44,9 @@ fn looks(shape: &PodShape) -> bool {
 fn placed<'a>(facts: &Facts<'a>, places: &Places<'a>, plan: &'a Plan) -> Vec<(usize, usize, &'a str)> {
     let mut all = Vec::new();
     let mut put = |pods: &'a [PodRef], place: usize| {
-        for pod in pods {
+        // Virtual pods are none for kube-scheduler: nothing rests on where they are.
+        let exist = |pod: &&PodRef| !facts.pod(pod.uid.as_str()).is_some_and(Pod::is_virtual);
+        for pod in pods.iter().filter(exist) {
             let shape = facts.shape_number_of(pod.uid.as_str());
             all.extend(shape.map(|shape| (shape, place, pod.uid.as_str())));
         }

@@ -1,5 +1,6 @@
 //! Executions, their outcomes, the ledger and the catalogs that come with it.
 
+mod buffers;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,7 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::{
     CatalogUpdate, ClaimState, Driver, Execution, InFlightClaim, LedgerUpdate, Outcome, OutcomeReason, OutcomeStatus,
 };
-use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName};
+use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
 use plimsoll_model::snapshot::UnavailableOffering;
 use plimsoll_model::time::Timestamp;
 
@@ -56,6 +57,8 @@ impl From<&Execution> for wire::ExecuteRequest {
             driver: Some((&execution.driver).into()),
             plan: Some(super::shared(&execution.plan)),
             cycle_id: execution.cycle_id.clone(),
+            virtual_pod_uids: execution.virtual_pods.iter().map(|uid| uid.0.clone()).collect(),
+            buffers: to_wire(&execution.buffers),
         }
     }
 }
@@ -64,11 +67,14 @@ impl TryFrom<wire::ExecuteRequest> for Execution {
     type Error = ConvertError;
     fn try_from(request: wire::ExecuteRequest) -> Converted<Self> {
         let plan = request.plan.ok_or_else(|| ConvertError::new("plan", "is not set"))?;
+        let virtual_pods = request.virtual_pod_uids.into_iter().map(|uid| key("virtual_pod_uids", uid).map(PodUid));
         Ok(Self {
             driver: required("driver", request.driver)?,
             // Its errors name the plan already.
             plan: plan.try_into()?,
             cycle_id: key("cycle_id", request.cycle_id)?,
+            virtual_pods: virtual_pods.collect::<Converted<_>>()?,
+            buffers: list("buffers", request.buffers)?,
         })
     }
 }

@@ -208,7 +208,10 @@ fn pods(shapes: Vec<ShapeId>, nodes: Vec<NodeName>) -> impl Strategy<Value = Vec
                 1 => PodState::Reserved(node.get(&nodes).clone()),
                 _ => PodState::Bound(node.get(&nodes).clone()),
             };
+            let own = nodes.first().filter(|_| flag).cloned();
+            let buffer = BufferPod { buffer: "spare".into(), node: own };
             Pod {
+                buffer: (state == PodState::Pending && cost > 0).then_some(buffer),
                 name: format!("pod-{uid}"),
                 uid: PodUid(uid),
                 namespace: "default".into(),

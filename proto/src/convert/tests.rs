@@ -129,6 +129,22 @@ fn plan() -> plan_wire::Plan {
 }
 
 #[test]
+fn a_virtual_pod_is_pending_and_names_its_buffer() {
+    let with = |buffer: &str, state: wire::pod::State| {
+        let buffer = wire::BufferPod { buffer: buffer.into(), node: Some("n".into()) };
+        let mut snapshot = valid();
+        let pod = &mut snapshot.pods[0];
+        (pod.buffer, pod.state) = (Some(buffer), Some(state));
+        Snapshot::try_from(snapshot).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let pending = || wire::pod::State::Pending(wire::PodPending {});
+    assert_eq!(with("spare", pending()), "");
+    assert_eq!(with("", pending()), "snapshot.pods[0].buffer.buffer: is empty");
+    let bound = wire::pod::State::BoundTo("n".into());
+    assert_eq!(with("spare", bound), "snapshot.pods[0].buffer: is set for a pod that is not pending");
+}
+
+#[test]
 fn plans_come_back_as_they_went() -> Result<(), ConvertError> {
     assert_eq!(plan_wire::Plan::from(&Plan::try_from(plan())?), plan());
     Ok(())

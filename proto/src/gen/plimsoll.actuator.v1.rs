@@ -21,6 +21,49 @@ pub struct ExecuteRequest {
     /// Names this round in logs. Never empty.
     #[prost(string, tag = "3")]
     pub cycle_id: ::prost::alloc::string::String,
+    /// Which pods of the plan's launches are virtual, by UID: they stand for room that a CapacityBuffer keeps, and a later plan may launch for them again.
+    #[prost(string, repeated, tag = "4")]
+    pub virtual_pod_uids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What all CapacityBuffers come to. Empty means as before.
+    #[prost(message, repeated, tag = "5")]
+    pub buffers: ::prost::alloc::vec::Vec<BufferReport>,
+}
+/// What a CapacityBuffer comes to, for its status.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BufferReport {
+    /// Its namespace. Never empty.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its name. Never empty.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Its UID. Never empty.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    /// Its strategy.
+    #[prost(string, tag = "4")]
+    pub strategy: ::prost::alloc::string::String,
+    /// The PodTemplate that the room is for. Absent if it is for none.
+    #[prost(string, optional, tag = "5")]
+    pub pod_template: ::core::option::Option<::prost::alloc::string::String>,
+    /// `metadata.generation` of the PodTemplate. Absent if it is not known.
+    #[prost(int64, optional, tag = "6")]
+    pub pod_template_generation: ::core::option::Option<i64>,
+    /// How many pods there is to be room for.
+    #[prost(uint32, tag = "7")]
+    pub replicas: u32,
+    /// Whether that is known. Always set.
+    #[prost(enumeration = "BufferReady", tag = "8")]
+    pub ready: i32,
+    /// Why not, or why they are fewer than were asked for; may be empty.
+    #[prost(string, tag = "9")]
+    pub message: ::prost::alloc::string::String,
+    /// Whether the room is there. Unspecified means that nobody has looked.
+    #[prost(enumeration = "BufferProvisioning", tag = "10")]
+    pub provisioning: i32,
+    /// How many pods have room, for people; may be empty.
+    #[prost(string, tag = "11")]
+    pub room: ::prost::alloc::string::String,
 }
 /// What became of an action.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -174,6 +217,96 @@ pub struct WatchLedgerResponse {
     /// Always set.
     #[prost(message, optional, tag = "1")]
     pub update: ::core::option::Option<LedgerUpdate>,
+}
+/// Whether it is known what room a CapacityBuffer keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BufferReady {
+    /// Never sent.
+    Unspecified = 0,
+    /// It is.
+    Resolved = 1,
+    /// There is no such PodTemplate.
+    PodTemplateNotFound = 2,
+    /// There is no such workload.
+    ScalableRefNotFound = 3,
+    /// It says too little, or what it names cannot be used.
+    ResolutionFailed = 4,
+}
+impl BufferReady {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BUFFER_READY_UNSPECIFIED",
+            Self::Resolved => "BUFFER_READY_RESOLVED",
+            Self::PodTemplateNotFound => "BUFFER_READY_POD_TEMPLATE_NOT_FOUND",
+            Self::ScalableRefNotFound => "BUFFER_READY_SCALABLE_REF_NOT_FOUND",
+            Self::ResolutionFailed => "BUFFER_READY_RESOLUTION_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BUFFER_READY_UNSPECIFIED" => Some(Self::Unspecified),
+            "BUFFER_READY_RESOLVED" => Some(Self::Resolved),
+            "BUFFER_READY_POD_TEMPLATE_NOT_FOUND" => Some(Self::PodTemplateNotFound),
+            "BUFFER_READY_SCALABLE_REF_NOT_FOUND" => Some(Self::ScalableRefNotFound),
+            "BUFFER_READY_RESOLUTION_FAILED" => Some(Self::ResolutionFailed),
+            _ => None,
+        }
+    }
+}
+/// Whether the room of a CapacityBuffer is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BufferProvisioning {
+    /// Nobody has looked.
+    Unspecified = 0,
+    /// Nodes in service have it.
+    FitsExistingCapacity = 1,
+    /// Nodes are on their way for it, or none can be had.
+    RequiresNewCapacity = 2,
+    /// It is not known what room to keep.
+    NotReadyForProvisioning = 3,
+    /// No room is asked for.
+    BufferEmpty = 4,
+}
+impl BufferProvisioning {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BUFFER_PROVISIONING_UNSPECIFIED",
+            Self::FitsExistingCapacity => "BUFFER_PROVISIONING_FITS_EXISTING_CAPACITY",
+            Self::RequiresNewCapacity => "BUFFER_PROVISIONING_REQUIRES_NEW_CAPACITY",
+            Self::NotReadyForProvisioning => {
+                "BUFFER_PROVISIONING_NOT_READY_FOR_PROVISIONING"
+            }
+            Self::BufferEmpty => "BUFFER_PROVISIONING_BUFFER_EMPTY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BUFFER_PROVISIONING_UNSPECIFIED" => Some(Self::Unspecified),
+            "BUFFER_PROVISIONING_FITS_EXISTING_CAPACITY" => {
+                Some(Self::FitsExistingCapacity)
+            }
+            "BUFFER_PROVISIONING_REQUIRES_NEW_CAPACITY" => {
+                Some(Self::RequiresNewCapacity)
+            }
+            "BUFFER_PROVISIONING_NOT_READY_FOR_PROVISIONING" => {
+                Some(Self::NotReadyForProvisioning)
+            }
+            "BUFFER_PROVISIONING_BUFFER_EMPTY" => Some(Self::BufferEmpty),
+            _ => None,
+        }
+    }
 }
 /// How far an action has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

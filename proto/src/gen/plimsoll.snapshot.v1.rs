@@ -752,6 +752,9 @@ pub struct Pod {
     /// Names (`namespace/name`) of the disruption budgets that cover it.
     #[prost(string, repeated, tag = "13")]
     pub pod_disruption_budgets: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Absent for a pod that exists.
+    #[prost(message, optional, tag = "14")]
+    pub buffer: ::core::option::Option<BufferPod>,
     /// Where it is; must be set.
     #[prost(oneof = "pod::State", tags = "5, 6, 7")]
     pub state: ::core::option::Option<pod::State>,
@@ -771,6 +774,16 @@ pub mod pod {
         #[prost(string, tag = "7")]
         BoundTo(::prost::alloc::string::String),
     }
+}
+/// What makes a pod a virtual one: it does not exist, and stands for room that a CapacityBuffer keeps. It is always pending.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BufferPod {
+    /// Name of the CapacityBuffer, which is in the pod's namespace. Never empty.
+    #[prost(string, tag = "1")]
+    pub buffer: ::prost::alloc::string::String,
+    /// The node that was launched for it: it stays there as long as there is room. Absent if none is known.
+    #[prost(string, optional, tag = "2")]
+    pub node: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A pod that is to be placed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

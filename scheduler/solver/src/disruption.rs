@@ -12,6 +12,7 @@ mod surplus;
 use crate::draft::{Demand, listed};
 use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State};
+use crate::rooms::{self, Guests};
 use crate::select::Listings;
 use crate::world::World;
 use allowance::Allowance;
@@ -27,6 +28,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,
     /// Moved pods by the number of the node that takes them.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
+    /// Virtual pods, which move with their nodes as others do.
+    pub(crate) guests: Guests<'a>,
     /// Launches that were told before the plan was whole.
     pub(crate) early: Vec<Launch>,
     /// All others.
@@ -44,10 +47,22 @@ impl<'a> Removal<'a> {
         self.removed.iter().any(|one| one.node == node)
     }
 
+    /// The node goes, and nobody stays there.
+    fn note(&mut self, candidate: &Candidate<'a>, reason: DisruptionReason) {
+        self.guests.remove(&candidate.node);
+        self.removed.push(candidate.removed(reason));
+    }
+
     fn commit(&mut self, world: &World<'a>, placed: Placed<'a>) {
         for (node, pods) in placed.existing {
             self.busy.insert(node);
-            self.existing.entry(node).or_default().extend(pods);
+            let (pods, guests) = rooms::apart(&pods);
+            if !pods.is_empty() {
+                self.existing.entry(node).or_default().extend(pods);
+            }
+            if !guests.is_empty() {
+                self.guests.entry(node).or_default().extend(guests);
+            }
         }
         self.launches.extend(listed(world, &placed.launches, &mut self.listings, &mut self.demand));
     }
@@ -55,14 +70,14 @@ impl<'a> Removal<'a> {
 
 /// Adds terminations to `removal`, which has the expired nodes already.
 pub(crate) fn remove<'a>(world: &World<'a>, state: &mut State, plan: &mut Plan, removal: &mut Removal<'a>) {
-    let (found, next) = candidates::find(world, &removal.busy);
+    let (found, next) = candidates::find(world, removal);
     plan.next_time = plan.next_time.into_iter().chain(next).min();
     let mut allowance = Allowance::new(world, removal);
     for candidate in found.iter().filter(|one| one.empty) {
         if !removal.is_gone(candidate.node) && allowance.permits(world, candidate, DisruptionReason::Empty) {
             state.close(candidate.node);
             allowance.note(candidate);
-            removal.removed.push(candidate.removed(DisruptionReason::Empty));
+            removal.note(candidate, DisruptionReason::Empty);
         }
     }
     surplus::remove(world, state, &mut allowance, removal);
@@ -105,7 +120,7 @@ fn drifted<'a>(
         });
         if let Some(placed) = placed {
             allowance.note(candidate);
-            removal.removed.push(candidate.removed(DisruptionReason::Drifted));
+            removal.note(candidate, DisruptionReason::Drifted);
             removal.commit(world, placed);
         }
     }

@@ -2,7 +2,7 @@
 //! favoured once, since nodes are shared only by pods in the same one.
 
 use crate::lots::Lot;
-use crate::place::{Placed, State, widen};
+use crate::place::{Placed, State};
 use crate::preferences;
 use crate::priority;
 use crate::refit;
@@ -22,9 +22,7 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     let pods: usize = lots.iter().map(|lot| lot.pods.len()).sum();
     let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
     if !open || pods > PODS || world.nodes.len() > PODS {
-        let mut placed = attempt(world, state, lots);
-        widen(world, state, &mut placed.launches);
-        return placed;
+        return attempt(world, state, lots);
     }
     let mut best_state = state.clone();
     let mut best = attempt(world, &mut best_state, lots.clone());
@@ -38,7 +36,6 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     }
     best_state.favoured = None;
     *state = best_state;
-    widen(world, state, &mut best.launches);
     best
 }
 

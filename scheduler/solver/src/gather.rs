@@ -17,7 +17,7 @@ use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan, PodRef};
 use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{Node, NodePool, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sets of domains that are tried: each costs a plan. All that are in use, then one by one for pods that must be near others.
@@ -40,7 +40,7 @@ pub(crate) fn gathered(
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
     // Where capacity is short for a while, pods wait for it rather than pile up elsewhere.
-    if plan.unschedulable.is_empty() || !snapshot.unavailable_offerings.is_empty() {
+    if left(snapshot, &plan).is_empty() || !snapshot.unavailable_offerings.is_empty() {
         return plan;
     }
     let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
@@ -117,7 +117,7 @@ impl Best<'_> {
     }
 
     fn is_fewer(&self, plan: &Plan) -> bool {
-        let (left, known) = (left(plan), left(&self.plan));
+        let (left, known) = (left(self.snapshot, plan), left(self.snapshot, &self.plan));
         left.len() < known.len() && left.is_subset(&known)
     }
 
@@ -154,7 +154,7 @@ fn torn(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Torn> {
 
 /// How many pending pods the plan leaves, by shape.
 fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
-    let left = left(plan);
+    let left = left(snapshot, plan);
     let mut shapes = BTreeMap::new();
     for pod in snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && left.contains(&pod.uid)) {
         *shapes.entry(&pod.shape).or_default() += 1;
@@ -221,15 +221,23 @@ fn has(pool: &NodePool, key: &str) -> bool {
         || pool.requirements.iter().any(|one| label::normalized(&one.key) == key)
 }
 
-fn left(plan: &Plan) -> BTreeSet<&PodUid> {
-    plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
+/// Pods that the plan leaves. Virtual ones are nobody's reason for another plan.
+fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
+    let find = |uid: &PodUid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok();
+    let is_virtual = |uid: &PodUid| find(uid).and_then(|at| snapshot.pods.get(at)).is_some_and(Pod::is_virtual);
+    plan.unschedulable.iter().map(|one| &one.pod.uid).filter(|uid| !is_virtual(uid)).collect()
 }
 
 /// `plan` with what `known`, made without the changes, says about pools and pods.
 fn told_by(mut plan: Plan, known: &Plan) -> Plan {
-    let still: BTreeSet<PodUid> = left(&plan).into_iter().cloned().collect();
-    plan.unschedulable.clone_from(&known.unschedulable);
-    plan.unschedulable.retain(|one| still.contains(&one.pod.uid));
+    let mut told = known.unschedulable.clone();
+    let still: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
+    told.retain(|one| still.contains(&one.pod.uid));
+    // Of virtual pods it may leave others.
+    let before: BTreeSet<PodUid> = told.iter().map(|one| one.pod.uid.clone()).collect();
+    told.extend(plan.unschedulable.into_iter().filter(|one| !before.contains(&one.pod.uid)));
+    told.sort();
+    plan.unschedulable = told;
     plan.pool_problems.clone_from(&known.pool_problems);
     plan
 }

@@ -33,6 +33,7 @@ mod preferences;
 mod priority;
 mod reasons;
 mod refit;
+mod rooms;
 mod select;
 mod share;
 mod single;
@@ -48,6 +49,7 @@ use crate::disruption::Removal;
 use crate::draft::Demand;
 use crate::lots::Lot;
 use crate::place::{Placed, State};
+use crate::rooms::Guests;
 use crate::select::Listings;
 use crate::world::World;
 pub use planner::Planner;
@@ -109,8 +111,11 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &
     let mut state = State::new(world, options.work_budget);
     expired.iter().for_each(|one| state.close(one.node));
     lots::leave(world, &mut state, &wanted);
+    let rooms = rooms::split(&mut wanted);
     let ahead = ahead(world, &mut state, &mut wanted, early);
-    let (mut state, placed) = place(world, &state, &wanted);
+    let (mut state, mut placed) = place(world, &state, &wanted);
+    let guests = rooms::place(world, &mut state, rooms, &mut placed);
+    place::widen(world, &mut state, &mut placed.launches);
     plan.unschedulable = dangling(world);
     plan.unschedulable.extend(refused);
     for lot in &placed.left {
@@ -119,7 +124,7 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &
     }
     plan.unschedulable.sort();
     let mut removal = split(&mut plan, world, placed, ahead, &leaving);
-    removal.removed = expired;
+    (removal.removed, removal.guests) = (expired, guests);
     if options.disruption {
         disruption::remove(world, &mut state, &mut plan, &mut removal);
     }
@@ -226,7 +231,8 @@ fn split<'a>(
     }
     plan.placements.sort();
     let launches = draft::listed(world, &placed.launches, &mut listings, &mut demand);
-    Removal { removed: Vec::new(), existing, early, launches, listings, demand, busy }
+    let guests = Guests::new();
+    Removal { removed: Vec::new(), existing, guests, early, launches, listings, demand, busy }
 }
 
 /// Pending pods whose shape the snapshot does not have.
@@ -252,6 +258,7 @@ fn finish(world: &World<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded
     let mut launches = std::mem::take(&mut removal.early);
     launches.extend(rest);
     plan.terminations = disruption::terminations(world, removal, &launches);
+    rooms::settle(world, plan, &removal.guests);
     plan.launches = launches;
     plan.hourly = plan.launches.iter().map(Launch::price).sum();
     if bounded {

@@ -86,7 +86,8 @@ fn groups<'a>(
         snapshot.node_pools.iter().find(|pool| pool.name == views[place].pool.name)
     };
     let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
-    for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating) {
+    // Room is no pod: it counts for no share.
+    for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual()) {
         let Some(shape) = shapes.get(&pod.shape).copied() else { continue };
         let group = match (&shape.on_demand, node_of(pod, nodes)) {
             (Some(wish), _) => Some((Group::Workload(&shape.namespace, &wish.workload), wish.mix)),

@@ -76,12 +76,12 @@ impl Planner {
         }
         let free = PlanOptions { max_share_per_node: 100, ..options.clone() };
         let (plan, question) = Self::more_if_unbound(question, &free, plan);
-        let before = plan.unschedulable.len();
+        let before = plan.unschedulable.clone();
         let mut plan = gather::gathered(snapshot, catalogs, plan, |other| {
             let index = SnapshotIndex::new(other);
             Self::new().plain(Question { snapshot: other, index: &index, bounded: false, ..question }, &mut |_| {})
         });
-        if plan.unschedulable.len() != before {
+        if plan.unschedulable != before {
             plan.lower_bound = self.lower_bound(question, &plan);
         }
         plan
@@ -89,7 +89,7 @@ impl Planner {
 
     /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the question that it answers.
     fn more_if_unbound<'a>(question: Question<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Question<'a>) {
-        let most = share::most_pods(question.index.pending().len(), question.options);
+        let most = share::most_pods(share::waiting(question.snapshot, question.index), question.options);
         if !most.is_some_and(|most| share::binds(&plan, most)) {
             return (plan, question);
         }

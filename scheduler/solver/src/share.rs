@@ -1,10 +1,17 @@
 //! How many of a burst's pods one new node may take: when it dies, not all of them are to be lost with it.
 
 use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 
 /// Pods of a plan up to which one node may have all of them: twice what kubelet takes by default, so that they are few, and plans made while
 /// some pods come and go have all the same bound: none.
 const FEW: usize = 220;
+
+/// How many pods wait that exist.
+pub(crate) fn waiting(snapshot: &Snapshot, index: &SnapshotIndex) -> usize {
+    let pending = index.pending().iter().filter_map(|place| snapshot.pods.get(*place as usize));
+    pending.filter(|pod| !pod.is_virtual()).count()
+}
 
 /// The bound of a plan for so many waiting pods. Their number is rounded down to one and a half times, or once, a power of two: what is kept
 /// from one plan to the next holds for one bound.

@@ -15,6 +15,7 @@ mod properties;
 mod reasons;
 mod refit;
 mod removal;
+mod rooms;
 mod share;
 mod topology;
 mod uneven;

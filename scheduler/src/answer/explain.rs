@@ -42,6 +42,12 @@ fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, A
         }
         PodState::Pending => Vec::new(),
     };
+    if let Some(of) = &pod.buffer {
+        lines.push(format!(
+            "{name} does not exist: it stands for room that CapacityBuffer {}/{} keeps",
+            pod.namespace, of.buffer
+        ));
+    }
     let requests = requests_of(snapshot, pod);
     if let Some(placement) = plan.placements.iter().find(|one| has(&one.pods, pod)) {
         let state = node_of(placement.node.as_str()).map_or("unknown", |node| state_text(node));

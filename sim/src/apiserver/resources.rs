@@ -165,6 +165,7 @@ resources! {
     SERVICES = Resource { kind: "Service", plural: "services", status: true, returns_deleted: true, ..BASE };
     CONFIG_MAPS = Resource { kind: "ConfigMap", plural: "configmaps", ..BASE };
     // Only kept: nothing makes pods of them.
+    POD_TEMPLATES = Resource { kind: "PodTemplate", plural: "podtemplates", generation: true, ..BASE };
     REPLICATION_CONTROLLERS = Resource {
         kind: "ReplicationController", plural: "replicationcontrollers", status: true, generation: true, scale: REPLICAS, ..BASE
     };

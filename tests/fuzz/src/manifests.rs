@@ -99,6 +99,12 @@ fn written(objects: &Objects) -> Vec<Value> {
         persistent_volume_claims,
         storage_classes,
         csi_nodes,
+        capacity_buffers,
+        pod_templates,
+        // Their pods are there already.
+        deployments: _,
+        replica_sets: _,
+        stateful_sets: _,
     } = objects;
     add(&mut all, "v1", "Pod", pods);
     add(&mut all, "v1", "Node", nodes);
@@ -114,6 +120,8 @@ fn written(objects: &Objects) -> Vec<Value> {
     add(&mut all, "v1", "PersistentVolumeClaim", persistent_volume_claims);
     add(&mut all, "storage.k8s.io/v1", "StorageClass", storage_classes);
     add(&mut all, "storage.k8s.io/v1", "CSINode", csi_nodes);
+    add(&mut all, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", capacity_buffers);
+    add(&mut all, "v1", "PodTemplate", pod_templates);
     all
 }
 

@@ -70,6 +70,7 @@ fn snapshot(catalog: &Catalog, pods: usize, shapes: usize) -> Snapshot {
         do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
         pod_disruption_budgets: Vec::new(),
+        buffer: None,
     };
     let pool = NodePool {
         name: "default".into(),

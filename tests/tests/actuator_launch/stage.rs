@@ -27,7 +27,7 @@ use plimsoll_sim::cloud::{Action, Cut};
 use plimsoll_sim::machines::NAMESPACE;
 use plimsoll_sim::network::Network;
 use plimsoll_sim::world::{Scenery, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -175,7 +175,8 @@ impl Stage {
     /// Sends a plan until it is taken (a new leader waits for its predecessor's last call), and hears it to the end.
     pub(crate) async fn execute(&self, driver: (&str, u64), plan: Plan) -> Result<Vec<Outcome>, Status> {
         let driver = Driver { identity: driver.0.to_owned(), transitions: driver.1 };
-        let request = Execution { driver, plan, cycle_id: "c-1".to_owned() };
+        let request =
+            Execution { driver, plan, cycle_id: "c-1".to_owned(), virtual_pods: BTreeSet::new(), buffers: Vec::new() };
         let start = tokio::time::Instant::now();
         let mut answers = loop {
             match self.client().await.execute(plimsoll_proto::actuator::v1::ExecuteRequest::from(&request)).await {
@@ -212,8 +213,7 @@ impl Stage {
                 condition::is_true(&status.conditions, condition::node_claim::LAUNCHED) && status.provider_id.is_some()
             };
             if claims.len() == count && claims.iter().all(launched) {
-                let ids: std::collections::BTreeSet<_> =
-                    claims.iter().map(|claim| claim.status.clone().unwrap().provider_id).collect();
+                let ids: BTreeSet<_> = claims.iter().map(|claim| claim.status.clone().unwrap().provider_id).collect();
                 assert_eq!((ids.len(), self.bought()), (count, count), "one instance each, and none besides");
                 return claims;
             }

@@ -8,6 +8,7 @@
 )]
 
 mod actuator_dies;
+mod buffers;
 mod callers;
 mod capacity;
 mod collection;

@@ -5,10 +5,10 @@ use super::execute::Event;
 use super::retries::Retries;
 use super::subset::subset;
 use crate::snapshots::{Published, TIME_STEP_MS};
-use plimsoll_model::execution::{Outcome, OutcomeStatus};
+use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
-use plimsoll_model::snapshot::{LedgerPosition, PodState};
+use plimsoll_model::snapshot::{LedgerPosition, Pod, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -87,6 +87,8 @@ pub struct Cycle {
     behind_since: Option<Instant>,
     awaited: Option<Awaited>,
     told: Option<Told>,
+    /// What CapacityBuffers come to by the last plan, and what of that was told.
+    buffers: (Vec<BufferReport>, Vec<BufferReport>),
     planning: Rest,
     executing: Rest,
 }
@@ -149,13 +151,16 @@ impl Cycle {
         // A newer snapshot in which nothing has changed that matters has the same plan.
         let planned = self.planned.as_ref().filter(|planned| planned.sequence >= published.relevant);
         let Some((planned, plan)) = planned.and_then(|planned| Some((planned, planned.plan.as_ref()?))) else {
-            let waits = published.snapshot.pods.iter().any(|pod| pod.state == PodState::Pending);
+            // Room for virtual pods is nobody's to wait for: they are always pending.
+            let waits = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
+            let waits = published.snapshot.pods.iter().any(waits);
             return if self.sweeps && !waits { Step::Sweep } else { Step::Plan };
         };
         let sweep = self.sweeps && !planned.swept;
         let part = self.sendable(plan, now);
         let has_actions = !part.launches.is_empty() || !part.terminations.is_empty();
         let news = self.told.as_ref() != Some(&told(&part)) && !(self.told.is_none() && told(&part) == Told::default());
+        let news = news || self.buffers.0 != self.buffers.1;
         if !has_actions && sweep {
             return Step::Sweep;
         }
@@ -174,7 +179,7 @@ impl Cycle {
         }
         self.observed = Some(published.snapshot.sequence);
         let (mut present, mut incomplete): (BTreeSet<&PodUid>, BTreeSet<&PodUid>) = Default::default();
-        for pod in &published.snapshot.pods {
+        for pod in published.snapshot.pods.iter().filter(|pod| !pod.is_virtual()) {
             match pod.state {
                 PodState::Bound(_) => continue,
                 PodState::Pending if published.incomplete.contains(&pod.uid) => drop(incomplete.insert(&pod.uid)),
@@ -243,6 +248,7 @@ impl Cycle {
         let terminations = part.terminations.iter().map(|one| one.action_id.clone());
         let actions: BTreeSet<ActionId> = launches.chain(terminations).collect();
         self.told = Some(told(part));
+        self.buffers.1.clone_from(&self.buffers.0);
         let mut cycle_id = self.id(part.snapshot_sequence);
         if let Some(planned) = &mut self.planned {
             planned.sent.extend(actions.iter().cloned());
@@ -281,10 +287,21 @@ impl Cycle {
         if part.launches.is_empty() || self.awaited.is_some() {
             return None;
         }
-        let told = self.told.take();
+        let told = (self.told.take(), self.buffers.1.clone());
         let cycle_id = self.send(&part, now);
-        self.told = told;
+        (self.told, self.buffers.1) = told;
         Some((part, cycle_id))
+    }
+
+    /// What CapacityBuffers come to by the plan that is made.
+    pub fn reported(&mut self, buffers: Vec<BufferReport>) {
+        self.buffers.0 = buffers;
+    }
+
+    /// What is to be told of them.
+    #[must_use]
+    pub fn buffers(&self) -> &[BufferReport] {
+        &self.buffers.0
     }
 
     /// Something was heard from the actuator.
@@ -302,6 +319,7 @@ impl Cycle {
                     // asking again does nothing twice.
                     (Err(_), awaited) => {
                         self.told = None;
+                        self.buffers.1.clear();
                         self.executing.failed(now);
                         if awaited.is_some() {
                             self.planned = None;

@@ -1,16 +1,17 @@
 //! The kinds that the index holds.
 
 use super::Held;
-use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplateSpec, ReplicationController,
+    Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, PodTemplateSpec,
+    ReplicationController,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
@@ -84,10 +85,16 @@ kinds! {
     StorageClass => "storageclasses", objects.storage_classes;
     /// How many volumes each node takes.
     CSINode => "csinodes", objects.csi_nodes;
-    /// Owners of pods.
-    ReplicaSet => "replicasets", workloads.replica_sets;
-    /// Owners of pods.
-    StatefulSet => "statefulsets", workloads.stateful_sets;
+    /// Room that is kept for pods to come.
+    CapacityBuffer => "capacitybuffers", objects.capacity_buffers;
+    /// What it is kept for.
+    PodTemplate => "podtemplates", objects.pod_templates;
+    /// Likewise.
+    Deployment => "deployments", objects.deployments;
+    /// Owners of pods; room may be kept for more of them.
+    ReplicaSet => "replicasets", objects.replica_sets;
+    /// Likewise.
+    StatefulSet => "statefulsets", objects.stateful_sets;
     /// Owners of pods.
     Job => "jobs", workloads.jobs;
     /// Owners of pods.
@@ -131,12 +138,37 @@ impl Simplify for Node {
     }
 }
 
-/// Of owners only the number matters, which is in their spec and status.
-impl Simplify for ReplicaSet {
+impl Simplify for CapacityBuffer {
+    /// What others say of it changes no room.
+    fn simplify(&mut self) {
+        self.status = None;
+    }
+}
+
+impl Simplify for PodTemplate {
+    fn simplify(&mut self) {
+        self.template.iter_mut().for_each(slim);
+    }
+}
+
+impl Simplify for Deployment {
     fn simplify(&mut self) {
         self.status = None;
         if let Some(spec) = &mut self.spec {
-            spec.template = None;
+            slim(&mut spec.template);
+        }
+    }
+}
+
+/// Of owners the number matters, which is in their spec, and for CapacityBuffers the template. That of a ReplicaSet which a Deployment made is the
+/// Deployment's, and there may be ten such for each.
+impl Simplify for ReplicaSet {
+    fn simplify(&mut self) {
+        self.status = None;
+        let owned = self.metadata.owner_references.iter().flatten().next().is_some();
+        if let Some(spec) = &mut self.spec {
+            spec.template.take_if(|_| owned);
+            spec.template.iter_mut().for_each(slim);
         }
     }
 }
@@ -145,9 +177,27 @@ impl Simplify for StatefulSet {
     fn simplify(&mut self) {
         self.status = None;
         if let Some(spec) = &mut self.spec {
-            spec.template = PodTemplateSpec::default();
+            slim(&mut spec.template);
             spec.volume_claim_templates = None;
         }
+    }
+}
+
+/// Takes out of a template what says nothing about where its pods can run: most of it, and all that may be secret.
+fn slim(template: &mut PodTemplateSpec) {
+    if let Some(metadata) = &mut template.metadata {
+        metadata.annotations = None;
+    }
+    let Some(spec) = &mut template.spec else { return };
+    (spec.volumes, spec.security_context, spec.image_pull_secrets, spec.dns_config) = (None, None, None, None);
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        *container = Container {
+            name: std::mem::take(&mut container.name),
+            ports: container.ports.take(),
+            resources: container.resources.take(),
+            restart_policy: container.restart_policy.take(),
+            ..Container::default()
+        };
     }
 }
 

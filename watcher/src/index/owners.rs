@@ -1,19 +1,17 @@
 //! How many pods their owners want, and how many of them have been seen.
 
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::ReplicationController;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::identity::PodUid;
+use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Owners of pods.
+/// Owners of pods that nothing else is made of.
 #[derive(Debug, Default)]
 pub struct Workloads {
-    /// ReplicaSets, those of Deployments as well.
-    pub replica_sets: Vec<ReplicaSet>,
-    /// StatefulSets.
-    pub stateful_sets: Vec<StatefulSet>,
     /// Jobs.
     pub jobs: Vec<Job>,
     /// ReplicationControllers.
@@ -22,12 +20,12 @@ pub struct Workloads {
 
 impl Workloads {
     /// How many pods each owner wants to have at once now, by the owner's UID.
-    fn wanted(&self) -> BTreeMap<&str, i64> {
-        let replica_sets = self
+    fn wanted<'o>(&'o self, objects: &'o Objects) -> BTreeMap<&'o str, i64> {
+        let replica_sets = objects
             .replica_sets
             .iter()
             .map(|set| (&set.metadata, replicas(set.spec.as_ref().and_then(|spec| spec.replicas))));
-        let stateful_sets = self.stateful_sets.iter().map(|set| (&set.metadata, wanted_by_stateful_set(set)));
+        let stateful_sets = objects.stateful_sets.iter().map(|set| (&set.metadata, wanted_by_stateful_set(set)));
         let jobs = self.jobs.iter().map(|job| (&job.metadata, wanted_by_job(job)));
         let controllers = self
             .replication_controllers
@@ -85,7 +83,8 @@ fn has_ended(pod: &Pod) -> bool {
 
 /// Unbound pods whose owner wants more than have been seen and decided about by their scheduler. Of an owner that is not
 /// known nobody can say how many will come: its pods wait. A pod without owner is all there is.
-pub(super) fn incomplete(pods: &[Pod], workloads: &Workloads) -> BTreeSet<PodUid> {
+pub(super) fn incomplete(objects: &Objects, workloads: &Workloads) -> BTreeSet<PodUid> {
+    let pods = &objects.pods;
     let mut waiting: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !is_bound(pod) && !has_ended(pod)) {
         if let Some(owner) = controller(pod) {
@@ -101,7 +100,7 @@ pub(super) fn incomplete(pods: &[Pod], workloads: &Workloads) -> BTreeSet<PodUid
             *seen.entry(owner).or_default() += 1;
         }
     }
-    let wanted = workloads.wanted();
+    let wanted = workloads.wanted(objects);
     let is_complete =
         |owner: &str| wanted.get(owner).is_some_and(|wanted| seen.get(owner).copied().unwrap_or(0) >= *wanted);
     waiting

@@ -76,12 +76,43 @@ fn the_index_is_whole_once_every_kind_has_been_listed() {
         PersistentVolumeClaim,
         StorageClass,
         CSINode,
+        plimsoll_api::CapacityBuffer,
+        PodTemplate,
+        Deployment,
         ReplicaSet,
         StatefulSet,
         Job,
         ReplicationController
     );
     assert!(index.is_whole());
+}
+
+#[test]
+fn of_templates_only_what_decides_where_pods_run_is_kept() {
+    let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {
+        "nodeSelector": {"disk": "ssd"}, "volumes": [{"name": "data", "emptyDir": {}}],
+        "containers": [{"name": "app", "image": "i", "env": [{"name": "TOKEN", "value": "secret"}],
+            "resources": {"requests": {"cpu": "1"}}}]}});
+    let set = |owners: Value| -> ReplicaSet {
+        read(&json!({"metadata": {"name": "s", "namespace": "shop", "ownerReferences": owners},
+            "spec": {"replicas": 2, "selector": {}, "template": template}, "status": {"replicas": 2}}))
+    };
+    let mut index = Index::new();
+    index.apply(set(json!([])));
+    let kept = index.objects().replica_sets[0].clone();
+    let pod = kept.spec.unwrap().template.unwrap();
+    let text = serde_json::to_string(&pod).unwrap();
+    assert!(text.contains("ssd") && text.contains("cpu") && text.contains("web"), "{text}");
+    assert!(!text.contains("secret") && !text.contains("emptyDir") && !text.contains("\"b\""), "{text}");
+    // What a Deployment made has the Deployment's template.
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d"}]);
+    index.apply(set(owner));
+    assert_eq!(index.objects().replica_sets[0].spec.clone().unwrap().template, None);
+    let mut other = set(json!([]));
+    other.status = None;
+    index.apply(other.clone());
+    other.metadata.resource_version = Some("7".to_owned());
+    assert!(!index.apply(other), "how many it has now is no change");
 }
 
 /// `state`: empty for a pod that nobody has looked at, `Unschedulable`, or the node that it is bound to.

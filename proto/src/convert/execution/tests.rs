@@ -122,7 +122,23 @@ proptest! {
 #[test]
 fn executions_come_back_as_they_went() -> Result<(), ConvertError> {
     let driver = Driver { identity: "watcher-0".into(), transitions: 3 };
-    let execution = Execution { driver, plan: Plan::default(), cycle_id: "c".into() };
+    let report = BufferReport {
+        namespace: "shop".into(),
+        name: "spare".into(),
+        uid: "b".into(),
+        strategy: "buffer.x-k8s.io/active-capacity".into(),
+        pod_template: Some("web".into()),
+        pod_template_generation: Some(4),
+        replicas: 3,
+        ready: BufferReady::Resolved,
+        message: "fewer".into(),
+        provisioning: Some(BufferProvisioning::RequiresNewCapacity),
+        room: "1 of 3".into(),
+    };
+    let unseen =
+        BufferReport { pod_template: None, provisioning: None, ready: BufferReady::ResolutionFailed, ..report.clone() };
+    let (virtual_pods, buffers) = (["v-1".into()].into(), vec![report, unseen]);
+    let execution = Execution { driver, plan: Plan::default(), cycle_id: "c".into(), virtual_pods, buffers };
     assert_eq!(Execution::try_from(wire::ExecuteRequest::from(&execution))?, execution);
     Ok(())
 }
@@ -137,6 +153,8 @@ fn bad_executions_are_refused_by_path() {
         driver: Some(wire::Driver { identity: "w".into(), transitions: 1 }),
         plan: Some(crate::plan::v1::Plan::default()),
         cycle_id: "c".into(),
+        virtual_pod_uids: Vec::new(),
+        buffers: Vec::new(),
     };
     let refused = |change: fn(&mut wire::ExecuteRequest)| {
         let mut bad = whole.clone();
@@ -152,6 +170,8 @@ fn bad_executions_are_refused_by_path() {
         "plan.hourly_micro_usd: is negative: -1"
     );
     assert_eq!(refused(|it| it.cycle_id.clear()), "cycle_id: is empty");
+    assert_eq!(refused(|it| it.buffers = vec![wire::BufferReport::default()]), "buffers[0].namespace: is empty");
+    assert_eq!(refused(|it| it.virtual_pod_uids = vec![String::new()]), "virtual_pod_uids: is empty");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Pods, DaemonSets and disruption budgets.
 
-use crate::convert::{ConvertError, Converted, Word as _, key, not_negative, optional_key, word};
+use crate::convert::{ConvertError, Converted, Word as _, key, not_negative, optional, optional_key, word};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
-use plimsoll_model::snapshot::{DaemonSet, IgnoredPod, Pod, PodDisruptionBudget, PodState, UnavailableOffering};
+use plimsoll_model::snapshot::{
+    BufferPod, DaemonSet, IgnoredPod, Pod, PodDisruptionBudget, PodState, UnavailableOffering,
+};
 use plimsoll_model::time::{Millis, Timestamp};
 
 impl From<&Pod> for wire::Pod {
@@ -24,6 +26,7 @@ impl From<&Pod> for wire::Pod {
             do_not_disrupt_until_unix_ms: pod.do_not_disrupt_until.map(|time| time.0),
             eviction_cost_milli: pod.eviction_cost_milli,
             pod_disruption_budgets: pod.pod_disruption_budgets.clone(),
+            buffer: pod.buffer.as_ref().map(Into::into),
         }
     }
 }
@@ -31,6 +34,10 @@ impl From<&Pod> for wire::Pod {
 impl TryFrom<wire::Pod> for Pod {
     type Error = ConvertError;
     fn try_from(pod: wire::Pod) -> Converted<Self> {
+        let buffer: Option<BufferPod> = optional("buffer", pod.buffer)?;
+        if buffer.is_some() && !matches!(pod.state, Some(wire::pod::State::Pending(_))) {
+            return Err(ConvertError::new("buffer", "is set for a pod that is not pending"));
+        }
         Ok(Self {
             uid: PodUid(key("uid", pod.uid)?),
             namespace: pod.namespace,
@@ -48,7 +55,21 @@ impl TryFrom<wire::Pod> for Pod {
             do_not_disrupt_until: pod.do_not_disrupt_until_unix_ms.map(Timestamp),
             eviction_cost_milli: pod.eviction_cost_milli,
             pod_disruption_budgets: pod.pod_disruption_budgets,
+            buffer,
         })
+    }
+}
+
+impl From<&BufferPod> for wire::BufferPod {
+    fn from(pod: &BufferPod) -> Self {
+        Self { buffer: pod.buffer.clone(), node: pod.node.as_ref().map(|node| node.0.clone()) }
+    }
+}
+
+impl TryFrom<wire::BufferPod> for BufferPod {
+    type Error = ConvertError;
+    fn try_from(pod: wire::BufferPod) -> Converted<Self> {
+        Ok(Self { buffer: key("buffer", pod.buffer)?, node: optional_key("node", pod.node)?.map(NodeName) })
     }
 }
 

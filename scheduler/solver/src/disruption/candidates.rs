@@ -1,11 +1,12 @@
 //! Nodes that may be removed, and why.
 
-use super::Removed;
+use super::{Removal, Removed};
 use crate::lots::{can_leave, is_protected, moves};
+use crate::rooms;
 use crate::world::World;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
 use plimsoll_model::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A node that may go.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) pool: &'a NodePool,
     /// What it costs; zero if the catalog does not know.
     pub(crate) price: i64,
-    /// Pods that have to go elsewhere.
+    /// Pods that have to go elsewhere; also those that do not exist: a node that keeps room for them is not empty.
     pub(crate) pods: Vec<&'a Pod>,
     /// Thousandths: 1000 for the node and what each eviction costs.
     pub(crate) disturbance: i64,
@@ -27,7 +28,8 @@ pub(crate) struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     pub(super) fn removed(&self, reason: DisruptionReason) -> Removed<'a> {
-        Removed { node: self.node, reason, price: self.price, pods: self.pods.clone() }
+        let (pods, guests) = rooms::apart(&self.pods);
+        Removed { node: self.node, reason, price: self.price, pods, guests }
     }
 }
 
@@ -40,14 +42,15 @@ pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
         let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
         if over && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
             let pods = view.pods.iter().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
-            found.push(Removed { node: index, reason: DisruptionReason::Expired, price: view.data.price, pods });
+            let (reason, price, guests) = (DisruptionReason::Expired, view.data.price, Vec::new());
+            found.push(Removed { node: index, reason, price, pods, guests });
         }
     }
     found
 }
 
 /// Candidates in the order of nodes, and when time alone would make more.
-pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candidate<'a>>, Option<Timestamp>) {
+pub(super) fn find<'a>(world: &World<'a>, removal: &Removal<'a>) -> (Vec<Candidate<'a>>, Option<Timestamp>) {
     let pools = pools(world);
     let now = world.snapshot.now;
     let mut next: Option<Timestamp> = None;
@@ -61,10 +64,10 @@ pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candid
         let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
         let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
         next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();
-        if busy.contains(&index) || pool.replicas.is_some() || !is_free(world, index) {
+        if removal.busy.contains(&index) || pool.replicas.is_some() || !is_free(world, index) {
             continue;
         }
-        let pods: Vec<&'a Pod> = view.pods.iter().filter(|pod| moves(pod)).collect();
+        let pods = moving(world, removal, index);
         let patient = view.node.termination_grace_period.is_some();
         let blocked = is_blocked(world, index);
         let idle = idle_at.is_some_and(|at| at <= now);
@@ -88,10 +91,10 @@ pub(crate) fn find<'a>(world: &World<'a>, busy: &BTreeSet<usize>) -> (Vec<Candid
 }
 
 /// Nodes of a static pool that may go, were there too many.
-pub(super) fn of_static<'a>(world: &World<'a>, pool: &'a NodePool) -> Vec<Candidate<'a>> {
+pub(super) fn of_static<'a>(world: &World<'a>, removal: &Removal<'a>, pool: &'a NodePool) -> Vec<Candidate<'a>> {
     let own = |index: &usize| world.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
     let candidate = |index: usize| {
-        let pods: Vec<&'a Pod> = world.nodes[index].pods.iter().filter(|pod| moves(pod)).collect();
+        let pods = moving(world, removal, index);
         Candidate {
             node: index,
             pool,
@@ -106,6 +109,12 @@ pub(super) fn of_static<'a>(world: &World<'a>, pool: &'a NodePool) -> Vec<Candid
     };
     let free = |index: &usize| is_free(world, *index) && !is_blocked(world, *index);
     (0..world.nodes.len()).filter(own).filter(free).map(candidate).collect()
+}
+
+/// Pods that need another place when the node goes.
+fn moving<'a>(world: &World<'a>, removal: &Removal<'a>, node: usize) -> Vec<&'a Pod> {
+    let own = world.nodes[node].pods.iter().filter(|pod| moves(pod));
+    own.chain(removal.guests.get(&node).into_iter().flatten().copied()).collect()
 }
 
 /// What removing a node with these pods costs, in thousandths.

@@ -87,7 +87,7 @@ impl<'a> Sweep<'_, 'a> {
         let Some(placed) = state.trial(|state| self.without(state, nodes, replace)) else { return false };
         *self.allowance = allowance;
         for candidate in nodes {
-            self.removal.removed.push(candidate.removed(DisruptionReason::Underutilized));
+            self.removal.note(candidate, DisruptionReason::Underutilized);
         }
         self.removal.commit(self.world, placed);
         true

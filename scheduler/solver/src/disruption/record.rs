@@ -18,13 +18,20 @@ pub(crate) struct Removed<'a> {
     pub(crate) price: i64,
     /// Pods that have to go elsewhere.
     pub(crate) pods: Vec<&'a Pod>,
+    /// Virtual ones: nobody evicts them, but the node stays until there is room for them elsewhere.
+    pub(crate) guests: Vec<&'a Pod>,
+}
+
+impl<'a> Removed<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Pod> {
+        self.pods.iter().chain(&self.guests).copied()
+    }
 }
 
 /// One termination per removed node; `launches` are all of the plan.
 pub(crate) fn terminations(world: &World<'_>, removal: &Removal<'_>, launches: &[Launch]) -> Vec<Termination> {
     // Few of a burst's pods are from removed nodes.
-    let leaving: BTreeSet<&str> =
-        removal.removed.iter().flat_map(|one| &one.pods).map(|pod| pod.uid.as_str()).collect();
+    let leaving: BTreeSet<&str> = removal.removed.iter().flat_map(Removed::all).map(|pod| pod.uid.as_str()).collect();
     let mut launch_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, launch) in launches.iter().enumerate().filter(|_| !leaving.is_empty()) {
         let pods = launch.pods.iter().map(|pod| pod.uid.as_str());
@@ -37,13 +44,13 @@ pub(crate) fn terminations(world: &World<'_>, removal: &Removal<'_>, launches: &
     // Per launch: what the removed nodes whose pods it takes cost, and how many of its pods those are.
     let mut shared: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
     let replacements = |one: &Removed<'_>| -> BTreeSet<usize> {
-        one.pods.iter().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
+        one.all().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
     };
     for one in &removal.removed {
         for index in replacements(one) {
             let sum = shared.entry(index).or_default();
             sum.0 += one.price;
-            sum.1 += one.pods.iter().filter(|pod| launch_of.get(pod.uid.as_str()) == Some(&index)).count();
+            sum.1 += one.all().filter(|pod| launch_of.get(pod.uid.as_str()) == Some(&index)).count();
         }
     }
     let termination = |one: &Removed<'_>| {

@@ -22,7 +22,7 @@ pub(super) fn remove<'a>(
         if left == 0 {
             continue;
         }
-        let mut found: Vec<Candidate<'a>> = candidates::of_static(world, pool);
+        let mut found: Vec<Candidate<'a>> = candidates::of_static(world, removal, pool);
         found.sort_by_key(|one| (!one.empty, one.disturbance, &world.nodes[one.node].node.name));
         for candidate in found {
             if left == 0 || state.work == 0 {
@@ -44,7 +44,7 @@ pub(super) fn remove<'a>(
             });
             if let Some(placed) = placed {
                 allowance.note(&candidate);
-                removal.removed.push(candidate.removed(reason));
+                removal.note(&candidate, reason);
                 removal.commit(world, placed);
                 left -= 1;
             }

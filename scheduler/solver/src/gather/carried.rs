@@ -10,7 +10,7 @@ use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{Node, NodeState, PodShape, PodState, Snapshot, TopologySpread};
+use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, TopologySpread};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node is of the cheapest
@@ -97,7 +97,8 @@ pub(super) fn counted(after: &Snapshot, owner: &PodShape, spread: &TopologySprea
     let selected = |shape: &&PodShape| shape.namespace == owner.namespace && matches(selector, shape);
     let shapes: BTreeSet<&ShapeId> = after.shapes.iter().filter(selected).map(|shape| &shape.id).collect();
     let mut on_nodes: BTreeMap<&str, usize> = BTreeMap::new();
-    for pod in after.pods.iter().filter(|pod| !pod.terminating && shapes.contains(&pod.shape)) {
+    let counts = |pod: &&Pod| !pod.terminating && !pod.is_virtual() && shapes.contains(&pod.shape);
+    for pod in after.pods.iter().filter(counts) {
         if let PodState::Bound(node) | PodState::Reserved(node) = &pod.state {
             *on_nodes.entry(node.as_str()).or_default() += 1;
         }

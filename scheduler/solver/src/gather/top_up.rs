@@ -59,7 +59,7 @@ fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
 /// are narrowed to what they are in `after`.
 fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: bool) -> Plan {
     let mut all = plan.clone();
-    let waiting: BTreeSet<PodUid> = left(plan).into_iter().cloned().collect();
+    let waiting: BTreeSet<PodUid> = left(snapshot, plan).into_iter().cloned().collect();
     let shapes: BTreeMap<&PodUid, &ShapeId> = snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
     let requests: BTreeMap<&ShapeId, _> = snapshot.shapes.iter().map(|one| (&one.id, &one.requests)).collect();
     let mut placed: BTreeSet<&PodUid> = BTreeSet::new();

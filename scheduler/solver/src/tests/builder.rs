@@ -10,8 +10,8 @@ use plimsoll_model::plan::{Plan, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, LabelSelector, Node, NodePool, NodeState, Pod,
-    PodAffinityTerm, PodDisruptionBudget, PodShape, PodState, Snapshot, TopologySpread,
+    BufferPod, ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, LabelSelector, Node, NodePool, NodeState,
+    Pod, PodAffinityTerm, PodDisruptionBudget, PodShape, PodState, Snapshot, TopologySpread,
 };
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -190,6 +190,7 @@ impl Cluster {
             do_not_disrupt_until: None,
             eviction_cost_milli: 1000,
             pod_disruption_budgets: Vec::new(),
+            buffer: None,
         });
         self.snapshot.pods.last_mut().unwrap()
     }
@@ -198,6 +199,17 @@ impl Cluster {
     pub(super) fn pending(&mut self, name: &str, count: usize, shape: &PodShape) -> &mut Self {
         for index in 0..count {
             self.pod(&format!("{name}-{index}"), shape.clone(), PodState::Pending);
+        }
+        self
+    }
+
+    /// `count` virtual pods `name-1`, `name-2`... of a shape with the least priority, launched for on `node` if that is given.
+    pub(super) fn spare(&mut self, name: &str, count: usize, shape: &PodShape, node: Option<&str>) -> &mut Self {
+        let shape = PodShape { priority: i32::MIN, ..shape.clone() };
+        for number in 1..=count {
+            let pod = self.pod(&format!("{name}-{number}"), shape.clone(), PodState::Pending);
+            pod.buffer = Some(BufferPod { buffer: name.into(), node: node.map(NodeName::from) });
+            pod.eviction_cost_milli = 0;
         }
         self
     }

@@ -101,6 +101,13 @@ impl Counts {
         self.note(world, shape, -1, Some(node), |key| lookup(&node.labels, key));
     }
 
+    /// Adds a pod that comes to a node.
+    pub(crate) fn enter(&mut self, world: &World<'_>, pod: &Pod, node: usize) {
+        let Some(shape) = world.shape_of(pod) else { return };
+        let node = world.nodes[node].node;
+        self.note(world, shape, 1, Some(node), |key| lookup(&node.labels, key));
+    }
+
     /// Notes `by` pods of `shape` in the domains that `domain` gives by key.
     pub(super) fn add<'d>(
         &mut self,

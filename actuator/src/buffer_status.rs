@@ -1,0 +1,168 @@
+//! What CapacityBuffers show of themselves: what room they ask for, and whether it is there. The watcher says it, with a plan.
+
+use crate::authority::CLUSTER_CALL;
+use crate::context::Context;
+use crate::writes::{Part, WriteError, update};
+use kube::Api;
+use parking_lot::Mutex;
+use plimsoll_api::CapacityBuffer;
+use plimsoll_api::capacity_buffer::{CapacityBufferStatus, LocalObjectRef};
+use plimsoll_api::condition::capacity_buffer::{CONDITIONS, PROVISIONING, READY_FOR_PROVISIONING};
+use plimsoll_api::condition::{Moment, Status};
+use plimsoll_model::execution::{BufferProvisioning, BufferReady, BufferReport};
+use plimsoll_runtime::signal;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What could not be written is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// What was said last of all buffers. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct BufferReports {
+    wanted: Arc<Mutex<BTreeMap<Key, BufferReport>>>,
+    changed: signal::Sender,
+}
+
+impl BufferReports {
+    /// Takes in what is said of all buffers; nothing, if that is as before.
+    pub fn note(&self, reports: Vec<BufferReport>) {
+        if reports.is_empty() {
+            return;
+        }
+        let of = |report: BufferReport| ((report.namespace.clone(), report.name.clone()), report);
+        *self.wanted.lock() = reports.into_iter().map(of).collect();
+        self.changed.tell();
+    }
+}
+
+/// Writes it until `stop`.
+pub(crate) async fn run(context: Context, stop: CancellationToken) {
+    let reports = context.buffers.clone();
+    let write = async {
+        let mut changed = reports.changed.subscribe();
+        let mut written: BTreeMap<Key, BufferReport> = BTreeMap::new();
+        loop {
+            changed.mark_unchanged();
+            let wanted = reports.wanted.lock().clone();
+            written.retain(|key, _| wanted.contains_key(key));
+            let mut failed = 0_usize;
+            for (key, report) in wanted {
+                if written.get(&key) == Some(&report) {
+                    continue;
+                }
+                match show(&context, &report).await {
+                    Ok(()) => drop(written.insert(key, report)),
+                    Err(error) => {
+                        failed += 1;
+                        tracing::debug!(namespace = key.0, buffer = key.1, %error, "status not written");
+                    }
+                }
+            }
+            if failed == 0 {
+                changed.changed().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = changed.changed() => {}
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = write => {}
+    }
+}
+
+/// One that is gone, or another one by that name, is no error.
+async fn show(context: &Context, report: &BufferReport) -> Result<(), WriteError> {
+    let api: Api<CapacityBuffer> = Api::namespaced(context.client.clone(), &report.namespace);
+    let found = context.authority.act(CLUSTER_CALL, api.get_opt(&report.name)).await??;
+    let Some(buffer) = found.filter(|found| found.metadata.uid.as_deref() == Some(report.uid.as_str())) else {
+        return Ok(());
+    };
+    let now = context.clock.now();
+    let change = |buffer: &mut CapacityBuffer| {
+        let moment = Moment::of(&buffer.metadata, now);
+        apply(buffer.status.get_or_insert_default(), report, moment);
+    };
+    update(context, &api, &buffer, Part::Status, change).await.map(|_| ())
+}
+
+fn apply(status: &mut CapacityBufferStatus, report: &BufferReport, moment: Moment) {
+    let known = report.ready == BufferReady::Resolved;
+    status.pod_template_ref = report.pod_template.clone().map(|name| LocalObjectRef { name });
+    status.pod_template_generation = report.pod_template_generation;
+    status.replicas = i32::try_from(report.replicas).ok().filter(|_| known);
+    status.provisioning_strategy = Some(report.strategy.clone());
+    let state = if known { Status::True } else { Status::False };
+    let conditions = &mut status.conditions;
+    CONDITIONS.set_alone(conditions, moment, READY_FOR_PROVISIONING, state, report.ready.as_str(), &report.message);
+    if let Some(provisioning) = report.provisioning {
+        let fits = provisioning == BufferProvisioning::FitsExistingCapacity;
+        let state = if fits { Status::True } else { Status::False };
+        CONDITIONS.set_alone(conditions, moment, PROVISIONING, state, provisioning.as_str(), &report.room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use plimsoll_api::condition;
+
+    fn report(ready: BufferReady, provisioning: Option<BufferProvisioning>) -> BufferReport {
+        BufferReport {
+            namespace: "shop".to_owned(),
+            name: "spare".to_owned(),
+            uid: "b".to_owned(),
+            strategy: "buffer.x-k8s.io/active-capacity".to_owned(),
+            pod_template: Some("web".to_owned()),
+            pod_template_generation: Some(2),
+            replicas: 3,
+            ready,
+            message: "said".to_owned(),
+            provisioning,
+            room: "room".to_owned(),
+        }
+    }
+
+    fn moment(second: i64) -> Moment {
+        let time = Timestamp::from_second(second).unwrap();
+        Moment { generation: 4, created: time, deleting: false, now: time }
+    }
+
+    #[test]
+    fn conditions_have_karpenters_words_and_there_is_no_ready() {
+        let mut status = CapacityBufferStatus::default();
+        let fits = Some(BufferProvisioning::FitsExistingCapacity);
+        apply(&mut status, &report(BufferReady::Resolved, fits), moment(10));
+        let told = |status: &CapacityBufferStatus, name: &str| {
+            let found = condition::get(&status.conditions, name).unwrap();
+            let since = found.last_transition_time.0.as_second();
+            (found.status.clone(), found.reason.clone(), found.message.clone(), since)
+        };
+        let text = |words: [&str; 3], since| {
+            let [status, reason, message] = words.map(str::to_owned);
+            (status, reason, message, since)
+        };
+        assert_eq!(told(&status, READY_FOR_PROVISIONING), text(["True", "Resolved", "said"], 10));
+        assert_eq!(told(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));
+        assert_eq!((status.conditions.len(), status.replicas), (2, Some(3)));
+        let template = status.pod_template_ref.as_ref().map(|it| it.name.as_str());
+        assert_eq!((template, status.pod_template_generation), (Some("web"), Some(2)));
+        // Nobody has looked at it since: what was seen stands.
+        apply(&mut status, &report(BufferReady::PodTemplateNotFound, None), moment(20));
+        assert_eq!(told(&status, READY_FOR_PROVISIONING), text(["False", "PodTemplateNotFound", "said"], 20));
+        assert_eq!(told(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));
+        assert_eq!(status.replicas, None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Room that CapacityBuffers keep.
+
+use super::builder::*;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Plan, PodRef, ReasonCode};
+use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Underutilized};
+use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState};
+
+fn names(pods: &[PodRef]) -> Vec<&str> {
+    pods.iter().map(|pod| pod.name.trim_start_matches("ns/")).collect()
+}
+
+/// Pods by the node that takes them.
+fn placed(plan: &Plan) -> Vec<(&str, Vec<&str>)> {
+    plan.placements.iter().map(|one| (one.node.as_str(), names(&one.pods))).collect()
+}
+
+#[test]
+fn room_is_launched_for_like_any_other_pod() {
+    let mut cluster = Cluster::new();
+    let plan = cluster.spare("v", 3, &shape(600, 1), None).plan();
+    assert_eq!((launched(&plan), kept(&plan)), (vec![("c5.large".to_owned(), 3)], vec![]));
+}
+
+#[test]
+fn pods_that_exist_come_first() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    // By size the virtual pod would be placed before the other, and by name too.
+    cluster.spare("a", 1, &shape(1500, 1), None).pending("p", 1, &shape(1000, 1));
+    let plan = cluster.plan();
+    assert_eq!(placed(&plan), [("n1", vec!["p-0"])], "room that is there is for those who wait for it");
+    assert_eq!(names(&plan.launches[0].pods), ["a-1"]);
+    cluster.pool().limits.set("nodes", 1);
+    cluster.snapshot.nodes.clear();
+    let plan = cluster.plan();
+    let left: Vec<&str> = plan.unschedulable.iter().map(|one| one.pod.name.as_str()).collect();
+    assert!(names(&plan.launches[0].pods).contains(&"p-0") && !left.contains(&"ns/p-0"), "{plan:#?}");
+}
+
+#[test]
+fn small_launches_are_shared_by_pods_and_room() {
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 1, &shape(1000, 1)).spare("v", 1, &shape(1000, 1), None);
+    // One of two cores costs as much as half of one of four: two nodes for one core each would cost twice that.
+    assert_eq!(launched(&cluster.plan()), [("c5.large".to_owned(), 2)]);
+}
+
+#[test]
+fn no_spread_of_a_pod_that_exists_counts_room() {
+    let mut cluster = Cluster::new();
+    let mut web = app("web", 1000);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    // Two pods and two virtual ones: even by itself each, so that kube-scheduler binds both pods.
+    let plan = cluster.pending("p", 2, &web).spare("v", 2, &web, None).plan();
+    let zones = |name: &str| {
+        let of = plan.launches.iter().filter(|one| names(&one.pods).iter().any(|pod| pod.starts_with(name)));
+        of.map(|one| one.offerings[0].zone.as_str()).collect::<std::collections::BTreeSet<&str>>().len()
+    };
+    assert_eq!(zones("p"), 2);
+    assert_eq!(plan.unschedulable, []);
+}
+
+#[test]
+fn room_without_a_place_has_reasons_and_takes_nobodys() {
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("cpu", 2000);
+    let plan = cluster.pending("p", 1, &shape(1500, 1)).spare("v", 2, &shape(1500, 1), None).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)]);
+    let left: Vec<&str> = plan.unschedulable.iter().map(|one| one.pod.name.as_str()).collect();
+    assert_eq!((left, refused(&plan)), (vec!["ns/v-1", "ns/v-2"], vec![ReasonCode::LimitReached]));
+}
+
+/// Nodes of 4 and 8 cores on their way, for room of 2 + 2 and 3 + 3 + 2 cores. Filled anew, the first would be given 3, and 2 would be left.
+fn packed(homes: bool) -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.node("a", "c5.xlarge").state = NodeState::InFlight;
+    cluster.node("b", "c5.2xlarge").state = NodeState::InFlight;
+    let home = |node: &'static str| homes.then_some(node);
+    cluster.spare("small", 2, &shape(2000, 1), home("a"));
+    cluster.spare("large", 2, &shape(3000, 1), home("b")).spare("third", 1, &shape(2000, 1), home("b"));
+    cluster
+}
+
+#[test]
+fn room_stays_where_it_was_launched_so_that_it_is_not_bought_twice() {
+    let plan = packed(true).plan();
+    assert_eq!(launched(&plan), []);
+    assert_eq!(placed(&plan), [("a", vec!["small-1", "small-2"]), ("b", vec!["large-1", "large-2", "third-1"])]);
+    // What it is for: else a plan for the same cluster would launch again.
+    assert_eq!(packed(false).plan().launches.len(), 1);
+}
+
+#[test]
+fn room_that_a_pod_has_taken_is_bought_anew() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.bound("p", "n1", &shape(1000, 1));
+    let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n1")).plan();
+    assert_eq!((launched(&plan), kept(&plan)), (vec![("c5.large".to_owned(), 1)], vec![]));
+}
+
+#[test]
+fn a_node_that_keeps_room_is_not_empty() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.node("n2", "c5.large");
+    cluster.pool().disruption.policy = ConsolidationPolicy::WhenEmpty;
+    let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n2")).plan();
+    assert_eq!((kept(&plan), removed(&plan)), (vec![("n2", 1)], vec![("n1", Empty)]));
+}
+
+#[test]
+fn room_that_fits_elsewhere_does_not_hold_its_node() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.node("n2", "c5.xlarge");
+    cluster.bound("p", "n2", &shape(2100, 1));
+    let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n1")).plan();
+    assert_eq!((removed(&plan), placed(&plan)), (vec![("n1", Underutilized)], vec![("n2", vec!["v-1"])]));
+    assert_eq!((plan.terminations[0].pods.len(), plan.terminations[0].moved_to.len()), (0, 0), "nobody is evicted");
+    // Without room elsewhere it stays.
+    cluster.bound("q", "n2", &shape(1000, 1));
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), placed(&plan)), (vec![], vec![("n1", vec!["v-1"])]));
+}
+
+#[test]
+fn pods_that_move_leave_room_alone() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.xlarge");
+    cluster.node("n2", "c5.xlarge");
+    cluster.bound("p", "n1", &shape(2100, 1));
+    cluster.bound("q", "n2", &shape(1000, 1));
+    assert_eq!(removed(&cluster.plan()).len(), 1, "all fits on one node");
+    // A new node for the room alone would cost as much as the one that it is on.
+    let plan = cluster.spare("v", 1, &shape(2500, 1), Some("n2")).plan();
+    assert_eq!(removed(&plan), [], "but not with the room that is kept: {plan:#?}");
+}
+
+#[test]
+fn a_drifted_node_is_replaced_with_its_room() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large").drifted = Some("NodePoolDrifted".to_owned());
+    let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n1")).plan();
+    assert_eq!((removed(&plan), kept(&plan)), (vec![("n1", Drifted)], vec![]));
+    assert_eq!((names(&plan.launches[0].pods), plan.terminations[0].replaced_by.clone()), (vec!["v-1"], vec![0]));
+}
+
+#[test]
+fn a_node_that_is_as_cheap_as_any_is_not_replaced_for_its_room() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n1")).plan();
+    assert_eq!((launched(&plan), removed(&plan), kept(&plan)), (vec![], vec![], vec![("n1", 1)]));
+}

@@ -1,0 +1,109 @@
+//! CapacityBuffers: room for pods that do not exist yet. Each becomes virtual pods, which are planned for like others and come last.
+
+mod homes;
+mod report;
+mod resolve;
+
+pub use report::reports;
+pub use resolve::{Buffer, Reason, Room, Unresolved, resolve};
+
+use crate::problems::Problem;
+use crate::shapes::{Shapes, Template, Tie};
+use crate::{Extra, Objects, Source, kube_time, problems};
+use homes::Homes;
+use k8s_openapi::api::core::v1::{Affinity, PodSpec};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::snapshot::{BufferPod, Node, Pod, PodState};
+
+/// What a scheduler gives up first: nothing that exists has a lower priority.
+const PRIORITY: i32 = i32::MIN;
+
+/// The virtual pods of all buffers.
+pub(crate) fn pods(
+    objects: &Objects,
+    extra: &Extra,
+    nodes: &[Node],
+    shapes: &mut Shapes<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Pod> {
+    if objects.capacity_buffers.is_empty() {
+        return Vec::new();
+    }
+    let homes = Homes::new(objects, extra, nodes);
+    let mut pods = Vec::new();
+    for buffer in resolve(objects) {
+        let metadata = &buffer.object.metadata;
+        let problem = |field: &str, message: &str| Problem {
+            kind: "CapacityBuffer".to_owned(),
+            name: problems::full_name(metadata),
+            field: field.to_owned(),
+            message: message.to_owned(),
+        };
+        let room = match &buffer.room {
+            Ok(room) => room,
+            // In files, what a buffer is for may simply have been left out.
+            Err(unresolved) if extra.source == Source::Cluster => {
+                problems.push(problem(unresolved.field, &unresolved.message));
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let template = Template { namespace, name: "", labels: room.labels.clone(), spec: &room.spec, on_demand: None };
+        let shape = match shapes.add(&template, Tie::None) {
+            Ok(shape) => shape,
+            Err(fault) => {
+                problems.push(problem(room.field, &format!("its template cannot be read: {fault}")));
+                continue;
+            }
+        };
+        let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), uid(&buffer));
+        pods.extend((1..=room.replicas).map(|number| {
+            let uid = PodUid(format!("{uid}-{number}"));
+            Pod {
+                buffer: Some(BufferPod { buffer: name.to_owned(), node: homes.of(&uid).cloned() }),
+                uid,
+                namespace: namespace.to_owned(),
+                name: format!("capacity-buffer-{name}-{number}"),
+                shape: shape.clone(),
+                state: PodState::Pending,
+                created: kube_time::created(metadata),
+                stays_with_node: false,
+                terminating: false,
+                do_not_disrupt_until: None,
+                // Nobody is evicted.
+                eviction_cost_milli: 0,
+                pod_disruption_budgets: Vec::new(),
+            }
+        }));
+    }
+    pods
+}
+
+/// Of a file, which has none, a text that is no pod's either.
+fn uid(buffer: &Buffer<'_>) -> String {
+    let metadata = &buffer.object.metadata;
+    metadata.uid.clone().unwrap_or_else(|| format!("CapacityBuffer/{}", problems::full_name(metadata)))
+}
+
+/// What of a template decides where there is room: neither volumes that would be claimed for a pod, nor what it only prefers. Every plan
+/// places virtual pods anew, and would buy for a preference again whenever a real pod has taken what suited it.
+fn bare(template: &PodSpec) -> PodSpec {
+    let mut spec = template.clone();
+    if let Some(volumes) = &mut spec.volumes {
+        volumes.retain(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none());
+    }
+    if let Some(spreads) = &mut spec.topology_spread_constraints {
+        spreads.retain(|spread| spread.when_unsatisfiable != "ScheduleAnyway");
+    }
+    if let Some(Affinity { node_affinity, pod_affinity, pod_anti_affinity }) = &mut spec.affinity {
+        node_affinity.iter_mut().for_each(|it| it.preferred_during_scheduling_ignored_during_execution = None);
+        pod_affinity.iter_mut().for_each(|it| it.preferred_during_scheduling_ignored_during_execution = None);
+        pod_anti_affinity.iter_mut().for_each(|it| it.preferred_during_scheduling_ignored_during_execution = None);
+    }
+    (spec.priority, spec.priority_class_name, spec.node_name) = (Some(PRIORITY), None, None);
+    spec
+}
+
+#[cfg(test)]
+mod tests;

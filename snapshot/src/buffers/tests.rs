@@ -1,0 +1,242 @@
+use super::*;
+use plimsoll_model::execution::{BufferReady, InFlightClaim};
+use plimsoll_model::plan::PodRef;
+use serde_json::{Value, json};
+
+fn read<T: k8s_openapi::serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn pod_spec(cpu: &str) -> Value {
+    json!({"containers": [{"name": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]})
+}
+
+/// With a PodTemplate `web` of 500m and 1Gi, and a Deployment, a StatefulSet and a ReplicaSet of 1 cpu with 10 replicas.
+fn objects(spec: Value) -> Objects {
+    let named = |name: &str| json!({"namespace": "shop", "name": name, "generation": 3});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod_spec("1")});
+    let workload = json!({"metadata": named("web"), "spec": {"replicas": 10, "selector": {}, "template": template}});
+    Objects {
+        capacity_buffers: vec![read(json!({
+            "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+            "metadata": {"namespace": "shop", "name": "spare", "uid": "b1", "creationTimestamp": "1970-01-01T00:00:07Z"},
+            "spec": spec}))],
+        pod_templates: vec![read(json!({"metadata": named("web"), "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": pod_spec("500m")}}))],
+        deployments: vec![read(workload.clone())],
+        stateful_sets: vec![read(workload.clone())],
+        replica_sets: vec![read(workload)],
+        ..Objects::default()
+    }
+}
+
+fn of_template(more: Value) -> Value {
+    let mut spec = json!({"podTemplateRef": {"name": "web"}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+fn of(kind: &str, more: Value) -> Value {
+    let mut spec = json!({"scalableRef": {"apiGroup": "apps", "kind": kind, "name": "web"}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+fn replicas(spec: Value) -> Result<usize, (Reason, &'static str)> {
+    let objects = objects(spec);
+    let found = resolve(&objects);
+    found[0].room.as_ref().map(|room| room.replicas).map_err(|why| (why.reason, why.field))
+}
+
+#[test]
+fn the_larger_of_number_and_share_counts_as_far_as_limits_go() {
+    let deployment = |more: Value| replicas(of("Deployment", more));
+    assert_eq!(replicas(of_template(json!({"replicas": 4}))), Ok(4));
+    assert_eq!(replicas(of_template(json!({"replicas": 0}))), Ok(0));
+    // 25 % of 10 is 2.5, rounded up.
+    assert_eq!(deployment(json!({"percentage": 25})), Ok(3));
+    assert_eq!(deployment(json!({"percentage": 25, "replicas": 2})), Ok(3));
+    assert_eq!(deployment(json!({"percentage": 25, "replicas": 5})), Ok(5));
+    assert_eq!(deployment(json!({"percentage": 0})), Ok(1), "a share is one pod at the least");
+    assert_eq!(replicas(of("StatefulSet", json!({"percentage": 100}))), Ok(10));
+    assert_eq!(replicas(of("ReplicaSet", json!({"percentage": 11}))), Ok(2));
+    // 2 cpu are four pods of 500m, 3Gi three of 1Gi.
+    let limits = json!({"cpu": "2", "memory": "3Gi", "nvidia.com/gpu": "1"});
+    assert_eq!(replicas(of_template(json!({"limits": limits}))), Ok(3));
+    assert_eq!(replicas(of_template(json!({"limits": limits, "replicas": 2}))), Ok(2));
+    assert_eq!(replicas(of_template(json!({"limits": limits, "replicas": 9}))), Ok(3));
+    assert_eq!(replicas(of_template(json!({"limits": {"pods": "6"}}))), Ok(6));
+    assert_eq!(replicas(of_template(json!({"limits": {"cpu": "100m"}, "replicas": 9}))), Ok(0), "not even one fits");
+    assert_eq!(deployment(json!({"percentage": i32::MAX, "limits": {"cpu": "4"}})), Ok(4));
+}
+
+#[test]
+fn a_group_that_is_not_named_is_apps() {
+    let named = |group: Value, kind: &str| {
+        replicas(json!({"replicas": 1, "scalableRef": {"apiGroup": group, "kind": kind, "name": "web"}}))
+    };
+    assert_eq!(named(json!(""), "Deployment"), Ok(1));
+    assert_eq!(named(Value::Null, "Deployment"), Ok(1));
+    assert_eq!(named(json!("batch"), "Job"), Err((Reason::ResolutionFailed, "spec.scalableRef")));
+}
+
+#[test]
+fn what_cannot_be_resolved_has_a_reason() {
+    let other = json!({"provisioningStrategy": "example.com/other", "replicas": 1});
+    assert_eq!(replicas(of_template(other)), Err((Reason::UnknownStrategy, "spec.provisioningStrategy")));
+    let missing = json!({"podTemplateRef": {"name": "none"}, "replicas": 1});
+    assert_eq!(replicas(missing), Err((Reason::PodTemplateNotFound, "spec.podTemplateRef")));
+    let missing = json!({"scalableRef": {"kind": "Deployment", "name": "none"}, "replicas": 1});
+    assert_eq!(replicas(missing), Err((Reason::ScalableRefNotFound, "spec.scalableRef")));
+    assert_eq!(replicas(json!({"replicas": 1})), Err((Reason::ResolutionFailed, "spec")));
+    assert_eq!(replicas(of("Deployment", json!({}))), Err((Reason::ResolutionFailed, "spec")));
+    let beside = json!({"limits": {"nvidia.com/gpu": "1"}});
+    assert_eq!(replicas(of_template(beside)), Err((Reason::ResolutionFailed, "spec")));
+    let wrong = json!({"limits": {"cpu": "much"}});
+    assert_eq!(replicas(of_template(wrong)), Err((Reason::ResolutionFailed, "spec.limits")));
+    let mut elsewhere = objects(of_template(json!({"replicas": 1})));
+    elsewhere.pod_templates[0].metadata.namespace = Some("other".to_owned());
+    let why = resolve(&elsewhere)[0].room.clone().unwrap_err();
+    assert_eq!(why.reason, Reason::PodTemplateNotFound, "only the buffer's own namespace is looked at");
+}
+
+#[test]
+fn a_replica_set_of_a_deployment_says_whom_to_name() {
+    let mut objects = objects(of("ReplicaSet", json!({"replicas": 1})));
+    let set = &mut objects.replica_sets[0];
+    set.spec.as_mut().unwrap().template = None;
+    set.metadata.owner_references =
+        read(json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "front", "uid": "d"}]));
+    let why = resolve(&objects)[0].room.clone().unwrap_err();
+    assert_eq!(why.message, "ReplicaSet \"web\" belongs to Deployment \"front\": name that instead");
+}
+
+#[test]
+fn no_buffer_takes_more_than_a_plan_can_bear() {
+    let mut objects = objects(of_template(json!({"replicas": 1200})));
+    for number in 0..5 {
+        let mut other = objects.capacity_buffers[0].clone();
+        other.metadata.name = Some(format!("spare-{number}"));
+        objects.capacity_buffers.push(other);
+    }
+    let rooms: Vec<Room> = resolve(&objects).into_iter().map(|buffer| buffer.room.unwrap()).collect();
+    let counts: Vec<usize> = rooms.iter().map(|room| room.replicas).collect();
+    assert_eq!(counts, [1000, 1000, 1000, 1000, 1000, 0]);
+    let said = |room: &Room| room.bounded.clone().unwrap();
+    assert_eq!(said(&rooms[0]), "room for 1200 pods is asked for, one CapacityBuffer keeps at most 1000");
+    assert_eq!(said(&rooms[5]), "room for 1000 pods is asked for, all CapacityBuffers together keep at most 0");
+}
+
+fn snapshot(objects: &Objects, extra: &Extra) -> plimsoll_model::snapshot::Snapshot {
+    let (snapshot, problems) = crate::build(objects, extra);
+    assert_eq!(problems, []);
+    snapshot
+}
+
+#[test]
+fn virtual_pods_come_last_and_prefer_nothing() {
+    let mut objects = objects(of_template(json!({"replicas": 2})));
+    let template = objects.pod_templates[0].template.as_mut().unwrap();
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}});
+    let spread =
+        |when: &str| json!({"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": when});
+    let mut spec = pod_spec("500m");
+    spec["priorityClassName"] = json!("system-node-critical");
+    spec["volumes"] = json!([
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
+    spec["affinity"] = json!({"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}});
+    spec["topologySpreadConstraints"] = json!([spread("DoNotSchedule"), spread("ScheduleAnyway")]);
+    template.spec = Some(read(spec));
+    let found = snapshot(&objects, &Extra::default());
+    let names: Vec<(&str, &str)> = found.pods.iter().map(|pod| (pod.uid.as_str(), pod.name.as_str())).collect();
+    assert_eq!(names, [("b1-1", "capacity-buffer-spare-1"), ("b1-2", "capacity-buffer-spare-2")]);
+    let pod = &found.pods[0];
+    assert_eq!((pod.namespace.as_str(), pod.state.clone(), pod.created.0), ("shop", PodState::Pending, 7000));
+    assert_eq!(pod.buffer, Some(BufferPod { buffer: "spare".to_owned(), node: None }));
+    let [shape] = found.shapes.as_slice() else { panic!("{:?}", found.shapes) };
+    assert_eq!((shape.priority, shape.labels["app"].as_str(), shape.volumes.len()), (i32::MIN, "web", 0));
+    assert_eq!((shape.requests.get("cpu"), shape.requests.get("pods")), (500, 1));
+    assert_eq!((shape.pod_affinity.len(), shape.topology_spread.len()), (1, 1));
+    assert!(shape.pod_affinity[0].weight.is_none() && shape.topology_spread[0].required);
+}
+
+#[test]
+fn a_buffer_without_uid_names_pods_as_no_other_pod_is_named() {
+    let mut objects = objects(of_template(json!({"replicas": 1})));
+    objects.capacity_buffers[0].metadata.uid = None;
+    assert_eq!(snapshot(&objects, &Extra::default()).pods[0].uid.as_str(), "CapacityBuffer/shop/spare-1");
+}
+
+#[test]
+fn what_keeps_no_room_is_a_problem_in_a_cluster_alone() {
+    let missing = objects(json!({"podTemplateRef": {"name": "none"}, "replicas": 1}));
+    let (found, problems) = crate::build(&missing, &Extra::default());
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["CapacityBuffer shop/spare: spec.podTemplateRef: there is no PodTemplate \"none\""]);
+    assert_eq!(found.pods, []);
+    snapshot(&missing, &Extra { source: Source::Files, ..Extra::default() });
+    let mut leaving = objects(of_template(json!({"replicas": 1})));
+    leaving.capacity_buffers[0].metadata.deletion_timestamp = read(json!("2026-01-01T00:00:00Z"));
+    assert_eq!(snapshot(&leaving, &Extra::default()).pods, []);
+}
+
+#[test]
+fn reports_say_what_buffers_come_to() {
+    let of = |spec: Value| reports(&objects(spec)).pop();
+    let good = of(of_template(json!({"replicas": 2}))).unwrap();
+    assert_eq!((good.namespace.as_str(), good.name.as_str(), good.uid.as_str()), ("shop", "spare", "b1"));
+    assert_eq!((good.pod_template.as_deref(), good.pod_template_generation, good.replicas), (Some("web"), Some(3), 2));
+    assert_eq!((good.ready, good.message.as_str(), good.provisioning), (BufferReady::Resolved, "", None));
+    let bad = of(json!({"podTemplateRef": {"name": "none"}, "replicas": 1})).unwrap();
+    assert_eq!((bad.ready, bad.replicas), (BufferReady::PodTemplateNotFound, 0));
+    assert_eq!(bad.message, "spec.podTemplateRef: there is no PodTemplate \"none\"");
+    let foreign = of_template(json!({"provisioningStrategy": "example.com/other", "replicas": 1}));
+    assert_eq!(of(foreign), None, "that is somebody else's to say");
+}
+
+/// A claim that names virtual pods.
+fn claim(name: &str, second: u32, pods: &[&str]) -> plimsoll_api::NodeClaim {
+    let pods = serde_json::to_string(pods).unwrap();
+    read(json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": name, "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            "labels": {"karpenter.sh/nodepool": "default"}, "annotations": {"plimsoll.dev/pods": pods}},
+        "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": []}}))
+}
+
+#[test]
+fn virtual_pods_know_the_youngest_node_that_was_launched_for_them() {
+    let mut objects = objects(of_template(json!({"replicas": 4})));
+    objects.node_claims =
+        vec![claim("new", 2, &["b1-2"]), claim("old", 1, &["b1-1", "b1-2"]), claim("gone", 3, &["b1-1"])];
+    objects.node_claims[2].metadata.deletion_timestamp = read(json!("2026-01-02T00:00:00Z"));
+    let in_flight = |name: &str, pod: &str| InFlightClaim {
+        name: name.to_owned(),
+        uid: String::new(),
+        node_pool: "default".into(),
+        action_id: None,
+        pods: vec![PodRef { name: "shop/x".to_owned(), uid: pod.into() }],
+        limit_usage: Default::default(),
+        labels: Default::default(),
+        taints: Vec::new(),
+        allocatable: Default::default(),
+        state: plimsoll_model::execution::ClaimState::Launching,
+        launched: None,
+    };
+    let extra = Extra { in_flight: vec![in_flight("admitted", "b1-3")], ..Extra::default() };
+    let found = snapshot(&objects, &extra);
+    let homes: Vec<Option<&str>> = found
+        .pods
+        .iter()
+        .map(|pod| {
+            // It is reserved for nobody: a pod that exists may take the room.
+            assert_eq!(pod.state, PodState::Pending);
+            pod.buffer.as_ref().unwrap().node.as_ref().map(|node| node.as_str())
+        })
+        .collect();
+    assert_eq!(homes, [Some("old"), Some("new"), Some("admitted"), None]);
+}

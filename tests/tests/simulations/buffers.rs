@@ -1,0 +1,126 @@
+//! CapacityBuffers: room is bought like a node for pods, once, and stays as long as it is asked for.
+
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A pool of one type, of which a pod of 3 CPUs fills one node.
+fn one_to_a_node() -> Setup {
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
+                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
+    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
+}
+
+/// Room for so many pods of 3 CPUs.
+fn keep(world: &World, replicas: u32) {
+    let requests = json!({"cpu": "3", "memory": "1Gi"});
+    let containers = json!([{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]);
+    let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "web"},
+                          "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}});
+    let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+                        "metadata": {"name": "spare"},
+                        "spec": {"podTemplateRef": {"name": "web"}, "replicas": replicas}});
+    world.apply_object(&template).unwrap();
+    world.apply_object(&buffer).unwrap();
+}
+
+fn bought(world: &World) -> usize {
+    instances_ever_launched(world).len()
+}
+
+fn living(world: &World) -> usize {
+    world.living_instances().len()
+}
+
+fn in_service(world: &World) -> usize {
+    world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Initialized"))
+}
+
+/// What is written whenever Plimsoll does something.
+fn versions(world: &World) -> Vec<String> {
+    let kinds = [ResourceId::NODE_CLAIMS, ResourceId::NODE_POOLS, ResourceId::CAPACITY_BUFFERS, ResourceId::EVENTS];
+    let version = |object: &Value| object::text(object, &["metadata", "resourceVersion"]).to_owned();
+    kinds.into_iter().flat_map(|kind| world.all(kind)).map(|object| version(&object)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_bought_once_and_then_nothing_happens() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    keep(&scene.world, 2);
+    scene.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
+    scene.pass(5 * MINUTE).await;
+    let before = versions(&scene.world);
+    scene.pass(60 * MINUTE).await;
+    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
+    assert_eq!(versions(&scene.world), before, "nothing is written about a cluster that is quiet");
+    let about = |event: &Value| object::text(event, &["involvedObject", "name"]).starts_with("capacity-buffer-");
+    let told: Vec<_> = scene.world.all(ResourceId::EVENTS).into_iter().filter(|event| about(event)).collect();
+    assert_eq!(told, Vec::<Value>::new(), "nobody is told of pods that do not exist");
+    scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
+    scene.until_empty(10 * MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    keep(&scene.world, 1);
+    scene.until("a node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
+    scene.pass(MINUTE).await;
+    scene.deploy("web", 1, 3000);
+    let took = scene.until_running(1, MINUTE).await;
+    assert!(took < Duration::from_secs(10), "{took:?}: it need not wait for a node");
+    scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    scene.pass(30 * MINUTE).await;
+    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
+    // The pod goes: there is room for two, and one is asked for.
+    scene.scale("web", 0);
+    scene.until("a node too many is removed", 10 * MINUTE, |world| living(world) == 1).await;
+    scene.pass(30 * MINUTE).await;
+    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 1), "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_that_is_on_its_way_is_a_pods_if_it_comes() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    keep(&scene.world, 1);
+    scene.until("a node is bought", MINUTE, |world| bought(world) == 1).await;
+    scene.deploy("web", 1, 3000);
+    // Long before the first node is there: the room is taken, though the launch was for the buffer.
+    let took = scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert_eq!(in_service(&scene.world), 0, "{}", scene.summary());
+    scene.until_running(1, 5 * MINUTE).await;
+    scene.pass(30 * MINUTE).await;
+    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_dies_room_is_not_bought_twice() {
+    let mut scene = Scene::begin(one_to_a_node()).await;
+    let gate = Gate::default();
+    let claims = Matcher::of(Verb::Create, "nodeclaims");
+    let rule = scene.world.server().faults().always(claims, Effect::HoldAfter(gate.clone()));
+    keep(&scene.world, 3);
+    gate.reached(1).await;
+    for role in [Role::Actuator, Role::Watcher] {
+        let leader = scene.plimsoll.leader(role).unwrap();
+        scene.plimsoll.kill(&leader);
+    }
+    scene.world.server().faults().remove(rule);
+    gate.open();
+    scene.until("three nodes are in service", 10 * MINUTE, |world| in_service(world) == 3).await;
+    // In service, with nobody who remembers what they were for.
+    for role in [Role::Actuator, Role::Watcher] {
+        scene.plimsoll.start_another(role).unwrap();
+        let leader = scene.plimsoll.leader(role).unwrap();
+        scene.plimsoll.kill(&leader);
+    }
+    scene.pass(30 * MINUTE).await;
+    assert_eq!((bought(&scene.world), living(&scene.world)), (3, 3), "{}", scene.summary());
+}
