@@ -43,6 +43,23 @@ fn a_pod_that_gets_a_new_node_is_told_which() {
 }
 
 #[test]
+fn a_virtual_pod_says_whose_room_it_is() {
+    let buffer = |kind: &str| {
+        format!(
+            "{}---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {{name: spare}}\n\
+             spec: {{replicas: 1, scalableRef: {{kind: {kind}, name: web}}}}\n",
+            deployment("web", 1, "1800m", "1Gi")
+        )
+    };
+    let run = explain("pod", "capacity-buffer-spare-1", &buffer("Deployment"));
+    says(&run, "does not exist: it stands for room that CapacityBuffer default/spare keeps");
+    says(&run, "default/capacity-buffer-spare-1 will go to ");
+    let run = explain("pod", "web-0", &buffer("StatefulSet"));
+    let hint = "CapacityBuffer default/spare: no room is kept: ScalableRefNotFound: there is no StatefulSet \"web\"";
+    assert!(run.status == 0 && run.stderr.contains(hint), "{}", run.stderr);
+}
+
+#[test]
 fn a_running_pod_is_where_it_runs() {
     says(&explain("pod", "keeper", ""), "default/keeper runs on node busy");
 }

@@ -16,11 +16,11 @@ fn objects(spec: Value) -> Objects {
     let named = |name: &str| json!({"namespace": "shop", "name": name, "generation": 3});
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod_spec("1")});
     let workload = json!({"metadata": named("web"), "spec": {"replicas": 10, "selector": {}, "template": template}});
+    let buffer = json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+        "metadata": {"namespace": "shop", "name": "spare", "uid": "b1", "creationTimestamp": "1970-01-01T00:00:07Z"}});
     Objects {
-        capacity_buffers: vec![read(json!({
-            "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
-            "metadata": {"namespace": "shop", "name": "spare", "uid": "b1", "creationTimestamp": "1970-01-01T00:00:07Z"},
-            "spec": spec}))],
+        capacity_buffers: vec![read(with(buffer, Value::Object([("spec".to_owned(), spec)].into_iter().collect())))],
         pod_templates: vec![read(json!({"metadata": named("web"), "template": {
             "metadata": {"labels": {"app": "web"}}, "spec": pod_spec("500m")}}))],
         deployments: vec![read(workload.clone())],
@@ -30,16 +30,19 @@ fn objects(spec: Value) -> Objects {
     }
 }
 
-fn of_template(more: Value) -> Value {
-    let mut spec = json!({"podTemplateRef": {"name": "web"}});
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+fn with(mut spec: Value, more: Value) -> Value {
+    if let (Some(fields), Value::Object(more)) = (spec.as_object_mut(), more) {
+        fields.extend(more);
+    }
     spec
 }
 
+fn of_template(more: Value) -> Value {
+    with(json!({"podTemplateRef": {"name": "web"}}), more)
+}
+
 fn of(kind: &str, more: Value) -> Value {
-    let mut spec = json!({"scalableRef": {"apiGroup": "apps", "kind": kind, "name": "web"}});
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    spec
+    with(json!({"scalableRef": {"apiGroup": "apps", "kind": kind, "name": "web"}}), more)
 }
 
 fn replicas(spec: Value) -> Result<usize, (Reason, &'static str)> {

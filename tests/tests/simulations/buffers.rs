@@ -17,17 +17,22 @@ fn one_to_a_node() -> Setup {
     Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
 }
 
-/// Room for so many pods of 3 CPUs.
-fn keep(world: &World, replicas: u32) {
-    let requests = json!({"cpu": "3", "memory": "1Gi"});
+/// Room for so many pods of so many thousandths of a CPU.
+fn keep_for(world: &World, name: &str, replicas: u32, millicpu: u32) {
+    let requests = json!({"cpu": format!("{millicpu}m"), "memory": "1Gi"});
     let containers = json!([{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]);
-    let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "web"},
+    let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name},
                           "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}});
     let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
-                        "metadata": {"name": "spare"},
-                        "spec": {"podTemplateRef": {"name": "web"}, "replicas": replicas}});
+                        "metadata": {"name": name},
+                        "spec": {"podTemplateRef": {"name": name}, "replicas": replicas}});
     world.apply_object(&template).unwrap();
     world.apply_object(&buffer).unwrap();
+}
+
+/// Room for so many pods of 3 CPUs.
+fn keep(world: &World, replicas: u32) {
+    keep_for(world, "spare", replicas, 3000);
 }
 
 fn bought(world: &World) -> usize {
@@ -42,6 +47,14 @@ fn in_service(world: &World) -> usize {
     world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Initialized"))
 }
 
+/// Status and reason of a condition of the buffer.
+fn condition(world: &World, name: &str) -> (String, String) {
+    let buffer = world.get(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
+    let conditions = object::items(&buffer, &["status", "conditions"]);
+    let found = conditions.iter().find(|one| object::text(one, &["type"]) == name);
+    found.map(|one| ["status", "reason"].map(|field| object::text(one, &[field]).to_owned()).into()).unwrap_or_default()
+}
+
 /// What is written whenever Plimsoll does something.
 fn versions(world: &World) -> Vec<String> {
     let kinds = [ResourceId::NODE_CLAIMS, ResourceId::NODE_POOLS, ResourceId::CAPACITY_BUFFERS, ResourceId::EVENTS];
@@ -53,15 +66,20 @@ fn versions(world: &World) -> Vec<String> {
 async fn room_is_bought_once_and_then_nothing_happens() {
     let scene = Scene::begin(one_to_a_node()).await;
     keep(&scene.world, 2);
+    let asked =
+        |world: &World| condition(world, "Provisioning") == ("False".to_owned(), "RequiresNewCapacity".to_owned());
+    scene.until("the buffer says that room is asked for", MINUTE, asked).await;
     scene.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
     scene.pass(5 * MINUTE).await;
+    let (yes, fits) = ("True".to_owned(), "FitsExistingCapacity".to_owned());
+    assert_eq!(condition(&scene.world, "Provisioning"), (yes.clone(), fits));
+    assert_eq!(condition(&scene.world, "ReadyForProvisioning"), (yes, "Resolved".to_owned()));
     let before = versions(&scene.world);
     scene.pass(60 * MINUTE).await;
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
     assert_eq!(versions(&scene.world), before, "nothing is written about a cluster that is quiet");
     let about = |event: &Value| object::text(event, &["involvedObject", "name"]).starts_with("capacity-buffer-");
-    let told: Vec<_> = scene.world.all(ResourceId::EVENTS).into_iter().filter(|event| about(event)).collect();
-    assert_eq!(told, Vec::<Value>::new(), "nobody is told of pods that do not exist");
+    assert_eq!(scene.world.count(ResourceId::EVENTS, about), 0, "nobody is told of pods that do not exist");
     scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
     scene.until_empty(10 * MINUTE).await;
 }
@@ -123,4 +141,21 @@ async fn whoever_dies_room_is_not_bought_twice() {
     }
     scene.pass(30 * MINUTE).await;
     assert_eq!((bought(&scene.world), living(&scene.world)), (3, 3), "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_of_several_sizes_stays_as_it_was_planned() {
+    let scene = Scene::usual().await;
+    let sizes = [("small", 7, 700), ("middle", 5, 1500), ("large", 4, 2600)];
+    for (name, replicas, millicpu) in sizes {
+        keep_for(&scene.world, name, replicas, millicpu);
+    }
+    let there = |world: &World| {
+        let fits = |buffer: &Value| object::condition_is_true(buffer, "Provisioning");
+        world.count(ResourceId::CAPACITY_BUFFERS, fits) == sizes.len()
+    };
+    scene.until("all room is there", 5 * MINUTE, there).await;
+    let nodes = bought(&scene.world);
+    scene.pass(60 * MINUTE).await;
+    assert_eq!((bought(&scene.world), living(&scene.world)), (nodes, nodes), "{}", scene.summary());
 }

@@ -4,6 +4,7 @@ use crate::scheduler::times;
 use crate::stage::Stage;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_sim::apiserver::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::clock::START_SECONDS;
@@ -22,6 +23,17 @@ async fn there_is_no_plan_on_half_an_index() {
     assert!(waiting.contains(&"nodeclaims") && waiting.contains(&"pods"), "{waiting:?}: pods are listed last");
     assert_eq!((stage.plans(), stage.actuator.executions()), (0, 0));
     gate.open();
+    stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    assert!(watcher.readiness.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_from_before_capacity_buffers_has_none() {
+    let stage = Stage::new();
+    let missing = Effect::Refuse(ApiError::no_such_path());
+    stage.server.faults().always(Matcher::of(Verb::List, "capacitybuffers"), missing);
+    stage.pending_pod("web", None);
+    let watcher = stage.watcher("watcher-0", &["actuator-0"]);
     stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
     assert!(watcher.readiness.is_ready());
 }

@@ -29,7 +29,7 @@ fn any_company() -> impl Strategy<Value = (Vec<TopologySpread>, Vec<PodAffinityT
 }
 
 /// Pods that look at each other, beside all that [`any_shape`] has.
-fn any_social_shape() -> impl Strategy<Value = PodShape> {
+pub(super) fn any_social_shape() -> impl Strategy<Value = PodShape> {
     (any_shape(), any_company(), prop::sample::select(vec!["web", "db", "lone"]), 0..4_u8).prop_map(
         |(mut one, (spread, affinity), app, prefers)| {
             one.labels.insert("app".into(), app.into());
@@ -44,7 +44,7 @@ fn any_social_shape() -> impl Strategy<Value = PodShape> {
     )
 }
 
-fn any_shape() -> impl Strategy<Value = PodShape> {
+pub(super) fn any_shape() -> impl Strategy<Value = PodShape> {
     (1..30_i64, 0..12_i64, 0..8_u8).prop_map(|(cores, gib, special)| {
         let mut one = shape(cores * 250, gib);
         match special {
@@ -62,7 +62,7 @@ fn any_shape() -> impl Strategy<Value = PodShape> {
     })
 }
 
-fn any_cluster() -> impl Strategy<Value = Cluster> {
+pub(super) fn any_cluster() -> impl Strategy<Value = Cluster> {
     cluster_of(any_shape().boxed())
 }
 
@@ -127,7 +127,7 @@ fn cluster_of(shapes: BoxedStrategy<PodShape>) -> impl Strategy<Value = Cluster>
 }
 
 /// The cluster once the plan is carried out, each launch as its first offering.
-fn carried_out(cluster: &Cluster, plan: &Plan) -> Cluster {
+pub(super) fn carried_out(cluster: &Cluster, plan: &Plan) -> Cluster {
     let mut next = cluster.clone();
     let mut place = std::collections::BTreeMap::new();
     for (index, launch) in plan.launches.iter().enumerate() {

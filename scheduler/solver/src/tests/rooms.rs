@@ -1,10 +1,14 @@
 //! Room that CapacityBuffers keep.
 
 use super::builder::*;
+use super::properties::{any_cluster, any_shape, any_social_cluster, any_social_shape, carried_out, steady};
+use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PodRef, ReasonCode};
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Underutilized};
-use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState};
+use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, PodShape, PodState};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn names(pods: &[PodRef]) -> Vec<&str> {
     pods.iter().map(|pod| pod.name.trim_start_matches("ns/")).collect()
@@ -55,7 +59,7 @@ fn no_spread_of_a_pod_that_exists_counts_room() {
     let plan = cluster.pending("p", 2, &web).spare("v", 2, &web, None).plan();
     let zones = |name: &str| {
         let of = plan.launches.iter().filter(|one| names(&one.pods).iter().any(|pod| pod.starts_with(name)));
-        of.map(|one| one.offerings[0].zone.as_str()).collect::<std::collections::BTreeSet<&str>>().len()
+        of.map(|one| one.offerings[0].zone.as_str()).collect::<BTreeSet<&str>>().len()
     };
     assert_eq!(zones("p"), 2);
     assert_eq!(plan.unschedulable, []);
@@ -153,4 +157,78 @@ fn a_node_that_is_as_cheap_as_any_is_not_replaced_for_its_room() {
     cluster.node("n1", "c5.large");
     let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n1")).plan();
     assert_eq!((launched(&plan), removed(&plan), kept(&plan)), (vec![], vec![], vec![("n1", 1)]));
+}
+
+/// Shapes of room with how many pods each and, perhaps, the number of a node.
+type Rooms = Vec<(PodShape, usize, Option<usize>)>;
+
+fn any_rooms(shapes: impl Strategy<Value = PodShape>) -> impl Strategy<Value = Rooms> {
+    prop::collection::vec((shapes, 1..4_usize, prop::option::of(0..5_usize)), 1..4)
+}
+
+fn with_rooms(cluster: &Cluster, rooms: &Rooms) -> Cluster {
+    let mut cluster = cluster.clone();
+    for (index, (shape, count, home)) in rooms.iter().enumerate() {
+        let home = home.map(|number| format!("node-{number}"));
+        cluster.spare(&format!("v{index}"), *count, shape, home.as_deref());
+    }
+    cluster
+}
+
+/// Pods without a place that exist.
+fn waiting(plan: &Plan) -> Vec<&str> {
+    let all = plan.unschedulable.iter().map(|one| one.pod.name.as_str());
+    all.filter(|name| !name.starts_with("ns/v")).collect()
+}
+
+proptest! {
+    #![proptest_config(steady())]
+
+    /// [`Cluster::plan`] checks each of them.
+    #[test]
+    fn room_takes_nobodys_place(cluster in any_cluster(), rooms in any_rooms(any_shape())) {
+        let with = with_rooms(&cluster, &rooms);
+        let (plan, before) = (with.plan_with(false), cluster.plan_with(false));
+        prop_assert_eq!(waiting(&plan), waiting(&before));
+        with.plan();
+    }
+
+    #[test]
+    fn pods_and_room_that_look_at_each_other_get_valid_plans_whatever_the_order(
+        cluster in any_social_cluster(),
+        rooms in any_rooms(any_social_shape()),
+        turn in 1..5_usize,
+    ) {
+        let cluster = with_rooms(&cluster, &rooms);
+        let plan = cluster.plan();
+        let mut turned = cluster;
+        let snapshot = &mut turned.snapshot;
+        snapshot.pods.reverse();
+        snapshot.nodes.reverse();
+        let by = turn % snapshot.shapes.len().max(1);
+        snapshot.shapes.rotate_left(by);
+        prop_assert_eq!(&plan, &turned.plan());
+    }
+
+    #[test]
+    fn room_that_was_launched_is_not_launched_again(cluster in any_cluster(), rooms in any_rooms(any_shape())) {
+        let mut cluster = with_rooms(&cluster, &rooms);
+        cluster.snapshot.nodes.iter_mut().for_each(|node| node.expires = None);
+        let plan = cluster.plan_with(false);
+        let mut next = carried_out(&cluster, &plan);
+        let launched: BTreeSet<&PodUid> = plan.launches.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
+        for pod in &mut next.snapshot.pods {
+            if let (Some(buffer), PodState::Bound(node)) = (&mut pod.buffer, pod.state.clone()) {
+                // Of nodes that were there before, nobody remembers what they took.
+                if launched.contains(&pod.uid) {
+                    buffer.node = Some(node);
+                }
+                pod.state = PodState::Pending;
+            }
+        }
+        let again = next.plan_with(false);
+        let twice: Vec<&str> = again.launches.iter().flat_map(|one| &one.pods)
+            .filter(|pod| launched.contains(&pod.uid)).map(|pod| pod.name.as_str()).collect();
+        prop_assert_eq!(twice, Vec::<&str>::new());
+    }
 }

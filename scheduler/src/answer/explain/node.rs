@@ -90,6 +90,12 @@ fn of_pods(snapshot: &Snapshot, plan: &Plan, node: &Node) -> Vec<String> {
     lines
 }
 
+/// Pending pods that the plan has on the node.
+fn coming<'a>(snapshot: &'a Snapshot, plan: &'a Plan, node: &'a Node) -> impl Iterator<Item = &'a Pod> {
+    let own = plan.placements.iter().filter(|one| one.node == node.name).flat_map(|one| &one.pods);
+    own.filter_map(|pod| snapshot.pods.iter().find(|one| one.uid == pod.uid))
+}
+
 fn refs(pods: &[PodRef]) -> String {
     listed(pods.iter().map(|pod| pod.name.as_str()))
 }
@@ -126,7 +132,12 @@ fn staying(question: &Question, plan: &Plan, node: &Node) -> Vec<String> {
     if node.expires.is_none_or(|at| at > snapshot.now) && node.drifted.is_none() {
         reasons.extend(not_for_cost(snapshot, node, pool));
     }
-    let empty = !on(snapshot, node).any(moves);
+    let room = coming(snapshot, plan, node).filter(|pod| pod.is_virtual()).count();
+    if room > 0 {
+        reasons
+            .push(format!("it keeps room for {}, which is not kept for less elsewhere", counted(room, "virtual pod")));
+    }
+    let empty = room == 0 && !on(snapshot, node).any(moves);
     let wanted = match () {
         () if node.expires.is_some_and(|at| at <= snapshot.now) => DisruptionReason::Expired,
         () if empty => DisruptionReason::Empty,
@@ -158,7 +169,7 @@ fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node) -> Vec<String> {
     if node.do_not_disrupt {
         found.push("it is annotated karpenter.sh/do-not-disrupt".to_owned());
     }
-    if plan.placements.iter().any(|one| one.node == node.name) {
+    if coming(snapshot, plan, node).any(|pod| !pod.is_virtual()) {
         found.push("pending pods will come to it".to_owned());
     }
     if plan.terminations.iter().any(|one| one.moved_to.iter().any(|moved| moved.node == node.name)) {
