@@ -89,6 +89,8 @@ pub struct Cycle {
     told: Option<Told>,
     /// What CapacityBuffers come to by the last plan, and what of that was told.
     buffers: (Vec<BufferReport>, Vec<BufferReport>),
+    /// Virtual pods of the newest snapshot.
+    rooms: BTreeSet<PodUid>,
     planning: Rest,
     executing: Rest,
 }
@@ -178,6 +180,8 @@ impl Cycle {
             return;
         }
         self.observed = Some(published.snapshot.sequence);
+        let rooms = published.snapshot.pods.iter().filter(|pod| pod.is_virtual());
+        self.rooms = rooms.map(|pod| pod.uid.clone()).collect();
         let (mut present, mut incomplete): (BTreeSet<&PodUid>, BTreeSet<&PodUid>) = Default::default();
         for pod in published.snapshot.pods.iter().filter(|pod| !pod.is_virtual()) {
             match pod.state {
@@ -217,6 +221,7 @@ impl Cycle {
             plan,
             |launch| free(&launch.action_id) && !launch.pods.iter().any(|pod| held(&pod.uid)),
             |termination| free(&termination.action_id),
+            |pod| self.rooms.contains(pod),
         )
     }
 

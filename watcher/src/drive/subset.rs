@@ -5,13 +5,19 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Plan, Termination};
 
 /// The plan without the actions that are not wanted, and without those that rest on them. Actions do not depend on
-/// anything else in a plan, so what is left is a plan.
+/// anything else in a plan, so what is left is a plan. Room for virtual pods moves with nodes as well, and is no reason of its own for a launch
+/// that replaces one.
 #[must_use]
-pub fn subset(plan: &Plan, launch: impl Fn(&Launch) -> bool, termination: impl Fn(&Termination) -> bool) -> Plan {
+pub fn subset(
+    plan: &Plan,
+    launch: impl Fn(&Launch) -> bool,
+    termination: impl Fn(&Termination) -> bool,
+    is_virtual: impl Fn(&PodUid) -> bool,
+) -> Plan {
     let mut launches: Vec<bool> = plan.launches.iter().map(launch).collect();
     let mut terminations: Vec<bool> = plan.terminations.iter().map(termination).collect();
     // Each round drops at least one action, or is the last.
-    while drop_dependents(plan, &mut launches, &mut terminations) {}
+    while drop_dependents(plan, &mut launches, &mut terminations, &is_virtual) {}
     // The new place of each launch that stays.
     let places: Vec<usize> =
         (0..launches.len()).map(|end| launches.iter().take(end).filter(|kept| **kept).count()).collect();
@@ -36,7 +42,12 @@ fn chosen<'a, T>(list: &'a [T], kept: &'a [bool]) -> impl Iterator<Item = &'a T>
 }
 
 /// Drops removals that lack a replacement, and replacements for nothing but dropped removals. Returns whether there were any.
-fn drop_dependents(plan: &Plan, launches: &mut [bool], terminations: &mut [bool]) -> bool {
+fn drop_dependents(
+    plan: &Plan,
+    launches: &mut [bool],
+    terminations: &mut [bool],
+    is_virtual: &impl Fn(&PodUid) -> bool,
+) -> bool {
     let before = launches.iter().chain(&*terminations).filter(|kept| **kept).count();
     for (one, kept) in plan.terminations.iter().zip(&mut *terminations) {
         *kept &= one.replaced_by.iter().all(|index| launches.get(*index).copied().unwrap_or(false));
@@ -50,16 +61,16 @@ fn drop_dependents(plan: &Plan, launches: &mut [bool], terminations: &mut [bool]
             serves_kept |= *kept;
         }
         if serves && !serves_kept {
-            *kept &= plan.launches.get(index).is_some_and(|launch| has_other_pods(plan, launch));
+            *kept &= plan.launches.get(index).is_some_and(|launch| has_other_pods(plan, launch, is_virtual));
         }
     }
     launches.iter().chain(&*terminations).filter(|kept| **kept).count() < before
 }
 
-/// Whether the launch is for pods that no removal moves.
-fn has_other_pods(plan: &Plan, launch: &Launch) -> bool {
+/// Whether the launch is for pods that exist and that no removal moves.
+fn has_other_pods(plan: &Plan, launch: &Launch, is_virtual: &impl Fn(&PodUid) -> bool) -> bool {
     let moves = |uid: &PodUid| plan.terminations.iter().any(|one| one.pods.iter().any(|pod| pod.uid == *uid));
-    launch.pods.iter().any(|pod| !moves(&pod.uid))
+    launch.pods.iter().any(|pod| !moves(&pod.uid) && !is_virtual(&pod.uid))
 }
 
 #[cfg(test)]
@@ -124,12 +135,12 @@ mod tests {
 
     #[test]
     fn all_of_it_is_the_plan_itself() {
-        assert_eq!(subset(&plan(), |_| true, |_| true), plan());
+        assert_eq!(subset(&plan(), |_| true, |_| true, |_| false), plan());
     }
 
     #[test]
     fn indices_follow_the_launches_that_stay() {
-        let part = subset(&plan(), |one| one.action_id.as_str() != "l0", |_| true);
+        let part = subset(&plan(), |one| one.action_id.as_str() != "l0", |_| true, |_| false);
         assert_eq!(ids(&part), ["l1", "l2", "t0", "t1"]);
         assert_eq!(part.terminations[1].replaced_by, [1]);
         assert_eq!((part.hourly, part.lower_bound), (MicroUsdPerHour(50), MicroUsdPerHour(0)));
@@ -137,9 +148,18 @@ mod tests {
 
     #[test]
     fn a_removal_goes_with_its_replacement_and_the_other_way_round() {
-        let part = subset(&plan(), |one| one.action_id.as_str() != "l2", |_| true);
+        let part = subset(&plan(), |one| one.action_id.as_str() != "l2", |_| true, |_| false);
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);
-        let part = subset(&plan(), |_| true, |one| one.action_id.as_str() != "t1");
+        let part = subset(&plan(), |_| true, |one| one.action_id.as_str() != "t1", |_| false);
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);
+        // Also where it would keep room for virtual pods.
+        let mut plan = plan();
+        plan.launches[2].pods.push(pod("v"));
+        let without = |is_virtual: bool| {
+            let part =
+                subset(&plan, |_| true, |one| one.action_id.as_str() != "t1", |uid| is_virtual && uid.as_str() == "v");
+            part.launches.len()
+        };
+        assert_eq!((without(true), without(false)), (2, 3));
     }
 }

@@ -1,9 +1,11 @@
+mod rooms;
+
 use super::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
-use plimsoll_model::snapshot::{BufferPod, Pod, Snapshot};
+use plimsoll_model::snapshot::{Pod, Snapshot};
 
 /// A cycle with a clock of its own, in milliseconds.
 struct Scene {
@@ -317,33 +319,6 @@ fn nodes_are_looked_at_once_nobody_waits_for_a_plan() {
     assert!(matches!(scene.next(&seen, 3), Step::Wait(_)), "a was sent, and nothing is new");
     let calm = scene.snapshot(10, Seen::default());
     assert_eq!(scene.next(&calm, 10), Step::Sweep);
-}
-
-#[test]
-fn nobody_waits_for_room() {
-    let mut scene = Scene::new();
-    scene.cycle = Cycle::new(7).sweeping(true);
-    let with_room = |scene: &mut Scene, millis: u64, pods: &'static str| {
-        let mut seen = scene.snapshot(millis, Seen { pods, incomplete: pods, ledger: 0 });
-        let buffer = Some(BufferPod { buffer: "spare".to_owned(), node: None });
-        seen.snapshot.pods.push(Pod { buffer, ..pod("v") });
-        seen.incomplete.insert("v".into());
-        seen
-    };
-    let seen = with_room(&mut scene, 0, "");
-    assert_eq!(scene.next(&seen, 0), Step::Sweep, "nodes are looked at as if nothing were pending");
-    let now = scene.at(1);
-    scene.cycle.planned(1, Some(Plan { snapshot_sequence: 1, ..Plan::default() }), true, now);
-    assert_eq!(scene.next(&seen, 1), Step::Wait(None), "a place that it has causes no plan and no call");
-    let mut again = with_room(&mut scene, 5000, "");
-    again.relevant = 1;
-    assert_eq!(scene.next(&again, 5000), Step::Wait(None));
-    // What is launched for it waits for nobody either.
-    let seen = with_room(&mut scene, 6000, "");
-    assert_eq!(scene.next(&seen, 6000), Step::Sweep);
-    let now = scene.at(6001);
-    scene.cycle.planned(3, Some(Plan { snapshot_sequence: 3, ..launches(&["v"]) }), true, now);
-    assert_eq!(actions(&scene.next(&seen, 6001)), ["v"]);
 }
 
 #[test]
