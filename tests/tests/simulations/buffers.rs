@@ -146,7 +146,8 @@ async fn whoever_dies_room_is_not_bought_twice() {
 #[tokio::test(start_paused = true)]
 async fn room_of_several_sizes_stays_as_it_was_planned() {
     let scene = Scene::usual().await;
-    let sizes = [("small", 7, 700), ("middle", 5, 1500), ("large", 4, 2600)];
+    // They fill a node of eight cores and one of four, but not if one of the large ones goes to the latter.
+    let sizes = [("small", 3, 1900), ("large", 2, 2900)];
     for (name, replicas, millicpu) in sizes {
         keep_for(&scene.world, name, replicas, millicpu);
     }
@@ -155,7 +156,6 @@ async fn room_of_several_sizes_stays_as_it_was_planned() {
         world.count(ResourceId::CAPACITY_BUFFERS, fits) == sizes.len()
     };
     scene.until("all room is there", 5 * MINUTE, there).await;
-    let nodes = bought(&scene.world);
     scene.pass(60 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (nodes, nodes), "{}", scene.summary());
+    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
 }
