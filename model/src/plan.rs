@@ -79,8 +79,8 @@ impl Default for PlanOptions {
             work_budget: 200_000_000,
             preference_policy: PreferencePolicy::Respect,
             min_values_policy: MinValuesPolicy::Strict,
-            // When a node dies, at least half of a burst's pods still run.
-            max_share_per_node: 50,
+            // A bound costs money where the cheapest node takes them all.
+            max_share_per_node: 100,
         }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Given {
     pub(crate) preference_policy: Option<String>,
     /// `Strict` or `BestEffort`.
     pub(crate) min_values_policy: Option<String>,
+    /// In per cent.
+    pub(crate) max_share_per_node: Option<u32>,
 }
 
 /// Pods by name: `web-*`, `shop/web-0`; without namespace they are in `default`.

@@ -164,6 +164,9 @@ fn options(given: &Given) -> Result<PlanOptions, String> {
     if let Some(text) = &given.preference_policy {
         options.preference_policy = PreferencePolicy::parse(text).ok_or_else(|| format!("{text} is no policy"))?;
     }
+    if let Some(share) = given.max_share_per_node {
+        options.max_share_per_node = share;
+    }
     if let Some(text) = &given.min_values_policy {
         options.min_values_policy = MinValuesPolicy::parse(text).ok_or_else(|| format!("{text} is no policy"))?;
     }
