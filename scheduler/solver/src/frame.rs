@@ -105,7 +105,7 @@ impl Frame {
         options: &PlanOptions,
     ) -> (Self, Change) {
         let preferences = options.preference_policy;
-        let most_pods = share::most_pods(share::waiting(snapshot, index), options);
+        let most_pods = share::bound(snapshot, index, options);
         let terms = Terms { most_pods, ..terms(snapshot, catalogs, options.min_values_policy) };
         let given = Given { terms, unwanted: preferences::unwanted(snapshot), preferences };
         let (pools, fixed) = launchable(snapshot, catalogs);

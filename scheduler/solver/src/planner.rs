@@ -89,7 +89,7 @@ impl Planner {
 
     /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the question that it answers.
     fn more_if_unbound<'a>(question: Question<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Question<'a>) {
-        let most = share::most_pods(share::waiting(question.snapshot, question.index), question.options);
+        let most = share::bound(question.snapshot, question.index, question.options);
         if !most.is_some_and(|most| share::binds(&plan, most)) {
             return (plan, question);
         }
@@ -101,8 +101,12 @@ impl Planner {
     /// Without a second look at what is left.
     fn plain(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
         let mut marked = |launches: &[Launch]| {
+            let mut repriced = Repriced::new(question.snapshot, question.catalogs);
+            if repriced.is_none() {
+                return early(launches);
+            }
             let mut launches = launches.to_vec();
-            Repriced::new(question.snapshot, question.catalogs).mark(&mut launches);
+            repriced.mark(&mut launches);
             early(&launches);
         };
         let mut plan = self.told(question, |planner, question| {

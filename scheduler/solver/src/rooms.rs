@@ -20,12 +20,10 @@ pub(crate) type Guests<'a> = BTreeMap<usize, Vec<&'a Pod>>;
 /// Takes virtual pods out of `wanted`.
 pub(crate) fn split<'a>(wanted: &mut Vec<Lot<'a>>) -> Vec<Lot<'a>> {
     let mut rooms = Vec::new();
-    for lot in wanted.iter_mut() {
-        let (virtual_pods, pods): (Vec<&Pod>, Vec<&Pod>) = lot.pods.iter().partition(|pod| pod.is_virtual());
-        if !virtual_pods.is_empty() {
-            rooms.push(Lot::plain(lot.shape, virtual_pods));
-            lot.pods = pods;
-        }
+    for lot in wanted.iter_mut().filter(|lot| lot.pods.iter().any(|pod| pod.is_virtual())) {
+        let (pods, virtual_pods) = apart(&lot.pods);
+        rooms.push(Lot::plain(lot.shape, virtual_pods));
+        lot.pods = pods;
     }
     wanted.retain(|lot| !lot.pods.is_empty());
     rooms

@@ -7,15 +7,18 @@ use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 /// some pods come and go have all the same bound: none.
 const FEW: usize = 220;
 
-/// How many pods wait that exist.
-pub(crate) fn waiting(snapshot: &Snapshot, index: &SnapshotIndex) -> usize {
+/// The bound of a plan for `snapshot`, if there is one. Pods that wait are counted only then.
+pub(crate) fn bound(snapshot: &Snapshot, index: &SnapshotIndex, options: &PlanOptions) -> Option<i64> {
+    if options.max_share_per_node >= 100 {
+        return None;
+    }
     let pending = index.pending().iter().filter_map(|place| snapshot.pods.get(*place as usize));
-    pending.filter(|pod| !pod.is_virtual()).count()
+    most_pods(pending.filter(|pod| !pod.is_virtual()).count(), options)
 }
 
 /// The bound of a plan for so many waiting pods. Their number is rounded down to one and a half times, or once, a power of two: what is kept
 /// from one plan to the next holds for one bound.
-pub(crate) fn most_pods(waiting: usize, options: &PlanOptions) -> Option<i64> {
+fn most_pods(waiting: usize, options: &PlanOptions) -> Option<i64> {
     if waiting <= FEW || options.max_share_per_node >= 100 {
         return None;
     }

@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The plan without what it says of pods that do not exist. Launches for them stay, and name them: the actuator knows by it which claim they have.
 #[must_use]
 pub fn told(mut plan: Plan, snapshot: &Snapshot) -> Plan {
-    let virtual_pods: BTreeSet<&PodUid> =
-        snapshot.pods.iter().filter(|pod| pod.is_virtual()).map(|pod| &pod.uid).collect();
+    let virtual_pods = virtual_pods(snapshot);
     if virtual_pods.is_empty() {
         return plan;
     }
@@ -25,9 +24,16 @@ pub fn told(mut plan: Plan, snapshot: &Snapshot) -> Plan {
 /// Which pods of the plan's launches do not exist.
 #[must_use]
 pub fn launched(plan: &Plan, snapshot: &Snapshot) -> BTreeSet<PodUid> {
-    let named: BTreeSet<&PodUid> = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| &pod.uid).collect();
-    let of_plan = snapshot.pods.iter().filter(|pod| pod.is_virtual() && named.contains(&pod.uid));
-    of_plan.map(|pod| pod.uid.clone()).collect()
+    let virtual_pods = virtual_pods(snapshot);
+    if virtual_pods.is_empty() {
+        return BTreeSet::new();
+    }
+    let named = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| &pod.uid);
+    named.filter(|uid| virtual_pods.contains(uid)).cloned().collect()
+}
+
+fn virtual_pods(snapshot: &Snapshot) -> BTreeSet<&PodUid> {
+    snapshot.pods.iter().filter(|pod| pod.is_virtual()).map(|pod| &pod.uid).collect()
 }
 
 /// What CapacityBuffers come to by that plan, which has not been cut to what is told.
