@@ -17,3 +17,4 @@ pub mod resources;
 pub mod snapshot;
 pub mod taints;
 pub mod time;
+pub mod turns;

@@ -9,8 +9,8 @@
 
 use crate::selectors;
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use plimsoll_model::turns::{self, Kind, Waiting};
 use std::cell::RefCell;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A pod that waits, and the node that a plan has for it.
@@ -24,9 +24,7 @@ pub struct Wish<'a> {
     pub stands: bool,
 }
 
-/// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Nothing that stands is taken back for
-/// another pod of its priority; then come those whose spreads count most of the others, which would keep them out, and then the oldest, to which
-/// kube-scheduler comes first.
+/// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Who comes first: [`turns::at_once`].
 #[must_use]
 pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node>) -> Vec<bool> {
     let there = There::new(there);
@@ -46,65 +44,48 @@ pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node
 /// The same for the pods of one node.
 fn sort_out(wishes: &[Wish<'_>], mut own: Vec<usize>, there: &There<'_>, may: &mut [bool]) {
     let kinds = Kinds::new(wishes, &own, there);
-    own.sort_by_key(|index| {
-        let made = wishes[*index].pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let urgent = Reverse(priority(wishes[*index].pod));
-        (urgent, !wishes[*index].stands, Reverse(kinds.hindered[kinds.of[index]]), made, *index)
+    own.sort_by_key(|index| (wishes[*index].pod.metadata.creation_timestamp.as_ref().map(|time| time.0), *index));
+    let waiting = own.iter().map(|index| {
+        let wish = &wishes[*index];
+        Waiting { kind: kinds.of[index], priority: priority(wish.pod), stands: wish.stands }
     });
-    let mut there = vec![0_i32; kinds.spreads.len()];
-    for index in own {
-        let kind = kinds.of[&index];
-        there[kind] += 1;
-        let holds = |(most, counted): &(i32, Vec<usize>)| counted.iter().map(|kind| there[*kind]).sum::<i32>() <= *most;
-        let mut present = kinds.spreads.iter().zip(&there).filter(|(_, count)| **count > 0);
-        may[index] = present.all(|(spreads, _)| spreads.iter().all(holds));
-        there[kind] -= i32::from(!may[index]);
-    }
+    let waiting: Vec<Waiting> = waiting.collect();
+    own.iter().zip(turns::at_once(&kinds.all, &waiting)).for_each(|(index, at_once)| may[*index] = at_once);
 }
 
 /// Pods of a node that nothing tells apart here.
 struct Kinds {
     /// By pod.
     of: BTreeMap<usize, usize>,
-    /// By kind: `maxSkew` of each spread, and the kinds that it counts.
-    spreads: Vec<Vec<(i32, Vec<usize>)>>,
-    /// By kind: how many pods of other kinds its spreads count.
-    hindered: Vec<usize>,
+    all: Vec<Kind>,
 }
 
 impl Kinds {
     fn new(wishes: &[Wish<'_>], own: &[usize], there: &There<'_>) -> Self {
         let mut known: BTreeMap<_, usize> = BTreeMap::new();
         let mut of = BTreeMap::new();
-        let mut pods: Vec<(&Pod, usize)> = Vec::new();
+        let mut pods: Vec<&Pod> = Vec::new();
         for index in own {
             let pod = wishes[*index].pod;
             let asked = (spreads(pod).collect::<Vec<_>>(), near(pod).collect::<Vec<_>>());
             let asked = serde_json::to_string(&asked).unwrap_or_default();
             let key = (&pod.metadata.namespace, &pod.metadata.labels, asked, priority(pod));
             let kind = *known.entry(key).or_insert_with(|| {
-                pods.push((pod, 0));
+                pods.push(pod);
                 pods.len() - 1
             });
-            pods[kind].1 += 1;
             of.insert(*index, kind);
         }
         let counted = |pod: &Pod, spread: &TopologySpreadConstraint| -> Vec<usize> {
             let locks =
                 |other: &Pod| priority(other) >= priority(pod) && counts(pod, spread, other) && waits_for(other, pod);
-            pods.iter().enumerate().filter(|(_, (other, _))| locks(other)).map(|(kind, _)| kind).collect()
+            pods.iter().enumerate().filter(|(_, other)| locks(other)).map(|(kind, _)| kind).collect()
         };
-        let held = |pod: &Pod| -> Vec<(i32, Vec<usize>)> {
+        let kind = |pod: &&Pod| {
             let uneven = spreads(pod).filter(|one| there.has_several(pod, one));
-            uneven.map(|one| (one.max_skew, counted(pod, one))).collect()
+            Kind { spreads: uneven.map(|one| (i64::from(one.max_skew), counted(pod, one))).collect() }
         };
-        let spreads: Vec<Vec<(i32, Vec<usize>)>> = pods.iter().map(|(pod, _)| held(pod)).collect();
-        let others = |kind: usize| {
-            let counted = spreads[kind].iter().flat_map(|(_, counted)| counted).filter(move |other| **other != kind);
-            counted.map(|other| pods[*other].1).sum()
-        };
-        let hindered = (0..spreads.len()).map(others).collect();
-        Self { of, spreads, hindered }
+        Self { of, all: pods.iter().map(kind).collect() }
     }
 }
 

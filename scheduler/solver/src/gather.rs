@@ -6,9 +6,9 @@
 //! only the domains that these pods are in; where other pods spread over the same key, and workload by workload where that does not do, as
 //! if these pods alone could be nowhere else.
 
-mod carried;
+pub(crate) mod carried;
 mod hosts;
-mod top_up;
+pub(crate) mod top_up;
 
 use crate::facts::{lookup, one_of};
 use crate::topology;

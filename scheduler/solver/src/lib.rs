@@ -33,6 +33,7 @@ mod preferences;
 mod priority;
 mod reasons;
 mod refit;
+mod rehearsal;
 mod rooms;
 mod select;
 mod share;
@@ -59,6 +60,7 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{Pod, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Timestamp;
+pub use rehearsal::{Rehearsal, rehearse};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new ones show.

@@ -5,6 +5,7 @@ use crate::gather;
 use crate::mix;
 use crate::nodes::Nodes;
 use crate::planned;
+use crate::rehearsal;
 use crate::share;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
@@ -76,12 +77,23 @@ impl Planner {
         }
         let free = PlanOptions { max_share_per_node: 100, ..options.clone() };
         let (plan, question) = Self::more_if_unbound(question, &free, plan);
-        let before = plan.unschedulable.clone();
-        let mut plan = gather::gathered(snapshot, catalogs, plan, |other| {
+        let again = |other: &Snapshot, options: &PlanOptions| {
             let index = SnapshotIndex::new(other);
-            Self::new().plain(Question { snapshot: other, index: &index, bounded: false, ..question }, &mut |_| {})
-        });
-        if plan.unschedulable != before {
+            let question = Question { snapshot: other, index: &index, bounded: false, options, ..question };
+            Self::new().plain(question, &mut |_| {})
+        };
+        let before = plan.unschedulable.clone();
+        let mut plan = gather::gathered(snapshot, catalogs, plan, |other| again(other, question.options));
+        let mut changed = plan.unschedulable != before;
+        let keeping = PlanOptions { disruption: false, ..question.options.clone() };
+        let asked = rehearsal::Question { snapshot, catalogs };
+        let rehearse = || rehearsal::rehearsed(asked, &plan, |other| again(other, &keeping));
+        // Where pods are kept apart on purpose, they are left where they are.
+        let bound = share::bound(snapshot, index, question.options).is_some();
+        if let Some(other) = (!bound).then(rehearse).flatten() {
+            (plan, changed) = (other, true);
+        }
+        if changed {
             plan.lower_bound = self.lower_bound(question, &plan);
         }
         plan

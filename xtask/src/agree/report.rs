@@ -60,6 +60,9 @@ pub(super) struct Outcome {
     /// One of these has another node for such a pod.
     #[serde(default)]
     pub(super) needs_node: bool,
+    /// In how many of how many performances the solver's rehearsal strands a pod of the plan; only of a case that disagrees.
+    #[serde(default)]
+    pub(super) foretold: Option<(usize, usize)>,
     /// Whether all were bound where the plan has them, one at a time; not tried where all were bound anyway.
     pub(super) as_planned: Option<bool>,
     /// Pods that even then were not.
@@ -83,6 +86,7 @@ impl Outcome {
             wayward: 0,
             rounds: 0,
             needs_node: false,
+            foretold: None,
             as_planned: None,
             against: Vec::new(),
             bindable: Vec::new(),
@@ -232,6 +236,9 @@ fn told(outcome: &Outcome) -> String {
             outcome.rounds,
             if outcome.needs_node { ", and another node is needed" } else { "" },
         );
+    }
+    if let Some((stranding, performances)) = outcome.foretold {
+        let _ = writeln!(text, "  foretold by {stranding} of {performances} performances of the rehearsal");
     }
     match outcome.as_planned {
         Some(true) => text.push_str("  one at a time, all are bound where the plan has them\n"),

@@ -1,6 +1,6 @@
 //! The cluster as it will be once a plan is carried out, and what spreads then count, as kube-scheduler does.
 
-use crate::facts::{lookup, selects};
+use crate::facts::{holds, lookup, selects};
 use crate::topology::matches;
 use crate::world::tolerated;
 use plimsoll_model::catalog::Catalog;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node is of the cheapest
 /// offering of its launch, and has the room that all of them have.
-pub(super) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
+pub(crate) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
     let overlaid = overlay::applied(snapshot, catalogs);
     let catalogs = overlaid.as_ref().map_or(catalogs, |(_, catalogs)| catalogs);
     let pools = overlaid.as_ref().map_or(snapshot, |(snapshot, _)| snapshot);
@@ -58,7 +58,9 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch) -> Option<Node>
     }
     // Of labels that are still open it has the first value.
     for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
-        if let Some(value) = asked.values.iter().min() {
+        let alike = || launch.requirements.iter().filter(|one| one.key == asked.key);
+        let allowed = |value: &&String| alike().all(|one| holds(one, Some(value)));
+        if let Some(value) = asked.values.iter().filter(allowed).min() {
             labels.entry(asked.key.clone()).or_insert_with(|| value.clone());
         }
     }

@@ -100,7 +100,7 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: b
 }
 
 /// Puts launches in order again. Terminations name them by their places, and follow them.
-fn reorder(plan: &mut Plan) {
+pub(crate) fn reorder(plan: &mut Plan) {
     let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut plan.launches).into_iter().enumerate().collect();
     launches.sort_by(|(_, a), (_, b)| in_order(a, b));
     let places: BTreeMap<usize, usize> = launches.iter().enumerate().map(|(now, (before, _))| (*before, now)).collect();
@@ -113,7 +113,7 @@ fn reorder(plan: &mut Plan) {
 }
 
 /// Narrows a launch to zone, capacity type and open labels of `node`.
-fn narrow(launch: &mut Launch, node: &Node) {
+pub(crate) fn narrow(launch: &mut Launch, node: &Node) {
     let has = |key: &str, value: &str| lookup(&node.labels, key) == Some(value);
     let kept = launch
         .offerings

@@ -1,0 +1,113 @@
+//! What kube-scheduler will make of a plan, played through before the plan is told.
+//!
+//! A valid plan has a place for each pod. But kube-scheduler takes pods one after another, and of those that must be spread only some can be nominated at
+//! once: where one is refused, or not nominated yet, it goes to any node that bears it, and may take the room that another one needs. So the
+//! plan is played a few times: with other draws among equal nodes, other types of those that launches list, a quicker and a slower
+//! actuator. Where some performances strand a pod, a plan is looked for of which fewer do: the same nodes with the pods where kube-scheduler tends to put
+//! them; and, where many strand one and that does not help, a further node, which the next plan would have to buy anyway.
+//!
+//! It draws, but always the same: see [`shown`].
+
+mod adopt;
+mod further;
+mod rules;
+mod run;
+mod score;
+mod search;
+mod shown;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
+use plimsoll_model::plan::{Plan, PodRef};
+use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use shown::{CLOSE, PERFORMANCES, Shown};
+use stage::Stage;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pods and nodes of a cluster that is rehearsed: it is looked at anew for it, which in larger ones would take longer than the plan. In those a pod that is
+/// stranded is one of very many, and its node is soon used by others.
+const PODS: usize = 5_000;
+const NODES: usize = 1_000;
+/// Looks of a pod at a node that one performance may take: some tenths of a millisecond.
+const LOOKS: usize = 6_000;
+/// A further node is bought if so many performances strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out
+/// minutes later, while a pod without it would wait for minutes.
+const OFTEN: usize = CLOSE * PERFORMANCES / 12;
+
+/// What a plan is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
+}
+
+/// What a rehearsal of a plan shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rehearsal {
+    /// How often the plan was played.
+    pub performances: usize,
+    /// In how many of them kube-scheduler found no node for a pod of the plan.
+    pub stranding: usize,
+    /// Pods that it found none for in any of them.
+    pub stranded: BTreeSet<PodUid>,
+}
+
+/// Plays the plan for that snapshot; `None` if there is nothing to play, or too much of it.
+#[must_use]
+pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<Rehearsal> {
+    let snapshot = snapshot.sorted();
+    let stage = stage(Question { snapshot: &snapshot, catalogs }, plan)?;
+    let shown = Shown::closely(&stage);
+    let stranded = shown.stranded.iter().map(|actor| stage.actors[*actor].uid.clone()).collect();
+    Some(Rehearsal { performances: CLOSE * PERFORMANCES, stranding: shown.stranding, stranded })
+}
+
+/// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves no other pods. `again` plans for another snapshot. What
+/// is returned has no lower bound.
+pub(crate) fn rehearsed(question: Question<'_>, plan: &Plan, again: impl Fn(&Snapshot) -> Plan) -> Option<Plan> {
+    let stage = stage(question, plan)?;
+    if Shown::of(&stage).stranding == 0 {
+        return None;
+    }
+    let (better, stranding) = search::better(question, plan, stage);
+    if stranding < OFTEN {
+        return better;
+    }
+    further::bought(question, better.as_ref().unwrap_or(plan), stranding, &again).or(better)
+}
+
+fn stage(question: Question<'_>, plan: &Plan) -> Option<Stage> {
+    let worth = is_to_be(question.snapshot, plan);
+    worth.then(|| Stage::new(question, plan)).flatten().filter(|stage| stage.looks() <= LOOKS)
+}
+
+/// Whether anything could go otherwise than planned.
+fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
+    // Where nodes go, their pods need the room that is meant for them.
+    if !plan.terminations.is_empty() || snapshot.pods.len() > PODS || snapshot.nodes.len() + plan.launches.len() > NODES
+    {
+        return false;
+    }
+    let placed: BTreeSet<&PodUid> = placed(plan).map(|pod| &pod.uid).collect();
+    let used: BTreeSet<&ShapeId> =
+        snapshot.pods.iter().filter(|pod| placed.contains(&pod.uid)).map(|pod| &pod.shape).collect();
+    // All others are nominated at once, and each fits where it is.
+    let waits = |shape: &PodShape| {
+        let follows = shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none());
+        follows || shape.topology_spread.iter().any(|one| one.required)
+    };
+    placed.len() > 1 && snapshot.shapes.iter().any(|shape| used.contains(&shape.id) && waits(shape))
+}
+
+/// Pods that the plan has a place for.
+fn placed(plan: &Plan) -> impl Iterator<Item = &PodRef> {
+    plan.launches.iter().flat_map(|launch| &launch.pods).chain(plan.placements.iter().flat_map(|to| &to.pods))
+}
+
+/// Whether kube-scheduler is to bind the pod. Those that a plan moves from one node to another are there already, and virtual ones never come.
+fn is_actor(pod: &Pod) -> bool {
+    pod.state == PodState::Pending && !pod.is_virtual()
+}

@@ -1,0 +1,151 @@
+//! A further node for pods that are stranded too often, or a larger one: what the next plan would buy for them, once they have waited for nothing.
+
+use super::shown::Shown;
+use super::stage::{Actor, Stage, Targets};
+use super::{OFTEN, Question, adopt, search};
+use crate::intern::{Amounts, add, fits};
+use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid, ShapeId};
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Endings for which it is worked out what would be bought: each costs a plan.
+const TRIES: usize = 4;
+/// How often something is bought.
+const ROUNDS: usize = 3;
+
+/// A plan with further nodes, or larger ones, of which fewer performances strand a pod. More than once, if need be.
+pub(super) fn bought(
+    question: Question<'_>,
+    plan: &Plan,
+    stranding: usize,
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<Plan> {
+    let mut best: Option<(Plan, usize)> = None;
+    for _ in 0..ROUNDS {
+        let (plan, stranding) = best.as_ref().map_or((plan, stranding), |(plan, stranding)| (plan, *stranding));
+        if stranding < OFTEN {
+            break;
+        }
+        let Some(better) = once(question, plan, stranding, again) else { break };
+        best = Some(better);
+    }
+    best.map(|(plan, _)| plan)
+}
+
+/// One of which few performances strand a pod, if there is one, and then the cheapest; with how many do.
+fn once(
+    question: Question<'_>,
+    plan: &Plan,
+    stranding: usize,
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<(Plan, usize)> {
+    let stage = Stage::new(question, plan)?;
+    let mut best: Option<((bool, i64, usize), Plan)> = None;
+    for ending in Shown::closely(&stage).broken.iter().take(TRIES) {
+        let more = with_nodes(question, plan, &stage, ending, again);
+        let larger = with_room(question, plan, &stage, ending);
+        for other in more.into_iter().chain(larger) {
+            let Some(played) = Stage::new(question, &other) else { continue };
+            let (better, still) = search::better(question, &other, played);
+            let other = better.unwrap_or(other);
+            let key = (still >= OFTEN, other.hourly.0, still);
+            if 3 * still < 2 * stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
+                best = Some((key, other));
+            }
+        }
+    }
+    best.map(|((_, _, still), other)| (other, still))
+}
+
+/// `plan` with nodes that are large enough for the pods that come to them in that performance beside those that are stranded.
+fn with_room(question: Question<'_>, plan: &Plan, stage: &Stage, ending: &[Option<usize>]) -> Option<Plan> {
+    let shapes: BTreeMap<&ShapeId, &PodShape> = stage.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+    let asks: BTreeMap<&PodUid, &PodShape> =
+        stage.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
+    let pairs = || stage.actors.iter().zip(ending);
+    // Others are kept out by where the rest is, not for want of room.
+    let mut free: Vec<Amounts> = stage.places.iter().map(|place| place.kinds[0].free.clone()).collect();
+    for (actor, place) in pairs() {
+        place.iter().for_each(|place| add(&mut free[*place], &stage.requests[actor.shape], -1));
+    }
+    let full = |actor: &Actor| !fits(&stage.requests[actor.shape], &free[actor.node]);
+    let short: BTreeSet<usize> =
+        pairs().filter(|(actor, place)| place.is_none() && full(actor)).map(|(actor, _)| actor.node).collect();
+    let mut more: BTreeMap<&NodeName, Resources> = BTreeMap::new();
+    for (actor, place) in pairs().filter(|(actor, place)| **place != Some(actor.node)) {
+        if let (Some(place), Some(shape)) = (place.filter(|place| short.contains(place)), asks.get(&actor.uid)) {
+            more.entry(&stage.places[place].name).or_default().add(&shape.requests);
+        }
+    }
+    adopt::with_room(question, plan, &stage.after.nodes, &more)
+}
+
+/// `plan` as it is in the end of that performance, with nodes for the pods that it strands.
+fn with_nodes(
+    question: Question<'_>,
+    plan: &Plan,
+    stage: &Stage,
+    ending: &[Option<usize>],
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<Plan> {
+    let mut targets = Targets::new();
+    let mut stranded: BTreeSet<&PodUid> = BTreeSet::new();
+    for (actor, place) in stage.actors.iter().zip(ending) {
+        match place {
+            Some(place) => drop(targets.insert(actor.uid.clone(), stage.places[*place].name.clone())),
+            None => drop(stranded.insert(&actor.uid)),
+        }
+    }
+    let mut facts = stage.after.clone();
+    count_limits(question, plan, &mut facts);
+    // Others wait where they are left.
+    facts.pods.retain(|pod| pod.state != PodState::Pending);
+    for pod in &mut facts.pods {
+        if let Some(node) = targets.get(&pod.uid) {
+            pod.state = PodState::Bound(node.clone());
+        } else if stranded.contains(&pod.uid) {
+            pod.state = PodState::Pending;
+        }
+    }
+    let more = again(&facts);
+    let mut further = Vec::new();
+    for launch in more.launches.into_iter().filter(|launch| launch.pods.iter().any(|pod| stranded.contains(&pod.uid))) {
+        let launch = named(launch);
+        let node = NodeName(launch.action_id.0.clone());
+        targets.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), node.clone())));
+        further.push(launch);
+    }
+    for to in &more.placements {
+        let own = to.pods.iter().filter(|pod| stranded.contains(&pod.uid));
+        targets.extend(own.map(|pod| (pod.uid.clone(), to.node.clone())));
+    }
+    let all = stranded.iter().all(|uid| targets.contains_key(*uid));
+    all.then(|| adopt::with(question, plan, &stage.after.nodes, (&targets, &further)))?
+}
+
+/// Has the nodes of launches count against the limits of their pools.
+fn count_limits(question: Question<'_>, plan: &Plan, facts: &mut Snapshot) {
+    for launch in &plan.launches {
+        let pool = question.snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
+        let Some(catalog) = pool.and_then(|pool| question.catalogs.get(pool.catalog.as_ref()?)) else { continue };
+        let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
+        let listed = launch.offerings.iter().filter_map(|one| catalog.get(&one.instance_type));
+        listed.for_each(|kind| usage.raise_to(&kind.capacity));
+        if let Some(node) = facts.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
+            (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
+        }
+    }
+}
+
+/// The launch by a name of its own: one for the same pods may be in the plan.
+fn named(mut launch: Launch) -> Launch {
+    let mut hasher = ContentHasher::new("further launch");
+    hasher.text(&launch.action_id.0);
+    launch.action_id = ActionId(hasher.hex(16));
+    let many = launch.pods.len();
+    launch.why.push_str(&format!("; without it kube-scheduler would often find no node for {many} of the plan's pods"));
+    launch
+}

@@ -1,0 +1,324 @@
+//! What kube-scheduler asks about where other pods are: spreads, affinity and anti-affinity.
+
+use crate::facts::{lookup, selects};
+use crate::topology::matches;
+use crate::world::tolerated;
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::{
+    LabelSelector, Node, PodAffinityTerm, PodShape, PodState, Snapshot, SnapshotIndex, TopologySpread,
+};
+use plimsoll_model::turns::Kind;
+use std::collections::BTreeMap;
+
+/// What a required term of a pod that runs counts for one that waits: kube-scheduler's default.
+const REQUIRED: i32 = 1;
+
+/// A spread of one shape.
+#[derive(Debug, Clone)]
+struct Spread {
+    skew: i64,
+    least_domains: usize,
+    /// By node: its domain, if it has one.
+    domains: Vec<Option<usize>>,
+    /// By node: whether its pods count.
+    counted: Vec<bool>,
+    /// By shape: whether its pods count.
+    members: Vec<bool>,
+    /// By domain.
+    counts: Vec<i64>,
+    /// By domain: whether a node of it counts.
+    open: Vec<bool>,
+    required: bool,
+}
+
+/// Whom pods of one shape must be near.
+#[derive(Debug, Clone)]
+struct Near {
+    /// By term and node.
+    domains: Vec<Vec<Option<usize>>>,
+    /// By term and domain.
+    counts: Vec<Vec<i64>>,
+    members: Vec<bool>,
+    total: i64,
+}
+
+/// Whom pods of one shape must not be near.
+#[derive(Debug, Clone)]
+struct Apart {
+    owner: usize,
+    domains: Vec<Option<usize>>,
+    members: Vec<bool>,
+    /// By domain: members and owners.
+    counts: Vec<(i64, i64)>,
+}
+
+/// A wish to be near others, or not: of pods that wait, and of those that run, for whom a rule to be near others counts as one as well.
+#[derive(Debug, Clone)]
+struct Pull {
+    owner: usize,
+    /// What it counts for pods that run.
+    weight: i64,
+    /// It is a wish of pods that wait, too.
+    wished: bool,
+    domains: Vec<Option<usize>>,
+    members: Vec<bool>,
+    /// By domain: members and owners.
+    counts: Vec<(i64, i64)>,
+}
+
+/// All rules, and who is where. Shapes and nodes by number, as in the snapshot.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    spreads: Vec<Spread>,
+    near: Vec<Option<Near>>,
+    apart: Vec<Apart>,
+    pulls: Vec<Pull>,
+    /// By shape: its spreads.
+    own: Vec<Vec<usize>>,
+    /// By shape: those of [`Self::apart`] that it owns or is a member of.
+    concerned: Vec<Vec<usize>>,
+    /// By shape and other shape: whether a term of the first selects the second.
+    follows: Vec<Vec<bool>>,
+    priorities: Vec<i32>,
+}
+
+/// Pods of other shapes that are nominated to a node.
+pub(super) type Guests = BTreeMap<usize, i64>;
+
+impl Rules {
+    pub(super) fn new(after: &Snapshot, index: &SnapshotIndex) -> Self {
+        let shapes = &after.shapes;
+        let nodes = &after.nodes;
+        let mut own = vec![Vec::new(); shapes.len()];
+        let mut spreads = Vec::new();
+        for (number, shape) in shapes.iter().enumerate() {
+            for one in &shape.topology_spread {
+                own[number].push(spreads.len());
+                spreads.push(Spread::new(shape, one, shapes, nodes));
+            }
+        }
+        let near: Vec<Option<Near>> = shapes.iter().map(|shape| Near::new(shape, shapes, nodes)).collect();
+        let (mut apart, mut pulls) = (Vec::new(), Vec::new());
+        for (owner, shape) in shapes.iter().enumerate() {
+            for term in &shape.pod_affinity {
+                let (domains, count) = domains(&term.topology_key, nodes);
+                let members = shapes.iter().map(|other| selected(term, other)).collect();
+                let counts = vec![(0, 0); count];
+                if term.anti && term.weight.is_none() {
+                    apart.push(Apart { owner, domains, members, counts });
+                    continue;
+                }
+                let weight = i64::from(term.weight.unwrap_or(REQUIRED)) * if term.anti { -1 } else { 1 };
+                pulls.push(Pull { owner, weight, wished: term.weight.is_some(), domains, members, counts });
+            }
+        }
+        let concerned = (0..shapes.len())
+            .map(|shape| {
+                let concerns = |one: &Apart| one.owner == shape || one.members[shape];
+                apart.iter().enumerate().filter(|(_, one)| concerns(one)).map(|(number, _)| number).collect()
+            })
+            .collect();
+        let follows = shapes
+            .iter()
+            .map(|shape| {
+                let terms = || shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none());
+                shapes.iter().map(|other| terms().any(|term| selected(term, other))).collect()
+            })
+            .collect();
+        let priorities = shapes.iter().map(|shape| shape.priority).collect();
+        let mut rules = Self { spreads, near, apart, pulls, own, concerned, follows, priorities };
+        let numbers: BTreeMap<_, usize> = nodes.iter().enumerate().map(|(number, node)| (&node.name, number)).collect();
+        for (place, pod) in after.pods.iter().enumerate().filter(|(_, pod)| !pod.terminating && !pod.is_virtual()) {
+            if let PodState::Bound(node) | PodState::Reserved(node) = &pod.state
+                && let (Some(node), Some(shape)) = (numbers.get(node), index.shape_of(place))
+            {
+                rules.add(shape, *node);
+            }
+        }
+        rules
+    }
+
+    /// A pod of `shape` is on `node` now.
+    pub(super) fn add(&mut self, shape: usize, node: usize) {
+        for one in &mut self.spreads {
+            if let (true, true, Some(domain)) = (one.members[shape], one.counted[node], one.domains[node]) {
+                one.counts[domain] += 1;
+            }
+        }
+        for one in self.near.iter_mut().flatten().filter(|one| one.members[shape]) {
+            for (domains, counts) in one.domains.iter().zip(&mut one.counts) {
+                if let Some(domain) = domains[node] {
+                    counts[domain] += 1;
+                    one.total += 1;
+                }
+            }
+        }
+        for one in self.pulls.iter_mut().filter(|one| one.owner == shape || one.members[shape]) {
+            if let Some(domain) = one.domains[node] {
+                one.counts[domain].0 += i64::from(one.members[shape]);
+                one.counts[domain].1 += i64::from(one.owner == shape);
+            }
+        }
+        for number in &self.concerned[shape] {
+            let one = &mut self.apart[*number];
+            if let Some(domain) = one.domains[node] {
+                one.counts[domain].0 += i64::from(one.members[shape]);
+                one.counts[domain].1 += i64::from(one.owner == shape);
+            }
+        }
+    }
+
+    /// Whether a pod of `shape` may be on `node` beside the others, and `guests` there.
+    pub(super) fn permit(&self, shape: usize, node: usize, guests: &Guests) -> bool {
+        let count = |members: &[bool]| -> i64 {
+            guests.iter().filter(|(shape, _)| members[**shape]).map(|(_, count)| *count).sum()
+        };
+        let spread = |number: &usize| {
+            let one = &self.spreads[*number];
+            !one.required || one.permits(shape, node, count(&one.members))
+        };
+        let near = |one: &Near| one.permits(shape, node, count(&one.members));
+        let apart = |number: &usize| {
+            let one = &self.apart[*number];
+            let Some(domain) = one.domains[node] else { return true };
+            let (members, owners) = one.counts[domain];
+            let owned = one.owner != shape || members + count(&one.members) == 0;
+            owned && (!one.members[shape] || owners + guests.get(&one.owner).copied().unwrap_or(0) == 0)
+        };
+        self.own[shape].iter().all(spread)
+            && self.near[shape].as_ref().is_none_or(near)
+            && self.concerned[shape].iter().all(apart)
+    }
+
+    /// What decides which pods of these shapes are nominated to one node at once.
+    pub(super) fn kinds(&self, shapes: &[usize]) -> Vec<Kind> {
+        let required = |shape: usize| self.own[shape].iter().map(|one| &self.spreads[*one]).filter(|one| one.required);
+        let waits = |pod: usize, other: usize| required(pod).any(|one| one.members[other]) || self.follows[pod][other];
+        let kind = |shape: &usize| {
+            let locks = |other: usize, spread: &Spread| {
+                self.priorities[other] >= self.priorities[*shape] && spread.members[other] && waits(other, *shape)
+            };
+            let counted = |spread: &Spread| {
+                let all = shapes.iter().enumerate().filter(|(_, other)| locks(**other, spread));
+                (spread.skew, all.map(|(number, _)| number).collect())
+            };
+            Kind { spreads: required(*shape).filter(|one| one.has_several()).map(counted).collect() }
+        };
+        shapes.iter().map(kind).collect()
+    }
+
+    /// How much a pod of `shape` is drawn to `node` by others, and others by it.
+    pub(super) fn pull(&self, shape: usize, node: usize) -> i64 {
+        let of = |one: &Pull| {
+            let Some((members, owners)) = one.domains[node].map(|domain| one.counts[domain]) else { return 0 };
+            let own = if one.wished && one.owner == shape { members } else { 0 };
+            one.weight * (own + if one.members[shape] { owners } else { 0 })
+        };
+        self.pulls.iter().map(of).sum()
+    }
+
+    /// Pods that a wish of `shape` to be spread counts in the domain of `node`: fewer are better.
+    pub(super) fn crowd(&self, shape: usize, node: usize) -> i64 {
+        let soft = self.own[shape].iter().map(|number| &self.spreads[*number]).filter(|one| !one.required);
+        soft.map(|one| one.domains[node].map_or(0, |domain| one.counts[domain])).sum()
+    }
+}
+
+impl Spread {
+    fn new(owner: &PodShape, one: &TopologySpread, shapes: &[PodShape], nodes: &[Node]) -> Self {
+        let (domains, count) = domains(&one.topology_key, nodes);
+        let selected = |shape: &PodShape| {
+            let fits = |selector: &LabelSelector| matches(selector, shape);
+            shape.namespace == owner.namespace && one.selector.as_ref().is_some_and(fits)
+        };
+        let keys = owner.topology_spread.iter().filter(|other| other.required == one.required);
+        let keys: Vec<&str> = keys.map(|other| other.topology_key.as_str()).collect();
+        let counts = |node: &Node| {
+            keys.iter().all(|key| domain(key, node).is_some())
+                && (!one.honor_node_affinity || selects(owner, node.name.as_str(), &node.labels))
+                && (!one.honor_node_taints || tolerated(&node.taints, &owner.tolerations, true))
+        };
+        let counted: Vec<bool> = nodes.iter().map(counts).collect();
+        let mut open = vec![false; count];
+        for (domain, counted) in domains.iter().zip(&counted) {
+            if let (Some(domain), true) = (domain, counted) {
+                open[*domain] = true;
+            }
+        }
+        Self {
+            skew: i64::from(one.max_skew),
+            least_domains: one.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
+            domains,
+            counted,
+            members: shapes.iter().map(selected).collect(),
+            counts: vec![0; count],
+            open,
+            required: one.required,
+        }
+    }
+
+    /// Whether there is more than one domain, or has to be.
+    fn has_several(&self) -> bool {
+        self.least_domains > 1 || self.open.iter().filter(|open| **open).count() > 1
+    }
+
+    fn permits(&self, shape: usize, node: usize, guests: i64) -> bool {
+        let Some(own) = self.domains[node] else { return false };
+        let guests = if self.counted[node] { guests } else { 0 };
+        let count = |domain: usize| self.counts[domain] + if domain == own { guests } else { 0 };
+        let open = || (0..self.counts.len()).filter(|domain| self.open[*domain]);
+        let few = open().count() < self.least_domains;
+        let least = if few { 0 } else { open().map(count).min().unwrap_or(0) };
+        count(own) + i64::from(self.members[shape]) - least <= self.skew
+    }
+}
+
+impl Near {
+    fn new(owner: &PodShape, shapes: &[PodShape], nodes: &[Node]) -> Option<Self> {
+        let terms: Vec<&PodAffinityTerm> =
+            owner.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none()).collect();
+        if terms.is_empty() {
+            return None;
+        }
+        let (domains, counts) = terms
+            .iter()
+            .map(|term| {
+                let (domains, count) = domains(&term.topology_key, nodes);
+                (domains, vec![0; count])
+            })
+            .unzip();
+        let members = shapes.iter().map(|shape| terms.iter().all(|term| selected(term, shape))).collect();
+        Some(Self { domains, counts, members, total: 0 })
+    }
+
+    fn permits(&self, shape: usize, node: usize, guests: i64) -> bool {
+        let there = |(domains, counts): (&Vec<Option<usize>>, &Vec<i64>)| {
+            domains[node].is_some_and(|domain| guests > 0 || counts[domain] > 0)
+        };
+        let labelled = self.domains.iter().all(|domains| domains[node].is_some());
+        let first = self.total == 0 && guests == 0 && self.members[shape];
+        labelled && (first || self.domains.iter().zip(&self.counts).all(there))
+    }
+}
+
+fn selected(term: &PodAffinityTerm, shape: &PodShape) -> bool {
+    term.namespaces.contains(&shape.namespace) && term.selector.as_ref().is_some_and(|one| matches(one, shape))
+}
+
+/// The domain of each node, by number, and how many there are.
+fn domains(key: &str, nodes: &[Node]) -> (Vec<Option<usize>>, usize) {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let of_nodes = nodes
+        .iter()
+        .map(|node| {
+            let next = numbers.len();
+            domain(key, node).map(|domain| *numbers.entry(domain).or_insert(next))
+        })
+        .collect();
+    (of_nodes, numbers.len())
+}
+
+fn domain<'n>(key: &str, node: &'n Node) -> Option<&'n str> {
+    let key = label::normalized(key);
+    if key == label::HOSTNAME { Some(node.name.as_str()) } else { lookup(&node.labels, key) }
+}

@@ -1,0 +1,124 @@
+//! The same nodes with the pods elsewhere on them, so that fewer performances strand one.
+
+use super::run::next;
+use super::shown::{CLOSE, PERFORMANCES, Shown};
+use super::stage::Stage;
+use super::{Question, adopt};
+use crate::intern::add;
+use plimsoll_model::plan::Plan;
+use std::collections::BTreeSet;
+
+/// Looks of pods at nodes that a search may take: a tenth of a second or two, for one plan of a hundred.
+const LOOKS: usize = 2_000_000;
+/// Exchanges of pods that are tried, if endings do not do.
+const EXCHANGES: usize = 300;
+/// Exchanges that are drawn for it: most do not fit.
+const DRAWS: usize = 3_000;
+
+/// A plan of which fewer performances strand a pod, if one is found, and how many do when it is looked at closely. `stage` is of `plan`.
+pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage) -> (Option<Plan>, usize) {
+    let nodes = stage.after.nodes.clone();
+    let left = LOOKS / (stage.looks() * PERFORMANCES).max(1);
+    let (shown, closely) = (Shown::of(&stage), Shown::closely(&stage));
+    let before = closely.stranding;
+    let mut search = Search { steps: Vec::new(), stage, shown, closely: before, left };
+    search.among_endings(closely.whole);
+    search.among_exchanges();
+    // What is not an ending may not be valid: then what was found before it.
+    for (stage, stranding) in search.steps.into_iter().rev() {
+        let adopted = adopt::with(question, plan, &nodes, (&stage.targets(), &[]));
+        if adopted.is_some() {
+            return (adopted, stranding);
+        }
+    }
+    (None, before)
+}
+
+struct Search {
+    /// What was better than all before it, with the performances that strand a pod.
+    steps: Vec<(Stage, usize)>,
+    /// The best so far.
+    stage: Stage,
+    shown: Shown,
+    /// Performances of it that strand a pod, looked at closely.
+    closely: usize,
+    /// How many more may be played.
+    left: usize,
+}
+
+impl Search {
+    /// Goes from `endings` to endings of the best of those, as long as they become better.
+    fn among_endings(&mut self, mut endings: BTreeSet<Vec<usize>>) {
+        while self.closely > 0 && !endings.is_empty() {
+            let mut improved = false;
+            let from = self.stage.clone();
+            for ending in std::mem::take(&mut endings) {
+                improved |= self.attempt(from.with(&ending)) == Some(true);
+            }
+            if improved {
+                endings.clone_from(&self.shown.whole);
+            }
+        }
+    }
+
+    /// Lets pods change places.
+    fn among_exchanges(&mut self) {
+        let (mut draws, mut tried) = (0, 0);
+        for _ in 0..DRAWS {
+            if self.closely == 0 || tried == EXCHANGES {
+                return;
+            }
+            let Some(other) = self.exchanged(&mut draws) else { continue };
+            tried += 1;
+            if self.attempt(other).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Takes `other` if it is as good as the best so far, or better: with other ways on. Whether it is better; `None` if nothing more is to be played.
+    fn attempt(&mut self, other: Stage) -> Option<bool> {
+        self.left = self.left.checked_sub(1)?;
+        let shown = Shown::of(&other);
+        if shown.stranding > self.shown.stranding || shown.whole.is_empty() {
+            return Some(false);
+        }
+        self.left = self.left.checked_sub(CLOSE)?;
+        let closely = Shown::closely(&other).stranding;
+        let better = closely < self.closely;
+        if better {
+            self.steps.push((other.clone(), closely));
+        }
+        if closely <= self.closely {
+            (self.stage, self.shown, self.closely) = (other, shown, closely);
+        }
+        Some(better)
+    }
+
+    /// The best so far with a pod or two elsewhere, as often as not one that was stranded.
+    fn exchanged(&self, draws: &mut u64) -> Option<Stage> {
+        let mut draw = |many: usize| usize::try_from(next(draws) % many.max(1) as u64).unwrap_or(0);
+        let mut places: Vec<usize> = self.stage.actors.iter().map(|actor| actor.node).collect();
+        for _ in 0..=draw(2) {
+            let lost = self.shown.stranded.len();
+            let one = if draw(2) == 0 { *self.shown.stranded.iter().nth(draw(lost))? } else { draw(places.len()) };
+            let other = draw(places.len());
+            let (here, there) = (places[one], places[other]);
+            if draw(2) == 0 {
+                places[other] = here;
+            }
+            places[one] = there;
+        }
+        let stage = &self.stage;
+        let mut free: Vec<_> = stage.places.iter().map(|place| place.kinds[0].free.clone()).collect();
+        for (actor, place) in stage.actors.iter().zip(&places) {
+            if !stage.open[actor.shape].contains(place) {
+                return None;
+            }
+            add(&mut free[*place], &stage.requests[actor.shape], -1);
+        }
+        let changed = stage.actors.iter().zip(&places).any(|(actor, place)| actor.node != *place);
+        let fits = free.iter().flatten().all(|amount| *amount >= 0);
+        (changed && fits).then(|| stage.with(&places))
+    }
+}

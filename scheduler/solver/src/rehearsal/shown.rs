@@ -1,0 +1,70 @@
+//! What several performances of one plan show.
+
+use super::run::{self, Mood};
+use super::stage::Stage;
+use std::collections::BTreeSet;
+
+/// After how many pods the actuator nominates those that may be by then: it does so within a tenth of a second of a change, in which kube-scheduler takes
+/// a few pods where it is busy with others, and all of them where it is not.
+const PACES: [usize; 3] = [2, 5, 1_000];
+/// Draws for each pace, with the cheapest types and with any. The first of each is in order, the others are loose.
+const DRAWS: usize = 4;
+/// See [`Shown::closely`].
+pub(super) const CLOSE: usize = 4;
+/// How many performances there are.
+pub(super) const PERFORMANCES: usize = PACES.len() * 2 * DRAWS;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    /// Performances that strand a pod.
+    pub(super) stranding: usize,
+    /// Actors that were stranded.
+    pub(super) stranded: BTreeSet<usize>,
+    /// Endings on the cheapest types: with all pods bound, and others.
+    pub(super) whole: BTreeSet<Vec<usize>>,
+    pub(super) broken: BTreeSet<Vec<Option<usize>>>,
+}
+
+impl Shown {
+    /// Plays the plan; no two performances draw alike, and all are the same each time.
+    pub(super) fn of(stage: &Stage) -> Self {
+        Self::many(stage, 0, 1)
+    }
+
+    /// Plays it [`CLOSE`] times as often, with other draws: what looks best among many is partly luck.
+    pub(super) fn closely(stage: &Stage) -> Self {
+        Self::many(stage, 1, CLOSE)
+    }
+
+    fn many(stage: &Stage, from: usize, times: usize) -> Self {
+        let mut shown =
+            Self { stranding: 0, stranded: BTreeSet::new(), whole: BTreeSet::new(), broken: BTreeSet::new() };
+        let mut seed = (from * PERFORMANCES) as u64;
+        for pace in PACES {
+            for any_type in [false, true] {
+                for draw in 0..DRAWS * times {
+                    seed += 1;
+                    let mood = Mood { seed, pace, any_type, loose: draw % DRAWS > 0 };
+                    shown.add(run::perform(stage, mood), any_type);
+                }
+            }
+        }
+        shown
+    }
+
+    fn add(&mut self, ending: Vec<Option<usize>>, any_type: bool) {
+        if let Some(whole) = ending.iter().copied().collect::<Option<Vec<usize>>>() {
+            if !any_type {
+                self.whole.insert(whole);
+            }
+            return;
+        }
+        self.stranding += 1;
+        let lost = ending.iter().enumerate().filter(|(_, place)| place.is_none());
+        self.stranded.extend(lost.map(|(actor, _)| actor));
+        if !any_type {
+            self.broken.insert(ending);
+        }
+    }
+}
