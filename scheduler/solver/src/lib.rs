@@ -181,9 +181,7 @@ fn place<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>]) -> (State
         world.tighten(mixed);
     }
     loop {
-        let mut state = start.clone();
-        state.even = large;
-        let placed = favour::place(world, &mut state, wanted.to_vec());
+        let (state, placed) = once(world, start, wanted, large);
         let uneven = topology::uneven(world, &start.counts, &placed);
         if uneven.is_empty() || round == ROUNDS {
             return (state, placed);
@@ -191,6 +189,29 @@ fn place<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>]) -> (State
         world.tighten(uneven);
         round += 1;
     }
+}
+
+/// The better of two orders in which pods are dealt to domains, where they differ: fewer pods left, then the cheaper one.
+fn once<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>], even: bool) -> (State, Placed<'a>) {
+    let place = |world: &World<'a>| {
+        let mut state = start.clone();
+        state.even = even;
+        let placed = favour::place(world, &mut state, wanted.to_vec());
+        (state, placed)
+    };
+    let first = place(world);
+    let shapes: Vec<usize> = wanted.iter().map(|lot| lot.shape).collect();
+    if !world.topology.could_wait(&shapes) {
+        return first;
+    }
+    world.topology.wait(true);
+    let second = place(world);
+    world.topology.wait(false);
+    let rank = |placed: &Placed<'_>| {
+        let left: usize = placed.left.iter().map(|lot| lot.pods.len()).sum();
+        (left, placed.launches.iter().map(|draft| draft.price(world)).sum::<i64>())
+    };
+    if rank(&second.1) < rank(&first.1) { second } else { first }
 }
 
 /// Lots to place, with the pods of expired nodes, and pods that use something that is not done.

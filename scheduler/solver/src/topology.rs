@@ -67,6 +67,8 @@ pub(crate) struct Topology<'a> {
     sought: BTreeSet<usize>,
     /// Spread groups whose other members are assigned to domains as well.
     strict: BTreeSet<usize>,
+    /// See [`Self::wait`].
+    waits: bool,
 }
 
 impl Deref for Topology<'_> {
@@ -203,7 +205,7 @@ impl<'a> Topology<'a> {
     /// `waiting` are the shapes of pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
-        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new() }
+        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new(), waits: false }
     }
 
     /// Whether pods of that shape are to be assigned before they are placed.
@@ -214,6 +216,33 @@ impl<'a> Topology<'a> {
     /// From now on other members of these spread groups are assigned to domains as well.
     pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
         self.strict.extend(groups);
+    }
+
+    /// Whether pods of that shape go only to domains where others are.
+    fn follows(&self, shape: usize) -> bool {
+        self.shapes[shape].owns.iter().any(|group| self.groups[*group].kind == Kind::Together)
+    }
+
+    /// From now on, where a spread counts pods that it does not bind and that must be near others, those that it binds make do with what these leave.
+    pub(crate) fn wait(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
+    /// Whether that concerns pods of any of these shapes.
+    pub(crate) fn could_wait(&self, shapes: &[usize]) -> bool {
+        let followers: Vec<usize> = shapes.iter().copied().filter(|shape| self.follows(*shape)).collect();
+        shapes.iter().any(|shape| self.counts_any(*shape, &followers))
+    }
+
+    /// Whether a spread of `shape` counts pods of some of `others` that it does not bind, and those are assigned to domains, too.
+    fn counts_any(&self, shape: usize, others: &[usize]) -> bool {
+        let counts = |group: &usize| {
+            let member = |other: &usize| {
+                self.shapes[*other].matches.contains(group) && !self.shapes[*other].owns.contains(group)
+            };
+            self.strict.contains(group) && others.iter().any(member)
+        };
+        !others.is_empty() && self.shapes[shape].owns.iter().any(counts)
     }
 
     /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is, or not

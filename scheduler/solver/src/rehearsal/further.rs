@@ -45,9 +45,12 @@ fn once(
     let stage = Stage::new(question, plan)?;
     let mut best: Option<((bool, i64, usize), Plan)> = None;
     for ending in Shown::closely(&stage).broken.iter().take(TRIES) {
-        let more = with_nodes(question, plan, &stage, ending, again);
+        let more = with_nodes(question, plan, &stage, ending, (again, false));
         let larger = with_room(question, plan, &stage, ending);
-        for other in more.into_iter().chain(larger) {
+        // As it is planned, but for those that are stranded: they leave room where they were to go.
+        let apart = stage.actors.iter().zip(ending).map(|(actor, place)| place.map(|_| actor.node));
+        let apart = with_nodes(question, plan, &stage, &apart.collect::<Vec<_>>(), (again, true));
+        for other in more.into_iter().chain(larger).chain(apart) {
             let Some(played) = Stage::new(question, &other) else { continue };
             let (better, still) = search::better(question, &other, played);
             let other = better.unwrap_or(other);
@@ -83,13 +86,13 @@ fn with_room(question: Question<'_>, plan: &Plan, stage: &Stage, ending: &[Optio
     adopt::with_room(question, plan, &stage.after.nodes, &more)
 }
 
-/// `plan` as it is in the end of that performance, with nodes for the pods that it strands.
+/// `plan` with pods where `ending` has them, and nodes for those that it strands, only `new` ones if so.
 fn with_nodes(
     question: Question<'_>,
     plan: &Plan,
     stage: &Stage,
     ending: &[Option<usize>],
-    again: &impl Fn(&Snapshot) -> Plan,
+    (again, new): (&impl Fn(&Snapshot) -> Plan, bool),
 ) -> Option<Plan> {
     let mut targets = Targets::new();
     let mut stranded: BTreeSet<&PodUid> = BTreeSet::new();
@@ -103,6 +106,7 @@ fn with_nodes(
     count_limits(question, plan, &mut facts);
     // Others wait where they are left.
     facts.pods.retain(|pod| pod.state != PodState::Pending);
+    facts.nodes.iter_mut().for_each(|node| node.cordoned |= new);
     for pod in &mut facts.pods {
         if let Some(node) = targets.get(&pod.uid) {
             pod.state = PodState::Bound(node.clone());

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 /// How often each pod is tried on average at most; a few times are enough.
 const ROUNDS: usize = 32;
-/// A pod that was refused comes back after a second, in which the actuator can nominate pods so many times.
-const BACKOFF: usize = 10;
+/// A pod that was refused comes back a second later, when kube-scheduler has taken about so many others, or has none.
+const BACKOFF: usize = 100;
 /// How many places in the queue a pod may be late where the order is loose: as many as are made at a time.
 const LATE: u64 = 6;
 /// By how much scores may be off where they are loose, of several hundred: they are not known to the point.
@@ -64,7 +64,7 @@ pub(super) fn perform(stage: &Stage, mood: Mood) -> Vec<Option<usize>> {
         } else {
             // kube-scheduler takes the nomination of a pod back that it refuses.
             scene.nominated[actor] = false;
-            queue.again(actor, tried + BACKOFF * mood.pace);
+            queue.again(actor, tried + BACKOFF);
             in_vain += 1;
         }
         if tried % mood.pace == 0 || queue.is_idle(tried) {

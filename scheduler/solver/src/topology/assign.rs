@@ -112,6 +112,10 @@ fn assign_within<'a>(
         let choice = world.cells(world.ladders.base(lot.shape)).all.len();
         (topology.joins(lot.shape).count(), bound, choice, requests, world.ladders.order(lot.shape))
     });
+    let followers: Vec<usize> =
+        waiting.iter().map(|lot| lot.shape).filter(|shape| world.topology.follows(*shape)).collect();
+    let (mut last, mut waiting): (Vec<Lot<'a>>, Vec<Lot<'a>>) =
+        waiting.into_iter().partition(|lot| world.topology.waits && world.topology.counts_any(lot.shape, &followers));
     let mut used = Caps::new();
     loop {
         let before: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
@@ -123,7 +127,10 @@ fn assign_within<'a>(
         waiting = rest;
         let after: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
         if after == 0 || after == before {
-            return (ready, waiting);
+            if last.is_empty() {
+                return (ready, waiting);
+            }
+            waiting.append(&mut last);
         }
     }
 }
