@@ -14,6 +14,7 @@ mod priority;
 mod properties;
 mod reasons;
 mod refit;
+mod rehearsal;
 mod removal;
 mod rooms;
 mod share;
