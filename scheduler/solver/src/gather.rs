@@ -79,6 +79,21 @@ pub(crate) fn gathered(
     best.plan
 }
 
+/// `plan` with those pods that it leaves on its nodes for which these have room after all.
+pub(crate) fn topped_up(
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: Plan,
+    again: impl Fn(&Snapshot) -> Plan,
+) -> Plan {
+    if left(snapshot, &plan).is_empty() || !snapshot.unavailable_offerings.is_empty() {
+        return plan;
+    }
+    let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
+    top_up::top_up(&mut best);
+    best.plan
+}
+
 /// The best plan so far.
 struct Best<'a> {
     snapshot: &'a Snapshot,

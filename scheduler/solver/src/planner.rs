@@ -91,7 +91,9 @@ impl Planner {
         // Where pods are kept apart on purpose, they are left where they are.
         let bound = share::bound(snapshot, index, question.options).is_some();
         if let Some(other) = (!bound).then(rehearse).flatten() {
-            (plan, changed) = (other, true);
+            // Its nodes may be larger ones, or more.
+            plan = gather::topped_up(snapshot, catalogs, other, |other| again(other, question.options));
+            changed = true;
         }
         if changed {
             plan.lower_bound = self.lower_bound(question, &plan);

@@ -35,7 +35,7 @@ const NODES: usize = 1_000;
 const LOOKS: usize = 6_000;
 /// A further node is bought if so many performances strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out
 /// minutes later, while a pod without it would wait for minutes.
-const OFTEN: usize = CLOSE * PERFORMANCES / 12;
+const OFTEN: usize = CLOSE * PERFORMANCES / 24;
 
 /// What a plan is for.
 #[derive(Clone, Copy)]

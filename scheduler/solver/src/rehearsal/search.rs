@@ -9,7 +9,7 @@ use plimsoll_model::plan::Plan;
 use std::collections::BTreeSet;
 
 /// Looks of pods at nodes that a search may take: a tenth of a second or two, for one plan of a hundred.
-const LOOKS: usize = 2_000_000;
+const LOOKS: usize = 1_000_000;
 /// Exchanges of pods that are tried, if endings do not do.
 const EXCHANGES: usize = 300;
 /// Exchanges that are drawn for it: most do not fit.

@@ -176,11 +176,15 @@ fn actors(before: &Snapshot, index: &SnapshotIndex, targets: &Targets) -> Option
         let priority = before.shapes[shape].priority;
         actors.push((pod, Actor { uid: pod.uid.clone(), shape, priority, node: *numbers.get(target)? }));
     }
-    // web-2 before web-10.
-    actors
-        .sort_by_key(|(pod, actor)| (Reverse(actor.priority), pod.created, &pod.namespace, pod.name.len(), &pod.name));
+    actors.sort_by_key(|(pod, actor)| (Reverse(actor.priority), pod.created, numbered(&pod.name), &pod.namespace));
     let actors: Vec<Actor> = actors.into_iter().map(|(_, actor)| actor).collect();
     (!actors.is_empty()).then_some(actors)
+}
+
+/// The name without the number that it ends with, and that number: web-2 comes before web-10, and both before worker-1.
+fn numbered(name: &str) -> (&str, u64) {
+    let plain = name.trim_end_matches(|one: char| one.is_ascii_digit());
+    (plain, name[plain.len()..].parse().unwrap_or(0))
 }
 
 /// What a node of each launch has for all its pods, by the types that it lists as its cheapest offering is bought.
