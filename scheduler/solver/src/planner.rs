@@ -16,6 +16,9 @@ use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
+/// How often a plan is rehearsed: once more where pods that it left found room on the nodes of a better one.
+const REHEARSALS: usize = 2;
+
 /// What a plan is made of.
 #[derive(Clone, Copy)]
 struct Question<'a> {
@@ -87,13 +90,18 @@ impl Planner {
         let mut changed = plan.unschedulable != before;
         let keeping = PlanOptions { disruption: false, ..question.options.clone() };
         let asked = rehearsal::Question { snapshot, catalogs };
-        let rehearse = || rehearsal::rehearsed(asked, &plan, |other| again(other, &keeping));
         // Where pods are kept apart on purpose, they are left where they are.
-        let bound = share::bound(snapshot, index, question.options).is_some();
-        if let Some(other) = (!bound).then(rehearse).flatten() {
+        let rehearsals = if share::bound(snapshot, index, question.options).is_some() { 0 } else { REHEARSALS };
+        for _ in 0..rehearsals {
+            let rehearsed = rehearsal::rehearsed(asked, &plan, |other| again(other, &keeping));
+            let Some(other) = rehearsed else { break };
             // Its nodes may be larger ones, or more.
+            let left = other.unschedulable.len();
             plan = gather::topped_up(snapshot, catalogs, other, |other| again(other, question.options));
             changed = true;
+            if plan.unschedulable.len() == left {
+                break;
+            }
         }
         if changed {
             plan.lower_bound = self.lower_bound(question, &plan);

@@ -72,7 +72,7 @@ pub(crate) fn rehearsed(question: Question<'_>, plan: &Plan, again: impl Fn(&Sna
     if Shown::of(&stage).stranding == 0 {
         return None;
     }
-    let (better, stranding) = search::better(question, plan, stage);
+    let (better, stranding) = search::better(question, plan, stage, search::ALONE);
     if stranding < OFTEN {
         return better;
     }

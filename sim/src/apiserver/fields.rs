@@ -330,22 +330,29 @@ impl Difference {
 
 /// Merges what a manager applies into the live object.
 pub(crate) fn merge_applied(custom: bool, live: &Value, config: &Value) -> Value {
-    merge_at(custom, "", "", live, config)
+    merge_at(&Place { custom, above: "", name: "" }, live, config)
 }
 
-fn merge_at(custom: bool, parent: &str, field: &str, live: &Value, config: &Value) -> Value {
+/// Where a value is: the name of its field and of the one above it.
+struct Place<'a> {
+    custom: bool,
+    above: &'a str,
+    name: &'a str,
+}
+
+fn merge_at(at: &Place<'_>, live: &Value, config: &Value) -> Value {
     match (live, config) {
-        (Value::Object(old), Value::Object(new)) if !schema::is_atomic_map(custom, parent, field) => {
+        (Value::Object(old), Value::Object(new)) if !schema::is_atomic_map(at.custom, at.above, at.name) => {
             let mut merged = old.clone();
             for (key, value) in new {
-                let value =
-                    old.get(key).map_or_else(|| value.clone(), |live| merge_at(custom, field, key, live, value));
+                let below = Place { custom: at.custom, above: at.name, name: key };
+                let value = old.get(key).map_or_else(|| value.clone(), |live| merge_at(&below, live, value));
                 merged.insert(key.clone(), value);
             }
             Value::Object(merged)
         }
         (Value::Array(old), Value::Array(new)) => {
-            let kind = schema::for_apply(custom, parent, field);
+            let kind = schema::for_apply(at.custom, at.above, at.name);
             if kind == ListKind::Atomic {
                 return config.clone();
             }
@@ -353,8 +360,11 @@ fn merge_at(custom: bool, parent: &str, field: &str, live: &Value, config: &Valu
             for item in new {
                 let step = step_of(kind, item);
                 match merged.iter_mut().find(|live| step_of(kind, live) == step) {
-                    Some(live) if field == "ownerReferences" => *live = item.clone(),
-                    Some(live) => *live = merge_at(custom, "", field, live, item),
+                    Some(live) if at.name == "ownerReferences" => *live = item.clone(),
+                    Some(live) => {
+                        let below = Place { custom: at.custom, above: "", name: at.name };
+                        *live = merge_at(&below, live, item);
+                    }
                     None => merged.push(item.clone()),
                 }
             }

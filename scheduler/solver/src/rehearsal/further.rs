@@ -52,7 +52,7 @@ fn once(
         let apart = with_nodes(question, plan, &stage, &apart.collect::<Vec<_>>(), (again, true));
         for other in more.into_iter().chain(larger).chain(apart) {
             let Some(played) = Stage::new(question, &other) else { continue };
-            let (better, still) = search::better(question, &other, played);
+            let (better, still) = search::better(question, &other, played, search::AMONG);
             let other = better.unwrap_or(other);
             let key = (still >= OFTEN, other.hourly.0, still);
             if 3 * still < 2 * stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {

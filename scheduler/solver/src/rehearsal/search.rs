@@ -8,17 +8,19 @@ use crate::intern::add;
 use plimsoll_model::plan::Plan;
 use std::collections::BTreeSet;
 
-/// Looks of pods at nodes that a search may take: a tenth of a second or two, for one plan of a hundred.
-const LOOKS: usize = 1_000_000;
+/// Looks of pods at nodes that the search for one plan may take: a tenth of a second or less, for one plan of a hundred; and a search for one of several
+/// plans among which there is to be a choice.
+pub(super) const ALONE: usize = 1_000_000;
+pub(super) const AMONG: usize = 200_000;
 /// Exchanges of pods that are tried, if endings do not do.
 const EXCHANGES: usize = 300;
 /// Exchanges that are drawn for it: most do not fit.
 const DRAWS: usize = 3_000;
 
-/// A plan of which fewer performances strand a pod, if one is found, and how many do when it is looked at closely. `stage` is of `plan`.
-pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage) -> (Option<Plan>, usize) {
+/// A plan of which fewer performances strand a pod, if one is found in so many `looks`, and how many do when it is looked at closely. `stage` is of `plan`.
+pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: usize) -> (Option<Plan>, usize) {
     let nodes = stage.after.nodes.clone();
-    let left = LOOKS / (stage.looks() * PERFORMANCES).max(1);
+    let left = looks / (stage.looks() * PERFORMANCES).max(1);
     let (shown, closely) = (Shown::of(&stage), Shown::closely(&stage));
     let before = closely.stranding;
     let mut search = Search { steps: Vec::new(), stage, shown, closely: before, left };
