@@ -31,6 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// stranded is one of very many, and its node is soon used by others.
 const PODS: usize = 5_000;
 const NODES: usize = 1_000;
+/// Pods of a plan that is rehearsed: with more there are too many [`LOOKS`] anyway.
+const ACTORS: usize = 500;
 /// Looks of a pod at a node that one performance may take: some tenths of a millisecond.
 const LOOKS: usize = 6_000;
 /// A further node is bought if so many performances strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out
@@ -89,6 +91,9 @@ fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
     // Where nodes go, their pods need the room that is meant for them.
     if !plan.terminations.is_empty() || snapshot.pods.len() > PODS || snapshot.nodes.len() + plan.launches.len() > NODES
     {
+        return false;
+    }
+    if placed(plan).count() > ACTORS {
         return false;
     }
     let placed: BTreeSet<&PodUid> = placed(plan).map(|pod| &pod.uid).collect();
