@@ -39,8 +39,7 @@ pub(crate) fn gathered(
     plan: Plan,
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
-    // Where capacity is short for a while, pods wait for it rather than pile up elsewhere.
-    if left(snapshot, &plan).is_empty() || !snapshot.unavailable_offerings.is_empty() {
+    if is_settled(snapshot, &plan) {
         return plan;
     }
     let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
@@ -86,12 +85,17 @@ pub(crate) fn topped_up(
     plan: Plan,
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
-    if left(snapshot, &plan).is_empty() || !snapshot.unavailable_offerings.is_empty() {
+    if is_settled(snapshot, &plan) {
         return plan;
     }
     let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
     top_up::top_up(&mut best);
     best.plan
+}
+
+/// Whether nothing more is to be looked for: no pod is left, or capacity is short for a while, for which pods wait rather than pile up elsewhere.
+fn is_settled(snapshot: &Snapshot, plan: &Plan) -> bool {
+    left(snapshot, plan).is_empty() || !snapshot.unavailable_offerings.is_empty()
 }
 
 /// The best plan so far.

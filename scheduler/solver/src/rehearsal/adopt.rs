@@ -1,7 +1,7 @@
 //! The same plan with its pods elsewhere, and with further nodes.
 
-use super::Question;
 use super::stage::Targets;
+use super::{Question, placed};
 use crate::facts::{one_of, selects};
 use crate::gather::top_up::{narrow, reorder};
 use crate::volumes;
@@ -84,8 +84,7 @@ fn moved(
     (targets, further): (&Targets, &[Launch]),
     sure: bool,
 ) -> Option<Plan> {
-    let names = plan.launches.iter().flat_map(|launch| &launch.pods);
-    let names = names.chain(plan.placements.iter().flat_map(|to| &to.pods)).map(|pod| (&pod.uid, pod));
+    let names = placed(plan).map(|pod| (&pod.uid, pod));
     let mut coming: BTreeMap<&NodeName, Vec<PodRef>> = BTreeMap::new();
     for (uid, pod) in names.collect::<BTreeMap<&PodUid, &PodRef>>() {
         if let Some(node) = targets.get(uid) {

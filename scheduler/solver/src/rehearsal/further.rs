@@ -102,7 +102,7 @@ fn with_nodes(
             None => drop(stranded.insert(&actor.uid)),
         }
     }
-    let mut facts = stage.after.clone();
+    let mut facts = Snapshot::clone(&stage.after);
     count_limits(question, plan, &mut facts);
     // Others wait where they are left.
     facts.pods.retain(|pod| pod.state != PodState::Pending);

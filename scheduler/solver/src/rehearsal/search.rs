@@ -7,6 +7,7 @@ use super::{Question, adopt};
 use crate::intern::add;
 use plimsoll_model::plan::Plan;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// Looks of pods at nodes that the search for one plan may take: a tenth of a second or less, for one plan of a hundred; and a search for one of several
 /// plans among which there is to be a choice.
@@ -19,7 +20,7 @@ const DRAWS: usize = 3_000;
 
 /// A plan of which fewer performances strand a pod, if one is found in so many `looks`, and how many do when it is looked at closely. `stage` is of `plan`.
 pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: usize) -> (Option<Plan>, usize) {
-    let nodes = stage.after.nodes.clone();
+    let after = Rc::clone(&stage.after);
     let left = looks / (stage.looks() * PERFORMANCES).max(1);
     let (shown, closely) = (Shown::of(&stage), Shown::closely(&stage));
     let before = closely.stranding;
@@ -28,7 +29,7 @@ pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: u
     search.among_exchanges();
     // What is not an ending may not be valid: then what was found before it.
     for (stage, stranding) in search.steps.into_iter().rev() {
-        let adopted = adopt::with(question, plan, &nodes, (&stage.targets(), &[]));
+        let adopted = adopt::with(question, plan, &after.nodes, (&stage.targets(), &[]));
         if adopted.is_some() {
             return (adopted, stranding);
         }

@@ -14,6 +14,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, Node, Pod, PodState, Snapshot, SnapshotIndex};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Resources by which kube-scheduler compares nodes.
 const COMPARED: [&str; 2] = ["cpu", "memory"];
@@ -49,8 +50,8 @@ pub(super) struct Kind {
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
-    /// With the launches as nodes, and each pod where the plan has it.
-    pub(super) after: Snapshot,
+    /// With the launches as nodes, and each pod where the plan has it. Shared by all that differ in where actors are to go.
+    pub(super) after: Rc<Snapshot>,
     /// By number, as in `after`.
     pub(super) places: Vec<Place>,
     /// In the order in which kube-scheduler comes to them: by priority, then the oldest.
@@ -75,8 +76,7 @@ impl Stage {
     pub(super) fn new(question: Question<'_>, plan: &Plan) -> Option<Self> {
         let targets = targets(question.snapshot, plan);
         let mut after = carried::out(question.snapshot, question.catalogs, plan);
-        let going: BTreeSet<&NodeName> = plan.terminations.iter().map(|one| &one.node).collect();
-        after.nodes.retain(|node| !node.deleting && !going.contains(&node.name));
+        after.nodes.retain(|node| !node.deleting);
         after.pods.retain(|pod| !pod.is_virtual());
         let mut before = Snapshot { node_pools: Vec::new(), ..after.clone() };
         let coming = before.pods.iter_mut().filter(|pod| targets.contains_key(&pod.uid));
@@ -117,7 +117,7 @@ impl Stage {
             liked: before.shapes.iter().map(|shape| score::liked(shape, &before.nodes)).collect(),
             rules: Rules::new(&before, &index),
             compared: COMPARED.map(|name| frame.table().place(name)),
-            after,
+            after: Rc::new(after),
             places,
             requests,
         })

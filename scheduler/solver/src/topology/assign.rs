@@ -112,10 +112,12 @@ fn assign_within<'a>(
         let choice = world.cells(world.ladders.base(lot.shape)).all.len();
         (topology.joins(lot.shape).count(), bound, choice, requests, world.ladders.order(lot.shape))
     });
-    let followers: Vec<usize> =
-        waiting.iter().map(|lot| lot.shape).filter(|shape| world.topology.follows(*shape)).collect();
-    let (mut last, mut waiting): (Vec<Lot<'a>>, Vec<Lot<'a>>) =
-        waiting.into_iter().partition(|lot| world.topology.waits && world.topology.counts_any(lot.shape, &followers));
+    let mut last = Vec::new();
+    if world.topology.waits {
+        let followers: Vec<usize> =
+            waiting.iter().map(|lot| lot.shape).filter(|shape| world.topology.follows(*shape)).collect();
+        (last, waiting) = waiting.into_iter().partition(|lot| world.topology.counts_any(lot.shape, &followers));
+    }
     let mut used = Caps::new();
     loop {
         let before: usize = waiting.iter().map(|lot| lot.pods.len()).sum();
