@@ -23,7 +23,7 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
-use shown::{CLOSE, PERFORMANCES, Shown};
+use shown::{ANEW, PERFORMANCES, Shown};
 use stage::Stage;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,9 +35,12 @@ const NODES: usize = 1_000;
 const ACTORS: usize = 500;
 /// Looks of a pod at a node that one performance may take: some tenths of a millisecond.
 const LOOKS: usize = 6_000;
+/// Looks of a pod at a node that one performance may take where plans are looked at closely at once: it takes some milliseconds then.
+const SOON: usize = 1_500;
+const AT_ONCE: usize = 500;
 /// A further node is bought if so many performances strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out
 /// minutes later, while a pod without it would wait for minutes.
-const OFTEN: usize = CLOSE * PERFORMANCES / 24;
+const OFTEN: usize = ANEW * PERFORMANCES / 48;
 
 /// What a plan is for.
 #[derive(Clone, Copy)]
@@ -62,16 +65,16 @@ pub struct Rehearsal {
 pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<Rehearsal> {
     let snapshot = snapshot.sorted();
     let stage = stage(Question { snapshot: &snapshot, catalogs }, plan)?;
-    let shown = Shown::closely(&stage);
+    let shown = Shown::last(&stage);
     let stranded = shown.stranded.iter().map(|actor| stage.actors[*actor].uid.clone()).collect();
-    Some(Rehearsal { performances: CLOSE * PERFORMANCES, stranding: shown.stranding, stranded })
+    Some(Rehearsal { performances: ANEW * PERFORMANCES, stranding: shown.stranding, stranded })
 }
 
 /// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves no other pods. `again` plans for another snapshot. What
 /// is returned has no lower bound.
 pub(crate) fn rehearsed(question: Question<'_>, plan: &Plan, again: impl Fn(&Snapshot) -> Plan) -> Option<Plan> {
     let stage = stage(question, plan)?;
-    if Shown::of(&stage).stranding == 0 {
+    if goes_well(&stage) {
         return None;
     }
     let (better, stranding) = search::better(question, plan, stage, search::ALONE);
@@ -79,6 +82,14 @@ pub(crate) fn rehearsed(question: Question<'_>, plan: &Plan, again: impl Fn(&Sna
         return better;
     }
     further::bought(question, better.as_ref().unwrap_or(plan), stranding, &again).or(better)
+}
+
+/// Whether all goes well in each performance: the more of them, the less each takes.
+fn goes_well(stage: &Stage) -> bool {
+    let looks = stage.looks();
+    Shown::of(stage).stranding == 0
+        && (looks > SOON || Shown::closely(stage).stranding == 0)
+        && (looks > AT_ONCE || Shown::anew(stage).stranding == 0)
 }
 
 fn stage(question: Question<'_>, plan: &Plan) -> Option<Stage> {

@@ -218,20 +218,14 @@ impl<'a> Topology<'a> {
         self.strict.extend(groups);
     }
 
-    /// Whether pods of that shape go only to domains where others are.
-    fn follows(&self, shape: usize) -> bool {
-        self.shapes[shape].owns.iter().any(|group| self.groups[*group].kind == Kind::Together)
-    }
-
-    /// From now on, where a spread counts pods that it does not bind and that must be near others, those that it binds make do with what these leave.
+    /// From now on, where a spread counts pods that it does not bind, those that it binds make do with what these leave.
     pub(crate) fn wait(&mut self, waits: bool) {
         self.waits = waits;
     }
 
     /// Whether that concerns pods of any of these shapes.
     pub(crate) fn could_wait(&self, shapes: &[usize]) -> bool {
-        let followers: Vec<usize> = shapes.iter().copied().filter(|shape| self.follows(*shape)).collect();
-        shapes.iter().any(|shape| self.counts_any(*shape, &followers))
+        shapes.iter().any(|shape| self.counts_any(*shape, shapes))
     }
 
     /// Whether a spread of `shape` counts pods of some of `others` that it does not bind, and those are assigned to domains, too.

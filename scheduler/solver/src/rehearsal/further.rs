@@ -1,6 +1,6 @@
 //! A further node for pods that are stranded too often, or a larger one: what the next plan would buy for them, once they have waited for nothing.
 
-use super::shown::Shown;
+use super::shown::{ANEW, PERFORMANCES, Shown};
 use super::stage::{Actor, Stage, Targets};
 use super::{OFTEN, Question, adopt, search};
 use crate::intern::{Amounts, add, fits};
@@ -13,8 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Endings for which it is worked out what would be bought: each costs a plan.
 const TRIES: usize = 4;
+/// Looks of pods at nodes that all of it may take: two seconds at most, for one plan of a thousand.
+const WORK: usize = 30_000_000;
+/// That no pod is stranded is worth so many times the price of the plan, in proportion to how often one is. What is bought for it would mostly be bought a minute
+/// later anyway, and what is not needed is consolidated; a pod that is stranded waits for that minute.
+const WORTH: usize = 8;
 /// How often something is bought.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 8;
 
 /// A plan with further nodes, or larger ones, of which fewer performances strand a pod. More than once, if need be.
 pub(super) fn bought(
@@ -23,44 +28,69 @@ pub(super) fn bought(
     stranding: usize,
     again: &impl Fn(&Snapshot) -> Plan,
 ) -> Option<Plan> {
+    let mut work = WORK;
     let mut best: Option<(Plan, usize)> = None;
+    let mut last: Option<(Plan, usize)> = None;
     for _ in 0..ROUNDS {
-        let (plan, stranding) = best.as_ref().map_or((plan, stranding), |(plan, stranding)| (plan, *stranding));
-        if stranding < OFTEN {
+        let (from, still) = last.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
+        if still < OFTEN {
             break;
         }
-        let Some(better) = once(question, plan, stranding, again) else { break };
-        best = Some(better);
+        let Some(next) = once(question, from, still, &mut work, again) else { break };
+        let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
+        if is_worth((&next.0, next.1), known) {
+            best = Some(next.clone());
+        }
+        last = Some(next);
     }
     best.map(|(plan, _)| plan)
 }
 
-/// One of which few performances strand a pod, if there is one, and then the cheapest; with how many do.
+/// One of which fewer performances strand a pod, if there is one: few if possible, and then the cheapest; with how many do.
 fn once(
     question: Question<'_>,
     plan: &Plan,
     stranding: usize,
+    work: &mut usize,
     again: &impl Fn(&Snapshot) -> Plan,
 ) -> Option<(Plan, usize)> {
     let stage = Stage::new(question, plan)?;
     let mut best: Option<((bool, i64, usize), Plan)> = None;
-    for ending in Shown::closely(&stage).broken.iter().take(TRIES) {
+    for (_, ending) in Shown::anew(&stage).broken.iter().take(TRIES) {
         let more = with_nodes(question, plan, &stage, ending, (again, false));
         let larger = with_room(question, plan, &stage, ending);
         // As it is planned, but for those that are stranded: they leave room where they were to go.
         let apart = stage.actors.iter().zip(ending).map(|(actor, place)| place.map(|_| actor.node));
         let apart = with_nodes(question, plan, &stage, &apart.collect::<Vec<_>>(), (again, true));
-        for other in more.into_iter().chain(larger).chain(apart) {
+        // Or room for those that went elsewhere and were in the way.
+        let strayed = |(actor, place): (&Actor, &Option<usize>)| place.is_none_or(|place| place == actor.node);
+        let home = stage.actors.iter().zip(ending).map(|pair| strayed(pair).then_some(pair.0.node));
+        let home = with_nodes(question, plan, &stage, &home.collect::<Vec<_>>(), (again, true));
+        for other in more.into_iter().chain(larger).chain(apart).chain(home) {
             let Some(played) = Stage::new(question, &other) else { continue };
+            let Some(left) = work.checked_sub(search::AMONG + 2 * ANEW * PERFORMANCES * played.looks()) else { break };
+            *work = left;
             let (better, still) = search::better(question, &other, played, search::AMONG);
             let other = better.unwrap_or(other);
             let key = (still >= OFTEN, other.hourly.0, still);
-            if 3 * still < 2 * stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
+            if still + OFTEN <= stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
                 best = Some((key, other));
             }
         }
     }
     best.map(|((_, _, still), other)| (other, still))
+}
+
+/// Whether one plan is worth what it costs more than the `known` one, by the performances of each that strand a pod: if [`WORTH`] such plans cost more than
+/// what it saves.
+pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Plan, usize)) -> bool {
+    let dearer = other.hourly.max(known.hourly).0;
+    let of = |plan: &Plan, stranding: usize| {
+        let strands = i64::try_from(WORTH * stranding).unwrap_or(i64::MAX);
+        let all = i64::try_from(ANEW * PERFORMANCES).unwrap_or(i64::MAX);
+        plan.hourly.0.saturating_mul(all).saturating_add(dearer.saturating_mul(strands))
+    };
+    of(other, still) < of(known, stranding)
 }
 
 /// `plan` with nodes that are large enough for the pods that come to them in that performance beside those that are stranded.

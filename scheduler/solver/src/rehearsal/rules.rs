@@ -28,6 +28,8 @@ struct Spread {
     counts: Vec<i64>,
     /// By domain: whether a node of it counts.
     open: Vec<bool>,
+    /// The least of the counts of those, and how many have it.
+    least: (i64, usize),
     required: bool,
 }
 
@@ -50,6 +52,8 @@ struct Apart {
     members: Vec<bool>,
     /// By domain: members and owners.
     counts: Vec<(i64, i64)>,
+    /// Owners in all domains.
+    owners: i64,
 }
 
 /// A wish to be near others, or not: of pods that wait, and of those that run, for whom a rule to be near others counts as one as well.
@@ -105,7 +109,7 @@ impl Rules {
                 let members = shapes.iter().map(|other| selected(term, other)).collect();
                 let counts = vec![(0, 0); count];
                 if term.anti && term.weight.is_none() {
-                    apart.push(Apart { owner, domains, members, counts });
+                    apart.push(Apart { owner, domains, members, counts, owners: 0 });
                     continue;
                 }
                 let weight = i64::from(term.weight.unwrap_or(REQUIRED)) * if term.anti { -1 } else { 1 };
@@ -142,7 +146,7 @@ impl Rules {
     pub(super) fn add(&mut self, shape: usize, node: usize) {
         for one in &mut self.spreads {
             if let (true, true, Some(domain)) = (one.members[shape], one.counted[node], one.domains[node]) {
-                one.counts[domain] += 1;
+                one.add(domain);
             }
         }
         for one in self.near.iter_mut().flatten().filter(|one| one.members[shape]) {
@@ -164,6 +168,7 @@ impl Rules {
             if let Some(domain) = one.domains[node] {
                 one.counts[domain].0 += i64::from(one.members[shape]);
                 one.counts[domain].1 += i64::from(one.owner == shape);
+                one.owners += i64::from(one.owner == shape);
             }
         }
     }
@@ -178,16 +183,28 @@ impl Rules {
             !one.required || one.permits(shape, node, count(&one.members))
         };
         let near = |one: &Near| one.permits(shape, node, count(&one.members));
+        let sees = guests.is_empty() || self.sees_who_keeps_apart(shape);
         let apart = |number: &usize| {
             let one = &self.apart[*number];
             let Some(domain) = one.domains[node] else { return true };
             let (members, owners) = one.counts[domain];
             let owned = one.owner != shape || members + count(&one.members) == 0;
-            owned && (!one.members[shape] || owners + guests.get(&one.owner).copied().unwrap_or(0) == 0)
+            let coming = guests.get(&one.owner).copied().filter(|_| sees).unwrap_or(0);
+            owned && (!one.members[shape] || owners + coming == 0)
         };
         self.own[shape].iter().all(spread)
             && self.near[shape].as_ref().is_none_or(near)
             && self.concerned[shape].iter().all(apart)
+    }
+
+    /// Whether kube-scheduler looks at what pods that are nominated to a node keep away from it. It does not for a pod without such rules of its own, as
+    /// long as no pod that runs keeps it away from anywhere: then its plugin has nothing to do (`PreFilter` returns `Skip`), and is not told of nominated pods either.
+    fn sees_who_keeps_apart(&self, shape: usize) -> bool {
+        let any = |number: &usize| {
+            let one = &self.apart[*number];
+            one.owner == shape || (one.members[shape] && one.owners > 0)
+        };
+        self.near[shape].is_some() || self.concerned[shape].iter().any(any)
     }
 
     /// What decides which pods of these shapes are nominated to one node at once.
@@ -252,24 +269,47 @@ impl Spread {
             counted,
             members: shapes.iter().map(selected).collect(),
             counts: vec![0; count],
+            least: (0, open.iter().filter(|open| **open).count()),
             open,
             required: one.required,
         }
     }
 
+    fn add(&mut self, domain: usize) {
+        self.counts[domain] += 1;
+        if self.open[domain] && self.counts[domain] == self.least.0 + 1 {
+            self.least.1 -= 1;
+            if self.least.1 == 0 {
+                self.least = self.level(domain, 0);
+            }
+        }
+    }
+
+    /// The least count of the domains that count, with so many more in one of them, and how many have it.
+    fn level(&self, own: usize, more: i64) -> (i64, usize) {
+        let open = || (0..self.counts.len()).filter(|domain| self.open[*domain]);
+        let count = |domain: usize| self.counts[domain] + if domain == own { more } else { 0 };
+        let least = open().map(count).min().unwrap_or(0);
+        (least, open().filter(|domain| count(*domain) == least).count())
+    }
+
+    /// How many domains count.
+    fn open(&self) -> usize {
+        self.open.iter().filter(|open| **open).count()
+    }
+
     /// Whether there is more than one domain, or has to be.
     fn has_several(&self) -> bool {
-        self.least_domains > 1 || self.open.iter().filter(|open| **open).count() > 1
+        self.least_domains > 1 || self.open() > 1
     }
 
     fn permits(&self, shape: usize, node: usize, guests: i64) -> bool {
         let Some(own) = self.domains[node] else { return false };
         let guests = if self.counted[node] { guests } else { 0 };
-        let count = |domain: usize| self.counts[domain] + if domain == own { guests } else { 0 };
-        let open = || (0..self.counts.len()).filter(|domain| self.open[*domain]);
-        let few = open().count() < self.least_domains;
-        let least = if few { 0 } else { open().map(count).min().unwrap_or(0) };
-        count(own) + i64::from(self.members[shape]) - least <= self.skew
+        let alone = guests > 0 && self.least == (self.counts[own], 1);
+        let least = if alone { self.level(own, guests).0 } else { self.least.0 };
+        let least = if self.least_domains > 1 && self.open() < self.least_domains { 0 } else { least };
+        self.counts[own] + guests + i64::from(self.members[shape]) - least <= self.skew
     }
 }
 

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 const ROUNDS: usize = 32;
 /// A pod that was refused comes back a second later, when kube-scheduler has taken about so many others, or has none.
 const BACKOFF: usize = 100;
-/// How many places in the queue a pod may be late where the order is loose: as many as are made at a time.
-const LATE: u64 = 6;
+/// Of so many pods any may be the next where the order is loose: as many are made at a time.
+const NEXT: usize = 8;
 /// By how much scores may be off where they are loose, of several hundred: they are not known to the point.
 const OFF: u64 = 3;
 
@@ -51,7 +51,7 @@ struct Scene<'s> {
 /// Where actors are in the end; `None` where kube-scheduler found no node.
 pub(super) fn perform(stage: &Stage, mood: Mood) -> Vec<Option<usize>> {
     let mut scene = Scene::new(stage, mood);
-    let mut queue = Queue::new(scene.order(if mood.loose { LATE } else { 0 }), stage);
+    let mut queue = Queue::new(scene.order(if mood.loose { NEXT } else { 1 }), stage);
     (0..stage.places.len()).for_each(|place| scene.nominate(place));
     let mut changed = Vec::new();
     let (mut tried, mut in_vain) = (0, 0);
@@ -144,15 +144,16 @@ impl<'s> Scene<'s> {
         scene
     }
 
-    /// Actors as kube-scheduler comes to them, each up to so many places late.
-    fn order(&mut self, late: u64) -> Vec<usize> {
-        let mut order: Vec<(u64, usize)> = Vec::with_capacity(self.stage.actors.len());
-        for actor in 0..self.stage.actors.len() {
-            let late = if late > 0 { self.next() % (late + 1) } else { 0 };
-            order.push((actor as u64 + late, actor));
+    /// Actors as kube-scheduler comes to them, each time one of the next so many.
+    fn order(&mut self, next: usize) -> Vec<usize> {
+        let actors = self.stage.actors.len();
+        let mut order: Vec<usize> = (0..actors).collect();
+        for at in 0..actors {
+            let drawn = self.draw(next.min(actors - at));
+            order[at..=at + drawn].rotate_right(1);
         }
-        order.sort_by_key(|(at, actor)| (Reverse(self.stage.actors[*actor].priority), *at));
-        order.into_iter().map(|(_, actor)| actor).collect()
+        order.sort_by_key(|actor| Reverse(self.stage.actors[*actor].priority));
+        order
     }
 
     /// What the actuator does for pods that wait for that place.

@@ -13,6 +13,8 @@ use std::rc::Rc;
 /// plans among which there is to be a choice.
 pub(super) const ALONE: usize = 1_000_000;
 pub(super) const AMONG: usize = 200_000;
+/// Those of the best that are looked at anew.
+const FINALISTS: usize = 8;
 /// Exchanges of pods that are tried, if endings do not do.
 const EXCHANGES: usize = 300;
 /// Exchanges that are drawn for it: most do not fit.
@@ -23,23 +25,28 @@ pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: u
     let after = Rc::clone(&stage.after);
     let left = looks / (stage.looks() * PERFORMANCES).max(1);
     let (shown, closely) = (Shown::of(&stage), Shown::closely(&stage));
-    let before = closely.stranding;
-    let mut search = Search { steps: Vec::new(), stage, shown, closely: before, left };
+    let before = Shown::anew(&stage).stranding;
+    let mut search = Search { steps: Vec::new(), stage, shown, closely: closely.stranding, left };
     search.among_endings(closely.whole);
     search.among_exchanges();
-    // What is not an ending may not be valid: then what was found before it.
-    for (stage, stranding) in search.steps.into_iter().rev() {
+    // With the draws that they were chosen by, the last ones do better than they are.
+    let finalists = search.steps.into_iter().rev().take(FINALISTS);
+    let mut finalists: Vec<(usize, Stage)> =
+        finalists.map(|stage| (Shown::anew(&stage).stranding, stage)).filter(|(still, _)| *still < before).collect();
+    finalists.sort_by_key(|(still, _)| *still);
+    // What is not an ending may not be valid.
+    for (still, stage) in finalists {
         let adopted = adopt::with(question, plan, &after.nodes, (&stage.targets(), &[]));
         if adopted.is_some() {
-            return (adopted, stranding);
+            return (adopted, still);
         }
     }
     (None, before)
 }
 
 struct Search {
-    /// What was better than all before it, with the performances that strand a pod.
-    steps: Vec<(Stage, usize)>,
+    /// What was better than all before it.
+    steps: Vec<Stage>,
     /// The best so far.
     stage: Stage,
     shown: Shown,
@@ -90,7 +97,7 @@ impl Search {
         let closely = Shown::closely(&other).stranding;
         let better = closely < self.closely;
         if better {
-            self.steps.push((other.clone(), closely));
+            self.steps.push(other.clone());
         }
         if closely <= self.closely {
             (self.stage, self.shown, self.closely) = (other, shown, closely);

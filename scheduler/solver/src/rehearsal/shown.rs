@@ -11,6 +11,8 @@ const PACES: [usize; 3] = [2, 5, 1_000];
 const DRAWS: usize = 4;
 /// See [`Shown::closely`].
 pub(super) const CLOSE: usize = 4;
+/// See [`Shown::anew`].
+pub(super) const ANEW: usize = 8;
 /// How many performances there are.
 pub(super) const PERFORMANCES: usize = PACES.len() * 2 * DRAWS;
 
@@ -21,9 +23,10 @@ pub(super) struct Shown {
     pub(super) stranding: usize,
     /// Actors that were stranded.
     pub(super) stranded: BTreeSet<usize>,
-    /// Endings on the cheapest types: with all pods bound, and others.
+    /// Endings on the cheapest types with all pods bound.
     pub(super) whole: BTreeSet<Vec<usize>>,
-    pub(super) broken: BTreeSet<Vec<Option<usize>>>,
+    /// Others; those on the cheapest types come first.
+    pub(super) broken: BTreeSet<(bool, Vec<Option<usize>>)>,
 }
 
 impl Shown {
@@ -35,6 +38,16 @@ impl Shown {
     /// Plays it [`CLOSE`] times as often, with other draws: what looks best among many is partly luck.
     pub(super) fn closely(stage: &Stage) -> Self {
         Self::many(stage, 1, CLOSE)
+    }
+
+    /// The same once more with other draws: a plan that was chosen by those above does well with them.
+    pub(super) fn anew(stage: &Stage) -> Self {
+        Self::many(stage, 1 + CLOSE, ANEW)
+    }
+
+    /// With draws that nothing was chosen by.
+    pub(super) fn last(stage: &Stage) -> Self {
+        Self::many(stage, 1 + CLOSE + ANEW, ANEW)
     }
 
     fn many(stage: &Stage, from: usize, times: usize) -> Self {
@@ -63,8 +76,6 @@ impl Shown {
         self.stranding += 1;
         let lost = ending.iter().enumerate().filter(|(_, place)| place.is_none());
         self.stranded.extend(lost.map(|(actor, _)| actor));
-        if !any_type {
-            self.broken.insert(ending);
-        }
+        self.broken.insert((any_type, ending));
     }
 }

@@ -1,9 +1,13 @@
 //! What kube-scheduler asks about where other pods are, and what it likes.
 
+use super::further::is_worth;
 use super::rules::{Guests, Rules};
 use super::score::normalized;
+use super::shown::{ANEW, PERFORMANCES};
 use plimsoll_model::identity::{NodeName, ShapeId};
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
     LabelSelector, Node, NodeState, PodAffinityTerm, PodShape, Snapshot, SnapshotIndex, TopologySpread,
@@ -116,6 +120,34 @@ fn those_that_must_keep_away_and_those_they_keep_away_exclude_each_other() {
     assert!(!rules.permit(DB, 2, &Guests::from([(WEB, 1)])), "one that waits for that node counts");
     rules.add(DB, 2);
     assert!(!rules.permit(WEB, 2, &none()));
+}
+
+#[test]
+fn nobody_looks_at_what_nominated_pods_keep_away_as_long_as_no_pod_that_runs_does() {
+    let mut rules = rules(&["a", "b", "c"], with_term(true, None, "db"), PodShape::default());
+    let waits = Guests::from([(WEB, 1)]);
+    assert!(rules.permit(DB, 0, &waits), "kube-scheduler's plugin has nothing to do for such a pod");
+    rules.add(WEB, 1);
+    assert!(!rules.permit(DB, 0, &waits), "one in another zone is enough");
+    // A pod with a rule of its own is looked at anyway.
+    let mut both = self::rules(&["a", "b"], with_term(true, None, "db"), with_term(true, None, "nobody"));
+    assert!(!both.permit(DB, 0, &waits));
+    both.add(DB, 1);
+    assert!(!both.permit(WEB, 0, &Guests::from([(DB, 1)])), "whom it keeps away itself");
+}
+
+#[test]
+fn what_is_bought_must_be_worth_its_price() {
+    let priced = |micro: i64| Plan { hourly: MicroUsdPerHour(micro), ..Plan::default() };
+    let all = ANEW * PERFORMANCES;
+    let (cheap, dear) = (priced(1_000_000), priced(1_200_000));
+    // A fifth more, where one in ten strands a pod: eight times a tenth is more than that.
+    assert!(is_worth((&dear, 0), (&cheap, all / 10)));
+    assert!(!is_worth((&dear, 0), (&cheap, all / 100)));
+    assert!(!is_worth((&dear, all / 10), (&cheap, all / 10)), "dearer and no better");
+    // Where nothing is to be bought so far, too.
+    assert!(is_worth((&dear, 0), (&priced(0), all / 4)));
+    assert!(!is_worth((&dear, 0), (&priced(0), all / 10)));
 }
 
 #[test]

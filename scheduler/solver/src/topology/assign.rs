@@ -114,9 +114,8 @@ fn assign_within<'a>(
     });
     let mut last = Vec::new();
     if world.topology.waits {
-        let followers: Vec<usize> =
-            waiting.iter().map(|lot| lot.shape).filter(|shape| world.topology.follows(*shape)).collect();
-        (last, waiting) = waiting.into_iter().partition(|lot| world.topology.counts_any(lot.shape, &followers));
+        let shapes: Vec<usize> = waiting.iter().map(|lot| lot.shape).collect();
+        (last, waiting) = waiting.into_iter().partition(|lot| world.topology.counts_any(lot.shape, &shapes));
     }
     let mut used = Caps::new();
     loop {
