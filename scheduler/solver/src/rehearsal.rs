@@ -35,7 +35,7 @@ const NODES: usize = 1_000;
 const ACTORS: usize = 500;
 /// Looks of a pod at a node that one performance may take: some tenths of a millisecond.
 const LOOKS: usize = 6_000;
-/// Looks of a pod at a node that one performance may take where plans are looked at closely at once: it takes some milliseconds then.
+/// Looks of a pod at a node that one performance may take where a plan is looked at closely, and once more, before it is said to go well: some milliseconds.
 const SOON: usize = 1_500;
 const AT_ONCE: usize = 500;
 /// A further node is bought if so many performances strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out

@@ -48,6 +48,8 @@ pub(super) struct Side {
     pub(super) violations: Vec<String>,
     /// What is said of pods without a place.
     pub(super) refused: BTreeMap<String, String>,
+    /// In how many performances kube-scheduler strands a pod when the plan is rehearsed, and of how many.
+    pub(super) stranding: Option<(usize, usize)>,
 }
 
 /// What comes out for one case.
@@ -165,6 +167,8 @@ fn side(question: &Question, plan: &Plan) -> Side {
         launches: plan.launches.iter().map(launch).chain(nodes).collect(),
         violations: violations.iter().map(ToString::to_string).collect(),
         refused: refused.collect(),
+        stranding: plimsoll_solver::rehearse(&question.snapshot, &question.catalogs, plan)
+            .map(|it| (it.stranding, it.performances)),
     }
 }
 

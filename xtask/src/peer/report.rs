@@ -42,6 +42,9 @@ pub(super) fn in_full(it: &Judgement) -> String {
     let mut text = line(it);
     for (name, side) in [("Plimsoll", &it.ours), ("Karpenter", &it.theirs)] {
         let _ = write!(text, "\n{name}: {:.6} USD/h", side.hourly);
+        if let Some((stranding, performances)) = side.stranding {
+            let _ = write!(text, "; rehearsed, it strands a pod in {stranding} of {performances} performances");
+        }
         for one in &side.launches {
             let _ = write!(text, "\n  {one}");
         }

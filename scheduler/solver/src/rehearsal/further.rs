@@ -81,8 +81,8 @@ fn once(
     best.map(|((_, _, still), other)| (other, still))
 }
 
-/// Whether one plan is worth what it costs more than the `known` one, by the performances of each that strand a pod: if [`WORTH`] such plans cost more than
-/// what it saves.
+/// Whether a plan is worth its price beside the `known` one, by how many performances of each strand a pod: whether it costs less than [`WORTH`] says of those
+/// that it saves.
 pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Plan, usize)) -> bool {
     let dearer = other.hourly.max(known.hourly).0;
     let of = |plan: &Plan, stranding: usize| {
