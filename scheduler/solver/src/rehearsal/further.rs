@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Endings for which it is worked out what would be bought: each costs a plan.
 const TRIES: usize = 4;
-/// Looks of pods at nodes that all of it may take: two seconds at most, for one plan of a thousand.
+/// Looks of pods at nodes that all of it may take: two or three seconds, for one plan of a thousand.
 const WORK: usize = 30_000_000;
 /// That no pod is stranded is worth so many times the price of the plan, in proportion to how often one is. What is bought for it would mostly be bought a minute
 /// later anyway, and what is not needed is consolidated; a pod that is stranded waits for that minute.
