@@ -39,10 +39,42 @@ pub(crate) fn gathered(
     plan: Plan,
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
-    if is_settled(snapshot, &plan) {
+    improved(snapshot, catalogs, plan, &again, |best| {
+        confine(best);
+        hosts::join(best);
+        top_up::top_up(best);
+    })
+}
+
+/// `plan` with those pods that it leaves on its nodes for which these have room after all.
+pub(crate) fn topped_up(
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: Plan,
+    again: impl Fn(&Snapshot) -> Plan,
+) -> Plan {
+    improved(snapshot, catalogs, plan, &again, top_up::top_up)
+}
+
+/// `plan` after `steps`, unless there is nothing to look for: no pod is left, or capacity is short for a while, for which pods wait rather than pile up elsewhere.
+fn improved(
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: Plan,
+    again: &dyn Fn(&Snapshot) -> Plan,
+    steps: impl FnOnce(&mut Best<'_>),
+) -> Plan {
+    if left(snapshot, &plan).is_empty() || !snapshot.unavailable_offerings.is_empty() {
         return plan;
     }
-    let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
+    let mut best = Best { snapshot, catalogs, again, plan, facts: None };
+    steps(&mut best);
+    best.plan
+}
+
+/// Plans once more as if pods without a place could be in fewer domains.
+fn confine(best: &mut Best<'_>) {
+    let (snapshot, catalogs) = (best.snapshot, best.catalogs);
     for (key, torn) in torn(snapshot, &best.plan) {
         let all: Vec<String> = domains(snapshot, &best.plan, &key, &torn.shapes).into_iter().collect();
         let each = all.iter().map(|value| vec![value.clone()]).filter(|_| all.len() > 1);
@@ -73,29 +105,6 @@ pub(crate) fn gathered(
             }
         }
     }
-    hosts::join(&mut best);
-    top_up::top_up(&mut best);
-    best.plan
-}
-
-/// `plan` with those pods that it leaves on its nodes for which these have room after all.
-pub(crate) fn topped_up(
-    snapshot: &Snapshot,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
-    plan: Plan,
-    again: impl Fn(&Snapshot) -> Plan,
-) -> Plan {
-    if is_settled(snapshot, &plan) {
-        return plan;
-    }
-    let mut best = Best { snapshot, catalogs, again: &again, plan, facts: None };
-    top_up::top_up(&mut best);
-    best.plan
-}
-
-/// Whether nothing more is to be looked for: no pod is left, or capacity is short for a while, for which pods wait rather than pile up elsewhere.
-fn is_settled(snapshot: &Snapshot, plan: &Plan) -> bool {
-    left(snapshot, plan).is_empty() || !snapshot.unavailable_offerings.is_empty()
 }
 
 /// The best plan so far.

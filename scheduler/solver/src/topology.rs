@@ -236,7 +236,7 @@ impl<'a> Topology<'a> {
             };
             self.strict.contains(group) && others.iter().any(member)
         };
-        !others.is_empty() && self.shapes[shape].owns.iter().any(counts)
+        self.shapes[shape].owns.iter().any(counts)
     }
 
     /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is, or not
