@@ -8,6 +8,8 @@
 
 pub(crate) mod carried;
 mod hosts;
+pub(crate) mod narrow;
+mod ration;
 pub(crate) mod top_up;
 
 use crate::facts::{lookup, one_of};
@@ -20,6 +22,10 @@ use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Pods and nodes of a cluster that is looked at once more as it will be, for any pod that is left: some milliseconds. In larger ones the plan for the nodes, once they
+/// are there, finds the same.
+const PODS: usize = 1_000;
+const NODES: usize = 200;
 /// Sets of domains that are tried: each costs a plan. All that are in use, then one by one for pods that must be near others.
 const TRIES: usize = 3;
 
@@ -43,6 +49,10 @@ pub(crate) fn gathered(
         confine(best);
         hosts::join(best);
         top_up::top_up(best);
+        if is_small(best.snapshot) {
+            ration::ration(best);
+            top_up::top_up(best);
+        }
     })
 }
 
@@ -70,6 +80,10 @@ fn improved(
     let mut best = Best { snapshot, catalogs, again, plan, facts: None };
     steps(&mut best);
     best.plan
+}
+
+fn is_small(snapshot: &Snapshot) -> bool {
+    snapshot.pods.len() <= PODS && snapshot.nodes.len() <= NODES
 }
 
 /// Plans once more as if pods without a place could be in fewer domains.
@@ -123,7 +137,12 @@ impl Best<'_> {
     fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
         let mut facts = self.facts.as_ref().unwrap_or(self.snapshot).clone();
         change(&mut facts);
-        let tried = (self.again)(&facts);
+        let mut tried = (self.again)(&facts);
+        // Some may have been left out.
+        let asked: BTreeSet<&PodUid> = facts.pods.iter().map(|pod| &pod.uid).collect();
+        let known = self.plan.unschedulable.iter().filter(|one| !asked.contains(&one.pod.uid));
+        tried.unschedulable.extend(known.cloned());
+        tried.unschedulable.sort();
         if !self.is_fewer(&tried) {
             return Some(tried);
         }
@@ -150,10 +169,13 @@ impl Best<'_> {
     }
 
     fn is_right(&self, plan: &Plan) -> bool {
-        let after = carried::out(self.snapshot, self.catalogs, plan);
+        let after = |plan: &Plan| carried::out(self.snapshot, self.catalogs, plan);
+        let (now, then) = (after(&self.plan), after(plan));
         let owners = without(self.snapshot, &self.plan);
         let mut owners = self.snapshot.shapes.iter().filter(|shape| owners.contains_key(&shape.id));
-        owners.all(|owner| carried::is_even(self.snapshot, &after, owner))
+        let is_even = |after: &Snapshot, owner: &PodShape| carried::is_even(self.snapshot, after, owner);
+        // A spread that counts pods which it does not bind may have become uneven by them.
+        owners.all(|owner| is_even(&then, owner) || !is_even(&now, owner))
             && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }

@@ -7,6 +7,7 @@ use crate::nodes::Nodes;
 use crate::planned;
 use crate::rehearsal;
 use crate::share;
+use crate::topology::Dealing;
 use crate::world::World;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -29,6 +30,7 @@ struct Question<'a> {
     options: &'a PlanOptions,
     /// A plan is to say what none can cost less than: that takes as long as some plans do.
     bounded: bool,
+    dealing: Dealing,
 }
 
 /// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is the one that
@@ -68,7 +70,7 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let question = Question { snapshot, index, catalogs, options, bounded: true };
+        let question = Question { snapshot, index, catalogs, options, bounded: true, dealing: Dealing::Cheapest };
         let mut told = false;
         let plan = self.plain(question, &mut |launches| {
             told |= !launches.is_empty();
@@ -80,28 +82,34 @@ impl Planner {
         }
         let free = PlanOptions { max_share_per_node: 100, ..options.clone() };
         let (plan, question) = Self::more_if_unbound(question, &free, plan);
-        let again = |other: &Snapshot, options: &PlanOptions| {
+        let again = |other: &Snapshot, options: &PlanOptions, dealing: Dealing| {
             let index = SnapshotIndex::new(other);
-            let question = Question { snapshot: other, index: &index, bounded: false, options, ..question };
+            let question = Question { snapshot: other, index: &index, bounded: false, options, dealing, ..question };
             Self::new().plain(question, &mut |_| {})
         };
         let before = plan.unschedulable.clone();
-        let mut plan = gather::gathered(snapshot, catalogs, plan, |other| again(other, question.options));
+        let usual = |other: &Snapshot| again(other, question.options, Dealing::Cheapest);
+        let mut plan = gather::gathered(snapshot, catalogs, plan, usual);
         let mut changed = plan.unschedulable != before;
         let keeping = PlanOptions { disruption: false, ..question.options.clone() };
         let asked = rehearsal::Question { snapshot, catalogs };
         // Where pods are kept apart on purpose, they are left where they are.
         let rehearsals = if share::bound(snapshot, index, question.options).is_some() { 0 } else { REHEARSALS };
+        // What a rehearsal gave, and the same with pods that find room then, which may be riskier.
+        let mut known: Vec<Plan> = Vec::new();
         for _ in 0..rehearsals {
-            let rehearsed = rehearsal::rehearsed(asked, &plan, |other| again(other, &keeping));
+            let rehearsed = rehearsal::rehearsed(asked, &plan, |other, dealing| again(other, &keeping, dealing));
             let Some(other) = rehearsed else { break };
             // Its nodes may be larger ones, or more.
-            let left = other.unschedulable.len();
-            plan = gather::topped_up(snapshot, catalogs, other, |other| again(other, question.options));
+            plan = gather::topped_up(snapshot, catalogs, other.clone(), usual);
             changed = true;
-            if plan.unschedulable.len() == left {
+            if plan.unschedulable.len() == other.unschedulable.len() {
                 break;
             }
+            known.push(other);
+        }
+        if let Some(surer) = rehearsal::surest(asked, &plan, known) {
+            plan = surer;
         }
         if changed {
             plan.lower_bound = self.lower_bound(question, &plan);
@@ -134,7 +142,10 @@ impl Planner {
         let mut plan = self.told(question, |planner, question| {
             let bounded = question.bounded;
             let options = question.options;
-            planner.direct(question, |world| planned(world, options, bounded, &mut marked))
+            planner.direct(question, |world| {
+                world.topology.deal(question.dealing);
+                planned(world, options, bounded, &mut marked)
+            })
         });
         Repriced::new(question.snapshot, question.catalogs).mark(&mut plan.launches);
         plan

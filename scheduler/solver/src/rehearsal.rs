@@ -9,7 +9,9 @@
 //! It draws, but always the same: see [`shown`].
 
 mod adopt;
+mod fewer;
 mod further;
+mod otherwise;
 mod rules;
 mod run;
 mod score;
@@ -19,6 +21,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+use crate::topology::Dealing;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, PodRef};
@@ -41,6 +44,9 @@ const AT_ONCE: usize = 500;
 /// A further node is bought if so many performances strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out
 /// minutes later, while a pod without it would wait for minutes.
 const OFTEN: usize = ANEW * PERFORMANCES / 48;
+
+/// Looks for a better plan than one of which so many performances strand a pod.
+type Step<'a> = &'a dyn Fn((&Plan, usize)) -> Option<(Plan, usize)>;
 
 /// What a plan is for.
 #[derive(Clone, Copy)]
@@ -66,22 +72,46 @@ pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, pl
     let snapshot = snapshot.sorted();
     let stage = stage(Question { snapshot: &snapshot, catalogs }, plan)?;
     let shown = Shown::last(&stage);
-    let stranded = shown.stranded.iter().map(|actor| stage.actors[*actor].uid.clone()).collect();
+    let stranded = shown.stranded.keys().map(|actor| stage.actors[*actor].uid.clone()).collect();
     Some(Rehearsal { performances: ANEW * PERFORMANCES, stranding: shown.stranding, stranded })
 }
 
 /// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves no other pods. `again` plans for another snapshot. What
 /// is returned has no lower bound.
-pub(crate) fn rehearsed(question: Question<'_>, plan: &Plan, again: impl Fn(&Snapshot) -> Plan) -> Option<Plan> {
+pub(crate) fn rehearsed(
+    question: Question<'_>,
+    plan: &Plan,
+    again: impl Fn(&Snapshot, Dealing) -> Plan,
+) -> Option<Plan> {
     let stage = stage(question, plan)?;
     if goes_well(&stage) {
         return None;
     }
-    let (better, stranding) = search::better(question, plan, stage, search::ALONE);
-    if stranding < OFTEN {
-        return better;
+    let (mut better, mut stranding) = search::better(question, plan, stage, search::ALONE);
+    let usual = |facts: &Snapshot| again(facts, Dealing::Cheapest);
+    let steps: [Step<'_>; 3] = [
+        &|known| otherwise::planned(question, known, &again),
+        &|known| further::bought(question, known, &usual),
+        &|known| fewer::planned(question, known, &usual),
+    ];
+    for step in steps {
+        if stranding < OFTEN {
+            break;
+        }
+        if let Some((other, still)) = step((better.as_ref().unwrap_or(plan), stranding)) {
+            (better, stranding) = (Some(other), still);
+        }
     }
-    further::bought(question, better.as_ref().unwrap_or(plan), stranding, &again).or(better)
+    better
+}
+
+/// The one of `others` that leaves the fewest pods and hardly strands any, if `plan` often does.
+pub(crate) fn surest(question: Question<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
+    let is_sure = |plan: &Plan| stage(question, plan).is_none_or(|stage| Shown::anew(&stage).stranding < OFTEN);
+    if others.is_empty() || is_sure(plan) {
+        return None;
+    }
+    others.into_iter().filter(is_sure).min_by_key(|other| other.unschedulable.len())
 }
 
 /// Whether all goes well in each performance: the more of them, the less each takes.

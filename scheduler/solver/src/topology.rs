@@ -69,6 +69,17 @@ pub(crate) struct Topology<'a> {
     strict: BTreeSet<usize>,
     /// See [`Self::wait`].
     waits: bool,
+    /// See [`Dealing`].
+    dealing: Dealing,
+}
+
+/// How pods are dealt that are spread over several keys, as over zones and capacity types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dealing {
+    /// Among combinations that are alike to all spreads they go to the cheapest.
+    Cheapest,
+    /// To the emptiest: wherever kube-scheduler puts some of them, the others have room in the domains that are left.
+    Level,
 }
 
 impl Deref for Topology<'_> {
@@ -205,7 +216,13 @@ impl<'a> Topology<'a> {
     /// `waiting` are the shapes of pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
-        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new(), waits: false }
+        Self {
+            rules,
+            sought: sought.map(|(number, _)| *number).collect(),
+            strict: BTreeSet::new(),
+            waits: false,
+            dealing: Dealing::Cheapest,
+        }
     }
 
     /// Whether pods of that shape are to be assigned before they are placed.
@@ -221,6 +238,11 @@ impl<'a> Topology<'a> {
     /// From now on, where a spread counts pods that it does not bind, those that it binds make do with what these leave.
     pub(crate) fn wait(&mut self, waits: bool) {
         self.waits = waits;
+    }
+
+    /// From now on pods are dealt in that way.
+    pub(crate) fn deal(&mut self, dealing: Dealing) {
+        self.dealing = dealing;
     }
 
     /// Whether that concerns pods of any of these shapes.

@@ -2,6 +2,7 @@
 
 use super::isolate::Isolation;
 use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, NodeSpec, NodeStatus, Taint as KubeTaint};
+use k8s_openapi::api::storage::v1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
@@ -13,6 +14,12 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodePool, NodeState};
 use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
+
+const EBS_DRIVER: &str = "ebs.csi.aws.com";
+/// EBS volumes of a node on the Nitro system and on older ones.
+const EBS_ON_NITRO: i32 = 25;
+const EBS_ON_XEN: i32 = 39;
+const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 
 /// A node of a case under the name that plan and manifests know it by.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,6 +142,26 @@ impl Made {
         node.metadata.name = Some(isolation.name(&self.name));
         isolation.node_labels(node.metadata.labels.get_or_insert_default());
         node
+    }
+
+    /// What the EBS driver says about it once it runs there: how many volumes it takes, as Kubernetes itself has it. Nodes that are there say so in the
+    /// manifests, if at all.
+    pub(super) fn driver(&self, isolation: &Isolation) -> Option<CSINode> {
+        let xen = self.labels.get(HYPERVISOR).is_some_and(|name| name == "xen");
+        let count = if xen { EBS_ON_XEN } else { EBS_ON_NITRO };
+        let name = isolation.name(&self.name);
+        let mut labels = BTreeMap::new();
+        isolation.node_labels(&mut labels);
+        let driver = CSINodeDriver {
+            name: EBS_DRIVER.to_owned(),
+            node_id: name.clone(),
+            topology_keys: Some(vec![label::ZONE.to_owned()]),
+            allocatable: Some(VolumeNodeResources { count: Some(count) }),
+        };
+        self.bought.then(|| CSINode {
+            metadata: ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() },
+            spec: CSINodeSpec { drivers: vec![driver] },
+        })
     }
 
     /// As it would be alone in the cluster.

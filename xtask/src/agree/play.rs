@@ -223,6 +223,9 @@ async fn leave(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
         for node in probe::candidates(planned, scene, left.shape) {
             outcome.probes += 1;
             let daemons = scene.daemons(planned, &node);
+            if let Some(driver) = node.driver(&scene.isolation) {
+                stage.driver(&driver).await?;
+            }
             stage.node(&node.object(&scene.isolation)).await?;
             stage.pods(&daemons).await?;
             let bound = tried(shared, stage, &left.pod).await?;

@@ -7,7 +7,7 @@ use super::nodes::{Made, bought_as};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::plan::Launch;
@@ -176,6 +176,11 @@ impl Scene {
             }),
             status: None,
         }
+    }
+
+    /// Of nodes that the plan launches.
+    pub(super) fn drivers(&self) -> Vec<CSINode> {
+        self.nodes.iter().filter_map(|node| node.driver(&self.isolation)).collect()
     }
 
     pub(super) fn node_objects(&self) -> Vec<Node> {

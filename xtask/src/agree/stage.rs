@@ -8,7 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -42,6 +42,7 @@ impl Stage {
         self.all(&scene.storage_classes).await?;
         self.all(&scene.volumes).await?;
         self.all_in_namespaces(&scene.claims).await?;
+        self.all(&scene.drivers()).await?;
         self.all(&scene.node_objects()).await?;
         self.all_in_namespaces(&scene.standing).await
     }
@@ -79,6 +80,11 @@ impl Stage {
         create(Api::all(self.client.clone()), node).await
     }
 
+    /// What the EBS driver says about a node.
+    pub(super) async fn driver(&self, driver: &CSINode) -> Result<()> {
+        create(Api::all(self.client.clone()), driver).await
+    }
+
     /// Removes pods for good, and waits for nothing: no kubelet has them.
     pub(super) async fn without(&self, pods: &[Pod]) -> Result<()> {
         each(pods, |pod| async {
@@ -89,9 +95,10 @@ impl Stage {
     }
 
     pub(super) async fn without_node(&self, name: &str) -> Result<()> {
-        let api = Api::<Node>::all(self.client.clone());
-        let done = api.delete(name, &at_once()).await;
-        done.map(drop).or_else(if_there).with_context(|| format!("deleting node {name}"))
+        let done = Api::<Node>::all(self.client.clone()).delete(name, &at_once()).await;
+        done.map(drop).or_else(if_there).with_context(|| format!("deleting node {name}"))?;
+        let done = Api::<CSINode>::all(self.client.clone()).delete(name, &at_once()).await;
+        done.map(drop).or_else(if_there).with_context(|| format!("deleting the CSINode {name}"))
     }
 
     /// Makes pods that kube-scheduler tries first on the node named with each, if there is one, as the actuator nominates them: it does so before a
@@ -161,6 +168,7 @@ impl Stage {
                 .with_context(|| format!("deleting claims of {namespace}"))?;
         }
         self.every::<Node>().await?;
+        self.every::<CSINode>().await?;
         self.every::<PersistentVolume>().await?;
         self.every::<StorageClass>().await?;
         self.every::<PriorityClass>().await

@@ -5,17 +5,36 @@ use crate::topology::matches;
 use crate::world::tolerated;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
-use plimsoll_model::names::label;
+use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, TopologySpread};
+use plimsoll_model::snapshot::{DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, TopologySpread};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What room the node of a launch has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// That which all its types have.
+    Least,
+    /// That of the cheapest.
+    Cheapest,
+}
 
 /// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node is of the cheapest
 /// offering of its launch, and has the room that all of them have.
 pub(crate) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
+    with_room(snapshot, catalogs, plan, Room::Least)
+}
+
+/// The same with nodes that have such room.
+pub(super) fn with_room(
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: &Plan,
+    room: Room,
+) -> Snapshot {
     let overlaid = overlay::applied(snapshot, catalogs);
     let catalogs = overlaid.as_ref().map_or(catalogs, |(_, catalogs)| catalogs);
     let pools = overlaid.as_ref().map_or(snapshot, |(snapshot, _)| snapshot);
@@ -27,8 +46,9 @@ pub(crate) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, 
     for launch in &plan.launches {
         let pool = pools.node_pools.iter().find(|pool| pool.name == launch.node_pool);
         let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { continue };
-        let Some(node) = node(snapshot, catalog, launch) else { continue };
+        let Some(node) = node(snapshot, catalog, launch, room) else { continue };
         places.extend(launch.pods.iter().map(|pod| (&pod.uid, node.name.clone())));
+        after.pods.extend(daemons(snapshot, &node));
         after.nodes.push(node);
     }
     for pod in &mut after.pods {
@@ -40,7 +60,7 @@ pub(crate) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, 
     after
 }
 
-fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch) -> Option<Node> {
+fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> Option<Node> {
     let choice = launch.offerings.first()?;
     let kind = catalog.get(&choice.instance_type)?;
     let mut labels = launch.labels.clone();
@@ -65,13 +85,16 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch) -> Option<Node>
         }
     }
     let types: BTreeSet<&str> = launch.offerings.iter().map(|one| one.instance_type.as_str()).collect();
-    let mut rooms = types.into_iter().filter_map(|name| Some(catalog.get(name)?.allocatable()));
-    let first = rooms.next()?;
-    let allocatable = rooms.fold(first, |least, room| {
+    let rooms = types.into_iter().filter_map(|name| Some(catalog.get(name)?.allocatable()));
+    let both = |least: Resources, other: Resources| {
         let mut both = Resources::new();
-        least.iter().for_each(|(name, amount)| both.set(name, amount.min(room.get(name))));
+        least.iter().for_each(|(name, amount)| both.set(name, amount.min(other.get(name))));
         both
-    });
+    };
+    let allocatable = match room {
+        Room::Least => rooms.reduce(both)?,
+        Room::Cheapest => kind.allocatable(),
+    };
     Some(Node {
         name: NodeName(launch.action_id.0.clone()),
         node_claim: None,
@@ -90,6 +113,49 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch) -> Option<Node>
         idle_since: None,
         drifted: None,
         termination_grace_period: None,
+    })
+}
+
+/// Has the nodes of launches count against the limits of their pools: as the largest type that is listed, or as the cheapest.
+pub(crate) fn count_limits(
+    (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
+    plan: &Plan,
+    room: Room,
+    after: &mut Snapshot,
+) {
+    for launch in &plan.launches {
+        let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
+        let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { continue };
+        let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
+        let types = if room == Room::Cheapest { 1 } else { usize::MAX };
+        let listed = launch.offerings.iter().take(types).filter_map(|one| catalog.get(&one.instance_type));
+        listed.for_each(|kind| usage.raise_to(&kind.capacity));
+        if let Some(node) = after.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
+            (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
+        }
+    }
+}
+
+/// Pods of DaemonSets that come with the node: selectors of other pods may mean them as well.
+fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = Pod> + 'a {
+    let runs = |shape: &PodShape| {
+        tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels)
+    };
+    let shape = |daemon: &DaemonSet| snapshot.shapes.iter().find(|shape| shape.id == daemon.shape);
+    let running = snapshot.daemon_sets.iter().filter(move |daemon| shape(daemon).is_some_and(runs));
+    running.map(|daemon| Pod {
+        uid: PodUid::from(format!("{}/{}", daemon.uid, node.name.as_str())),
+        namespace: daemon.namespace.clone(),
+        name: format!("{}-{}", daemon.name, node.name.as_str()),
+        shape: daemon.shape.clone(),
+        state: PodState::Bound(node.name.clone()),
+        created: snapshot.now,
+        stays_with_node: true,
+        terminating: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 0,
+        pod_disruption_budgets: Vec::new(),
+        buffer: None,
     })
 }
 

@@ -1,33 +1,61 @@
 //! Pods that the plan leaves, once its nodes are there.
 //!
 //! kube-scheduler counts the domains and hosts that there are. So the cluster is looked at as it will be, as if nothing more could be bought, and what
-//! then finds room on a node of the plan, or on one that is there, goes there.
+//! then finds room on a node of the plan, or on one that is there, goes there; then as the next plan would, which may buy more.
 
 #[cfg(test)]
 mod tests;
 
-use super::{Best, carried, hosts::is_over_hosts, left, without};
-use crate::facts::{equals, lookup, one_of};
+use super::carried::Room;
+use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
+use super::{Best, carried, hosts::is_over_hosts, is_small, left, without};
 use crate::in_order;
-use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid, ShapeId};
-use plimsoll_model::names::label;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{ActionId, CatalogId, ContentHasher, NodeName, PodUid, ShapeId};
+use plimsoll_model::overlay::{self, Repriced};
 use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
-use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{Node, Snapshot};
+use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-/// How often: of a spread over hosts each time brings as many more pods to a host as it bears.
-const LEVELS: usize = 4;
+/// How often: a spread over hosts brings as many more pods to a host each time as it bears.
+const LEVELS: usize = 16;
 
-/// Places some of those pods, as long as that works.
+/// Places some of those pods, as long as that works; if they look at where others are, or if it takes little time.
 pub(super) fn top_up(best: &mut Best<'_>) {
     for _ in 0..LEVELS {
-        if !waits_for_others(best.snapshot, &best.plan) {
+        let left = !left(best.snapshot, &best.plan).is_empty();
+        let worth = left && (is_small(best.snapshot) || waits_for_others(best.snapshot, &best.plan));
+        if !worth || !WAYS.into_iter().any(|way| add(best, way)) {
             return;
         }
-        let after = carried::out(best.snapshot, best.catalogs, &best.plan);
-        let mut facts = after.clone();
+    }
+}
+
+/// In which pods are added to a plan.
+#[derive(Clone, Copy)]
+struct Way {
+    /// What room its nodes have.
+    room: Room,
+    /// Whether further ones may be bought.
+    buys: bool,
+}
+
+const WAYS: [Way; 4] = [
+    Way { room: Room::Least, buys: false },
+    Way { room: Room::Cheapest, buys: false },
+    // As the next plan would; then with what limits leave if launches list no larger types.
+    Way { room: Room::Least, buys: true },
+    Way { room: Room::Cheapest, buys: true },
+];
+
+/// Places some of those pods in that way, if it works.
+fn add(best: &mut Best<'_>, way: Way) -> bool {
+    let after = carried::with_room(best.snapshot, best.catalogs, &best.plan, way.room);
+    let mut facts = after.clone();
+    share_volumes(&mut facts);
+    if way.buys {
+        carried::count_limits((best.snapshot, best.catalogs), &best.plan, way.room, &mut facts);
+    } else {
         facts.node_pools.clear();
         for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
             for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
@@ -35,14 +63,44 @@ pub(super) fn top_up(best: &mut Best<'_>) {
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }
-        let more = (best.again)(&facts);
-        // Where it matters what the node of a launch will be, it is said.
-        let fits = |sure: bool| with(best.snapshot, &best.plan, &more, &after, sure);
-        let (open, sure) = (fits(false), fits(true));
-        if !best.accept(open) && !best.accept(sure) {
-            return;
-        }
     }
+    let more = (best.again)(&facts);
+    // Where it matters what the nodes of launches will be, it is said.
+    let known = (best.snapshot, best.catalogs);
+    let limited = way.buys && way.room == Room::Cheapest;
+    let said: &[Said] = if limited { &[Said::Types] } else { &[Said::None, Said::Own, Said::All] };
+    said.iter().any(|said| {
+        let mut other = with(known, &best.plan, &more, &after, *said);
+        Repriced::new(best.snapshot, best.catalogs).mark(&mut other.launches);
+        other.hourly = other.launches.iter().map(Launch::price).sum();
+        best.accept(other)
+    })
+}
+
+/// As if volumes that are attached somewhere took nothing of any node: a pod that shares one goes where it is.
+fn share_volumes(facts: &mut Snapshot) {
+    let bound = facts.pods.iter().filter(|pod| matches!(pod.state, PodState::Bound(_))).map(|pod| &pod.shape);
+    let bound: BTreeSet<&ShapeId> = bound.collect();
+    let shapes = facts.shapes.iter().filter(|shape| bound.contains(&shape.id));
+    let claims = shapes.flat_map(|shape| shape.volumes.iter().map(|one| (shape.namespace.clone(), one.claim.clone())));
+    let attached: BTreeSet<(String, String)> = claims.filter(|(_, claim)| !claim.is_empty()).collect();
+    for shape in &mut facts.shapes {
+        let namespace = shape.namespace.clone();
+        let shared = shape.volumes.iter_mut().filter(|one| attached.contains(&(namespace.clone(), one.claim.clone())));
+        shared.for_each(|volume| volume.driver.clear());
+    }
+}
+
+/// Which launches are narrowed to what their nodes are expected to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    None,
+    /// Those that get more pods.
+    Own,
+    /// The others as well: a domain that one of them might open would hold the pods back.
+    All,
+    /// All, to their cheapest type alone: the largest that is listed counts against limits.
+    Types,
 }
 
 /// Whether a pod without a place looks at where others are.
@@ -55,13 +113,37 @@ fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     })
 }
 
-/// `plan` with those of its pods without a place that `more` has on nodes, which are those of the cluster and the launches of `plan`; if `sure`, these launches
-/// are narrowed to what they are in `after`.
-fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: bool) -> Plan {
+/// `plan` with those of its pods without a place that `more` has on nodes, which are those of the cluster and the launches of `plan`; of these some are
+/// narrowed to what they are in `after`.
+fn with(
+    (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
+    plan: &Plan,
+    more: &Plan,
+    after: &Snapshot,
+    said: Said,
+) -> Plan {
+    let overlaid = overlay::applied(snapshot, catalogs);
+    let facts = overlaid.as_ref().map_or((snapshot, catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let mut all = plan.clone();
+    let mut narrowed = BTreeSet::new();
+    if said == Said::All || said == Said::Types {
+        for launch in all.launches.iter_mut().filter(|launch| !launch.pods.is_empty()) {
+            let before = launch.offerings.len();
+            let node = after.nodes.iter().find(|node| node.name.0 == launch.action_id.0);
+            match node {
+                _ if said == Said::Types => keep_cheapest_type(launch),
+                Some(node) => narrow(launch, node),
+                None => {}
+            }
+            if launch.offerings.len() < before {
+                narrowed.insert(launch.action_id.clone());
+            }
+        }
+    }
     let waiting: BTreeSet<PodUid> = left(snapshot, plan).into_iter().cloned().collect();
     let shapes: BTreeMap<&PodUid, &ShapeId> = snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
-    let requests: BTreeMap<&ShapeId, _> = snapshot.shapes.iter().map(|one| (&one.id, &one.requests)).collect();
+    let all_shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|one| (&one.id, one)).collect();
+    let shape_of = |uid: &PodUid| shapes.get(uid).and_then(|id| all_shapes.get(id)).copied();
     let mut placed: BTreeSet<&PodUid> = BTreeSet::new();
     let goes = |node: &NodeName| plan.terminations.iter().any(|one| one.node == *node);
     for to in more.placements.iter().filter(|to| !goes(&to.node)) {
@@ -71,16 +153,16 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: b
         }
         placed.extend(to.pods.iter().map(|pod| &pod.uid));
         if let Some(launch) = all.launches.iter_mut().find(|one| one.action_id.0 == to.node.0) {
-            if let Some(node) = after.nodes.iter().find(|node| sure && node.name == to.node) {
-                narrow(launch, node);
-            }
             let mut hasher = ContentHasher::new("launch with more pods");
             hasher.text(&launch.action_id.0);
-            for pod in &pods {
-                hasher.text(pod.uid.as_str());
-                if let Some(requests) = shapes.get(&pod.uid).and_then(|shape| requests.get(shape)) {
-                    launch.requests.add(requests);
+            pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
+            let wanted: BTreeSet<&PodShape> = pods.iter().filter_map(|pod| shape_of(&pod.uid)).collect();
+            pods.iter().filter_map(|pod| shape_of(&pod.uid)).for_each(|shape| launch.requests.add(&shape.requests));
+            if let Some(node) = after.nodes.iter().find(|node| node.name == to.node) {
+                if said == Said::Own {
+                    narrow(launch, node);
                 }
+                keep_fitting(facts, launch, node, &wanted);
             }
             launch.action_id = ActionId(hasher.hex(16));
             launch.why.push_str(&format!("; {} more follow once it is there", pods.len()));
@@ -93,10 +175,28 @@ fn with(snapshot: &Snapshot, plan: &Plan, more: &Plan, after: &Snapshot, sure: b
             all.placements.push(Placement { node: to.node.clone(), pods });
         }
     }
+    for launch in &more.launches {
+        if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
+            placed.extend(launch.pods.iter().map(|pod| &pod.uid));
+            all.launches.push(again_named(launch));
+        }
+    }
+    for launch in all.launches.iter_mut().filter(|launch| narrowed.contains(&launch.action_id)) {
+        let mut hasher = ContentHasher::new("narrowed launch");
+        hasher.text(&launch.action_id.0);
+        launch.action_id = ActionId(hasher.hex(16));
+    }
     all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
     all.placements.sort();
     reorder(&mut all);
     all
+}
+
+/// The launch by a name of its own: one for the same pods may be in the plan.
+fn again_named(launch: &Launch) -> Launch {
+    let mut hasher = ContentHasher::new("launch for pods that were left");
+    hasher.text(&launch.action_id.0);
+    Launch { action_id: ActionId(hasher.hex(16)), ..launch.clone() }
 }
 
 /// Puts launches in order again. Terminations name them by their places, and follow them.
@@ -110,24 +210,4 @@ pub(crate) fn reorder(plan: &mut Plan) {
         termination.replaced_by.sort_unstable();
     }
     plan.launches = launches.into_iter().map(|(_, launch)| launch).collect();
-}
-
-/// Narrows a launch to zone, capacity type and open labels of `node`.
-pub(crate) fn narrow(launch: &mut Launch, node: &Node) {
-    let has = |key: &str, value: &str| lookup(&node.labels, key) == Some(value);
-    let kept = launch
-        .offerings
-        .iter()
-        .filter(|one| has(label::ZONE, &one.zone) && has(label::CAPACITY_TYPE, one.capacity_type.as_str()));
-    launch.offerings = Arc::new(kept.cloned().collect());
-    let types: BTreeSet<String> = launch.offerings.iter().map(|one| one.instance_type.clone()).collect();
-    let chosen =
-        |key: &String| [label::ZONE, label::CAPACITY_TYPE].contains(&key.as_str()) || !label::is_well_known(key);
-    let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In);
-    let keys: BTreeSet<String> = asked.map(|one| label::normalized(&one.key).to_owned()).filter(chosen).collect();
-    let requirements = Arc::make_mut(&mut launch.requirements);
-    requirements.extend(keys.iter().filter_map(|key| Some(equals(key, lookup(&node.labels, key)?))));
-    requirements.push(one_of(label::INSTANCE_TYPE, types.into_iter().collect()));
-    requirements.sort();
-    requirements.dedup();
 }

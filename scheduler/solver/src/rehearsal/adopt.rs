@@ -2,33 +2,44 @@
 
 use super::stage::Targets;
 use super::{Question, placed};
-use crate::facts::{one_of, selects};
-use crate::gather::top_up::{narrow, reorder};
-use crate::volumes;
+use crate::gather::narrow::{keep_fitting, narrow};
+use crate::gather::top_up::reorder;
 use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid};
-use plimsoll_model::names::label;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{self, Repriced};
-use plimsoll_model::plan::{Launch, OfferingChoice, Placement, Plan, PodRef};
+use plimsoll_model::plan::{Launch, Placement, Plan, PodRef, Unschedulable};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-/// `plan` with its pods where `targets` has them, on `nodes` (of which its launches are) and on `further` launches; if that is valid, and its own launches
-/// cost no more than before.
-pub(super) fn with(
-    question: Question<'_>,
-    plan: &Plan,
-    nodes: &[Node],
-    (targets, further): (&Targets, &[Launch]),
-) -> Option<Plan> {
+/// What becomes of the pods of a plan.
+#[derive(Default)]
+pub(super) struct Change {
+    /// Where they are; those that it does not have are where they were.
+    pub(super) targets: Targets,
+    /// Launches that come on top.
+    pub(super) further: Vec<Launch>,
+    /// Those that are left.
+    pub(super) left: Vec<Unschedulable>,
+}
+
+impl From<Targets> for Change {
+    fn from(targets: Targets) -> Self {
+        Self { targets, ..Self::default() }
+    }
+}
+
+/// `plan`, changed, on `nodes` (of which its launches are); if that is valid, and its own launches cost no more than before.
+pub(super) fn with(question: Question<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
     let overlaid = overlay::applied(question.snapshot, question.catalogs);
     let facts = overlaid.as_ref().map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs });
-    let more: i64 = further.iter().map(|launch| launch.price().0).sum();
+    let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
     // Where it matters what the node of a launch will be, it is said.
     [false, true].into_iter().find_map(|sure| {
-        let mut other = moved(facts, plan, nodes, (targets, further), sure)?;
-        other.launches.extend(further.iter().cloned());
+        let mut other = moved(facts, plan, nodes, change, sure)?;
+        other.launches.extend(change.further.iter().cloned());
+        other.unschedulable.extend(change.left.iter().cloned());
+        other.unschedulable.sort();
         judged(question, plan, other, more)
     })
 }
@@ -48,7 +59,7 @@ pub(super) fn with_room(
         let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
         let before = launch.requests.clone();
         launch.requests.add(more);
-        keep_fitting(facts, launch, node, &BTreeSet::new());
+        keep_fitting((facts.snapshot, facts.catalogs), launch, node, &BTreeSet::new());
         launch.requests = before;
         rename(launch, "launch with more room");
     }
@@ -60,6 +71,8 @@ fn judged(question: Question<'_>, plan: &Plan, mut other: Plan, more: i64) -> Op
     reorder(&mut other);
     Repriced::new(question.snapshot, question.catalogs).mark(&mut other.launches);
     other.hourly = other.launches.iter().map(Launch::price).sum();
+    // That of `plan` is for other pods, or other nodes.
+    other.lower_bound = MicroUsdPerHour(0);
     let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more
         && plimsoll_invariants::check(question.snapshot, question.catalogs, &other).is_empty();
     right.then_some(other)
@@ -76,14 +89,10 @@ fn rename(launch: &mut Launch, what: &str) {
     launch.action_id = ActionId(hasher.hex(16));
 }
 
-/// `None` if a node of the plan would have no pod.
-fn moved(
-    facts: Question<'_>,
-    plan: &Plan,
-    nodes: &[Node],
-    (targets, further): (&Targets, &[Launch]),
-    sure: bool,
-) -> Option<Plan> {
+/// Without the nodes that would have no pod any more.
+fn moved(facts: Question<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Option<Plan> {
+    let Change { targets, further, left } = change;
+    let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
     let names = placed(plan).map(|pod| (&pod.uid, pod));
     let mut coming: BTreeMap<&NodeName, Vec<PodRef>> = BTreeMap::new();
     for (uid, pod) in names.collect::<BTreeMap<&PodUid, &PodRef>>() {
@@ -96,15 +105,17 @@ fn moved(
     let shape_of = |pod: &PodRef| shape_ids.get(&pod.uid).and_then(|id| shapes.get(id)).copied();
     let mut other = plan.clone();
     let mut stays: BTreeMap<NodeName, Vec<PodRef>> = BTreeMap::new();
+    let mut empty = BTreeSet::new();
     for launch in &mut other.launches {
-        let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !targets.contains_key(&pod.uid)).cloned().collect();
+        let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !goes(pod)).cloned().collect();
         pods.extend(coming.remove(&NodeName(launch.action_id.0.clone())).unwrap_or_default());
         pods.sort();
         if pods == launch.pods {
             continue;
         }
         if pods.is_empty() {
-            return None;
+            empty.insert(launch.action_id.clone());
+            continue;
         }
         launch.pods.iter().filter_map(shape_of).for_each(|shape| launch.requests.subtract(&shape.requests));
         let wanted: BTreeSet<&PodShape> = pods.iter().filter_map(shape_of).collect();
@@ -113,15 +124,16 @@ fn moved(
         if sure {
             narrow(launch, node);
         }
-        keep_fitting(facts, launch, node, &wanted);
+        keep_fitting((facts.snapshot, facts.catalogs), launch, node, &wanted);
         launch.pods = pods;
         rename(launch, "launch with other pods");
     }
+    other.launches.retain(|launch| !empty.contains(&launch.action_id));
     for launch in further {
         coming.remove(&NodeName(launch.action_id.0.clone()));
     }
     for to in std::mem::take(&mut other.placements) {
-        let stay = to.pods.into_iter().filter(|pod| !targets.contains_key(&pod.uid));
+        let stay = to.pods.into_iter().filter(|pod| !goes(pod));
         stays.entry(to.node).or_default().extend(stay);
     }
     for (node, pods) in coming {
@@ -131,40 +143,4 @@ fn moved(
     other.placements.iter_mut().for_each(|to| to.pods.sort());
     other.placements.retain(|to| !to.pods.is_empty());
     Some(other)
-}
-
-/// Keeps what can hold the launch's pods, of these shapes.
-fn keep_fitting(facts: Question<'_>, launch: &mut Launch, node: &Node, wanted: &BTreeSet<&PodShape>) {
-    let pool = facts.snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
-    let Some(catalog) = pool.and_then(|pool| facts.catalogs.get(pool.catalog.as_ref()?)) else { return };
-    let fits = |one: &&OfferingChoice| {
-        let Some(kind) = catalog.get(&one.instance_type) else { return false };
-        let mut labels = node.labels.clone();
-        labels.extend(kind.labels.clone());
-        for (key, value) in [
-            (label::ZONE, one.zone.as_str()),
-            (label::CAPACITY_TYPE, one.capacity_type.as_str()),
-            (label::INSTANCE_TYPE, &kind.name),
-            (label::ARCH, &kind.architecture),
-        ] {
-            labels.insert(key.to_owned(), value.to_owned());
-        }
-        let name = node.name.as_str();
-        launch.requests.fits_in(&kind.allocatable())
-            && wanted.iter().all(|shape| selects(shape, name, &labels) && volumes::attachable(shape, name, &labels))
-    };
-    let kept: Vec<OfferingChoice> = launch.offerings.iter().filter(fits).cloned().collect();
-    if kept.len() == launch.offerings.len() {
-        return;
-    }
-    let distinct = |value: fn(&OfferingChoice) -> String| -> Vec<String> {
-        kept.iter().map(value).collect::<BTreeSet<String>>().into_iter().collect()
-    };
-    let requirements = Arc::make_mut(&mut launch.requirements);
-    requirements.push(one_of(label::INSTANCE_TYPE, distinct(|one| one.instance_type.clone())));
-    requirements.push(one_of(label::ZONE, distinct(|one| one.zone.clone())));
-    requirements.push(one_of(label::CAPACITY_TYPE, distinct(|one| one.capacity_type.to_string())));
-    requirements.sort();
-    requirements.dedup();
-    launch.offerings = Arc::new(kept);
 }

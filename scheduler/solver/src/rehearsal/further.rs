@@ -1,12 +1,13 @@
 //! A further node for pods that are stranded too often, or a larger one: what the next plan would buy for them, once they have waited for nothing.
 
+use super::adopt::{self, Change};
 use super::shown::{ANEW, PERFORMANCES, Shown};
 use super::stage::{Actor, Stage, Targets};
-use super::{OFTEN, Question, adopt, search};
+use super::{OFTEN, Question, search};
+use crate::gather::carried::{self, Room};
 use crate::intern::{Amounts, add, fits};
 use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid, ShapeId};
-use plimsoll_model::names::NODES_RESOURCE;
-use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::plan::{Launch, Plan, Unschedulable};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Endings for which it is worked out what would be bought: each costs a plan.
 const TRIES: usize = 4;
 /// Looks of pods at nodes that all of it may take: two or three seconds, for one plan of a thousand.
-const WORK: usize = 30_000_000;
+pub(super) const WORK: usize = 30_000_000;
 /// That no pod is stranded is worth so many times the price of the plan, in proportion to how often one is. What is bought for it would mostly be bought a minute
 /// later anyway, and what is not needed is consolidated; a pod that is stranded waits for that minute.
 const WORTH: usize = 8;
@@ -24,10 +25,9 @@ const ROUNDS: usize = 8;
 /// A plan with further nodes, or larger ones, of which fewer performances strand a pod. More than once, if need be.
 pub(super) fn bought(
     question: Question<'_>,
-    plan: &Plan,
-    stranding: usize,
+    (plan, stranding): (&Plan, usize),
     again: &impl Fn(&Snapshot) -> Plan,
-) -> Option<Plan> {
+) -> Option<(Plan, usize)> {
     let mut work = WORK;
     let mut best: Option<(Plan, usize)> = None;
     let mut last: Option<(Plan, usize)> = None;
@@ -43,7 +43,7 @@ pub(super) fn bought(
         }
         last = Some(next);
     }
-    best.map(|(plan, _)| plan)
+    best
 }
 
 /// One of which fewer performances strand a pod, if there is one: few if possible, and then the cheapest; with how many do.
@@ -57,21 +57,17 @@ fn once(
     let stage = Stage::new(question, plan)?;
     let mut best: Option<((bool, i64, usize), Plan)> = None;
     for (_, ending) in Shown::anew(&stage).broken.iter().take(TRIES) {
-        let more = with_nodes(question, plan, &stage, ending, (again, false));
+        let more = with_nodes(question, plan, &stage, ending, (again, Nodes::Any));
         let larger = with_room(question, plan, &stage, ending);
         // As it is planned, but for those that are stranded: they leave room where they were to go.
         let apart = stage.actors.iter().zip(ending).map(|(actor, place)| place.map(|_| actor.node));
-        let apart = with_nodes(question, plan, &stage, &apart.collect::<Vec<_>>(), (again, true));
+        let apart = with_nodes(question, plan, &stage, &apart.collect::<Vec<_>>(), (again, Nodes::New));
         // Or room for those that went elsewhere and were in the way.
         let strayed = |(actor, place): (&Actor, &Option<usize>)| place.is_none_or(|place| place == actor.node);
         let home = stage.actors.iter().zip(ending).map(|pair| strayed(pair).then_some(pair.0.node));
-        let home = with_nodes(question, plan, &stage, &home.collect::<Vec<_>>(), (again, true));
+        let home = with_nodes(question, plan, &stage, &home.collect::<Vec<_>>(), (again, Nodes::New));
         for other in more.into_iter().chain(larger).chain(apart).chain(home) {
-            let Some(played) = Stage::new(question, &other) else { continue };
-            let Some(left) = work.checked_sub(search::AMONG + 2 * ANEW * PERFORMANCES * played.looks()) else { break };
-            *work = left;
-            let (better, still) = search::better(question, &other, played, search::AMONG);
-            let other = better.unwrap_or(other);
+            let Some((other, still)) = played(question, other, work) else { continue };
             let key = (still >= OFTEN, other.hourly.0, still);
             if still + OFTEN <= stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
                 best = Some((key, other));
@@ -79,6 +75,14 @@ fn once(
         }
     }
     best.map(|((_, _, still), other)| (other, still))
+}
+
+/// The plan, or a better one with its nodes, and how many performances of it strand a pod; `None` if there is no `work` left to find out.
+pub(super) fn played(question: Question<'_>, plan: Plan, work: &mut usize) -> Option<(Plan, usize)> {
+    let stage = Stage::new(question, &plan)?;
+    *work = work.checked_sub(search::AMONG + 2 * ANEW * PERFORMANCES * stage.looks())?;
+    let (better, still) = search::better(question, &plan, stage, search::AMONG);
+    Some((better.unwrap_or(plan), still))
 }
 
 /// Whether a plan is worth its price beside the `known` one, by how many performances of each strand a pod: whether it costs less than [`WORTH`] says of those
@@ -116,34 +120,59 @@ fn with_room(question: Question<'_>, plan: &Plan, stage: &Stage, ending: &[Optio
     adopt::with_room(question, plan, &stage.after.nodes, &more)
 }
 
-/// `plan` with pods where `ending` has them, and nodes for those that it strands, only `new` ones if so.
-fn with_nodes(
+/// Where pods may go that are stranded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nodes {
+    Any,
+    New,
+    /// Any; and those that have no place even so are left.
+    AnyOrNone,
+}
+
+/// How a performance ended.
+pub(super) struct Ended {
+    /// The cluster, with stranded pods as pending.
+    pub(super) facts: Snapshot,
+    /// Where the others are.
+    targets: Targets,
+    pub(super) stranded: BTreeSet<PodUid>,
+}
+
+impl Ended {
+    pub(super) fn new(question: Question<'_>, plan: &Plan, stage: &Stage, ending: &[Option<usize>]) -> Self {
+        let mut targets = Targets::new();
+        let mut stranded: BTreeSet<PodUid> = BTreeSet::new();
+        for (actor, place) in stage.actors.iter().zip(ending) {
+            match place {
+                Some(place) => drop(targets.insert(actor.uid.clone(), stage.places[*place].name.clone())),
+                None => drop(stranded.insert(actor.uid.clone())),
+            }
+        }
+        let mut facts = Snapshot::clone(&stage.after);
+        carried::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut facts);
+        // Others wait where they are left.
+        facts.pods.retain(|pod| pod.state != PodState::Pending);
+        for pod in &mut facts.pods {
+            if let Some(node) = targets.get(&pod.uid) {
+                pod.state = PodState::Bound(node.clone());
+            } else if stranded.contains(&pod.uid) {
+                pod.state = PodState::Pending;
+            }
+        }
+        Self { facts, targets, stranded }
+    }
+}
+
+/// `plan` with pods where `ending` has them, and `nodes` for those that it strands.
+pub(super) fn with_nodes(
     question: Question<'_>,
     plan: &Plan,
     stage: &Stage,
     ending: &[Option<usize>],
-    (again, new): (&impl Fn(&Snapshot) -> Plan, bool),
+    (again, nodes): (&impl Fn(&Snapshot) -> Plan, Nodes),
 ) -> Option<Plan> {
-    let mut targets = Targets::new();
-    let mut stranded: BTreeSet<&PodUid> = BTreeSet::new();
-    for (actor, place) in stage.actors.iter().zip(ending) {
-        match place {
-            Some(place) => drop(targets.insert(actor.uid.clone(), stage.places[*place].name.clone())),
-            None => drop(stranded.insert(&actor.uid)),
-        }
-    }
-    let mut facts = Snapshot::clone(&stage.after);
-    count_limits(question, plan, &mut facts);
-    // Others wait where they are left.
-    facts.pods.retain(|pod| pod.state != PodState::Pending);
-    facts.nodes.iter_mut().for_each(|node| node.cordoned |= new);
-    for pod in &mut facts.pods {
-        if let Some(node) = targets.get(&pod.uid) {
-            pod.state = PodState::Bound(node.clone());
-        } else if stranded.contains(&pod.uid) {
-            pod.state = PodState::Pending;
-        }
-    }
+    let Ended { mut facts, mut targets, stranded } = Ended::new(question, plan, stage, ending);
+    facts.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
     let more = again(&facts);
     let mut further = Vec::new();
     for launch in more.launches.into_iter().filter(|launch| launch.pods.iter().any(|pod| stranded.contains(&pod.uid))) {
@@ -156,22 +185,13 @@ fn with_nodes(
         let own = to.pods.iter().filter(|pod| stranded.contains(&pod.uid));
         targets.extend(own.map(|pod| (pod.uid.clone(), to.node.clone())));
     }
-    let all = stranded.iter().all(|uid| targets.contains_key(*uid));
-    all.then(|| adopt::with(question, plan, &stage.after.nodes, (&targets, &further)))?
-}
-
-/// Has the nodes of launches count against the limits of their pools.
-fn count_limits(question: Question<'_>, plan: &Plan, facts: &mut Snapshot) {
-    for launch in &plan.launches {
-        let pool = question.snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
-        let Some(catalog) = pool.and_then(|pool| question.catalogs.get(pool.catalog.as_ref()?)) else { continue };
-        let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
-        let listed = launch.offerings.iter().filter_map(|one| catalog.get(&one.instance_type));
-        listed.for_each(|kind| usage.raise_to(&kind.capacity));
-        if let Some(node) = facts.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
-            (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
-        }
+    let left = more.unschedulable.into_iter();
+    let left: Vec<Unschedulable> =
+        left.filter(|one| stranded.contains(&one.pod.uid) && !targets.contains_key(&one.pod.uid)).collect();
+    if !left.is_empty() && nodes != Nodes::AnyOrNone {
+        return None;
     }
+    adopt::with(question, plan, &stage.after.nodes, &Change { targets, further, left })
 }
 
 /// The launch by a name of its own: one for the same pods may be in the plan.

@@ -36,9 +36,13 @@ pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: u
     finalists.sort_by_key(|(still, _)| *still);
     // What is not an ending may not be valid.
     for (still, stage) in finalists {
-        let adopted = adopt::with(question, plan, &after.nodes, (&stage.targets(), &[]));
-        if adopted.is_some() {
-            return (adopted, still);
+        let Some(adopted) = adopt::with(question, plan, &after.nodes, &stage.targets().into()) else { continue };
+        // Without a node that has no pod any more it goes otherwise.
+        let fewer = adopted.launches.len() < plan.launches.len();
+        let anew = || Stage::new(question, &adopted).map(|stage| Shown::anew(&stage).stranding);
+        match if fewer { anew() } else { Some(still) } {
+            Some(still) if still < before => return (Some(adopted), still),
+            _ => {}
         }
     }
     (None, before)
@@ -111,7 +115,7 @@ impl Search {
         let mut places: Vec<usize> = self.stage.actors.iter().map(|actor| actor.node).collect();
         for _ in 0..=draw(2) {
             let lost = self.shown.stranded.len();
-            let one = if draw(2) == 0 { *self.shown.stranded.iter().nth(draw(lost))? } else { draw(places.len()) };
+            let one = if draw(2) == 0 { *self.shown.stranded.keys().nth(draw(lost))? } else { draw(places.len()) };
             let other = draw(places.len());
             let (here, there) = (places[one], places[other]);
             if draw(2) == 0 {

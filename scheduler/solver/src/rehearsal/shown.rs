@@ -2,7 +2,7 @@
 
 use super::run::{self, Mood};
 use super::stage::Stage;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// After how many pods the actuator nominates those that may be by then: it does so within a tenth of a second of a change, in which kube-scheduler takes
 /// a few pods where it is busy with others, and all of them where it is not.
@@ -21,8 +21,8 @@ pub(super) const PERFORMANCES: usize = PACES.len() * 2 * DRAWS;
 pub(super) struct Shown {
     /// Performances that strand a pod.
     pub(super) stranding: usize,
-    /// Actors that were stranded.
-    pub(super) stranded: BTreeSet<usize>,
+    /// Actors that were stranded, and how often.
+    pub(super) stranded: BTreeMap<usize, usize>,
     /// Endings on the cheapest types with all pods bound.
     pub(super) whole: BTreeSet<Vec<usize>>,
     /// Others; those on the cheapest types come first.
@@ -52,7 +52,7 @@ impl Shown {
 
     fn many(stage: &Stage, from: usize, times: usize) -> Self {
         let mut shown =
-            Self { stranding: 0, stranded: BTreeSet::new(), whole: BTreeSet::new(), broken: BTreeSet::new() };
+            Self { stranding: 0, stranded: BTreeMap::new(), whole: BTreeSet::new(), broken: BTreeSet::new() };
         let mut seed = (from * PERFORMANCES) as u64;
         for pace in PACES {
             for any_type in [false, true] {
@@ -75,7 +75,7 @@ impl Shown {
         }
         self.stranding += 1;
         let lost = ending.iter().enumerate().filter(|(_, place)| place.is_none());
-        self.stranded.extend(lost.map(|(actor, _)| actor));
+        lost.for_each(|(actor, _)| *self.stranded.entry(actor).or_default() += 1);
         self.broken.insert((any_type, ending));
     }
 }

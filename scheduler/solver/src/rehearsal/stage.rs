@@ -7,11 +7,11 @@ use crate::gather::carried;
 use crate::intern::{Amounts, ResourceTable, add, fits};
 use crate::nodes::Nodes;
 use crate::world::Welcome;
-use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{HostPort, Node, Pod, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{HostPort, Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -98,7 +98,9 @@ impl Stage {
             places.push(Place { name: node.name.clone(), kinds, ports: room.ports.clone() });
         }
         let shapes = 0..before.shapes.len();
-        let requests: Vec<Amounts> = shapes.clone().map(|shape| frame.shapes[shape].requests.clone()).collect();
+        let shared = shared_claims(&before);
+        let requests: Vec<Amounts> =
+            shapes.clone().map(|shape| requests(&frame, &before.shapes[shape], shape, &shared)).collect();
         let open = |shape: usize| -> Vec<usize> {
             let may = |number: &usize| {
                 let node = &before.nodes[*number];
@@ -150,6 +152,32 @@ impl Kind {
         add(&mut free, &table.vector(size), 1);
         Self { allocatable: COMPARED.map(|name| size.get(name)), free }
     }
+}
+
+/// Claims that several pods use, by namespace and name.
+fn shared_claims(before: &Snapshot) -> BTreeSet<(&str, &str)> {
+    let mut users: BTreeMap<&ShapeId, usize> = BTreeMap::new();
+    before.pods.iter().for_each(|pod| *users.entry(&pod.shape).or_default() += 1);
+    let mut claims: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for shape in &before.shapes {
+        for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
+            *claims.entry((&shape.namespace, &volume.claim)).or_default() += users.get(&shape.id).copied().unwrap_or(0);
+        }
+    }
+    claims.into_iter().filter(|(_, users)| *users > 1).map(|(claim, _)| claim).collect()
+}
+
+/// What a pod takes of a node. A volume that it shares is attached there for others as well, or is one of very few.
+fn requests(frame: &Frame, shape: &PodShape, number: usize, shared: &BTreeSet<(&str, &str)>) -> Amounts {
+    let mut requests = frame.shapes[number].requests.clone();
+    for volume in &shape.volumes {
+        if shared.contains(&(shape.namespace.as_str(), volume.claim.as_str()))
+            && let Some(place) = frame.table().attached(&volume.driver)
+        {
+            requests[place] -= 1;
+        }
+    }
+    requests
 }
 
 /// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`carried::out`] gives their nodes.

@@ -83,7 +83,7 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     );
     let catalogs = cluster.catalogs();
     let question = Question { snapshot: &cluster.snapshot, catalogs: &catalogs };
-    let nothing_to_buy = |_: &_| Plan::default();
+    let nothing_to_buy = |_: &_, _| Plan::default();
     let better = rehearsed(question, &risky, nothing_to_buy).unwrap();
     assert!(rehearsal(&cluster, &better).stranding < rehearsal(&cluster, &risky).stranding);
     assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);

@@ -1,5 +1,6 @@
 //! Pods are dealt out to domains, the emptiest first; then each domain's share is placed like any other lot.
 
+use super::Dealing;
 use super::asked::Asked;
 use super::cells::Cell;
 use crate::lots::{Lot, Only};
@@ -179,6 +180,7 @@ fn deal<'a>(
     // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone that is favoured.
     let spread = || asked.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
+    let level = world.topology.dealing == Dealing::Level && spread().filter(|one| one.itself).count() > 1;
     // Those that start on one host are in one cell.
     let mut started = None;
     let favours = |cell: &Cell| state.favoured.as_ref().is_some_and(|zone| cell.values.values().any(|one| one == zone));
@@ -203,7 +205,8 @@ fn deal<'a>(
             } else {
                 i64::try_from(dealt[*index]).unwrap_or(i64::MAX)
             };
-            (crowded, crowd, !favoured[*index], cells.all[*index].price.unwrap_or(i64::MAX), *index)
+            let level = if level { dealt[*index] } else { 0 };
+            (crowded, crowd, level, !favoured[*index], cells.all[*index].price.unwrap_or(i64::MAX), *index)
         };
         let pick = |even: bool| (0..cells.all.len()).filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };

@@ -1,0 +1,84 @@
+//! Launches of which some offerings will not do any more.
+
+use crate::facts::{equals, lookup, one_of, selects};
+use crate::volumes;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, OfferingChoice};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{Node, PodShape, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Narrows a launch to zone, capacity type and open labels of `node`.
+pub(crate) fn narrow(launch: &mut Launch, node: &Node) {
+    let has = |key: &str, value: &str| lookup(&node.labels, key) == Some(value);
+    let kept = launch
+        .offerings
+        .iter()
+        .filter(|one| has(label::ZONE, &one.zone) && has(label::CAPACITY_TYPE, one.capacity_type.as_str()));
+    launch.offerings = Arc::new(kept.cloned().collect());
+    let types: BTreeSet<String> = launch.offerings.iter().map(|one| one.instance_type.clone()).collect();
+    let chosen =
+        |key: &String| [label::ZONE, label::CAPACITY_TYPE].contains(&key.as_str()) || !label::is_well_known(key);
+    let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In);
+    let keys: BTreeSet<String> = asked.map(|one| label::normalized(&one.key).to_owned()).filter(chosen).collect();
+    let requirements = Arc::make_mut(&mut launch.requirements);
+    requirements.extend(keys.iter().filter_map(|key| Some(equals(key, lookup(&node.labels, key)?))));
+    requirements.push(one_of(label::INSTANCE_TYPE, types.into_iter().collect()));
+    requirements.sort();
+    requirements.dedup();
+}
+
+/// Keeps offerings of the type of the cheapest.
+pub(super) fn keep_cheapest_type(launch: &mut Launch) {
+    let Some(cheapest) = launch.offerings.first().map(|one| one.instance_type.clone()) else { return };
+    let kept = launch.offerings.iter().filter(|one| one.instance_type == cheapest);
+    launch.offerings = Arc::new(kept.cloned().collect());
+    let requirements = Arc::make_mut(&mut launch.requirements);
+    requirements.push(one_of(label::INSTANCE_TYPE, vec![cheapest]));
+    requirements.sort();
+    requirements.dedup();
+}
+
+/// Keeps what can hold all that the launch requests, and pods of these shapes.
+pub(crate) fn keep_fitting(
+    (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
+    launch: &mut Launch,
+    node: &Node,
+    wanted: &BTreeSet<&PodShape>,
+) {
+    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
+    let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { return };
+    let fits = |one: &&OfferingChoice| {
+        let Some(kind) = catalog.get(&one.instance_type) else { return false };
+        let mut labels = node.labels.clone();
+        labels.extend(kind.labels.clone());
+        for (key, value) in [
+            (label::ZONE, one.zone.as_str()),
+            (label::CAPACITY_TYPE, one.capacity_type.as_str()),
+            (label::INSTANCE_TYPE, &kind.name),
+            (label::ARCH, &kind.architecture),
+        ] {
+            labels.insert(key.to_owned(), value.to_owned());
+        }
+        let name = node.name.as_str();
+        launch.requests.fits_in(&kind.allocatable())
+            && wanted.iter().all(|shape| selects(shape, name, &labels) && volumes::attachable(shape, name, &labels))
+    };
+    let kept: Vec<OfferingChoice> = launch.offerings.iter().filter(fits).cloned().collect();
+    if kept.len() == launch.offerings.len() {
+        return;
+    }
+    let distinct = |value: fn(&OfferingChoice) -> String| -> Vec<String> {
+        kept.iter().map(value).collect::<BTreeSet<String>>().into_iter().collect()
+    };
+    let requirements = Arc::make_mut(&mut launch.requirements);
+    requirements.push(one_of(label::INSTANCE_TYPE, distinct(|one| one.instance_type.clone())));
+    requirements.push(one_of(label::ZONE, distinct(|one| one.zone.clone())));
+    requirements.push(one_of(label::CAPACITY_TYPE, distinct(|one| one.capacity_type.to_string())));
+    requirements.sort();
+    requirements.dedup();
+    launch.offerings = Arc::new(kept);
+}

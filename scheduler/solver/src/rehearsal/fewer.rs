@@ -1,0 +1,114 @@
+//! Plans that leave pods of which kube-scheduler would strand most.
+//!
+//! Where others fill the only domains that pods could be in, mostly before their turn comes, a place in the plan is a promise that is rarely kept; and
+//! room is bought for them that they do not get. Such pods are left, if they have no place once all others are bound.
+
+use super::adopt::{self, Change};
+use super::further::{Ended, Nodes, WORK, played, with_nodes};
+use super::otherwise::{is_valid, left, stranded, unled};
+use super::shown::{ANEW, PERFORMANCES, Shown};
+use super::stage::Stage;
+use super::{OFTEN, Question, is_actor, placed};
+use crate::gather::carried::{self, Room};
+use plimsoll_model::identity::{PodUid, ShapeId};
+use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::snapshot::Snapshot;
+use std::collections::BTreeSet;
+
+/// Shapes of stranded pods for which a plan without them is made, beginning with those that are stranded most, and endings that are taken for one: each costs
+/// one or two plans.
+const TRIES: usize = 3;
+
+/// A plan that leaves more pods than `plan`, of which so many performances strand one: if most do, and hardly one of the other. Of those that it leaves more, `plan`
+/// would strand half on average, or more; kube-scheduler may bind them all the same where it comes to them first.
+pub(super) fn planned(
+    question: Question<'_>,
+    (plan, stranding): (&Plan, usize),
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<(Plan, usize)> {
+    if 2 * stranding < ANEW * PERFORMANCES {
+        return None;
+    }
+    let stage = Stage::new(question, plan)?;
+    let shown = Shown::anew(&stage);
+    let endings = || shown.broken.iter().take(TRIES).map(|(_, ending)| ending);
+    if endings().any(|ending| finds_room(question, &Ended::new(question, plan, &stage, ending), again)) {
+        return None;
+    }
+    let shapes = stranded(&stage, &shown);
+    let lost: usize = shown.stranded.values().sum();
+    let following = unled(question.snapshot, &shapes).into_iter();
+    let without = shapes.iter().take(TRIES).map(|shape| without(question.snapshot, shape));
+    let anew = following.chain(without).map(|facts| made_for(question, &facts, again));
+    let ended = endings().map(|ending| with_nodes(question, plan, &stage, ending, (again, Nodes::AnyOrNone)));
+    let never = || never_bound(question, plan, &stage, &shown, again);
+    let mut work = WORK;
+    anew.chain(ended).chain(std::iter::once_with(never)).flatten().find_map(|other| {
+        let more = left(&other).len().saturating_sub(left(plan).len());
+        if 2 * lost < more * ANEW * PERFORMANCES {
+            return None;
+        }
+        played(question, other, &mut work).filter(|(_, still)| *still < OFTEN)
+    })
+}
+
+/// Whether the next plan has room for all that are stranded, without another node: then they are only late.
+fn finds_room(question: Question<'_>, ended: &Ended, again: &impl Fn(&Snapshot) -> Plan) -> bool {
+    let next = again(&ended.facts);
+    let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
+    let left = next.unschedulable.iter().any(|one| ended.stranded.contains(&one.pod.uid));
+    !bought && !left && !strands_ever(question, &ended.facts, &next)
+}
+
+/// Whether each performance of a plan for these facts strands a pod.
+fn strands_ever(question: Question<'_>, facts: &Snapshot, plan: &Plan) -> bool {
+    let stage = Stage::new(Question { snapshot: facts, ..question }, plan);
+    stage.is_some_and(|stage| Shown::of(&stage).stranding == PERFORMANCES)
+}
+
+/// As if there were no such pods.
+fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
+    let mut facts = snapshot.clone();
+    facts.pods.retain(|pod| pod.shape != *shape || !is_actor(pod));
+    facts
+}
+
+/// The plan for these facts, told about the pods that it leaves as things are then.
+fn made_for(question: Question<'_>, facts: &Snapshot, again: &impl Fn(&Snapshot) -> Plan) -> Option<Plan> {
+    let mut plan = again(facts);
+    let mut after = carried::out(question.snapshot, question.catalogs, &plan);
+    carried::count_limits((question.snapshot, question.catalogs), &plan, Room::Least, &mut after);
+    let then = again(&after);
+    if placed(&then).next().is_some() {
+        return None;
+    }
+    plan.unschedulable = then.unschedulable;
+    is_valid(question, &plan).then_some(plan)
+}
+
+/// `plan` without the pods that hardly any performance binds, if none does either once all others are bound: such as wait for each other, each for the other
+/// to be there.
+fn never_bound(
+    question: Question<'_>,
+    plan: &Plan,
+    stage: &Stage,
+    shown: &Shown,
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<Plan> {
+    let rarely = shown.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * PERFORMANCES);
+    let rarely: BTreeSet<&PodUid> = rarely.map(|(actor, _)| &stage.actors[*actor].uid).collect();
+    let left = placed(plan).filter(|pod| rarely.contains(&pod.uid)).map(|pod| Unschedulable {
+        pod: pod.clone(),
+        reasons: vec![Reason {
+            node_pool: String::new(),
+            code: ReasonCode::TopologyUnsatisfiable,
+            message: "its spreads, affinity or anti-affinity wait for pods that cannot be there before it".to_owned(),
+        }],
+    });
+    let change = Change { left: left.collect(), ..Change::default() };
+    let other = adopt::with(question, plan, &stage.after.nodes, &change)?;
+    let mut after = carried::out(question.snapshot, question.catalogs, &other);
+    carried::count_limits((question.snapshot, question.catalogs), &other, Room::Least, &mut after);
+    let next = again(&after);
+    (placed(&next).next().is_none() || strands_ever(question, &after, &next)).then_some(other)
+}

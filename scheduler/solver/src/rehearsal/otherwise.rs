@@ -1,0 +1,119 @@
+//! Plans that are made otherwise from the start.
+//!
+//! A plan that holds once all its pods are where they are to be may be one that kube-scheduler hardly ever comes to: since one pod would have to
+//! be the very first of those that follow each other, or since those that are dealt to combinations of domains find the last of these out of reach. So it
+//! is made once more: with pods dealt evenly to combinations, and as if no pod that is stranded could be the first.
+
+use super::further::{WORK, is_worth, played};
+use super::shown::Shown;
+use super::stage::Stage;
+use super::{OFTEN, Question};
+use crate::topology::{Dealing, matches};
+use plimsoll_model::identity::{PodUid, ShapeId};
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{LabelSelector, PodShape, Snapshot};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A plan that leaves no other pods than `plan`, of which so many performances strand one, and of which fewer do; with how many.
+pub(super) fn planned(
+    question: Question<'_>,
+    (plan, stranding): (&Plan, usize),
+    again: &impl Fn(&Snapshot, Dealing) -> Plan,
+) -> Option<(Plan, usize)> {
+    let stage = Stage::new(question, plan)?;
+    let shapes = stranded(&stage, &Shown::anew(&stage));
+    let level = again(question.snapshot, Dealing::Level);
+    let changed = unled(question.snapshot, &shapes).into_iter().chain(alone(question.snapshot, &shapes));
+    let changed = changed.map(|facts| again(&facts, Dealing::Cheapest));
+    let mut work = WORK;
+    let mut best: Option<(Plan, usize)> = None;
+    for other in std::iter::once(level).chain(changed) {
+        if !left(&other).is_subset(&left(plan)) || !is_valid(question, &other) {
+            continue;
+        }
+        let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
+        let Some((other, still)) = played(question, told_by(other, plan), &mut work) else { continue };
+        let better = match other.unschedulable.len() < known.0.unschedulable.len() {
+            true => still <= known.1,
+            false => still + OFTEN <= known.1 && is_worth((&other, still), known),
+        };
+        if better {
+            best = Some((other, still));
+        }
+    }
+    best
+}
+
+/// Shapes of pods that were stranded, the most often first.
+pub(super) fn stranded(stage: &Stage, shown: &Shown) -> Vec<ShapeId> {
+    let mut often: BTreeMap<usize, usize> = BTreeMap::new();
+    for (actor, times) in &shown.stranded {
+        *often.entry(stage.actors[*actor].shape).or_default() += times;
+    }
+    let mut shapes: Vec<(Reverse<usize>, usize)> =
+        often.into_iter().map(|(shape, times)| (Reverse(times), shape)).collect();
+    shapes.sort_unstable();
+    shapes.into_iter().map(|(_, shape)| stage.after.shapes[shape].id.clone()).collect()
+}
+
+/// As if no pod of those shapes could be the first that others follow, though its own rule selects it; `None` if none could.
+pub(super) fn unled(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
+    let mut facts = snapshot.clone();
+    let mut any = false;
+    for shape in facts.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
+        let keys = own_terms(shape);
+        any |= !keys.is_empty();
+        shape.labels.retain(|key, _| !keys.contains(key));
+    }
+    any.then_some(facts)
+}
+
+/// Keys of labels by which the pod itself is among those that it must be near.
+fn own_terms(shape: &PodShape) -> BTreeSet<String> {
+    let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
+    let own = required.filter(|term| term.namespaces.contains(&shape.namespace));
+    let selectors = own.filter_map(|term| term.selector.as_ref()).filter(|selector| matches(selector, shape));
+    let keys = selectors.flat_map(|selector| {
+        let expressions = selector.match_expressions.iter().map(|one| &one.key);
+        selector.match_labels.keys().chain(expressions).cloned()
+    });
+    keys.collect()
+}
+
+/// As if the spreads of those shapes did not count pods of DaemonSets, of which each node has some, but their own; `None` if none does.
+fn alone(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
+    let daemons: BTreeSet<&ShapeId> = snapshot.daemon_sets.iter().map(|daemon| &daemon.shape).collect();
+    let daemons: Vec<&PodShape> = snapshot.shapes.iter().filter(|shape| daemons.contains(&shape.id)).collect();
+    let mut facts = snapshot.clone();
+    let mut any = false;
+    for shape in facts.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
+        let counts = |selector: &LabelSelector| {
+            daemons.iter().any(|daemon| daemon.namespace == shape.namespace && matches(selector, daemon))
+        };
+        for spread in shape.topology_spread.iter_mut().filter(|one| one.required) {
+            if spread.selector.as_ref().is_some_and(counts) {
+                let match_labels = shape.labels.clone();
+                spread.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
+                any = true;
+            }
+        }
+    }
+    any.then_some(facts)
+}
+
+pub(super) fn is_valid(question: Question<'_>, plan: &Plan) -> bool {
+    plimsoll_invariants::check(question.snapshot, question.catalogs, plan).is_empty()
+}
+
+pub(super) fn left(plan: &Plan) -> BTreeSet<&PodUid> {
+    plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
+}
+
+/// With what `known` says about pods that it leaves, too, and about pools: it was made for the facts as they are.
+fn told_by(mut plan: Plan, known: &Plan) -> Plan {
+    let still: BTreeSet<PodUid> = left(&plan).into_iter().cloned().collect();
+    plan.unschedulable = known.unschedulable.iter().filter(|one| still.contains(&one.pod.uid)).cloned().collect();
+    plan.pool_problems.clone_from(&known.pool_problems);
+    plan
+}
