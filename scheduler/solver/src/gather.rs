@@ -8,6 +8,7 @@
 
 pub(crate) mod carried;
 mod hosts;
+pub(crate) mod named;
 pub(crate) mod narrow;
 mod ration;
 pub(crate) mod top_up;
@@ -49,8 +50,7 @@ pub(crate) fn gathered(
         confine(best);
         hosts::join(best);
         top_up::top_up(best);
-        if is_small(best.snapshot) {
-            ration::ration(best);
+        if is_small(best.snapshot) && ration::ration(best) {
             top_up::top_up(best);
         }
     })
@@ -139,8 +139,8 @@ impl Best<'_> {
         change(&mut facts);
         let mut tried = (self.again)(&facts);
         // Some may have been left out.
-        let asked: BTreeSet<&PodUid> = facts.pods.iter().map(|pod| &pod.uid).collect();
-        let known = self.plan.unschedulable.iter().filter(|one| !asked.contains(&one.pod.uid));
+        let is_asked = |uid: &PodUid| facts.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok();
+        let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
         if !self.is_fewer(&tried) {
@@ -170,13 +170,17 @@ impl Best<'_> {
 
     fn is_right(&self, plan: &Plan) -> bool {
         let after = |plan: &Plan| carried::out(self.snapshot, self.catalogs, plan);
-        let (now, then) = (after(&self.plan), after(plan));
+        let is_uneven = |after: &Snapshot, owner: &&PodShape| !carried::is_even(self.snapshot, after, owner);
         let owners = without(self.snapshot, &self.plan);
-        let mut owners = self.snapshot.shapes.iter().filter(|shape| owners.contains_key(&shape.id));
-        let is_even = |after: &Snapshot, owner: &PodShape| carried::is_even(self.snapshot, after, owner);
+        let owners = self.snapshot.shapes.iter().filter(|shape| owners.contains_key(&shape.id));
+        let then = after(plan);
+        let uneven: Vec<&PodShape> = owners.filter(|owner| is_uneven(&then, owner)).collect();
+        let was_so = || {
+            let now = after(&self.plan);
+            uneven.iter().all(|owner| is_uneven(&now, owner))
+        };
         // A spread that counts pods which it does not bind may have become uneven by them.
-        owners.all(|owner| is_even(&then, owner) || !is_even(&now, owner))
-            && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
+        (uneven.is_empty() || was_so()) && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }
 
@@ -279,7 +283,7 @@ fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
 }
 
 /// `plan` with what `known`, made without the changes, says about pools and pods.
-fn told_by(mut plan: Plan, known: &Plan) -> Plan {
+pub(crate) fn told_by(mut plan: Plan, known: &Plan) -> Plan {
     let mut told = known.unschedulable.clone();
     let still: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
     told.retain(|one| still.contains(&one.pod.uid));

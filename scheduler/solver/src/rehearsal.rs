@@ -76,7 +76,7 @@ pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, pl
     Some(Rehearsal { performances: ANEW * PERFORMANCES, stranding: shown.stranding, stranded })
 }
 
-/// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves no other pods. `again` plans for another snapshot. What
+/// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves other pods only where most performances of `plan` strand some. `again` plans for another snapshot. What
 /// is returned has no lower bound.
 pub(crate) fn rehearsed(
     question: Question<'_>,

@@ -3,11 +3,11 @@
 use crate::facts::{holds, lookup, selects};
 use crate::topology::matches;
 use crate::world::tolerated;
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::overlay;
-use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, TopologySpread};
@@ -44,8 +44,7 @@ pub(super) fn with_room(
         places.extend(to.pods.iter().map(|pod| (&pod.uid, to.node.clone())));
     }
     for launch in &plan.launches {
-        let pool = pools.node_pools.iter().find(|pool| pool.name == launch.node_pool);
-        let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { continue };
+        let Some(catalog) = catalog_of(pools, catalogs, launch) else { continue };
         let Some(node) = node(snapshot, catalog, launch, room) else { continue };
         places.extend(launch.pods.iter().map(|pod| (&pod.uid, node.name.clone())));
         after.pods.extend(daemons(snapshot, &node));
@@ -64,13 +63,9 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     let choice = launch.offerings.first()?;
     let kind = catalog.get(&choice.instance_type)?;
     let mut labels = launch.labels.clone();
-    labels.extend(kind.labels.clone());
+    label_as(&mut labels, kind, choice);
     for (key, value) in [
-        (label::ZONE, choice.zone.as_str()),
-        (label::CAPACITY_TYPE, choice.capacity_type.as_str()),
-        (label::INSTANCE_TYPE, &kind.name),
-        (label::ARCH, &kind.architecture),
-        (label::REGION, &catalog.region),
+        (label::REGION, catalog.region.as_str()),
         (label::NODE_POOL, launch.node_pool.as_str()),
         (label::EC2_NODE_CLASS, &launch.node_class),
     ] {
@@ -116,6 +111,29 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     })
 }
 
+/// The catalog that the launch is bought from.
+pub(crate) fn catalog_of<'c>(
+    snapshot: &Snapshot,
+    catalogs: &'c BTreeMap<CatalogId, Catalog>,
+    launch: &Launch,
+) -> Option<&'c Catalog> {
+    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool)?;
+    catalogs.get(pool.catalog.as_ref()?)
+}
+
+/// Labels that a node has by what it was bought as.
+pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceType, choice: &OfferingChoice) {
+    labels.extend(kind.labels.clone());
+    for (key, value) in [
+        (label::ZONE, choice.zone.as_str()),
+        (label::CAPACITY_TYPE, choice.capacity_type.as_str()),
+        (label::INSTANCE_TYPE, &kind.name),
+        (label::ARCH, &kind.architecture),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+}
+
 /// Has the nodes of launches count against the limits of their pools: as the largest type that is listed, or as the cheapest.
 pub(crate) fn count_limits(
     (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
@@ -124,8 +142,7 @@ pub(crate) fn count_limits(
     after: &mut Snapshot,
 ) {
     for launch in &plan.launches {
-        let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
-        let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { continue };
+        let Some(catalog) = catalog_of(snapshot, catalogs, launch) else { continue };
         let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
         let types = if room == Room::Cheapest { 1 } else { usize::MAX };
         let listed = launch.offerings.iter().take(types).filter_map(|one| catalog.get(&one.instance_type));

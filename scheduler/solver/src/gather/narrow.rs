@@ -1,12 +1,13 @@
 //! Launches of which some offerings will not do any more.
 
+use super::carried;
 use crate::facts::{equals, lookup, one_of, selects};
 use crate::volumes;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
-use plimsoll_model::requirements::Operator;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::{Node, PodShape, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,9 +25,13 @@ pub(crate) fn narrow(launch: &mut Launch, node: &Node) {
         |key: &String| [label::ZONE, label::CAPACITY_TYPE].contains(&key.as_str()) || !label::is_well_known(key);
     let asked = launch.requirements.iter().filter(|one| one.operator == Operator::In);
     let keys: BTreeSet<String> = asked.map(|one| label::normalized(&one.key).to_owned()).filter(chosen).collect();
+    let chosen = keys.iter().filter_map(|key| Some(equals(key, lookup(&node.labels, key)?)));
+    require(launch, chosen.chain([one_of(label::INSTANCE_TYPE, types.into_iter().collect())]));
+}
+
+fn require(launch: &mut Launch, more: impl IntoIterator<Item = NodeSelectorRequirement>) {
     let requirements = Arc::make_mut(&mut launch.requirements);
-    requirements.extend(keys.iter().filter_map(|key| Some(equals(key, lookup(&node.labels, key)?))));
-    requirements.push(one_of(label::INSTANCE_TYPE, types.into_iter().collect()));
+    requirements.extend(more);
     requirements.sort();
     requirements.dedup();
 }
@@ -36,10 +41,7 @@ pub(super) fn keep_cheapest_type(launch: &mut Launch) {
     let Some(cheapest) = launch.offerings.first().map(|one| one.instance_type.clone()) else { return };
     let kept = launch.offerings.iter().filter(|one| one.instance_type == cheapest);
     launch.offerings = Arc::new(kept.cloned().collect());
-    let requirements = Arc::make_mut(&mut launch.requirements);
-    requirements.push(one_of(label::INSTANCE_TYPE, vec![cheapest]));
-    requirements.sort();
-    requirements.dedup();
+    require(launch, [one_of(label::INSTANCE_TYPE, vec![cheapest])]);
 }
 
 /// Keeps what can hold all that the launch requests, and pods of these shapes.
@@ -49,20 +51,11 @@ pub(crate) fn keep_fitting(
     node: &Node,
     wanted: &BTreeSet<&PodShape>,
 ) {
-    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool);
-    let Some(catalog) = pool.and_then(|pool| catalogs.get(pool.catalog.as_ref()?)) else { return };
+    let Some(catalog) = carried::catalog_of(snapshot, catalogs, launch) else { return };
     let fits = |one: &&OfferingChoice| {
         let Some(kind) = catalog.get(&one.instance_type) else { return false };
         let mut labels = node.labels.clone();
-        labels.extend(kind.labels.clone());
-        for (key, value) in [
-            (label::ZONE, one.zone.as_str()),
-            (label::CAPACITY_TYPE, one.capacity_type.as_str()),
-            (label::INSTANCE_TYPE, &kind.name),
-            (label::ARCH, &kind.architecture),
-        ] {
-            labels.insert(key.to_owned(), value.to_owned());
-        }
+        carried::label_as(&mut labels, kind, one);
         let name = node.name.as_str();
         launch.requests.fits_in(&kind.allocatable())
             && wanted.iter().all(|shape| selects(shape, name, &labels) && volumes::attachable(shape, name, &labels))
@@ -74,11 +67,11 @@ pub(crate) fn keep_fitting(
     let distinct = |value: fn(&OfferingChoice) -> String| -> Vec<String> {
         kept.iter().map(value).collect::<BTreeSet<String>>().into_iter().collect()
     };
-    let requirements = Arc::make_mut(&mut launch.requirements);
-    requirements.push(one_of(label::INSTANCE_TYPE, distinct(|one| one.instance_type.clone())));
-    requirements.push(one_of(label::ZONE, distinct(|one| one.zone.clone())));
-    requirements.push(one_of(label::CAPACITY_TYPE, distinct(|one| one.capacity_type.to_string())));
-    requirements.sort();
-    requirements.dedup();
+    let left = [
+        one_of(label::INSTANCE_TYPE, distinct(|one| one.instance_type.clone())),
+        one_of(label::ZONE, distinct(|one| one.zone.clone())),
+        one_of(label::CAPACITY_TYPE, distinct(|one| one.capacity_type.to_string())),
+    ];
+    require(launch, left);
     launch.offerings = Arc::new(kept);
 }

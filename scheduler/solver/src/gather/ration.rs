@@ -16,8 +16,9 @@ const PARTS: [usize; 3] = [2, 4, 8];
 /// Shapes of which fewer pods are tried.
 const SHAPES: usize = 3;
 
-/// Looks for a plan that leaves fewer pods.
-pub(super) fn ration(best: &mut Best<'_>) {
+/// Looks for a plan that leaves fewer pods; whether there is one.
+pub(super) fn ration(best: &mut Best<'_>) -> bool {
+    let mut found = false;
     let snapshot = best.snapshot;
     let hopeless = hopeless(snapshot, &best.plan);
     let waiting = without(snapshot, &best.plan);
@@ -27,7 +28,8 @@ pub(super) fn ration(best: &mut Best<'_>) {
     let gone: BTreeSet<&ShapeId> = others.iter().map(|shape| &shape.id).filter(|id| hopeless.contains(id)).collect();
     if !following.is_empty() && !gone.is_empty() {
         let left = owned(left(snapshot, &best.plan));
-        best.attempt(|facts| facts.pods.retain(|pod| !gone.contains(&pod.shape) || !left.contains(&pod.uid)));
+        let stays = |pod: &Pod| !gone.contains(&pod.shape) || !left.contains(&pod.uid);
+        found |= best.attempt(|facts| facts.pods.retain(stays)).is_none();
     }
     for shape in limited(snapshot, &best.plan).into_iter().take(SHAPES) {
         for part in PARTS {
@@ -36,14 +38,16 @@ pub(super) fn ration(best: &mut Best<'_>) {
             let own: Vec<&PodUid> = own.map(|pod| &pod.uid).collect();
             let gone: BTreeSet<&PodUid> = own.iter().skip(own.len().div_ceil(part)).copied().collect();
             if !gone.is_empty() {
-                best.attempt(|facts| {
+                let tried = best.attempt(|facts| {
                     // Not those that an attempt before left out.
                     facts.pods.clone_from(&snapshot.pods);
                     facts.pods.retain(|pod| !gone.contains(&pod.uid));
                 });
+                found |= tried.is_none();
             }
         }
     }
+    found
 }
 
 fn follows(shape: &PodShape) -> bool {

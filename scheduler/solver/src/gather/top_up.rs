@@ -8,10 +8,10 @@ mod tests;
 
 use super::carried::Room;
 use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
-use super::{Best, carried, hosts::is_over_hosts, is_small, left, without};
+use super::{Best, carried, hosts::is_over_hosts, is_small, left, named, without};
 use crate::in_order;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{ActionId, CatalogId, ContentHasher, NodeName, PodUid, ShapeId};
+use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::overlay::{self, Repriced};
 use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
 use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
@@ -65,6 +65,9 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
         }
     }
     let more = (best.again)(&facts);
+    if more.placements.is_empty() && more.launches.iter().all(|launch| launch.pods.is_empty()) {
+        return false;
+    }
     // Where it matters what the nodes of launches will be, it is said.
     let known = (best.snapshot, best.catalogs);
     let limited = way.buys && way.room == Room::Cheapest;
@@ -153,9 +156,6 @@ fn with(
         }
         placed.extend(to.pods.iter().map(|pod| &pod.uid));
         if let Some(launch) = all.launches.iter_mut().find(|one| one.action_id.0 == to.node.0) {
-            let mut hasher = ContentHasher::new("launch with more pods");
-            hasher.text(&launch.action_id.0);
-            pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
             let wanted: BTreeSet<&PodShape> = pods.iter().filter_map(|pod| shape_of(&pod.uid)).collect();
             pods.iter().filter_map(|pod| shape_of(&pod.uid)).for_each(|shape| launch.requests.add(&shape.requests));
             if let Some(node) = after.nodes.iter().find(|node| node.name == to.node) {
@@ -164,7 +164,8 @@ fn with(
                 }
                 keep_fitting(facts, launch, node, &wanted);
             }
-            launch.action_id = ActionId(hasher.hex(16));
+            let uids = pods.iter().map(|pod| pod.uid.as_str());
+            launch.action_id = named::renamed(&launch.action_id, "launch with more pods", uids);
             launch.why.push_str(&format!("; {} more follow once it is there", pods.len()));
             launch.pods.extend(pods);
             launch.pods.sort();
@@ -178,25 +179,17 @@ fn with(
     for launch in &more.launches {
         if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
             placed.extend(launch.pods.iter().map(|pod| &pod.uid));
-            all.launches.push(again_named(launch));
+            let action_id = named::anew(&launch.action_id, "launch for pods that were left");
+            all.launches.push(Launch { action_id, ..launch.clone() });
         }
     }
     for launch in all.launches.iter_mut().filter(|launch| narrowed.contains(&launch.action_id)) {
-        let mut hasher = ContentHasher::new("narrowed launch");
-        hasher.text(&launch.action_id.0);
-        launch.action_id = ActionId(hasher.hex(16));
+        launch.action_id = named::anew(&launch.action_id, "narrowed launch");
     }
     all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
     all.placements.sort();
     reorder(&mut all);
     all
-}
-
-/// The launch by a name of its own: one for the same pods may be in the plan.
-fn again_named(launch: &Launch) -> Launch {
-    let mut hasher = ContentHasher::new("launch for pods that were left");
-    hasher.text(&launch.action_id.0);
-    Launch { action_id: ActionId(hasher.hex(16)), ..launch.clone() }
 }
 
 /// Puts launches in order again. Terminations name them by their places, and follow them.

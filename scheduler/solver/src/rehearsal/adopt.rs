@@ -2,12 +2,13 @@
 
 use super::stage::Targets;
 use super::{Question, placed};
+use crate::gather::named::renamed;
 use crate::gather::narrow::{keep_fitting, narrow};
 use crate::gather::top_up::reorder;
-use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid};
+use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{self, Repriced};
-use plimsoll_model::plan::{Launch, Placement, Plan, PodRef, Unschedulable};
+use plimsoll_model::plan::{Launch, OfferingChoice, Placement, Plan, PodRef, Unschedulable};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,14 +80,9 @@ fn judged(question: Question<'_>, plan: &Plan, mut other: Plan, more: i64) -> Op
 }
 
 fn rename(launch: &mut Launch, what: &str) {
-    let mut hasher = ContentHasher::new(what);
-    hasher.text(&launch.action_id.0);
-    launch.pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
-    launch
-        .offerings
-        .iter()
-        .for_each(|one| hasher.text(&format!("{}/{}/{}", one.instance_type, one.zone, one.capacity_type)));
-    launch.action_id = ActionId(hasher.hex(16));
+    let pods = launch.pods.iter().map(|pod| pod.uid.as_str().to_owned());
+    let offering = |one: &OfferingChoice| format!("{}/{}/{}", one.instance_type, one.zone, one.capacity_type);
+    launch.action_id = renamed(&launch.action_id, what, pods.chain(launch.offerings.iter().map(offering)));
 }
 
 /// Without the nodes that would have no pod any more.

@@ -57,11 +57,11 @@ fn finds_room(question: Question<'_>, ended: &Ended, again: &impl Fn(&Snapshot) 
     let next = again(&ended.facts);
     let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
     let left = next.unschedulable.iter().any(|one| ended.stranded.contains(&one.pod.uid));
-    !bought && !left && !strands_ever(question, &ended.facts, &next)
+    !bought && !left && !always_strands(question, &ended.facts, &next)
 }
 
 /// Whether each performance of a plan for these facts strands a pod.
-fn strands_ever(question: Question<'_>, facts: &Snapshot, plan: &Plan) -> bool {
+fn always_strands(question: Question<'_>, facts: &Snapshot, plan: &Plan) -> bool {
     let stage = Stage::new(Question { snapshot: facts, ..question }, plan);
     stage.is_some_and(|stage| Shown::of(&stage).stranding == PERFORMANCES)
 }
@@ -73,12 +73,17 @@ fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
     facts
 }
 
+/// The cluster once the plan is carried out, its nodes counted against limits.
+fn once_done(question: Question<'_>, plan: &Plan) -> Snapshot {
+    let mut after = carried::out(question.snapshot, question.catalogs, plan);
+    carried::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut after);
+    after
+}
+
 /// The plan for these facts, told about the pods that it leaves as things are then.
 fn made_for(question: Question<'_>, facts: &Snapshot, again: &impl Fn(&Snapshot) -> Plan) -> Option<Plan> {
     let mut plan = again(facts);
-    let mut after = carried::out(question.snapshot, question.catalogs, &plan);
-    carried::count_limits((question.snapshot, question.catalogs), &plan, Room::Least, &mut after);
-    let then = again(&after);
+    let then = again(&once_done(question, &plan));
     if placed(&then).next().is_some() {
         return None;
     }
@@ -107,8 +112,7 @@ fn never_bound(
     });
     let change = Change { left: left.collect(), ..Change::default() };
     let other = adopt::with(question, plan, &stage.after.nodes, &change)?;
-    let mut after = carried::out(question.snapshot, question.catalogs, &other);
-    carried::count_limits((question.snapshot, question.catalogs), &other, Room::Least, &mut after);
+    let after = once_done(question, &other);
     let next = again(&after);
-    (placed(&next).next().is_none() || strands_ever(question, &after, &next)).then_some(other)
+    (placed(&next).next().is_none() || always_strands(question, &after, &next)).then_some(other)
 }

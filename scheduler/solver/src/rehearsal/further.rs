@@ -4,9 +4,12 @@ use super::adopt::{self, Change};
 use super::shown::{ANEW, PERFORMANCES, Shown};
 use super::stage::{Actor, Stage, Targets};
 use super::{OFTEN, Question, search};
-use crate::gather::carried::{self, Room};
+use crate::gather::{
+    self,
+    carried::{self, Room},
+};
 use crate::intern::{Amounts, add, fits};
-use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid, ShapeId};
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::plan::{Launch, Plan, Unschedulable};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
@@ -196,9 +199,7 @@ pub(super) fn with_nodes(
 
 /// The launch by a name of its own: one for the same pods may be in the plan.
 fn named(mut launch: Launch) -> Launch {
-    let mut hasher = ContentHasher::new("further launch");
-    hasher.text(&launch.action_id.0);
-    launch.action_id = ActionId(hasher.hex(16));
+    launch.action_id = gather::named::anew(&launch.action_id, "further launch");
     let many = launch.pods.len();
     launch.why.push_str(&format!("; without it kube-scheduler would often find no node for {many} of the plan's pods"));
     launch

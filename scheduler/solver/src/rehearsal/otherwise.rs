@@ -8,6 +8,7 @@ use super::further::{WORK, is_worth, played};
 use super::shown::Shown;
 use super::stage::Stage;
 use super::{OFTEN, Question};
+use crate::gather::told_by;
 use crate::topology::{Dealing, matches};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::plan::Plan;
@@ -108,12 +109,4 @@ pub(super) fn is_valid(question: Question<'_>, plan: &Plan) -> bool {
 
 pub(super) fn left(plan: &Plan) -> BTreeSet<&PodUid> {
     plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
-}
-
-/// With what `known` says about pods that it leaves, too, and about pools: it was made for the facts as they are.
-fn told_by(mut plan: Plan, known: &Plan) -> Plan {
-    let still: BTreeSet<PodUid> = left(&plan).into_iter().cloned().collect();
-    plan.unschedulable = known.unschedulable.iter().filter(|one| still.contains(&one.pod.uid)).cloned().collect();
-    plan.pool_problems.clone_from(&known.pool_problems);
-    plan
 }

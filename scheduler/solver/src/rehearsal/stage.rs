@@ -221,8 +221,7 @@ fn sizes(question: Question<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resource
     let (snapshot, catalogs) =
         overlaid.as_ref().map_or((question.snapshot, question.catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let of_launch = |launch: &Launch| {
-        let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool)?;
-        let catalog = catalogs.get(pool.catalog.as_ref()?)?;
+        let catalog = carried::catalog_of(snapshot, catalogs, launch)?;
         let bought = launch.offerings.first()?.capacity_type;
         let listed = launch.offerings.iter().filter(|one| one.capacity_type == bought);
         let all: Vec<Resources> =
