@@ -9,6 +9,7 @@ use plimsoll_model::snapshot::{
 };
 use plimsoll_model::turns::Kind;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// What a required term of a pod that runs counts for one that waits: kube-scheduler's default.
 const REQUIRED: i32 = 1;
@@ -19,15 +20,15 @@ struct Spread {
     skew: i64,
     least_domains: usize,
     /// By node: its domain, if it has one.
-    domains: Vec<Option<usize>>,
+    domains: Rc<[Option<usize>]>,
     /// By node: whether its pods count.
-    counted: Vec<bool>,
+    counted: Rc<[bool]>,
     /// By shape: whether its pods count.
-    members: Vec<bool>,
+    members: Rc<[bool]>,
     /// By domain.
     counts: Vec<i64>,
     /// By domain: whether a node of it counts.
-    open: Vec<bool>,
+    open: Rc<[bool]>,
     /// The least of the counts of those, and how many have it.
     least: (i64, usize),
     required: bool,
@@ -37,10 +38,10 @@ struct Spread {
 #[derive(Debug, Clone)]
 struct Near {
     /// By term and node.
-    domains: Vec<Vec<Option<usize>>>,
+    domains: Rc<[Rc<[Option<usize>]>]>,
     /// By term and domain.
     counts: Vec<Vec<i64>>,
-    members: Vec<bool>,
+    members: Rc<[bool]>,
     total: i64,
 }
 
@@ -48,8 +49,8 @@ struct Near {
 #[derive(Debug, Clone)]
 struct Apart {
     owner: usize,
-    domains: Vec<Option<usize>>,
-    members: Vec<bool>,
+    domains: Rc<[Option<usize>]>,
+    members: Rc<[bool]>,
     /// By domain: members and owners.
     counts: Vec<(i64, i64)>,
     /// Owners in all domains.
@@ -64,13 +65,13 @@ struct Pull {
     weight: i64,
     /// It is a wish of pods that wait, too.
     wished: bool,
-    domains: Vec<Option<usize>>,
-    members: Vec<bool>,
+    domains: Rc<[Option<usize>]>,
+    members: Rc<[bool]>,
     /// By domain: members and owners.
     counts: Vec<(i64, i64)>,
 }
 
-/// All rules, and who is where. Shapes and nodes by number, as in the snapshot.
+/// All rules, and who is where. Shapes and nodes by number, as in the snapshot. What does not change is shared by all performances.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     spreads: Vec<Spread>,
@@ -78,16 +79,39 @@ pub(super) struct Rules {
     apart: Vec<Apart>,
     pulls: Vec<Pull>,
     /// By shape: its spreads.
-    own: Vec<Vec<usize>>,
+    own: Rc<[Vec<usize>]>,
     /// By shape: those of [`Self::apart`] that it owns or is a member of.
-    concerned: Vec<Vec<usize>>,
+    concerned: Rc<[Vec<usize>]>,
     /// By shape and other shape: whether a term of the first selects the second.
-    follows: Vec<Vec<bool>>,
-    priorities: Vec<i32>,
+    follows: Rc<[Vec<bool>]>,
+    priorities: Rc<[i32]>,
 }
 
-/// Pods of other shapes that are nominated to a node.
-pub(super) type Guests = BTreeMap<usize, i64>;
+/// Pods of other shapes that are nominated to a node: how many of each, which are few.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Guests(Vec<(usize, i64)>);
+
+impl Guests {
+    /// One more of that shape.
+    pub(super) fn add(&mut self, shape: usize) {
+        match self.0.iter_mut().find(|(known, _)| *known == shape) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((shape, 1)),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, i64)> {
+        self.0.iter().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn of(&self, shape: usize) -> i64 {
+        self.iter().find(|(known, _)| *known == shape).map_or(0, |(_, count)| count)
+    }
+}
 
 impl Rules {
     pub(super) fn new(after: &Snapshot, index: &SnapshotIndex) -> Self {
@@ -130,7 +154,7 @@ impl Rules {
             })
             .collect();
         let priorities = shapes.iter().map(|shape| shape.priority).collect();
-        let mut rules = Self { spreads, near, apart, pulls, own, concerned, follows, priorities };
+        let mut rules = Self { spreads, near, apart, pulls, own: own.into(), concerned, follows, priorities };
         let numbers: BTreeMap<_, usize> = nodes.iter().enumerate().map(|(number, node)| (&node.name, number)).collect();
         for (place, pod) in after.pods.iter().enumerate().filter(|(_, pod)| !pod.terminating && !pod.is_virtual()) {
             if let PodState::Bound(node) | PodState::Reserved(node) = &pod.state
@@ -176,7 +200,7 @@ impl Rules {
     /// Whether a pod of `shape` may be on `node` beside the others, and `guests` there.
     pub(super) fn permit(&self, shape: usize, node: usize, guests: &Guests) -> bool {
         let count = |members: &[bool]| -> i64 {
-            guests.iter().filter(|(shape, _)| members[**shape]).map(|(_, count)| *count).sum()
+            guests.iter().filter(|(shape, _)| members[*shape]).map(|(_, count)| count).sum()
         };
         let spread = |number: &usize| {
             let one = &self.spreads[*number];
@@ -189,7 +213,7 @@ impl Rules {
             let Some(domain) = one.domains[node] else { return true };
             let (members, owners) = one.counts[domain];
             let owned = one.owner != shape || members + count(&one.members) == 0;
-            let coming = guests.get(&one.owner).copied().filter(|_| sees).unwrap_or(0);
+            let coming = if sees { guests.of(one.owner) } else { 0 };
             owned && (!one.members[shape] || owners + coming == 0)
         };
         self.own[shape].iter().all(spread)
@@ -205,6 +229,11 @@ impl Rules {
             one.owner == shape || (one.members[shape] && one.owners > 0)
         };
         self.near[shape].is_some() || self.concerned[shape].iter().any(any)
+    }
+
+    /// Whether pods of `shape` may be nominated to one node at once, however many they are.
+    pub(super) fn is_plain(&self, shape: usize) -> bool {
+        !self.own[shape].iter().map(|one| &self.spreads[*one]).any(|one| one.required && one.has_several())
     }
 
     /// What decides which pods of these shapes are nominated to one node at once.
@@ -255,9 +284,9 @@ impl Spread {
                 && (!one.honor_node_affinity || selects(owner, node.name.as_str(), &node.labels))
                 && (!one.honor_node_taints || tolerated(&node.taints, &owner.tolerations, true))
         };
-        let counted: Vec<bool> = nodes.iter().map(counts).collect();
+        let counted: Rc<[bool]> = nodes.iter().map(counts).collect();
         let mut open = vec![false; count];
-        for (domain, counted) in domains.iter().zip(&counted) {
+        for (domain, counted) in domains.iter().zip(counted.iter()) {
             if let (Some(domain), true) = (domain, counted) {
                 open[*domain] = true;
             }
@@ -270,7 +299,7 @@ impl Spread {
             members: shapes.iter().map(selected).collect(),
             counts: vec![0; count],
             least: (0, open.iter().filter(|open| **open).count()),
-            open,
+            open: open.into(),
             required: one.required,
         }
     }
@@ -320,7 +349,7 @@ impl Near {
         if terms.is_empty() {
             return None;
         }
-        let (domains, counts) = terms
+        let (domains, counts): (Vec<_>, _) = terms
             .iter()
             .map(|term| {
                 let (domains, count) = domains(&term.topology_key, nodes);
@@ -328,11 +357,11 @@ impl Near {
             })
             .unzip();
         let members = shapes.iter().map(|shape| terms.iter().all(|term| selected(term, shape))).collect();
-        Some(Self { domains, counts, members, total: 0 })
+        Some(Self { domains: domains.into(), counts, members, total: 0 })
     }
 
     fn permits(&self, shape: usize, node: usize, guests: i64) -> bool {
-        let there = |(domains, counts): (&Vec<Option<usize>>, &Vec<i64>)| {
+        let there = |(domains, counts): (&Rc<[Option<usize>]>, &Vec<i64>)| {
             domains[node].is_some_and(|domain| guests > 0 || counts[domain] > 0)
         };
         let labelled = self.domains.iter().all(|domains| domains[node].is_some());
@@ -346,7 +375,7 @@ fn selected(term: &PodAffinityTerm, shape: &PodShape) -> bool {
 }
 
 /// The domain of each node, by number, and how many there are.
-fn domains(key: &str, nodes: &[Node]) -> (Vec<Option<usize>>, usize) {
+fn domains(key: &str, nodes: &[Node]) -> (Rc<[Option<usize>]>, usize) {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let of_nodes = nodes
         .iter()

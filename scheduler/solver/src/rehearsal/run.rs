@@ -164,7 +164,12 @@ impl<'s> Scene<'s> {
         if waiting.is_empty() {
             return;
         }
-        let mut shapes: Vec<usize> = waiting.iter().map(|actor| self.stage.actors[*actor].shape).collect();
+        let shape = |actor: &usize| self.stage.actors[*actor].shape;
+        if waiting.iter().all(|actor| self.rules.is_plain(shape(actor))) {
+            waiting.iter().for_each(|actor| self.nominated[*actor] = true);
+            return;
+        }
+        let mut shapes: Vec<usize> = waiting.iter().map(shape).collect();
         shapes.sort_unstable();
         shapes.dedup();
         let one = |actor: &usize| {
@@ -217,24 +222,24 @@ impl<'s> Scene<'s> {
         let clash = |ports: &[HostPort]| own.iter().any(|port| ports.iter().any(|other| other.conflicts(port)));
         let alone = fits(requests, &self.kinds[place].free)
             && !clash(&self.ports[place])
-            && self.rules.permit(one.shape, place, &Guests::new());
+            && self.rules.permit(one.shape, place, &Guests::default());
         if !alone {
             return false;
         }
-        let mut guests = Guests::new();
+        let mut guests = Guests::default();
         for other in self.waiting[place].iter().filter(|other| **other != actor && self.nominated[**other]) {
             let guest = &stage.actors[*other];
             if guest.priority >= one.priority {
-                *guests.entry(guest.shape).or_default() += 1;
+                guests.add(guest.shape);
             }
         }
         if guests.is_empty() {
             return true;
         }
         let mut free = self.kinds[place].free.clone();
-        guests.iter().for_each(|(shape, count)| add(&mut free, &stage.requests[*shape], -count));
+        guests.iter().for_each(|(shape, count)| add(&mut free, &stage.requests[shape], -count));
         fits(requests, &free)
-            && !guests.keys().any(|shape| clash(&stage.ports[*shape]))
+            && !guests.iter().any(|(shape, _)| clash(&stage.ports[shape]))
             && self.rules.permit(one.shape, place, &guests)
     }
 

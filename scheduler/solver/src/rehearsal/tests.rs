@@ -72,7 +72,13 @@ fn with_term(anti: bool, weight: Option<i32>, app: &str) -> PodShape {
 }
 
 fn none() -> Guests {
-    Guests::new()
+    Guests::default()
+}
+
+fn guests(shape: usize, count: usize) -> Guests {
+    let mut guests = none();
+    (0..count).for_each(|_| guests.add(shape));
+    guests
 }
 
 #[test]
@@ -83,8 +89,8 @@ fn a_spread_counts_what_is_bound_anywhere_and_what_is_nominated_to_the_node() {
     assert!(rules.permit(WEB, 1, &none()));
     assert!(rules.permit(DB, 0, &none()), "it has no spread of its own");
     // Two that wait for the node in b count as if they were there; others do not.
-    assert!(!rules.permit(WEB, 1, &Guests::from([(WEB, 2)])), "three in b and one in a");
-    assert!(rules.permit(WEB, 1, &Guests::from([(DB, 2)])));
+    assert!(!rules.permit(WEB, 1, &guests(WEB, 2)), "three in b and one in a");
+    assert!(rules.permit(WEB, 1, &guests(DB, 2)));
 }
 
 #[test]
@@ -106,7 +112,7 @@ fn the_first_pod_that_must_be_near_its_like_goes_anywhere_the_next_ones_do_not()
     // Near others nobody is the first.
     let mut other = rules(&["a", "b"], with_term(false, None, "db"), PodShape::default());
     assert!(!other.permit(WEB, 0, &none()));
-    assert!(other.permit(WEB, 0, &Guests::from([(DB, 1)])), "one that is nominated there counts");
+    assert!(other.permit(WEB, 0, &guests(DB, 1)), "one that is nominated there counts");
     other.add(DB, 1);
     assert!(!other.permit(WEB, 0, &none()) && other.permit(WEB, 1, &none()));
 }
@@ -117,7 +123,7 @@ fn those_that_must_keep_away_and_those_they_keep_away_exclude_each_other() {
     rules.add(WEB, 0);
     assert!(!rules.permit(DB, 1, &none()), "in the same zone");
     assert!(rules.permit(DB, 2, &none()) && rules.permit(WEB, 1, &none()));
-    assert!(!rules.permit(DB, 2, &Guests::from([(WEB, 1)])), "one that waits for that node counts");
+    assert!(!rules.permit(DB, 2, &guests(WEB, 1)), "one that waits for that node counts");
     rules.add(DB, 2);
     assert!(!rules.permit(WEB, 2, &none()));
 }
@@ -125,7 +131,7 @@ fn those_that_must_keep_away_and_those_they_keep_away_exclude_each_other() {
 #[test]
 fn nobody_looks_at_what_nominated_pods_keep_away_as_long_as_no_pod_that_runs_does() {
     let mut rules = rules(&["a", "b", "c"], with_term(true, None, "db"), PodShape::default());
-    let waits = Guests::from([(WEB, 1)]);
+    let waits = guests(WEB, 1);
     assert!(rules.permit(DB, 0, &waits), "kube-scheduler's plugin has nothing to do for such a pod");
     rules.add(WEB, 1);
     assert!(!rules.permit(DB, 0, &waits), "one in another zone is enough");
@@ -133,7 +139,7 @@ fn nobody_looks_at_what_nominated_pods_keep_away_as_long_as_no_pod_that_runs_doe
     let mut both = self::rules(&["a", "b"], with_term(true, None, "db"), with_term(true, None, "nobody"));
     assert!(!both.permit(DB, 0, &waits));
     both.add(DB, 1);
-    assert!(!both.permit(WEB, 0, &Guests::from([(DB, 1)])), "whom it keeps away itself");
+    assert!(!both.permit(WEB, 0, &guests(DB, 1)), "whom it keeps away itself");
 }
 
 #[test]
