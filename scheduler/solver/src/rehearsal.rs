@@ -76,8 +76,8 @@ pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, pl
     Some(Rehearsal { performances: ANEW * PERFORMANCES, stranding: shown.stranding, stranded })
 }
 
-/// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves other pods only where most performances of `plan` strand some. `again` plans for another snapshot. What
-/// is returned has no lower bound.
+/// A plan of which fewer performances strand a pod, if some of `plan` do and there is one. It leaves other pods only where most performances of `plan` strand
+/// some. `again` plans for another snapshot. What is returned has no lower bound.
 pub(crate) fn rehearsed(
     question: Question<'_>,
     plan: &Plan,
@@ -89,10 +89,12 @@ pub(crate) fn rehearsed(
     }
     let (mut better, mut stranding) = search::better(question, plan, stage, search::ALONE);
     let usual = |facts: &Snapshot| again(facts, Dealing::Cheapest);
-    let steps: [Step<'_>; 3] = [
+    let steps: [Step<'_>; 5] = [
         &|known| otherwise::planned(question, known, &again),
         &|known| further::bought(question, known, &usual),
         &|known| fewer::planned(question, known, &usual),
+        &|known| otherwise::spread(question, known, &usual),
+        &|known| further::bought(question, known, &usual),
     ];
     for step in steps {
         if stranding < OFTEN {

@@ -2,7 +2,7 @@
 //!
 //! A plan that holds once all its pods are where they are to be may be one that kube-scheduler hardly ever comes to: since one pod would have to
 //! be the very first of those that follow each other, or since those that are dealt to combinations of domains find the last of these out of reach. So it
-//! is made once more: with pods dealt evenly to combinations, and as if no pod that is stranded could be the first.
+//! is made once more: with pods dealt evenly to combinations, as if no pod that is stranded could be the first, and with those spread that others count.
 
 use super::further::{WORK, is_worth, played};
 use super::shown::Shown;
@@ -12,24 +12,45 @@ use crate::gather::told_by;
 use crate::topology::{Dealing, matches};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::{LabelSelector, PodShape, Snapshot};
+use plimsoll_model::snapshot::{LabelSelector, PodShape, PodState, Snapshot, TopologySpread};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan that leaves no other pods than `plan`, of which so many performances strand one, and of which fewer do; with how many.
 pub(super) fn planned(
     question: Question<'_>,
-    (plan, stranding): (&Plan, usize),
+    known: (&Plan, usize),
     again: &impl Fn(&Snapshot, Dealing) -> Plan,
 ) -> Option<(Plan, usize)> {
-    let stage = Stage::new(question, plan)?;
+    let stage = Stage::new(question, known.0)?;
     let shapes = stranded(&stage, &Shown::anew(&stage));
     let level = again(question.snapshot, Dealing::Level);
     let changed = unled(question.snapshot, &shapes).into_iter().chain(alone(question.snapshot, &shapes));
     let changed = changed.map(|facts| again(&facts, Dealing::Cheapest));
+    best_of(question, known, std::iter::once(level).chain(changed))
+}
+
+/// The same with the pods spread that the spreads of stranded ones count: who is counted, but goes where it likes, may leave the others no domain.
+pub(super) fn spread(
+    question: Question<'_>,
+    known: (&Plan, usize),
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<(Plan, usize)> {
+    let stage = Stage::new(question, known.0)?;
+    let shapes = stranded(&stage, &Shown::anew(&stage));
+    let facts = bound(question.snapshot, alone(question.snapshot, &shapes).as_ref(), &shapes)?;
+    best_of(question, known, std::iter::once(again(&facts)))
+}
+
+/// The best of them, if it is better than the known one.
+fn best_of(
+    question: Question<'_>,
+    (plan, stranding): (&Plan, usize),
+    others: impl Iterator<Item = Plan>,
+) -> Option<(Plan, usize)> {
     let mut work = WORK;
     let mut best: Option<(Plan, usize)> = None;
-    for other in std::iter::once(level).chain(changed) {
+    for other in others {
         if !left(&other).is_subset(&left(plan)) || !is_valid(question, &other) {
             continue;
         }
@@ -97,6 +118,30 @@ fn alone(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
                 let match_labels = shape.labels.clone();
                 spread.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
                 any = true;
+            }
+        }
+    }
+    any.then_some(facts)
+}
+
+/// As if the pods that spreads of those shapes count were spread as well, those of each shape among themselves; `None` if all are.
+fn bound(snapshot: &Snapshot, alone: Option<&Snapshot>, shapes: &[ShapeId]) -> Option<Snapshot> {
+    let owners: Vec<&PodShape> = snapshot.shapes.iter().filter(|shape| shapes.contains(&shape.id)).collect();
+    let coming: BTreeSet<&ShapeId> =
+        snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect();
+    let mut facts = alone.unwrap_or(snapshot).clone();
+    let mut any = false;
+    for shape in facts.shapes.iter_mut().filter(|shape| coming.contains(&shape.id)) {
+        for owner in owners.iter().filter(|owner| owner.namespace == shape.namespace) {
+            for spread in owner.topology_spread.iter().filter(|one| one.required) {
+                let counts = spread.selector.as_ref().is_some_and(|selector| matches(selector, shape));
+                let has =
+                    shape.topology_spread.iter().any(|one| one.required && one.topology_key == spread.topology_key);
+                if counts && !has {
+                    let selector = LabelSelector { match_labels: shape.labels.clone(), match_expressions: Vec::new() };
+                    shape.topology_spread.push(TopologySpread { selector: Some(selector), ..spread.clone() });
+                    any = true;
+                }
             }
         }
     }
