@@ -155,3 +155,97 @@ pub(super) fn is_valid(question: Question<'_>, plan: &Plan) -> bool {
 pub(super) fn left(plan: &Plan) -> BTreeSet<&PodUid> {
     plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::names::label;
+    use plimsoll_model::snapshot::{DaemonSet, Pod};
+    use plimsoll_model::time::Timestamp;
+
+    const SPREAD: usize = 0;
+    const COUNTED: usize = 1;
+    const OTHER: usize = 2;
+    const DAEMON: usize = 3;
+
+    /// Pods of a shape that is spread over zones with all that have a label, of two more shapes, one with it, and a DaemonSet with it.
+    fn cluster() -> Snapshot {
+        let with = |name: &str, counted: bool| PodShape {
+            id: ShapeId::from(name),
+            namespace: "shop".into(),
+            labels: [("app", name), ("tier", if counted { "front" } else { "back" })]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            ..PodShape::default()
+        };
+        let mut shapes = vec![with("spread", true), with("counted", true), with("other", false), with("daemon", true)];
+        let selector = LabelSelector {
+            match_labels: [("tier".to_owned(), "front".to_owned())].into(),
+            match_expressions: Vec::new(),
+        };
+        shapes[SPREAD].topology_spread.push(TopologySpread {
+            topology_key: label::ZONE.into(),
+            max_skew: 1,
+            min_domains: None,
+            required: true,
+            selector: Some(selector),
+            honor_node_affinity: true,
+            honor_node_taints: false,
+        });
+        let pod = |shape: &PodShape| Pod {
+            uid: PodUid::from(shape.id.to_string()),
+            namespace: "shop".into(),
+            name: shape.id.to_string(),
+            shape: shape.id.clone(),
+            state: PodState::Pending,
+            created: Timestamp(0),
+            stays_with_node: false,
+            terminating: false,
+            do_not_disrupt_until: None,
+            eviction_cost_milli: 0,
+            pod_disruption_budgets: Vec::new(),
+            buffer: None,
+        };
+        let pods = shapes[..DAEMON].iter().map(pod).collect();
+        let daemon = DaemonSet {
+            uid: "daemon".into(),
+            namespace: "shop".into(),
+            name: "daemon".into(),
+            shape: shapes[DAEMON].id.clone(),
+        };
+        Snapshot { shapes, pods, daemon_sets: vec![daemon], ..Snapshot::default() }
+    }
+
+    /// Labels by which the only spread of a shape selects, if it has one.
+    fn selects(snapshot: &Snapshot, shape: usize) -> Option<Vec<&str>> {
+        let spread = snapshot.shapes[shape].topology_spread.first()?;
+        Some(spread.selector.as_ref()?.match_labels.values().map(String::as_str).collect())
+    }
+
+    #[test]
+    fn what_a_spread_counts_is_spread_among_itself() {
+        let before = cluster();
+        let stranded = [before.shapes[SPREAD].id.clone()];
+        let after = bound(&before, None, &stranded).unwrap();
+        assert_eq!(selects(&after, COUNTED), Some(vec!["counted", "front"]));
+        assert_eq!(selects(&after, SPREAD), Some(vec!["front"]), "as it was");
+        assert_eq!((selects(&after, OTHER), selects(&after, DAEMON)), (None, None));
+        assert_eq!(bound(&after, None, &stranded), None, "all are spread");
+        assert_eq!(
+            bound(&before, None, &[before.shapes[OTHER].id.clone()]),
+            None,
+            "nobody is stranded whose spread counts others"
+        );
+    }
+
+    #[test]
+    fn a_spread_that_counts_agents_may_count_its_own_pods_alone_and_those_that_it_counted_are_still_spread() {
+        let before = cluster();
+        let stranded = [before.shapes[SPREAD].id.clone()];
+        let own = alone(&before, &stranded).unwrap();
+        assert_eq!(selects(&own, SPREAD), Some(vec!["spread", "front"]));
+        let both = bound(&before, Some(&own), &stranded).unwrap();
+        assert_eq!(selects(&both, SPREAD), Some(vec!["spread", "front"]));
+        assert_eq!(selects(&both, COUNTED), Some(vec!["counted", "front"]));
+    }
+}
