@@ -1,7 +1,7 @@
 //! Scenarios, one small cluster each, built by [`builder`].
 
 mod bounds;
-mod builder;
+pub(crate) mod builder;
 mod fixed;
 mod followers;
 mod mix;

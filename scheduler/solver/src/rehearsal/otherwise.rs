@@ -115,8 +115,7 @@ fn alone(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
         };
         for spread in shape.topology_spread.iter_mut().filter(|one| one.required) {
             if spread.selector.as_ref().is_some_and(counts) {
-                let match_labels = shape.labels.clone();
-                spread.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
+                spread.selector = Some(alike(&shape.labels));
                 any = true;
             }
         }
@@ -138,14 +137,19 @@ fn bound(snapshot: &Snapshot, alone: Option<&Snapshot>, shapes: &[ShapeId]) -> O
                 let has =
                     shape.topology_spread.iter().any(|one| one.required && one.topology_key == spread.topology_key);
                 if counts && !has {
-                    let selector = LabelSelector { match_labels: shape.labels.clone(), match_expressions: Vec::new() };
-                    shape.topology_spread.push(TopologySpread { selector: Some(selector), ..spread.clone() });
+                    let selector = Some(alike(&shape.labels));
+                    shape.topology_spread.push(TopologySpread { selector, ..spread.clone() });
                     any = true;
                 }
             }
         }
     }
     any.then_some(facts)
+}
+
+/// Selects pods with these labels.
+fn alike(labels: &BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector { match_labels: labels.clone(), match_expressions: Vec::new() }
 }
 
 pub(super) fn is_valid(question: Question<'_>, plan: &Plan) -> bool {
@@ -159,93 +163,64 @@ pub(super) fn left(plan: &Plan) -> BTreeSet<&PodUid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::builder::{Cluster, app, spread};
     use plimsoll_model::names::label;
-    use plimsoll_model::snapshot::{DaemonSet, Pod};
-    use plimsoll_model::time::Timestamp;
 
-    const SPREAD: usize = 0;
-    const COUNTED: usize = 1;
-    const OTHER: usize = 2;
-    const DAEMON: usize = 3;
+    const PARTS: [&str; 4] = ["spread", "counted", "other", "agent"];
 
-    /// Pods of a shape that is spread over zones with all that have a label, of two more shapes, one with it, and a DaemonSet with it.
+    /// Pods that are spread over zones with all of their app, of two more shapes, one of that app, and a DaemonSet of that app.
     fn cluster() -> Snapshot {
-        let with = |name: &str, counted: bool| PodShape {
-            id: ShapeId::from(name),
-            namespace: "shop".into(),
-            labels: [("app", name), ("tier", if counted { "front" } else { "back" })]
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into(),
-            ..PodShape::default()
-        };
-        let mut shapes = vec![with("spread", true), with("counted", true), with("other", false), with("daemon", true)];
-        let selector = LabelSelector {
-            match_labels: [("tier".to_owned(), "front".to_owned())].into(),
-            match_expressions: Vec::new(),
-        };
-        shapes[SPREAD].topology_spread.push(TopologySpread {
-            topology_key: label::ZONE.into(),
-            max_skew: 1,
-            min_domains: None,
-            required: true,
-            selector: Some(selector),
-            honor_node_affinity: true,
-            honor_node_taints: false,
-        });
-        let pod = |shape: &PodShape| Pod {
-            uid: PodUid::from(shape.id.to_string()),
-            namespace: "shop".into(),
-            name: shape.id.to_string(),
-            shape: shape.id.clone(),
-            state: PodState::Pending,
-            created: Timestamp(0),
-            stays_with_node: false,
-            terminating: false,
-            do_not_disrupt_until: None,
-            eviction_cost_milli: 0,
-            pod_disruption_budgets: Vec::new(),
-            buffer: None,
-        };
-        let pods = shapes[..DAEMON].iter().map(pod).collect();
-        let daemon = DaemonSet {
-            uid: "daemon".into(),
-            namespace: "shop".into(),
-            name: "daemon".into(),
-            shape: shapes[DAEMON].id.clone(),
-        };
-        Snapshot { shapes, pods, daemon_sets: vec![daemon], ..Snapshot::default() }
+        let mut cluster = Cluster::new();
+        for part in PARTS {
+            let mut shape = app(if part == "other" { "db" } else { "web" }, 100);
+            shape.labels.insert("part".into(), part.into());
+            if part == "spread" {
+                shape.topology_spread = vec![spread(label::ZONE, 1)];
+            }
+            if part == "agent" {
+                cluster.daemon_set(part, &shape);
+            } else {
+                cluster.pending(part, 1, &shape);
+            }
+        }
+        cluster.snapshot
+    }
+
+    fn shape_of<'s>(snapshot: &'s Snapshot, part: &str) -> &'s PodShape {
+        snapshot.shapes.iter().find(|shape| shape.labels.get("part").is_some_and(|one| one == part)).unwrap()
     }
 
     /// Labels by which the only spread of a shape selects, if it has one.
-    fn selects(snapshot: &Snapshot, shape: usize) -> Option<Vec<&str>> {
-        let spread = snapshot.shapes[shape].topology_spread.first()?;
+    fn selects<'s>(snapshot: &'s Snapshot, part: &str) -> Option<Vec<&'s str>> {
+        let spread = shape_of(snapshot, part).topology_spread.first()?;
         Some(spread.selector.as_ref()?.match_labels.values().map(String::as_str).collect())
+    }
+
+    fn stranded(snapshot: &Snapshot, part: &str) -> [ShapeId; 1] {
+        [shape_of(snapshot, part).id.clone()]
     }
 
     #[test]
     fn what_a_spread_counts_is_spread_among_itself() {
         let before = cluster();
-        let stranded = [before.shapes[SPREAD].id.clone()];
-        let after = bound(&before, None, &stranded).unwrap();
-        assert_eq!(selects(&after, COUNTED), Some(vec!["counted", "front"]));
-        assert_eq!(selects(&after, SPREAD), Some(vec!["front"]), "as it was");
-        assert_eq!((selects(&after, OTHER), selects(&after, DAEMON)), (None, None));
-        assert_eq!(bound(&after, None, &stranded), None, "all are spread");
-        assert_eq!(
-            bound(&before, None, &[before.shapes[OTHER].id.clone()]),
-            None,
-            "nobody is stranded whose spread counts others"
-        );
+        let of_spread = stranded(&before, "spread");
+        let after = bound(&before, None, &of_spread).unwrap();
+        assert_eq!(selects(&after, "counted"), Some(vec!["web", "counted"]));
+        assert_eq!(selects(&after, "spread"), Some(vec!["web"]), "as it was");
+        assert_eq!((selects(&after, "other"), selects(&after, "agent")), (None, None));
+        assert_eq!(bound(&after, None, &of_spread), None, "all are spread");
+        let of_other = stranded(&before, "other");
+        assert_eq!(bound(&before, None, &of_other), None, "nobody is stranded whose spread counts others");
     }
 
     #[test]
     fn a_spread_that_counts_agents_may_count_its_own_pods_alone_and_those_that_it_counted_are_still_spread() {
         let before = cluster();
-        let stranded = [before.shapes[SPREAD].id.clone()];
-        let own = alone(&before, &stranded).unwrap();
-        assert_eq!(selects(&own, SPREAD), Some(vec!["spread", "front"]));
-        let both = bound(&before, Some(&own), &stranded).unwrap();
-        assert_eq!(selects(&both, SPREAD), Some(vec!["spread", "front"]));
-        assert_eq!(selects(&both, COUNTED), Some(vec!["counted", "front"]));
+        let of_spread = stranded(&before, "spread");
+        let own = alone(&before, &of_spread).unwrap();
+        assert_eq!(selects(&own, "spread"), Some(vec!["web", "spread"]));
+        let both = bound(&before, Some(&own), &of_spread).unwrap();
+        assert_eq!(selects(&both, "spread"), Some(vec!["web", "spread"]));
+        assert_eq!(selects(&both, "counted"), Some(vec!["web", "counted"]));
     }
 }

@@ -124,14 +124,14 @@ pub(super) fn selector(app: &str) -> Option<LabelSelector> {
 }
 
 /// A shape with the label `app`.
-pub(super) fn app(name: &str, milli: i64) -> PodShape {
+pub(crate) fn app(name: &str, milli: i64) -> PodShape {
     let mut one = shape(milli, 1);
     one.labels.insert("app".into(), name.into());
     one
 }
 
 /// Required spread of `web`.
-pub(super) fn spread(key: &str, max_skew: i32) -> TopologySpread {
+pub(crate) fn spread(key: &str, max_skew: i32) -> TopologySpread {
     TopologySpread {
         topology_key: key.into(),
         max_skew,
@@ -151,14 +151,14 @@ pub(super) fn affinity(key: &str, anti: bool, app: &str) -> PodAffinityTerm {
 
 /// A cluster under construction.
 #[derive(Debug, Clone)]
-pub(super) struct Cluster {
-    pub(super) snapshot: Snapshot,
+pub(crate) struct Cluster {
+    pub(crate) snapshot: Snapshot,
     pub(super) catalog: Catalog,
 }
 
 impl Cluster {
     /// With one pool, `default`.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with([pool("default")])
     }
 
@@ -196,7 +196,7 @@ impl Cluster {
     }
 
     /// `count` pending pods `name-0`, `name-1`...
-    pub(super) fn pending(&mut self, name: &str, count: usize, shape: &PodShape) -> &mut Self {
+    pub(crate) fn pending(&mut self, name: &str, count: usize, shape: &PodShape) -> &mut Self {
         for index in 0..count {
             self.pod(&format!("{name}-{index}"), shape.clone(), PodState::Pending);
         }
@@ -263,7 +263,7 @@ impl Cluster {
         self.snapshot.nodes.last_mut().unwrap()
     }
 
-    pub(super) fn daemon_set(&mut self, name: &str, shape: &PodShape) -> &mut Self {
+    pub(crate) fn daemon_set(&mut self, name: &str, shape: &PodShape) -> &mut Self {
         let shape = self.intern(shape.clone());
         let uid = format!("kube-system/{name}");
         self.snapshot.daemon_sets.push(DaemonSet { uid, namespace: "kube-system".into(), name: name.into(), shape });
