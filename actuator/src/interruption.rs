@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 /// The value of [`plimsoll_model::names::annotation::INTERRUPTED`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Interruption {
     /// What was said, as in metrics.
     pub kind: String,

@@ -3,6 +3,7 @@
 pub mod admit;
 pub mod attempt;
 pub mod build;
+pub mod create;
 pub mod group;
 pub mod launcher;
 pub mod matching;

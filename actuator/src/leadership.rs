@@ -94,6 +94,7 @@ async fn lead(
         // Nothing that a former leader may still be doing is judged before its last call is over.
         context.authority.quarantine().await;
         adopt_late(&context).await;
+        context.ledger.with(Ledger::begin_admitting);
         tasks.spawn(launcher::run(context.clone(), groups, ending.clone()));
         tasks.spawn(terminations::run(context.clone(), removals, ending.clone()));
         tasks.spawn(crate::collection::run::run(context.clone(), ending.clone()));
@@ -163,7 +164,7 @@ async fn take_over(
     let seeds: Vec<_> = claims.iter().map(seed).collect();
     let (ledger, problems) = Ledger::from_claims(guard.epoch(), &seeds);
     for problem in problems {
-        tracing::error!(%problem, "its pool is closed to launches until it is gone");
+        tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
     tracing::info!(epoch = guard.epoch(), claims = claims.len(), "taking over");
     let (launches, groups) = Launches::new();
@@ -186,7 +187,7 @@ async fn take_over(
 async fn adopt_late(context: &Context) {
     for claim in list_claims(context).await {
         if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
-            tracing::error!(%problem, "its pool is closed to launches until it is gone");
+            tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
         }
     }
 }

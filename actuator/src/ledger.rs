@@ -46,6 +46,8 @@ const RESERVED_AFTER_INITIALIZED: Millis = Millis::from_seconds(30);
 pub struct Ledger {
     position: LedgerPosition,
     driver: Driver,
+    /// The term admits actions: claims that appear from now on without an admission are late.
+    admits: bool,
     pools: BTreeMap<NodePoolName, PoolFacts>,
     unreadable: BTreeMap<String, LedgerProblem>,
     claims: BTreeMap<String, ClaimRecord>,
@@ -76,7 +78,11 @@ impl Ledger {
         (ledger, problems)
     }
 
-    fn restore(&mut self, name: &str, claim: ClaimRecord, removal: Option<Removal>) {
+    fn restore(&mut self, name: &str, mut claim: ClaimRecord, removal: Option<Removal>) {
+        // A claim of a launch that was reported as failed may appear later: pods that were reserved again meanwhile stay so.
+        let asked = claim.pods.len();
+        claim.pods.retain(|pod| !self.reserved.contains_key(pod));
+        claim.late = self.admits || claim.pods.len() < asked;
         for pod in &claim.pods {
             self.reserved.insert(pod.clone(), name.to_owned());
         }
@@ -170,6 +176,7 @@ impl Ledger {
             initialized: false,
             deleting: false,
             pods_until: None,
+            late: false,
         };
         for pod in &record.pods {
             // A reservation that ran out may still be on its former claim.

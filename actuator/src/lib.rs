@@ -9,6 +9,7 @@ pub mod catalogs;
 pub mod collection;
 pub mod context;
 mod drive;
+pub mod durable;
 pub mod events;
 pub mod interruption;
 pub mod launch;

@@ -7,6 +7,7 @@ pub mod step;
 use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
+use crate::durable;
 use crate::events::{Note, object, reason};
 use crate::ledger::{Admission, PlanContext, Rejection, Removal, Subject};
 use crate::lifecycle::provider_id;
@@ -71,6 +72,11 @@ pub async fn admit(
     if let (Admission::Admitted { .. }, Some(command)) = (&admission, command)
         && let Err(error) = write_command(context, &claim, &command).await
     {
+        if error.may_have_happened() {
+            // It stays in the ledger, where it counts: [`reconcile`] writes it again, or undoes it.
+            tracing::warn!(node_claim = name, %error, "it is not known whether the command was written, it is written again");
+            return Ok(admission);
+        }
         context.ledger.with(|ledger| ledger.removal_undone(&name, "the command could not be written"));
         return Err(error);
     }
@@ -92,7 +98,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
     drive("removal", &context, &stop, &kinds, candidates, work).await;
 }
 
-/// Claims under a command, and those whose node bears the taint of a removal that nobody commands.
+/// Claims under a command, written or only admitted, and those whose node bears the taint of a removal that nobody commands.
 fn candidates(context: &Context) -> Vec<Candidate<Arc<NodeClaim>>> {
     let nodes = context.stores.nodes.state();
     let stray: BTreeSet<&str> = nodes
@@ -100,10 +106,12 @@ fn candidates(context: &Context) -> Vec<Candidate<Arc<NodeClaim>>> {
         .filter(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
         .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
         .collect();
+    let admitted: BTreeSet<String> =
+        context.ledger.read(|ledger| ledger.removals().map(|(claim, _)| claim.to_owned()).collect());
     let is_concerned = |claim: &Arc<NodeClaim>| {
         let tainted = provider_id(claim).is_some_and(|id| stray.contains(id));
-        claim.metadata.deletion_timestamp.is_none()
-            && (tainted || claim.annotations().contains_key(annotation::REMOVAL))
+        let commanded = claim.annotations().contains_key(annotation::REMOVAL) || admitted.contains(&claim.name_any());
+        claim.metadata.deletion_timestamp.is_none() && (tainted || commanded)
     };
     let claims = context.stores.claims.state().into_iter().filter(is_concerned);
     claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
@@ -148,7 +156,7 @@ fn surroundings<'a>(context: &Context, node: &'a NodeName, others: impl Iterator
 }
 
 async fn write_command(context: &Context, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {
-    let text = serde_json::to_string(command)?;
+    let text = durable::write(command)?;
     let api: Api<NodeClaim> = Api::all(context.client.clone());
     let change = |claim: &mut NodeClaim| {
         claim.annotations_mut().insert(annotation::REMOVAL.to_owned(), text.clone());
@@ -158,13 +166,21 @@ async fn write_command(context: &Context, claim: &NodeClaim, command: &Removal) 
 
 async fn reconcile(context: Context, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
     let name = claim.name_any();
+    let admitted = context
+        .ledger
+        .read(|ledger| ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone()));
     let Some(text) = claim.annotations().get(annotation::REMOVAL).cloned() else {
-        // Our watch may not show yet what was just admitted.
-        let is_admitted = context.ledger.read(|ledger| ledger.removals().any(|(other, _)| *other == name));
-        let cause = "nobody commands its removal";
-        return if is_admitted { Ok(Some(LOOK_EVERY)) } else { undo(&context, &claim, None, cause).await };
+        let Some(command) = admitted else {
+            return undo(&context, &claim, None, "nobody commands its removal").await;
+        };
+        // Our watch may not show it yet, or its write was not answered: then it is written now.
+        if context.now().since(command.admitted) > step::TIME_OUT {
+            return undo(&context, &claim, Some(&command), "its command could not be written").await;
+        }
+        write_command(&context, &claim, &command).await?;
+        return Ok(Some(LOOK_EVERY));
     };
-    let command: Removal = match serde_json::from_str(&text) {
+    let command: Removal = match durable::read(&text) {
         Ok(command) => command,
         Err(error) => {
             let cause = format!("annotation {} cannot be read: {error}", annotation::REMOVAL);

@@ -277,8 +277,7 @@ impl WayOut<'_> {
                 tracing::error!(node_claim = self.subject.claim.name_any(), "its providerID names no instance of EC2");
                 return Ok(Stage::Over);
             }
-            let over =
-                self.shared.unlaunched.is_over(self.context, &self.subject.claim, &self.shared.instances).await?;
+            let over = self.shared.unlaunched.is_over(self.context, &self.subject.claim).await?;
             return Ok(if over { Stage::Over } else { Stage::Wait(LOOK_EVERY) });
         };
         match self.shared.instances.end(id, self.created(), self.context.now()) {

@@ -32,6 +32,20 @@ pub enum WriteError {
     Cloud(#[from] crate::ports::CloudError),
 }
 
+impl WriteError {
+    /// Whether the write may have been carried out all the same, now or later: nothing was refused, but nothing was answered.
+    #[must_use]
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            Self::NotAllowed(NotAllowed::TimedOut(_)) => true,
+            Self::NotAllowed(_) | Self::Contended(_) | Self::Json(_) | Self::Cloud(_) => false,
+            // An API server that fails or times out may have written first.
+            Self::Cluster(kube::Error::Api(status)) => status.code >= 500,
+            Self::Cluster(_) => true,
+        }
+    }
+}
+
 /// What became of an update.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Updated<K> {

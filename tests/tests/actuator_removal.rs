@@ -172,3 +172,52 @@ async fn what_must_not_be_disrupted_is_not() {
     assert_eq!(outcome.status, OutcomeStatus::Rejected);
     assert!(!is_tainted(&director.world, &node));
 }
+
+/// A command that was written but not answered counts as any other: in budgets, and in the room where pods are to go.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let (claim, first) = director.node(&wanted("a-1")).await;
+    let (_, second) = director.node(&wanted("a-2")).await;
+    let faults = director.world.server().faults();
+    let command =
+        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    faults.next(1, command, Effect::LoseAnswer);
+    // It goes no further than its command.
+    let taint = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    let outcome = director.remove("r-1", &first, DisruptionReason::Empty, None).await;
+    assert!(has_command(&director.world, &claim));
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let outcome = director.remove("r-2", &second, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
+    faults.remove(taint);
+    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+}
+
+/// The same where it was not written: it is not known, so it is written again.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_command_did_not_arrive_is_written_again() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let command =
+        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    director.world.server().faults().next(1, command, Effect::Drop);
+    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+}
+
+/// What nobody admitted is in no budget, and is undone.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_was_not_admitted_is_not_carried_out() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let command = json!({"action": "r-1", "node": node, "reason": "Empty", "replacements": [], "evictions": {},
+                         "rooms": {}, "pods": [], "admitted": director.world.server().now().as_millisecond()});
+    let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
+    director.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
+    director.until("the command is taken away", MINUTE, |world| !has_command(world, &claim)).await;
+    tokio::time::sleep(MINUTE).await;
+    assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
+}

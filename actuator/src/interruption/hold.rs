@@ -2,6 +2,7 @@
 
 use super::{Interruption, room};
 use crate::context::Context;
+use crate::durable;
 use crate::launch::replacement::{Replaced, ReplacementError, request_replacement};
 use crate::pods;
 use jiff::Timestamp;
@@ -82,7 +83,7 @@ pub(crate) fn hold(
 }
 
 fn interruption(claim: &NodeClaim) -> Option<Interruption> {
-    serde_json::from_str(claim.annotations().get(annotation::INTERRUPTED)?).ok()
+    durable::read(claim.annotations().get(annotation::INTERRUPTED)?).ok()
 }
 
 fn has_room(context: &Context, to_move: &BTreeSet<PodUid>) -> bool {

@@ -72,7 +72,7 @@ pub(super) async fn take(context: &Context, claim: &NodeClaim, kind: &str, urgen
     }
     let claims: Api<NodeClaim> = Api::all(context.client.clone());
     let interruption = Interruption { kind: kind.to_owned(), heard: context.now() };
-    let text = serde_json::to_string(&interruption)?;
+    let text = crate::durable::write(&interruption)?;
     let now = context.clock.now();
     let mark = |claim: &mut NodeClaim| {
         let annotations = claim.annotations_mut();

@@ -122,6 +122,7 @@ pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
         Rejection::Changed(Subject::Pod(_)) | Rejection::PodReserved { .. } => OutcomeReason::PodChanged,
         Rejection::Changed(Subject::Node(_))
         | Rejection::UnknownNode(_)
+        | Rejection::NotAdmitted(_)
         | Rejection::AlreadyRemoving(_)
         | Rejection::NodeWanted(_)
         | Rejection::NoRoom { .. } => OutcomeReason::NodeChanged,

@@ -14,7 +14,6 @@ const MAX_CLAIM_NAME: usize = 63;
 
 /// A fixed set of claims that are bought by one request. Never changes once written on its claims.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LaunchGroup {
     /// Id.
     pub id: String,

@@ -8,11 +8,12 @@ use crate::context::Context;
 use kube::api::ListParams;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -74,14 +75,14 @@ impl Launches {
 /// Carries groups out until `stop`. To be started once a former leader's calls are over.
 pub async fn run(context: Context, mut groups: mpsc::Receiver<(Prepared, Instant)>, stop: CancellationToken) {
     let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::default();
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(ended) = tasks.join_next(), if !tasks.is_empty() => finished(&context, ended),
+            Some(ended) = tasks.running.join_next_with_id() => finished(&context, &mut tasks, ended),
             group = groups.recv() => match group {
                 Some((group, received)) => start_fresh(&context, &mut tasks, &limit, group, received),
                 None => break,
@@ -93,43 +94,58 @@ pub async fn run(context: Context, mut groups: mpsc::Receiver<(Prepared, Instant
             }
         }
     }
-    tasks.shutdown().await;
+    tasks.running.shutdown().await;
 }
 
-fn finished(context: &Context, ended: Result<String, tokio::task::JoinError>) {
-    match ended {
-        Ok(group) => drop(context.launches.active.lock().remove(&group)),
-        // Its claims are still there; the group stays marked and a new leader goes on with it.
-        Err(error) => tracing::error!(%error, "a launch broke"),
+/// Groups that are carried out, by the task that does it.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<()>,
+    groups: HashMap<Id, String>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, group: String, work: impl Future<Output = ()> + Send + 'static) {
+        let id = self.running.spawn(work).id();
+        self.groups.insert(id, group);
     }
 }
 
-type Tasks = JoinSet<String>;
+/// However it ended, its claims are looked at again: the sweep goes on with those that still wait.
+fn finished(context: &Context, tasks: &mut Tasks, ended: Result<(Id, ()), JoinError>) {
+    let id = match &ended {
+        Ok((id, ())) => *id,
+        Err(error) => error.id(),
+    };
+    let Some(group) = tasks.groups.remove(&id) else { return };
+    if let Err(error) = ended {
+        tracing::error!(%group, %error, "a launch broke, its instances are looked for");
+    }
+    context.launches.active.lock().remove(&group);
+}
 
 fn start_fresh(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
     let (context, limit, id) = (context.clone(), Arc::clone(limit), group.id().to_owned());
-    tasks.spawn(async move {
+    tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
         run::fresh(&context, group, received).await;
-        id
     });
 }
 
 fn start_found(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, found: Found) {
     context.launches.active.lock().insert(id.clone());
     let (context, limit) = (context.clone(), Arc::clone(limit));
-    tasks.spawn(async move {
+    tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
         match found {
             Found::Whole(group, attempt) => run::resumed(&context, *group, attempt).await,
             Found::Unsent(members) => abandon_unsent(&context, members).await,
-            Found::Unreadable { group, members, problem } => {
-                tracing::error!(group = %group.id, problem, "a launch cannot be gone on with, its instances are looked up");
+            Found::LookUp { group, members, problem } => {
+                tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
                 let cycle_id = format!("recovery-{}", context.authority.epoch());
                 run::look_up_only(&context, group, members, cycle_id).await;
             }
         }
-        id
     });
 }
 
@@ -171,7 +187,8 @@ async fn unfinished(context: &Context) -> Vec<(String, Found)> {
     open.filter_map(|(id, claims)| {
         let group = record::group_of(claims.first()?)?;
         let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
-        Some((id, record::read(group, members, &cycle_id)))
+        let may_send_again = |claim: &str| context.ledger.read(|ledger| ledger.may_send_again(claim));
+        Some((id, record::read(group, members, &cycle_id, may_send_again)))
     })
     .collect()
 }
@@ -184,11 +201,11 @@ fn seems_unfinished(context: &Context) -> bool {
     })
 }
 
-/// Those being deleted are looked up by whoever ends them.
+/// Also of those being deleted: what was bought for them is adopted, and ends with them.
 fn wants_instance(context: &Context, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     let young = u128::from(context.now().since(plimsoll_model::time::Timestamp(created)).0) < YOUNG.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
     let of_this_term = epoch == Some(context.authority.epoch().to_string().as_str());
-    claim.metadata.deletion_timestamp.is_none() && record::awaits_instance(claim) && !(young && of_this_term)
+    record::awaits_instance(claim) && !(young && of_this_term)
 }

@@ -5,6 +5,7 @@
 
 use super::attempt::Attempt;
 use super::group::LaunchGroup;
+use crate::durable;
 use crate::ports::FleetRequest;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::ActionId;
@@ -59,17 +60,17 @@ pub struct Group {
 /// What is left of a group in the cluster.
 #[derive(Debug, Clone)]
 pub enum Found {
-    /// It was written whole: it may have been sent.
+    /// All of it is there and still wanted: it may have been sent, and may be sent again.
     Whole(Box<Group>, Attempt),
     /// Its keeper was never written, so nothing was sent.
     Unsent(BTreeMap<String, Member>),
-    /// Its keeper cannot be read: look up by tag only.
-    Unreadable {
+    /// It may have been sent and must not be sent again: its instances are looked up by tag.
+    LookUp {
         /// The group.
         group: LaunchGroup,
         /// Its claims.
         members: BTreeMap<String, Member>,
-        /// What is wrong.
+        /// Why it is not sent again.
         problem: String,
     },
 }
@@ -83,7 +84,7 @@ pub fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
 /// The group that a claim belongs to, if it says so readably.
 #[must_use]
 pub fn group_of(claim: &NodeClaim) -> Option<LaunchGroup> {
-    serde_json::from_str(annotation(claim, annotation::LAUNCH_GROUP)?).ok()
+    durable::read(annotation(claim, annotation::LAUNCH_GROUP)?).ok()
 }
 
 /// Whether an attempt is, or may be, under way for a claim: it belongs to a group and has no instance.
@@ -97,7 +98,7 @@ pub fn awaits_instance(claim: &NodeClaim) -> bool {
 #[must_use]
 pub fn keeper_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMap<String, String> {
     // Ordered structs of texts and numbers: nothing that could fail.
-    let text = serde_json::to_string(request).unwrap_or_default();
+    let text = durable::write(request).unwrap_or_default();
     [
         (annotation::LAUNCH_REQUEST, text),
         (annotation::LAUNCH_ATTEMPT, attempt.number.to_string()),
@@ -108,20 +109,28 @@ pub fn keeper_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMap
     .collect()
 }
 
-/// Reads a group back from its claims, all those that are there.
+/// Reads a group back from its claims, all those that are there. `may_send_again` is what the ledger says of a claim by name.
 #[must_use]
-pub fn read(group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: &str) -> Found {
+pub fn read(
+    group: LaunchGroup,
+    members: BTreeMap<String, Member>,
+    cycle_id: &str,
+    may_send_again: impl Fn(&str) -> bool,
+) -> Found {
     let keeper = members.values().find(|member| annotation(&member.claim, annotation::LAUNCH_ATTEMPT).is_some());
     let Some(keeper) = keeper else {
         // A claim with an instance was sent for, whatever became of the keeper.
         let sent = members.values().any(|member| member.instance().is_some());
         let problem = "its keeper is gone".to_owned();
-        return if sent { Found::Unreadable { group, members, problem } } else { Found::Unsent(members) };
+        return if sent { Found::LookUp { group, members, problem } } else { Found::Unsent(members) };
     };
+    if let Some(problem) = unwanted(&group, &members, may_send_again) {
+        return Found::LookUp { group, members, problem };
+    }
     let claim = &keeper.claim;
     let number = annotation(claim, annotation::LAUNCH_ATTEMPT).and_then(|text| text.parse().ok());
     let started = annotation(claim, annotation::LAUNCH_STARTED).and_then(|text| text.parse().ok());
-    let request = annotation(claim, annotation::LAUNCH_REQUEST).map(serde_json::from_str::<FleetRequest>);
+    let request = annotation(claim, annotation::LAUNCH_REQUEST).map(durable::read::<FleetRequest>);
     match (number, started, request) {
         (Some(number), Some(started), Some(Ok(request))) => {
             let attempt = Attempt::resumed(number, Timestamp(started));
@@ -129,13 +138,30 @@ pub fn read(group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: &st
         }
         (_, _, Some(Err(error))) => {
             let problem = format!("NodeClaim {}: {}: {error}", keeper.name(), annotation::LAUNCH_REQUEST);
-            Found::Unreadable { group, members, problem }
+            Found::LookUp { group, members, problem }
         }
         _ => {
             let problem = format!("NodeClaim {}: attempt, start or request is missing or wrong", keeper.name());
-            Found::Unreadable { group, members, problem }
+            Found::LookUp { group, members, problem }
         }
     }
+}
+
+/// Why the request of a group, which is for all of its claims, must not be sent again; `None` if it may be.
+fn unwanted(
+    group: &LaunchGroup,
+    members: &BTreeMap<String, Member>,
+    may_send_again: impl Fn(&str) -> bool,
+) -> Option<String> {
+    if u32::try_from(members.len()).ok() != Some(group.size) {
+        return Some(format!("{} of its {} NodeClaims are there", members.len(), group.size));
+    }
+    if let Some(deleted) = members.values().find(|member| member.claim.metadata.deletion_timestamp.is_some()) {
+        return Some(format!("NodeClaim {} is being deleted", deleted.name()));
+    }
+    // One that has its instance was sent for; what the ledger says concerns those that wait.
+    let stray = members.values().find(|member| member.instance().is_none() && !may_send_again(member.name()));
+    stray.map(|member| format!("NodeClaim {} was written late or its launch has failed", member.name()))
 }
 
 #[cfg(test)]
@@ -171,26 +197,50 @@ mod tests {
     fn what_a_keeper_says_is_read_back_as_it_was() {
         let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
         let keeper = member("a", keeper_annotations(&request(), &attempt), None);
-        let Found::Whole(found, resumed) = read(group(), [keeper, member("b", BTreeMap::new(), None)].into(), "c")
-        else {
-            panic!("not whole")
-        };
+        let members = [keeper, member("b", BTreeMap::new(), None)].into();
+        let Found::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
         assert_eq!((found.request, found.members.len()), (request(), 2));
         assert_eq!(resumed, Attempt::resumed(2, Timestamp(7)));
     }
 
     #[test]
     fn a_group_without_keeper_was_never_sent_unless_an_instance_says_otherwise() {
-        let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c");
+        let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c", |_| true);
         assert!(matches!(unsent, Found::Unsent(_)));
         let lost = read(
             group(),
             [member("b", BTreeMap::new(), Some("aws:///z/i-1")), member("c", BTreeMap::new(), None)].into(),
             "c",
+            |_| true,
         );
-        assert!(matches!(lost, Found::Unreadable { .. }));
+        assert!(matches!(lost, Found::LookUp { .. }));
         let mut broken = keeper_annotations(&request(), &Attempt::first(Timestamp(1)));
         broken.insert(annotation::LAUNCH_REQUEST.to_owned(), "{".to_owned());
-        assert!(matches!(read(group(), [member("a", broken, None)].into(), "c"), Found::Unreadable { .. }));
+        let members = [member("a", broken, None), member("b", BTreeMap::new(), None)].into();
+        let read = read(group(), members, "c", |_| true);
+        assert!(
+            matches!(read, Found::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
+        );
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_is_looked_up() {
+        let keeper = || member("a", keeper_annotations(&request(), &Attempt::first(Timestamp(1))), None);
+        let problem =
+            |members: BTreeMap<String, Member>, may_send_again: bool| match read(group(), members, "c", |name| {
+                name != "b" || may_send_again
+            }) {
+                Found::LookUp { problem, .. } => problem,
+                other => panic!("not looked up: {other:?}"),
+            };
+        assert_eq!(problem([keeper()].into(), true), "1 of its 2 NodeClaims are there");
+        let mut deleted = member("b", BTreeMap::new(), None);
+        deleted.1.claim.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(problem([keeper(), deleted].into(), true), "NodeClaim b is being deleted");
+        let late = problem([keeper(), member("b", BTreeMap::new(), None)].into(), false);
+        assert_eq!(late, "NodeClaim b was written late or its launch has failed");
+        let bought = [keeper(), member("b", BTreeMap::new(), Some("aws:///z/i-1"))].into();
+        assert!(matches!(read(group(), bought, "c", |name| name != "b"), Found::Whole(..)));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::admit::Prepared;
 use super::attempt::{Attempt, Decision, Failure, LookUps, after_look_up, after_sending, resume};
+use super::create::{CreateError, create};
 use super::group::LaunchGroup;
 use super::matching::match_instances;
 use super::record::{Group, Member, keeper_annotations};
@@ -40,6 +41,10 @@ pub async fn fresh(context: &Context, prepared: Prepared, received: Instant) {
     };
     let attempt = Attempt::first(context.now());
     if let Err(error) = write_claims(context, &mut group, &attempt).await {
+        if context.authority.lost().is_cancelled() {
+            // The next leader reads what is there; nothing was sent.
+            return;
+        }
         tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
         let failure = Failure::Refused { code: "ClaimNotWritten".to_owned(), message: error.to_string() };
         settle::fail(context, group.members.into_values(), &failure, &group.cycle_id, settle::Whose::Cluster).await;
@@ -59,11 +64,11 @@ pub async fn resumed(context: &Context, group: Group, attempt: Attempt) {
 }
 
 /// The keeper last: where it is, all are (see [`super::record`]).
-async fn write_claims(context: &Context, group: &mut Group, attempt: &Attempt) -> Result<(), write::CreateError> {
+async fn write_claims(context: &Context, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
     let Some((keeper_name, mut keeper)) = group.members.pop_first() else { return Ok(()) };
     let others = std::mem::take(&mut group.members);
     let writes = others.into_iter().map(|(name, member)| async move {
-        let result = write::create(context, &member.claim).await;
+        let result = create(context, &member.claim).await;
         (name, member, result)
     });
     let mut writes = futures::stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
@@ -78,7 +83,7 @@ async fn write_claims(context: &Context, group: &mut Group, attempt: &Attempt) -
     if failure.is_none() {
         let annotations = keeper.claim.metadata.annotations.get_or_insert_default();
         annotations.extend(keeper_annotations(&group.request, attempt));
-        match write::create(context, &keeper.claim).await {
+        match create(context, &keeper.claim).await {
             Ok(written) => keeper.claim = written,
             Err(error) => failure = Some(error),
         }

@@ -1,14 +1,12 @@
-//! Claims in the cluster: written before the call, marked after it, taken away where it bought nothing.
+//! Claims in the cluster: marked once their instance is known, taken away where nothing was bought. [`super::create`] writes them first.
 
 use super::attempt::Attempt;
-use super::record::{annotation, keeper_annotations};
-use crate::authority::{CLUSTER_CALL, NotAllowed};
+use super::record::keeper_annotations;
 use crate::context::Context;
 use crate::ports::{FleetInstance, FleetRequest};
 use crate::writes::{self, Part, Updated, WriteError};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
-use kube::api::PostParams;
 use plimsoll_api::condition::{Moment, node_claim};
 use plimsoll_api::{NodeClaim, ResourceList};
 use plimsoll_model::catalog::InstanceType;
@@ -16,68 +14,11 @@ use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, annotation as
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// Tries to write a claim whose answer was lost: its name and annotations show whether it is there.
-const MAX_CREATES: u32 = 3;
-/// Pause between them.
-const CREATE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Claims of the whole cluster.
 #[must_use]
 pub fn api(context: &Context) -> Api<NodeClaim> {
     Api::all(context.client.clone())
-}
-
-/// Why a claim was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateError {
-    /// The gate is shut, or no try was answered.
-    #[error(transparent)]
-    NotAllowed(#[from] NotAllowed),
-    /// The API server refused.
-    #[error("{0}")]
-    Refused(String),
-    /// Another claim has its name.
-    #[error("NodeClaim {0} exists and was made for something else")]
-    Taken(String),
-}
-
-/// Writes a claim. One of that name with the same action and group is this one, written before.
-///
-/// # Errors
-/// It was not written, or it is not known whether it was.
-pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
-    let api = api(context);
-    let name = claim.metadata.name.clone().unwrap_or_default();
-    let mut last = CreateError::NotAllowed(NotAllowed::NotLeader);
-    for _ in 0..MAX_CREATES {
-        match context.authority.act(CLUSTER_CALL, api.create(&PostParams::default(), claim)).await {
-            Ok(Ok(written)) => return Ok(written),
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
-                let read = context.authority.act(CLUSTER_CALL, api.get_opt(&name)).await?;
-                match read {
-                    Ok(Some(there)) if is_same(&there, claim) => return Ok(there),
-                    Ok(Some(_)) => return Err(CreateError::Taken(name)),
-                    Ok(None) => last = CreateError::Refused(status.message.clone()),
-                    Err(error) => last = CreateError::Refused(error.to_string()),
-                }
-            }
-            Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
-                return Err(CreateError::Refused(status.message.clone()));
-            }
-            Ok(Err(error)) => last = CreateError::Refused(error.to_string()),
-            Err(error @ NotAllowed::TimedOut(_)) => last = error.into(),
-            Err(error) => return Err(error.into()),
-        }
-        tokio::time::sleep(CREATE_PAUSE).await;
-    }
-    Err(last)
-}
-
-fn is_same(there: &NodeClaim, claim: &NodeClaim) -> bool {
-    let same = |key| annotation(there, key).is_some() && annotation(there, key) == annotation(claim, key);
-    there.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
 }
 
 /// Writes the next attempt and its request durably, before it is sent (safety rule 3).

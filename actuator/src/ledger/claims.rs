@@ -82,23 +82,46 @@ impl Ledger {
         self.reserved.iter().map(|(pod, claim)| (pod, claim.as_str()))
     }
 
-    /// Counts a claim that somebody else made, or a former leader's that came late. One that is known stays as it is.
+    /// Whether a claim could not be read when it was looked at last.
+    #[must_use]
+    pub fn is_unreadable(&self, claim: &str) -> bool {
+        self.unreadable.contains_key(claim)
+    }
+
+    /// The term admits actions from now on. What a former leader wrote was read before.
+    pub fn begin_admitting(&mut self) {
+        self.admits = true;
+    }
+
+    /// Whether the stored launch request of a claim may be sent again: this term admitted it or read it before it admitted
+    /// anything, so its pods are reserved for it, and nobody was told that it failed.
+    #[must_use]
+    pub fn may_send_again(&self, claim: &str) -> bool {
+        self.claims.get(claim).is_some_and(|record| !record.late && !record.deleting)
+    }
+
+    /// Counts a claim that somebody else made, or a former leader's that came late. One that is known stays as it is; one
+    /// that could not be read is read again.
     ///
     /// # Errors
-    /// Its annotations cannot be read: its pool is closed to launches until it is gone.
+    /// Its annotations cannot be read: its pool is closed to launches until they can, or until it is gone.
     pub fn adopt(&mut self, seed: &ClaimSeed) -> Result<(), LedgerProblem> {
-        if self.knows(&seed.name) {
+        if self.claims.contains_key(&seed.name) {
             return Ok(());
         }
         let read = record::claim_record(seed).and_then(|claim| Ok((claim, record::removal(seed)?)));
-        self.note([Subject::Pool(seed.pool.clone())], None);
         match read {
             Ok((claim, removal)) => {
+                self.unreadable.remove(&seed.name);
+                self.note([Subject::Pool(seed.pool.clone())], None);
                 self.restore(&seed.name, claim, removal);
                 Ok(())
             }
             Err(problem) => {
-                self.unreadable.insert(seed.name.clone(), problem.clone());
+                let known = self.unreadable.insert(seed.name.clone(), problem.clone());
+                if known.as_ref() != Some(&problem) {
+                    self.note([Subject::Pool(seed.pool.clone())], None);
+                }
                 Err(problem)
             }
         }
@@ -131,6 +154,7 @@ impl Ledger {
             initialized: false,
             deleting: false,
             pods_until: None,
+            late: false,
         };
         self.claims.insert(name.clone(), record);
         self.note([Subject::Pool(pool.clone())], None);

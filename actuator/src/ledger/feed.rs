@@ -6,7 +6,7 @@ mod seeds;
 
 pub use seeds::seed;
 
-use super::{PoolFacts, Subject};
+use super::{ClaimSeed, PoolFacts, Subject};
 use crate::context::Context;
 use crate::stores::Kind;
 use k8s_openapi::api::core::v1::Pod;
@@ -38,6 +38,8 @@ pub struct Feed {
     claims: BTreeSet<String>,
     /// Claims that are seen though the ledger knows them to be gone, and since when.
     unknown: BTreeMap<String, Timestamp>,
+    /// Claims with annotations that cannot be read, as they were read last.
+    unreadable: BTreeMap<String, ClaimSeed>,
     /// Reserved pods.
     pods: BTreeMap<PodUid, Awaiting>,
     nodes: BTreeMap<NodeName, NodeFacts>,
@@ -87,16 +89,19 @@ impl Feed {
         for claim in &claims {
             let seed = seed(claim);
             present.insert(seed.name.clone());
-            let known = context.ledger.read(|ledger| ledger.knows(&seed.name));
+            let (known, unreadable) =
+                context.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
             if !known {
                 // One that was seen before and is not known is gone: our watch lags, but not for long.
                 let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
                 if self.claims.contains(&seed.name) && since.plus(LAG) > now {
                     continue;
                 }
-                if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(&seed)) {
-                    tracing::error!(%problem, "its pool is closed to launches until it is gone");
-                }
+                adopt(context, &seed);
+            } else if unreadable && self.unreadable.get(&seed.name) != Some(&seed) {
+                // Somebody may have mended it.
+                adopt(context, &seed);
+                self.unreadable.insert(seed.name.clone(), seed.clone());
             }
             let differs = context.ledger.read(|ledger| {
                 ledger.claim(&seed.name).is_some_and(|view| {
@@ -130,6 +135,7 @@ impl Feed {
             }
         }
         self.unknown.retain(|claim, _| present.contains(claim) && !context.ledger.read(|ledger| ledger.knows(claim)));
+        self.unreadable.retain(|claim, _| context.ledger.read(|ledger| ledger.is_unreadable(claim)));
         self.claims = present;
     }
 
@@ -185,6 +191,12 @@ impl Feed {
             });
         }
         self.nodes = now;
+    }
+}
+
+fn adopt(context: &Context, seed: &ClaimSeed) {
+    if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(seed)) {
+        tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the ledger keeps of claims and removals, and how it is read back from claims (safety rules 2, 7 and 12).
 
+use crate::durable;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::quantity::{format_amount, parse_resources};
@@ -57,11 +58,13 @@ pub(super) struct ClaimRecord {
     pub(super) deleting: bool,
     /// When its reservations of pods end at the latest; set when its node is initialized.
     pub(super) pods_until: Option<Timestamp>,
+    /// It appeared after this term began to admit without an admission of this term, or another claim has its pods: its launch
+    /// is not sent again.
+    pub(super) late: bool,
 }
 
 /// A removal under way: the value of [`annotation::REMOVAL`] on the candidate's claim, so that a new leader finishes or undoes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Removal {
     /// The plan's action.
     pub action: ActionId,
@@ -85,23 +88,18 @@ pub struct Removal {
 
 fn read<T: DeserializeOwned>(seed: &ClaimSeed, annotation: &'static str) -> Result<Option<T>, LedgerProblem> {
     let Some(text) = seed.annotations.get(annotation) else { return Ok(None) };
-    serde_json::from_str(text).map(Some).map_err(|error| LedgerProblem {
-        claim: seed.name.clone(),
-        pool: seed.pool.clone(),
-        annotation,
-        message: error.to_string(),
-    })
+    serde_json::from_str(text).map(Some).map_err(|error| problem(seed, annotation, error.to_string()))
+}
+
+fn problem(seed: &ClaimSeed, annotation: &'static str, message: String) -> LedgerProblem {
+    LedgerProblem { claim: seed.name.clone(), pool: seed.pool.clone(), annotation, message }
 }
 
 /// Amounts as Kubernetes writes them, by resource.
 fn reserved(seed: &ClaimSeed) -> Result<Resources, LedgerProblem> {
     let amounts: BTreeMap<String, String> = read(seed, annotation::RESERVED)?.unwrap_or_default();
-    parse_resources(&amounts).map_err(|(resource, error)| LedgerProblem {
-        claim: seed.name.clone(),
-        pool: seed.pool.clone(),
-        annotation: annotation::RESERVED,
-        message: format!("{resource}: {error}"),
-    })
+    parse_resources(&amounts)
+        .map_err(|(resource, error)| problem(seed, annotation::RESERVED, format!("{resource}: {error}")))
 }
 
 /// The value of [`annotation::RESERVED`].
@@ -129,9 +127,11 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         initialized: seed.initialized,
         deleting: seed.deleting,
         pods_until: None,
+        late: false,
     })
 }
 
 pub(super) fn removal(seed: &ClaimSeed) -> Result<Option<Removal>, LedgerProblem> {
-    read(seed, annotation::REMOVAL)
+    let Some(text) = seed.annotations.get(annotation::REMOVAL) else { return Ok(None) };
+    durable::read(text).map(Some).map_err(|error| problem(seed, annotation::REMOVAL, error.to_string()))
 }

@@ -79,6 +79,9 @@ pub enum Rejection {
     /// No claim of ours makes this node.
     #[error("node {0} is not known")]
     UnknownNode(NodeName),
+    /// A removal is written on this claim that was not admitted: it counts in no budget and has no room reserved.
+    #[error("the removal of claim {0} was not admitted")]
+    NotAdmitted(String),
     /// The node is being removed already.
     #[error("node {0} is being removed already")]
     AlreadyRemoving(NodeName),

@@ -92,7 +92,7 @@ impl Ledger {
     /// # Errors
     /// Why the node must not go.
     pub fn check_removal_again(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
-        let Some(removal) = self.removals.get(&facts.claim) else { return Ok(()) };
+        let removal = self.removals.get(&facts.claim).ok_or_else(|| Rejection::NotAdmitted(facts.claim.clone()))?;
         if !is_forced(removal.reason) {
             if let Some(claim) = self.claims.get(&facts.claim) {
                 self.check_budget(&claim.pool, removal.reason, 0)?;

@@ -372,3 +372,5 @@ proptest! {
         }
     }
 }
+
+mod claims;

@@ -5,7 +5,8 @@ use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
 /// A CreateFleet request of type `instant`. Stored with the claims and sent again byte for byte (safety rules 2 and 3), so
-/// every field is ordered and nothing of it may be filled in while sending.
+/// every field is ordered and nothing of it may be filled in while sending. A field that this version does not know makes it
+/// unreadable: without that field it would be another request. Such a group is looked up and not sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetRequest {

@@ -2,10 +2,10 @@
 //! and is kept until look-ups by tag have found nothing for long enough. The attempt itself is written on one claim of the
 //! group only, so that its absence says nothing.
 
-use super::instances::{Instances, Standing};
 use crate::authority::CLOUD_CALL;
 use crate::collection::Absence;
 use crate::context::Context;
+use crate::durable;
 use crate::launch::attempt::SETTLING;
 use crate::launch::group::LaunchGroup;
 use crate::lifecycle::provider_id;
@@ -36,12 +36,7 @@ pub(super) struct LookUps {
 
 impl LookUps {
     /// Whether the claim has no instance for certain.
-    pub(super) async fn is_over(
-        &self,
-        context: &Context,
-        claim: &NodeClaim,
-        instances: &Instances,
-    ) -> Result<bool, WriteError> {
+    pub(super) async fn is_over(&self, context: &Context, claim: &NodeClaim) -> Result<bool, WriteError> {
         if !claim.annotations().contains_key(annotation::LAUNCH_GROUP) {
             return Ok(true);
         }
@@ -68,17 +63,8 @@ impl LookUps {
         let Ok(found) = call.await else { return Ok(false) };
         let found = found?;
         let others = written(context);
-        let own: Vec<&str> = found
-            .iter()
-            .filter(|instance| instance.state.is_alive() && !others.contains(&instance.id))
-            .map(|instance| instance.id.as_str())
-            .collect();
-        let mut gone = own.is_empty();
-        // In a group of several, who has which instance is settled by the launch; this claim waits for it.
-        if group.size == 1 {
-            let created = Timestamp(claim.creation_timestamp().map_or(0, |time| time.0.as_millisecond()));
-            gone = own.iter().all(|id| instances.end(id, created, now) == Standing::Gone);
-        }
+        // Which claim has which instance is settled by the launch, also for claims being deleted; this one waits for it.
+        let gone = !found.iter().any(|instance| instance.state.is_alive() && !others.contains(&instance.id));
         let mut all = self.all.lock();
         let look_up = all.entry(uid.clone()).or_default();
         if !gone {
@@ -95,7 +81,7 @@ impl LookUps {
 }
 
 fn group(claim: &NodeClaim) -> Option<LaunchGroup> {
-    serde_json::from_str(claim.annotations().get(annotation::LAUNCH_GROUP)?).ok()
+    durable::read(claim.annotations().get(annotation::LAUNCH_GROUP)?).ok()
 }
 
 /// Instances that are written on some claim.

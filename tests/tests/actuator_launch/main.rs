@@ -5,3 +5,4 @@
 mod crashes;
 mod plans;
 mod stage;
+mod unanswered;

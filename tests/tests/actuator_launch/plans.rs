@@ -1,13 +1,13 @@
 //! What becomes of plans: bought once and together, within limits and what the pool allows, for the watcher that leads.
 
-use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses, wanted};
+use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, statuses, wanted};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_sim::apiserver::ResourceId;
-use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
+use plimsoll_sim::apiserver::faults::Matcher;
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Capacity, Pool};
 use std::sync::Arc;
@@ -180,7 +180,7 @@ async fn a_claim_that_the_api_server_refuses_is_not_bought() {
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     let position = stage.ledger().await.position;
-    stage.world.server().faults().next(3, Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::internal_error());
+    stage.world.server().faults().next(1, Matcher::of(Verb::Create, "nodeclaims"), forbidden());
     let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
     let last = outcomes.last().unwrap();
     assert_eq!(

@@ -23,6 +23,8 @@ use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::{Listener, MAX_DECODING_BYTES};
 use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_sim::apiserver::error::ApiError;
+use plimsoll_sim::apiserver::faults::Effect;
 use plimsoll_sim::cloud::{Action, Cut};
 use plimsoll_sim::machines::NAMESPACE;
 use plimsoll_sim::network::Network;
@@ -264,6 +266,11 @@ pub(crate) fn plan(position: LedgerPosition, launches: Vec<Launch>) -> Plan {
 
 pub(crate) fn statuses(outcomes: &[Outcome]) -> Vec<OutcomeStatus> {
     outcomes.iter().map(|outcome| outcome.status).collect()
+}
+
+/// The API server's definite refusal: nothing was written.
+pub(crate) fn forbidden() -> Effect {
+    Effect::Refuse(ApiError::new(403, "Forbidden", "a policy denies it"))
 }
 
 pub(crate) const WATCHER: (&str, u64) = ("watcher-1", 1);

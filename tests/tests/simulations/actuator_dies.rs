@@ -4,6 +4,7 @@
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect as CloudEffect};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::{MINUTE, Scene, Setup, claims_ever_launched, instances_ever_launched};
@@ -138,4 +139,61 @@ async fn dies_and_is_replaced_again_and_again() {
         }
     }
     nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+/// A group is bought and its leader dies before the match is written. Meanwhile users delete its claims.
+async fn bought_and_claims_deleted(deleted: usize) -> Scene {
+    let mut scene = scene().await;
+    let gate = Gate::default();
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
+    scene.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    assert_eq!(scene.world.living_instances().len(), NODES as usize, "one group");
+    for actuator in scene.plimsoll.processes(Role::Actuator) {
+        scene.plimsoll.kill(&actuator);
+    }
+    gate.open();
+    for claim in scene.claims().iter().take(deleted) {
+        scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
+    }
+    scene
+}
+
+/// Rules 3 and 14: nobody waits for somebody else. What was bought is adopted and goes with its claim.
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_group_that_are_deleted_while_nobody_leads_go_with_their_instances() {
+    let mut scene = bought_and_claims_deleted(NODES as usize).await;
+    scene.scale("web", 0);
+    scene.plimsoll.start_another(Role::Actuator);
+    scene.until_empty(15 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), NODES as usize, "{}", scene.summary());
+}
+
+/// The claims that stay keep their instances; the pod of the one that goes gets another node.
+#[tokio::test(start_paused = true)]
+async fn one_deleted_claim_of_a_group_keeps_nobody_waiting() {
+    let mut scene = bought_and_claims_deleted(1).await;
+    scene.plimsoll.start_another(Role::Actuator);
+    nothing_was_bought_twice_or_lost(&scene).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), NODES as usize + 1, "{}", scene.summary());
+}
+
+/// Nothing was sent for the group: a claim that is being deleted is not bought for.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_bought_for_a_claim_that_was_deleted_while_nobody_led() {
+    let mut scene = scene().await;
+    let gate = Gate::default();
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
+    scene.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    for actuator in scene.plimsoll.processes(Role::Actuator) {
+        scene.plimsoll.kill(&actuator);
+    }
+    scene.scale("web", 0);
+    for claim in &scene.claims() {
+        scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
+    }
+    scene.plimsoll.start_another(Role::Actuator);
+    scene.until_empty(15 * MINUTE).await;
+    assert!(instances_ever_launched(&scene.world).is_empty(), "{}", scene.summary());
 }

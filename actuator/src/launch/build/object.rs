@@ -1,6 +1,7 @@
 //! The NodeClaim object, as Karpenter writes it (spec: core section 4.14) with Plimsoll's annotations.
 
 use super::{Live, Narrowed};
+use crate::durable;
 use crate::launch::group::LaunchGroup;
 use crate::ledger::reserved_text;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -92,7 +93,8 @@ fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> B
         (annotation::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
         (annotation::OWNER, annotation::OWNER_VALUE.to_owned()),
         (annotation::ACTION_ID, launch.action_id.0.clone()),
-        (annotation::LAUNCH_GROUP, json(facts.group)),
+        // Texts and numbers in a struct: nothing that could fail.
+        (annotation::LAUNCH_GROUP, durable::write(facts.group).unwrap_or_default()),
         (annotation::PODS, json(&pods)),
         (annotation::RESERVED, reserved_text(facts.reserved)),
         (annotation::EPOCH, facts.epoch.to_string()),

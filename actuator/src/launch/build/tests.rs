@@ -182,7 +182,7 @@ fn the_claim_is_the_pools_with_what_the_plan_narrowed() {
         (annotation::EPOCH, "3"),
         (annotation::PODS, r#"["p"]"#),
         (annotation::RESERVED, r#"{"cpu":"2","nodes":"1"}"#),
-        (annotation::LAUNCH_GROUP, r#"{"id":"g","size":1}"#),
+        (annotation::LAUNCH_GROUP, r#"{"v":1,"id":"g","size":1}"#),
         (annotation::EC2_NODE_CLASS_HASH, "77"),
     ] {
         assert_eq!(annotations[key], value, "{key}");

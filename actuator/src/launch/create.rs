@@ -1,0 +1,175 @@
+//! Writing a claim until it is known whether it is there (safety rule 2).
+//!
+//! A create whose answer is lost may have been carried out, or may still be. Whoever takes it for "not written" buys the
+//! group again later. So it is repeated, which is harmless since the name derives from the action: the API server either
+//! writes the claim or says that the name is taken.
+
+use super::record::annotation;
+use super::write::api;
+use crate::authority::{CLUSTER_CALL, NotAllowed};
+use crate::context::Context;
+use kube::api::PostParams;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation as key;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a create that was not answered may still take effect: longer than kube-apiserver works on a request (its
+/// `--request-timeout` is 60 s by default).
+const MAY_LAND: Duration = Duration::from_secs(70);
+/// Repetitions end after so long without an answer. Reservations hold the pods meanwhile. A claim that appears later is known
+/// to be late by the ledger, and is never bought for.
+const GIVE_UP: Duration = Duration::from_secs(120);
+/// Tries where each is refused for a moment only (429): nothing was written, and the pods can be planned again.
+const MAX_REFUSED: u32 = 3;
+/// First pause between tries; doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Why a claim was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The gate was shut before anything was sent.
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
+    /// The API server refused.
+    #[error("NodeClaim {name}: {message}")]
+    Refused {
+        /// The claim.
+        name: String,
+        /// The API server's words.
+        message: String,
+    },
+    /// Another claim has its name.
+    #[error("NodeClaim {0} exists and was made for something else")]
+    Taken(String),
+    /// It may be there: no try was answered, or the lease was lost meanwhile.
+    #[error("NodeClaim {name}: it is not known whether it was written: {message}")]
+    Unknown {
+        /// The claim.
+        name: String,
+        /// Of the last try.
+        message: String,
+    },
+}
+
+/// What one try came to.
+enum Try {
+    /// It is there.
+    Written(Box<NodeClaim>),
+    /// It was not written by this try, for good.
+    Refused(CreateError),
+    /// It was not written by this try; the next one may.
+    NotNow(CreateError),
+    /// It may have been written, or may still be.
+    Unanswered(String),
+}
+
+/// Writes a claim. One of that name with the same action and group is this one, written before.
+///
+/// # Errors
+/// It was not written; or, if [`CreateError::Unknown`], it is not known.
+pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let started = Instant::now();
+    let mut unanswered: Option<(Instant, String)> = None;
+    let (mut refused, mut pause) = (0_u32, FIRST_PAUSE);
+    loop {
+        let open_until = unanswered.as_ref().map(|(last, _)| *last + MAY_LAND);
+        match attempt(context, claim, &name).await {
+            Try::Written(written) => return Ok(*written),
+            Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
+            Try::Refused(error) => match open_until {
+                None => return Err(error),
+                Some(until) => match settled(context, claim, &name, until).await {
+                    Some(Ok(Some(written))) => return Ok(written),
+                    Some(Ok(None)) => return Err(error),
+                    Some(Err(error)) => return Err(error),
+                    None => {}
+                },
+            },
+            Try::NotNow(error) => {
+                refused = refused.saturating_add(1);
+                if unanswered.is_none() && refused >= MAX_REFUSED {
+                    return Err(error);
+                }
+            }
+        }
+        if let Some((_, message)) = &unanswered
+            && (started.elapsed() > GIVE_UP || context.authority.lost().is_cancelled())
+        {
+            return Err(CreateError::Unknown { name, message: message.clone() });
+        }
+        tokio::time::sleep(pause).await;
+        pause = pause.saturating_mul(2).min(LAST_PAUSE);
+    }
+}
+
+async fn attempt(context: &Context, claim: &NodeClaim, name: &str) -> Try {
+    let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
+    match context.authority.act(CLUSTER_CALL, api(context).create(&PostParams::default(), claim)).await {
+        Ok(Ok(written)) => Try::Written(Box::new(written)),
+        Ok(Err(kube::Error::Api(status))) => match status.code {
+            409 => match read(context, claim, name).await {
+                Ok(Some(there)) => Try::Written(Box::new(there)),
+                // It went between the two calls.
+                Ok(None) => Try::NotNow(refused(status.message.clone())),
+                Err(Unread::Taken) => Try::Refused(CreateError::Taken(name.to_owned())),
+                Err(Unread::NotAnswered(message)) => Try::Unanswered(message),
+            },
+            429 => Try::NotNow(refused(status.message.clone())),
+            400..500 => Try::Refused(refused(status.message.clone())),
+            // An API server that fails or times out may have written first.
+            _ => Try::Unanswered(status.message.clone()),
+        },
+        Ok(Err(error)) => Try::Unanswered(error.to_string()),
+        Err(error @ NotAllowed::TimedOut(_)) => Try::Unanswered(error.to_string()),
+        Err(error) => Try::NotNow(error.into()),
+    }
+}
+
+/// Why a claim of that name is not this one, as far as is known.
+enum Unread {
+    Taken,
+    NotAnswered(String),
+}
+
+/// The claim as it is in the cluster; `None` if there is none of its name.
+async fn read(context: &Context, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
+    // A read needs no lease, but its bound: the caller asks again.
+    match tokio::time::timeout(CLUSTER_CALL, api(context).get_opt(name)).await {
+        Ok(Ok(Some(there))) if is_same(&there, claim) => Ok(Some(there)),
+        Ok(Ok(Some(_))) => Err(Unread::Taken),
+        Ok(Ok(None)) => Ok(None),
+        Ok(Err(error)) => Err(Unread::NotAnswered(error.to_string())),
+        Err(_) => Err(Unread::NotAnswered(format!("no answer within {CLUSTER_CALL:?}"))),
+    }
+}
+
+/// The last try was refused, but an earlier one may still take effect: looks until it has, or until it cannot any more. `None`
+/// if that is not known, so that it has to be tried again.
+async fn settled(
+    context: &Context,
+    claim: &NodeClaim,
+    name: &str,
+    until: Instant,
+) -> Option<Result<Option<NodeClaim>, CreateError>> {
+    loop {
+        match read(context, claim, name).await {
+            Ok(Some(there)) => return Some(Ok(Some(there))),
+            Ok(None) if Instant::now() >= until => return Some(Ok(None)),
+            Ok(None) => {}
+            Err(Unread::Taken) => return Some(Err(CreateError::Taken(name.to_owned()))),
+            Err(Unread::NotAnswered(_)) => return None,
+        }
+        if context.authority.lost().is_cancelled() {
+            return None;
+        }
+        tokio::time::sleep(LAST_PAUSE.min(until.saturating_duration_since(Instant::now())) + FIRST_PAUSE).await;
+    }
+}
+
+fn is_same(there: &NodeClaim, claim: &NodeClaim) -> bool {
+    let same = |key| annotation(there, key).is_some() && annotation(there, key) == annotation(claim, key);
+    there.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
+}

@@ -1,0 +1,53 @@
+//! Claims that the ledger reads from the cluster: unreadable ones, and those that no admission of this term made.
+
+use super::*;
+
+#[test]
+fn a_claim_that_is_mended_is_counted_and_opens_its_pool() {
+    let mut broken = seed("x");
+    broken.capacity = None;
+    broken.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
+    let (mut ledger, _) = Ledger::from_claims(8, std::slice::from_ref(&broken));
+    ledger.observe_driver(driver(1));
+    ledger.set_pool(&"pool".into(), pool(8000));
+    let before = ledger.position();
+    ledger.adopt(&broken).unwrap_err();
+    assert_eq!(ledger.position(), before, "the same problem is no news");
+    broken.annotations.insert(annotation::RESERVED.to_owned(), r#"{"cpu": "7"}"#.to_owned());
+    ledger.adopt(&broken).unwrap();
+    assert!(!ledger.is_unreadable("x"));
+    let known = plan(&ledger, 1);
+    let refused = rejection(admit(&mut ledger, &launch("two", &["large"], &[]), &known));
+    assert!(matches!(refused, Rejection::LimitExceeded { used: 7000, .. }), "{refused:?}");
+    claim_of(&admit(&mut ledger, &launch("three", &["small"], &[]), &known));
+}
+
+/// Whose claim it is decides whether its stored request may be sent again, not that it is there.
+#[test]
+fn only_launches_that_this_term_stands_for_are_sent_again() {
+    let launching = |name: &str, pod: &str| {
+        let mut seed = seed(name);
+        (seed.capacity, seed.initialized) = (None, false);
+        seed.annotations = [
+            (annotation::RESERVED.to_owned(), r#"{"cpu": "1"}"#.to_owned()),
+            (annotation::PODS.to_owned(), format!("[\"{pod}\"]")),
+        ]
+        .into();
+        seed
+    };
+    let mut ledger = ledger_of(&[launching("before", "p"), launching("contested", "p")]);
+    assert!(ledger.may_send_again("before"));
+    assert!(!ledger.may_send_again("contested"), "another claim has its pod");
+    ledger.adopt(&launching("quarantine", "q")).unwrap();
+    assert!(ledger.may_send_again("quarantine"), "a former leader's, read before anything was admitted");
+    ledger.begin_admitting();
+    let known = plan(&ledger, 1);
+    let admitted = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["r"]), &known));
+    assert!(ledger.may_send_again(&admitted));
+    ledger.adopt(&launching("late", "r")).unwrap();
+    assert!(!ledger.may_send_again("late"));
+    assert_eq!(ledger.reserved_by(&"r".into(), NOW), Some(admitted.as_str()), "the late one takes no pod away");
+    ledger.failed(&admitted, "Refused", NOW);
+    assert!(!ledger.may_send_again(&admitted), "its pods may have another launch");
+    assert!(!ledger.may_send_again("unknown"));
+}
