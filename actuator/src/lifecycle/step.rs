@@ -1,13 +1,12 @@
 //! What a claim's next step is, from its launch until its node is in service (spec: core section 6.1). Pure.
 
 use super::node;
-use crate::launch::record::annotation;
+use crate::launch::record::group_of;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{NodeClaim, NodeClaimStatus};
-use plimsoll_model::names::annotation::LAUNCH_GROUP;
 
 /// A claim without instance after so long is given up.
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
@@ -133,7 +132,8 @@ fn initialize(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStat
 
 fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut Step) {
     // What was or was not bought for a launch group is found out by whoever launches it, who adopts or fails its claims.
-    let of_group = annotation(claim, LAUNCH_GROUP).is_some();
+    // One whose group cannot be read is nobody's, and times out as any other.
+    let of_group = group_of(claim).is_some();
     let waiting =
         [(LAUNCHED, LAUNCH_TIMEOUT, TimedOut::Launch), (REGISTERED, REGISTRATION_TIMEOUT, TimedOut::Registration)];
     for (name, limit, timed_out) in waiting {

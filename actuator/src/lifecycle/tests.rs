@@ -161,8 +161,12 @@ fn claims_are_given_up_when_their_time_is_over_and_not_before() {
     assert_eq!(step(&new, &[], LAUNCH_TIMEOUT.as_secs()).timed_out, Some(TimedOut::Launch));
     let mut of_group = new.clone();
     let annotations = of_group.metadata.annotations.get_or_insert_default();
-    annotations.insert("plimsoll.dev/launch-group".to_owned(), "{}".to_owned());
+    annotations.insert("plimsoll.dev/launch-group".to_owned(), r#"{"v":1,"id":"g","size":1}"#.to_owned());
     assert_eq!(step(&of_group, &[], LAUNCH_TIMEOUT.as_secs()).timed_out, None, "its launch goes on");
+    let annotations = of_group.metadata.annotations.get_or_insert_default();
+    annotations.insert("plimsoll.dev/launch-group".to_owned(), "nonsense".to_owned());
+    let unreadable = step(&of_group, &[], LAUNCH_TIMEOUT.as_secs());
+    assert_eq!(unreadable.timed_out, Some(TimedOut::Launch), "nobody can go on with its launch");
     let launched = claim(true);
     let late = REGISTRATION_TIMEOUT.as_secs();
     assert_eq!(step(&launched, &[], late - 1).timed_out, None);
