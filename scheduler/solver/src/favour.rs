@@ -1,7 +1,8 @@
 //! The best of several ways to place the same pods: where topology leaves open in which domain pods start, each domain of the zone key is
-//! favoured once, since nodes are shared only by pods in the same one.
+//! favoured once, since nodes are shared only by pods in the same one; and of pools of equal weight each is asked first once.
 
 use crate::lots::Lot;
+use crate::market;
 use crate::place::{Placed, State};
 use crate::preferences;
 use crate::priority;
@@ -20,22 +21,32 @@ const AGAIN: usize = 4;
 /// Places as many of `lots` as it can, for the least.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Placed<'a> {
     let pods: usize = lots.iter().map(|lot| lot.pods.len()).sum();
-    let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
-    if !open || pods > PODS || world.nodes.len() > PODS {
+    if pods > PODS || world.nodes.len() > PODS {
         return attempt(world, state, lots);
     }
-    let mut best_state = state.clone();
-    let mut best = attempt(world, &mut best_state, lots.clone());
-    for zone in zones(world) {
-        let mut other = state.clone();
-        other.favoured = Some(zone);
+    let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
+    let zones = if open { zones(world) } else { Vec::new() };
+    let rivals = market::rivals(world, state, &lots);
+    if zones.is_empty() && rivals.is_empty() {
+        return attempt(world, state, lots);
+    }
+    let start = state.clone();
+    let mut best = attempt(world, state, lots.clone());
+    let mut retry = |change: &dyn Fn(&mut State)| {
+        let mut other = start.clone();
+        change(&mut other);
         let placed = attempt(world, &mut other, lots.clone());
         if rank(world, &placed) < rank(world, &best) {
-            (best, best_state) = (placed, other);
+            (best, *state) = (placed, other);
         }
+    };
+    for pool in rivals {
+        retry(&|other| other.first = Some(pool));
     }
-    best_state.favoured = None;
-    *state = best_state;
+    for zone in zones {
+        retry(&|other| other.favoured = Some(zone.clone()));
+    }
+    (state.favoured, state.first) = (None, None);
     best
 }
 

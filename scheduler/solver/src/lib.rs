@@ -23,6 +23,7 @@ mod hosts;
 mod intern;
 mod limits;
 mod lots;
+mod market;
 mod mix;
 mod nodes;
 mod offerings;

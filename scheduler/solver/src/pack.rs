@@ -61,7 +61,7 @@ pub(crate) struct Packing {
 
 /// What a node counts beyond its price when packings are compared, in micro-USD per hour: two nodes of half the size usually cost the
 /// same as one, but each also has to be booted, watched and drained. About half a percent of the smallest nodes in use.
-const PER_NODE: i64 = 500;
+pub(crate) const PER_NODE: i64 = 500;
 
 impl Packing {
     /// Most pods, then cheapest, then fewest nodes.

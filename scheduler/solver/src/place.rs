@@ -1,4 +1,4 @@
-//! Finding places for pods: room that is paid for first, then launches, pool by pool.
+//! Finding places for pods: room that is paid for first, then launches, from pools of the highest weight first.
 
 use crate::draft::{Draft, Spare};
 use crate::existing::{Room, takes, takes_some};
@@ -7,6 +7,7 @@ use crate::hosts::Tally;
 use crate::intern::{add, how_many};
 use crate::limits::{self, Headroom};
 use crate::lots::Lot;
+use crate::market;
 use crate::pack::{Item, pack};
 use crate::select;
 use crate::topology::Counts;
@@ -30,6 +31,8 @@ pub(crate) struct State {
     pub(crate) even: bool,
     /// The domain in which pods start where several are as good.
     pub(crate) favoured: Option<String>,
+    /// The pool that is asked before all others of its weight, whatever it costs.
+    pub(crate) first: Option<usize>,
     /// Rooms as they were before a trial changed them, if one is under way.
     journal: Option<Vec<(usize, Arc<Room>)>>,
 }
@@ -63,6 +66,7 @@ impl State {
             counts: world.counts().clone(),
             even: false,
             favoured: None,
+            first: None,
             journal: None,
         }
     }
@@ -112,8 +116,8 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     let (lots, too_many) = one_host_each(world, state, lots, search);
     let mut placed = Placed { left: lots, ..Placed::default() };
     on_existing(world, state, &mut placed, search);
-    for pool in 0..world.pools.len() {
-        on_new(world, state, &mut placed, pool);
+    for tier in market::tiers(world) {
+        market::buy(world, state, &mut placed, &tier);
     }
     placed.left.extend(too_many);
     placed
@@ -202,7 +206,8 @@ pub(crate) fn put(world: &World<'_>, state: &mut State, node: usize, shape: usiz
     state.holes.note(node, &state.rooms[node]);
 }
 
-fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize) {
+/// Launches nodes of one pool for what is left.
+pub(crate) fn on_new<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize) {
     let view = &world.pools[pool];
     let tolerates = |shape: usize| {
         // Taints that are to be avoided are given way on last, once there is nothing else to give up.

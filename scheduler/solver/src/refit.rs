@@ -9,6 +9,7 @@ mod desk;
 mod search;
 
 use crate::draft::Draft;
+use crate::market;
 use crate::place::{Placed, State};
 use crate::world::World;
 use bins::Bin;
@@ -33,7 +34,12 @@ pub(crate) fn refit<'a>(world: &World<'a>, state: &mut State, placed: &mut Place
     if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || lots > LOTS || !(small || apart) {
         return;
     }
-    let (kinds, read) = bins::read(world, &placed.launches);
+    let (mut kinds, read) = bins::read(world, &placed.launches);
+    if let Some(first) = state.first {
+        // Pods that the pool can take stay in it: the other pools of its weight are other ways.
+        let tier = market::tiers(world).into_iter().find(|tier| tier.contains(&first)).unwrap_or_default();
+        kinds.iter_mut().for_each(|kind| kind.keep_to(first, &tier));
+    }
     let mut fixed: Vec<Draft<'a>> = Vec::new();
     let mut open: Vec<Option<Bin<'a>>> = Vec::new();
     for (bin, draft) in read.into_iter().zip(&placed.launches) {

@@ -1,4 +1,4 @@
-//! One new node for all of some pods, without a search: the first pool that has any, and all its offerings that would do.
+//! One new node for all of some pods, without a search: what the pools of the highest weight that can have it have on offer.
 
 use crate::custom::{Narrowed, combine};
 use crate::draft::Draft;
@@ -6,6 +6,7 @@ use crate::hosts::Tally;
 use crate::intern::{Amounts, Bits, add, fits};
 use crate::limits;
 use crate::lots::Lot;
+use crate::market;
 use crate::place::State;
 use crate::select;
 use crate::world::{World, tolerated};
@@ -20,9 +21,18 @@ pub(crate) struct Offer {
     custom: Narrowed,
 }
 
-/// The offerings of the first pool, in order of preference, of which one node could hold all of `lots`.
-pub(crate) fn offer(world: &World<'_>, state: &State, lots: &[Lot<'_>]) -> Option<Offer> {
-    (0..world.pools.len()).find_map(|pool| of_pool(world, state, lots, pool))
+/// Offerings of one pool each, of which one node could hold all of `lots`: of all pools of the highest weight that has any, the
+/// cheapest first.
+pub(crate) fn offers(world: &World<'_>, state: &State, lots: &[Lot<'_>]) -> Vec<Offer> {
+    let cheapest = |offer: &Offer| offer.accept.first().map(|one| world.pools[offer.pool].price(one));
+    for tier in market::tiers(world) {
+        let mut offers: Vec<Offer> = tier.filter_map(|pool| of_pool(world, state, lots, pool)).collect();
+        if !offers.is_empty() {
+            offers.sort_by_key(cheapest);
+            return offers;
+        }
+    }
+    Vec::new()
 }
 
 fn of_pool(world: &World<'_>, state: &State, lots: &[Lot<'_>], pool: usize) -> Option<Offer> {

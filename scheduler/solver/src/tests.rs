@@ -4,6 +4,7 @@ mod bounds;
 pub(crate) mod builder;
 mod fixed;
 mod followers;
+mod market;
 mod mix;
 mod offers;
 mod placing;

@@ -163,9 +163,11 @@ impl<'a> Sweep<'_, 'a> {
         on_existing(world, state, &mut placed, SEARCH);
         if !placed.left.is_empty() {
             state.work = state.work.saturating_sub(placed.left.len() as u64);
-            let offer = if replace { single::offer(world, state, &placed.left) } else { None };
-            if let Some(offer) = offer {
-                let Some(launch) = self.cheaper(state, nodes, offer, total, &placed.left) else {
+            let offers = if replace { single::offers(world, state, &placed.left) } else { Vec::new() };
+            if !offers.is_empty() {
+                let mut offers = offers.into_iter();
+                let Some(launch) = offers.find_map(|offer| self.cheaper(state, nodes, offer, total, &placed.left))
+                else {
                     return Served::TooDear;
                 };
                 placed.launches.push(launch);
@@ -228,7 +230,7 @@ enum Served<'a> {
 /// Whether a new node could take one pod of the lot.
 fn alone(world: &World<'_>, state: &State, lot: &Lot<'_>) -> bool {
     let one = Lot { pods: lot.pods.iter().copied().take(1).collect(), ..lot.clone() };
-    single::offer(world, state, &[one]).is_some()
+    !single::offers(world, state, &[one]).is_empty()
 }
 
 /// Price and disturbance of all nodes of a pool that weighs one against the other.

@@ -11,6 +11,7 @@ use crate::select;
 use crate::world::{World, tolerated};
 use plimsoll_model::snapshot::{HostPort, Pod};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Pods that are placed alike.
@@ -92,6 +93,14 @@ impl Kind {
             whole: lot.whole,
             joins: world.topology.seeks_host(lot.shape),
             fits: fits.collect(),
+        }
+    }
+
+    /// Leaves only `pool` of the pools of `tier`, if it can take them.
+    pub(super) fn keep_to(&mut self, pool: usize, tier: &Range<usize>) {
+        if self.fits.get(pool).is_some_and(|fits| !fits.is_empty()) {
+            let others = self.fits.iter_mut().enumerate().filter(|(other, _)| *other != pool && tier.contains(other));
+            others.for_each(|(_, fits)| fits.clear());
         }
     }
 

@@ -1,0 +1,122 @@
+//! NodePools of equal weight compete by price; names mean nothing.
+
+use super::builder::*;
+use super::properties::steady;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::NodePool;
+use proptest::prelude::*;
+
+const KINDS: [&str; 6] = ["c5.large", "c5.2xlarge", "m5.large", "m5.xlarge", "r5.large", "r5.xlarge"];
+
+fn of_types(name: &str, types: &[&str]) -> NodePool {
+    let mut one = pool(name);
+    one.requirements.push(requirement(label::INSTANCE_TYPE, Operator::In, types));
+    one
+}
+
+/// Names in both orders, so that neither decides.
+#[test]
+fn of_pools_of_one_weight_the_cheaper_one_launches() {
+    for (cheap, dear) in [("a", "z"), ("z", "a")] {
+        let plan = Cluster::with([of_types(cheap, &["c5.large"]), of_types(dear, &["c5.2xlarge"])])
+            .pending("p", 1, &shape(1000, 1))
+            .plan();
+        let pools: Vec<&str> = plan.launches.iter().map(|one| one.node_pool.as_str()).collect();
+        assert_eq!(pools, [cheap]);
+    }
+}
+
+#[test]
+fn a_higher_weight_comes_before_a_lower_price() {
+    let mut dear = of_types("dear", &["c5.2xlarge"]);
+    dear.weight = 1;
+    let plan = Cluster::with([of_types("cheap", &["c5.large"]), dear]).pending("p", 1, &shape(1000, 1)).plan();
+    assert_eq!(plan.launches[0].node_pool.as_str(), "dear");
+}
+
+/// One pool has the cores, one the memory, and only that one can take all: both together are cheaper.
+#[test]
+fn pods_go_to_the_pools_that_suit_them() {
+    let pods = [(7, 1, 24), (1, 24, 4)];
+    for (first, second) in [("a", "z"), ("z", "a")] {
+        let (cores, memory) =
+            (of_types(first, &["c5.large", "c5.2xlarge"]), of_types(second, &["r5.large", "r5.xlarge"]));
+        let together = planned(vec![cores, memory.clone()], &pods);
+        let alone = planned(vec![memory], &pods);
+        assert_eq!((together.unschedulable.len(), alone.unschedulable.len()), (0, 0));
+        assert!(together.hourly < alone.hourly, "{} beside {}", together.hourly, alone.hourly);
+        for name in [first, second] {
+            assert!(together.launches.iter().any(|one| one.node_pool.as_str() == name), "nothing of {name}");
+        }
+    }
+}
+
+/// What limits leave no room for goes to the next.
+#[test]
+fn limits_of_each_pool_hold() {
+    let mut cheap = of_types("cheap", &["c5.large"]);
+    cheap.limits.set("cpu", 2000);
+    let plan = Cluster::with([cheap, of_types("dear", &["m5.large"])]).pending("p", 3, &shape(1500, 1)).plan();
+    let mut pools: Vec<&str> = plan.launches.iter().map(|one| one.node_pool.as_str()).collect();
+    pools.sort_unstable();
+    assert_eq!((pools, plan.unschedulable.len()), (vec!["cheap", "dear", "dear"], 0));
+}
+
+/// A node is replaced by one of another pool of the same weight if that is cheaper.
+#[test]
+fn a_replacement_comes_from_the_cheapest_pool() {
+    for (cheap, dear) in [("a", "z"), ("z", "a")] {
+        let mut cluster = Cluster::with([of_types(cheap, &["c5.large"]), of_types(dear, &["c5.2xlarge", "m5.xlarge"])]);
+        cluster.node_of("n", "c5.2xlarge", dear, plimsoll_model::catalog::CapacityType::OnDemand);
+        cluster.bound("b", "n", &shape(1000, 1));
+        let plan = cluster.plan();
+        let pools: Vec<&str> = plan.launches.iter().map(|one| one.node_pool.as_str()).collect();
+        assert_eq!((pools, plan.terminations.len()), (vec![cheap], 1));
+    }
+}
+
+/// Pools with random names, of random types, some with limits; and pods.
+fn any_market() -> impl Strategy<Value = (Vec<NodePool>, Vec<(i64, i64, usize)>)> {
+    let one = ("[a-z]{1,8}", prop::sample::subsequence(&KINDS[..], 1..=3), prop::option::weighted(0.3, 4..24_i64));
+    let pools = prop::collection::vec(one, 2..=5).prop_map(|pools| {
+        let named = pools.into_iter().enumerate().map(|(index, (name, types, limit))| {
+            // Distinct, and still in any order.
+            let mut one = of_types(&format!("{name}-{index}"), &types);
+            if let Some(cores) = limit {
+                one.limits.set("cpu", cores * 1000);
+            }
+            one
+        });
+        named.collect()
+    });
+    (pools, prop::collection::vec((1..12_i64, 0..10_i64, 1..12_usize), 1..5))
+}
+
+fn planned(pools: Vec<NodePool>, pods: &[(i64, i64, usize)]) -> Plan {
+    let mut cluster = Cluster::with(pools);
+    for (index, (cores, gib, count)) in pods.iter().enumerate() {
+        cluster.pending(&format!("p{index}"), *count, &shape(cores * 250, *gib));
+    }
+    // Validity is checked there, limits of each pool included.
+    cluster.plan()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
+
+    #[test]
+    fn pools_together_are_never_dearer_than_the_best_of_them((pools, pods) in any_market()) {
+        let together = planned(pools.clone(), &pods);
+        for pool in &pools {
+            let alone = planned(vec![pool.clone()], &pods);
+            let (left, least) = (together.unschedulable.len(), alone.unschedulable.len());
+            prop_assert!(left <= least, "{}: {left} pods left, {least} with it alone", pool.name);
+            if left == least {
+                prop_assert!(together.hourly <= alone.hourly, "{}: {} beside {}", pool.name, together.hourly, alone.hourly);
+            }
+            prop_assert!(together.lower_bound <= together.hourly);
+        }
+    }
+}
