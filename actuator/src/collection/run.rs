@@ -5,6 +5,7 @@ use crate::authority::{CLOUD_CALL, CLUSTER_CALL};
 use crate::context::Context;
 use crate::launch::record::{annotation, awaits_instance, group_of};
 use crate::launch::write;
+use crate::leadership::epoch_of;
 use crate::pace::Action;
 use crate::ports::{Instance, InstanceFilter};
 use crate::writes;
@@ -144,11 +145,10 @@ fn facts(context: &Context, claim: &NodeClaim, instance: Absence) -> ClaimFacts 
     };
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == provider_id;
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let epoch = annotation(claim, key::EPOCH).and_then(|text| text.parse::<u64>().ok());
     ClaimFacts {
         attempted: true,
         has_provider_id: true,
-        of_older_epoch: epoch.is_some_and(|epoch| epoch < context.authority.epoch()),
+        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < context.authority.epoch()),
         node_ready: context.stores.nodes.find(is_its).is_some_and(|node| ready(&node)),
         created: Timestamp(created),
         instance,

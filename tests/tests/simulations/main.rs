@@ -15,6 +15,7 @@ mod collection;
 mod first_node;
 mod karpenter;
 mod leaders;
+mod leases_deleted;
 mod limits;
 mod nominations;
 mod random_faults;
