@@ -96,9 +96,9 @@ async fn collect_instances(context: &Context, memory: &mut Memory, instances: &[
 async fn terminate(context: &Context, instance: &Instance) {
     tracing::warn!(instance = instance.id, "no claim names this instance, it is ended");
     context.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
+    let mut answer = Ok(None);
     let ids = [instance.id.clone()];
-    context.pace.take(Action::TerminateInstances).await;
-    match context.authority.act(CLOUD_CALL, context.cloud.compute.terminate_instances(&ids)).await {
+    match crate::terminate::terminate(context, &ids, |_, said| answer = said).await.map(|()| answer) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
         Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),

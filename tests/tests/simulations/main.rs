@@ -24,5 +24,6 @@ mod replay;
 mod reservations;
 mod spot;
 mod stale_plans;
+mod termination_refused;
 mod tokens_and_tags;
 mod watcher_dies;
