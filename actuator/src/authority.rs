@@ -4,6 +4,7 @@ use plimsoll_runtime::lease::LeaseGuard;
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Total deadline of a call to the Kubernetes API, retries included.
@@ -35,20 +36,28 @@ pub enum NotAllowed {
 #[derive(Debug, Clone)]
 pub struct Authority {
     guard: LeaseGuard,
+    epoch: u64,
+    quarantine_until: Instant,
     pause: watch::Receiver<Option<String>>,
 }
 
 impl Authority {
-    /// For a term. `pause` says why nothing may be written, if so.
+    /// For a term. `highest` is the highest epoch written on any claim; `pause` says why nothing may be written, if so.
+    ///
+    /// A Lease that was deleted counts its transitions from 0 again, unless a contender remembers it. The claims then show
+    /// that there was a leader before: the epoch goes on above theirs, and that leader's lease and last call are waited for.
     #[must_use]
-    pub fn new(guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> Self {
-        Self { guard, pause }
+    pub fn new(guard: LeaseGuard, highest: Option<u64>, pause: watch::Receiver<Option<String>>) -> Self {
+        let epoch = highest.map_or(guard.epoch(), |highest| guard.epoch().max(highest.saturating_add(1)));
+        let led_before = guard.is_first_known() && highest.is_some();
+        let quarantine_until = if led_before { guard.unknown_leader_until() } else { guard.quarantine_until() };
+        Self { guard, epoch, quarantine_until, pause }
     }
 
-    /// The term: transitions of the lease. Grows with every leader.
+    /// The term: transitions of the lease, or more. Grows with every leader, also over a deleted Lease.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.guard.epoch()
+        self.epoch
     }
 
     /// Why nothing may be written, if so.
@@ -87,7 +96,7 @@ impl Authority {
     /// Why not.
     pub fn may_admit(&self) -> Result<(), NotAllowed> {
         self.may_act(LONGEST_CALL)?;
-        if self.guard.in_quarantine() { Err(NotAllowed::Quarantine) } else { Ok(()) }
+        if Instant::now() < self.quarantine_until { Err(NotAllowed::Quarantine) } else { Ok(()) }
     }
 
     /// As [`Authority::act`], for the one thing that is written while nothing else is: that, and why.
@@ -103,7 +112,7 @@ impl Authority {
 
     /// Waits until the former leader's last call is over.
     pub async fn quarantine(&self) {
-        tokio::time::sleep_until(self.guard.quarantine_until()).await;
+        tokio::time::sleep_until(self.quarantine_until).await;
     }
 
     /// Carries out one side effect, which is given up after `deadline`.

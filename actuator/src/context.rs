@@ -75,6 +75,8 @@ pub struct Context {
     pub shared: Shared,
     /// What is under way.
     pub ledger: LedgerHandle,
+    /// Held while the watcher's Lease is read and taken in.
+    pub driver_reads: Arc<tokio::sync::Mutex<()>>,
     /// The gate before every side effect.
     pub authority: Authority,
     /// What plans would have done while nothing is written.

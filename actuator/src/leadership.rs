@@ -8,6 +8,7 @@ pub use pause::{UNKNOWN, Unexecuted, watch_karpenter};
 use crate::authority::{Authority, CLUSTER_CALL};
 use crate::buffer_status::BufferReports;
 use crate::context::{Context, Shared};
+use crate::launch::record::annotation;
 use crate::launch::{Launches, launcher};
 use crate::ledger::Ledger;
 use crate::ledger::feed::{self, seed};
@@ -18,7 +19,9 @@ use crate::server::{Standing, terminations};
 use kube::Api;
 use kube::api::ListParams;
 use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation as key;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -162,17 +165,19 @@ async fn take_over(
 ) -> (Context, Groups, Removals) {
     let claims = list_claims(shared).await;
     let seeds: Vec<_> = claims.iter().map(seed).collect();
-    let (ledger, problems) = Ledger::from_claims(guard.epoch(), &seeds);
+    let authority = Authority::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
+    let (ledger, problems) = Ledger::from_claims(authority.epoch(), &seeds);
     for problem in problems {
         tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
-    tracing::info!(epoch = guard.epoch(), claims = claims.len(), "taking over");
+    tracing::info!(epoch = authority.epoch(), claims = claims.len(), "taking over");
     let (launches, groups) = Launches::new();
     let (terminations, removals) = terminations::queue();
     let context = Context {
         shared: shared.clone(),
         ledger: LedgerHandle::new(ledger),
-        authority: Authority::new(guard, pause),
+        driver_reads: Arc::default(),
+        authority,
         unexecuted: Unexecuted::default(),
         outcomes: Outcomes::default(),
         launches,
@@ -181,6 +186,11 @@ async fn take_over(
         terminations,
     };
     (context, groups, removals)
+}
+
+/// The epoch of the leader that wrote a claim.
+pub(crate) fn epoch_of(claim: &NodeClaim) -> Option<u64> {
+    annotation(claim, key::EPOCH)?.parse().ok()
 }
 
 /// Claims that a former leader's last calls made.

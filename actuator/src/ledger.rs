@@ -25,7 +25,7 @@ pub use rejection::Rejection;
 pub use removals::RemovalFacts;
 
 use crate::launch::group::claim_name;
-use changes::Changes;
+use changes::{Changes, PlanKey};
 use failures::Failures;
 use outcomes::Outcomes;
 use plimsoll_model::catalog::Catalog;
@@ -48,6 +48,8 @@ pub struct Ledger {
     driver: Driver,
     /// The term admits actions: claims that appear from now on without an admission are late.
     admits: bool,
+    /// Counts drivers: a Lease that was deleted and created again may repeat a count of transitions.
+    driver_changes: u64,
     pools: BTreeMap<NodePoolName, PoolFacts>,
     unreadable: BTreeMap<String, LedgerProblem>,
     claims: BTreeMap<String, ClaimRecord>,
@@ -142,11 +144,18 @@ impl Ledger {
         self.position
     }
 
-    /// Takes in the watcher's Lease as the cluster has it. An older one than known changes nothing.
+    /// Takes in the watcher's Lease as read live from the API server, reads being taken in in their order. It is believed
+    /// whatever its count of transitions: a Lease that was deleted and created again counts from 0.
     pub fn observe_driver(&mut self, driver: Driver) {
-        if driver.transitions > self.driver.transitions || self.driver.holder.is_empty() {
+        if self.driver != driver {
             self.driver = driver;
+            self.driver_changes = self.driver_changes.saturating_add(1);
         }
+    }
+
+    /// Names a plan of the present driver.
+    fn key(&self, plan: &PlanContext) -> PlanKey {
+        (self.driver_changes, plan.snapshot_sequence)
     }
 
     /// Admits a launch, or says why not. `catalog` is that of its node class.
@@ -186,7 +195,7 @@ impl Ledger {
         self.failures.claimed(&launch.node_pool, now);
         let subjects: Vec<Subject> = record.pods.iter().cloned().map(Subject::Pod).collect();
         self.claims.insert(name.clone(), record);
-        self.note(subjects, Some(plan.key()));
+        self.note(subjects, Some(self.key(plan)));
         self.outcomes.set(&launch.action_id, Outcome::Admitted);
         Admission::Admitted { claim: name, position: self.position }
     }
@@ -359,7 +368,7 @@ impl Ledger {
         subjects: impl IntoIterator<Item = Subject>,
         plan: &PlanContext,
     ) -> Result<(), Rejection> {
-        let changed = |subject: &Subject| self.changes.changed_after(subject, plan.position, plan.key());
+        let changed = |subject: &Subject| self.changes.changed_after(subject, plan.position, self.key(plan));
         subjects.into_iter().find(changed).map_or(Ok(()), |subject| Err(Rejection::Changed(subject)))
     }
 

@@ -30,6 +30,7 @@ pub mod server;
 pub mod service;
 pub mod settings;
 pub mod stores;
+mod terminate;
 pub mod termination;
 pub mod unavailable;
 pub mod user_data;

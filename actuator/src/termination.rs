@@ -35,6 +35,8 @@ use tokio_util::sync::CancellationToken;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A node is drained for at least this long: kube-scheduler may not have seen the taint yet.
 const LEAST_DRAIN: SignedDuration = SignedDuration::from_secs(5);
+/// Reason of the condition InstanceTerminating while EC2 does not terminate the instance.
+const TERMINATION_REFUSED: &str = "TerminationRefused";
 /// Value of the label that keeps a node out of load balancers, as Karpenter sets it.
 const EXCLUDED_BY: &str = "karpenter";
 
@@ -282,7 +284,14 @@ impl WayOut<'_> {
         };
         match self.shared.instances.end(id, self.created(), self.context.now()) {
             Standing::Gone => Ok(Stage::Over),
-            Standing::There => Ok(Stage::Wait(Duration::from_millis(200))),
+            Standing::There => match self.shared.instances.refusal(id) {
+                Some(error) => {
+                    let message = format!("instance {id} is not terminated: {error}");
+                    self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
+                    Ok(Stage::Wait(LOOK_EVERY))
+                }
+                None => Ok(Stage::Wait(Duration::from_millis(200))),
+            },
             Standing::Ending => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
                 Ok(Stage::Wait(LOOK_EVERY))

@@ -20,152 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 
+mod config;
+mod guard;
+
+pub use config::{LeaseConfig, LeaseError};
+pub use guard::{LeaseGuard, LeaseState};
+
 /// Longest single request about the Lease. Two fit into the renew deadline; it also ends the client's own retries.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// Who contends for which Lease, and how patiently.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseConfig {
-    /// The Lease's namespace.
-    pub namespace: String,
-    /// The Lease's name.
-    pub name: String,
-    /// Who we are. Unique per process, not per pod: a restarted container is another holder.
-    pub holder: String,
-    /// How long others must see the Lease unchanged before they take it. Whole seconds.
-    pub duration: Duration,
-    /// A leader that could not renew for so long gives up. Less than `duration`.
-    pub renew_deadline: Duration,
-    /// Pause between attempts to acquire or renew. Less than `renew_deadline`.
-    pub retry_period: Duration,
-    /// The longest total deadline, retries included, of any call the leader makes under the Lease.
-    pub max_call_deadline: Duration,
-}
-
-impl LeaseConfig {
-    /// The durations that Kubernetes' own controllers use: 15 s, 10 s and 2 s; calls of at most 5 s, since a lease just
-    /// renewed must outlive them and one missed renewal.
-    #[must_use]
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>, holder: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-            holder: holder.into(),
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-            max_call_deadline: Duration::from_secs(5),
-        }
-    }
-
-    fn check(&self) -> Result<(), LeaseError> {
-        let wrong = |reason| Err(LeaseError::Config { name: self.name.clone(), reason });
-        if self.holder.is_empty() {
-            return wrong("the holder must not be empty");
-        }
-        if self.duration.subsec_nanos() != 0 || !(1..=3600).contains(&self.duration.as_secs()) {
-            return wrong("the duration must be whole seconds, 1 to 3600");
-        }
-        if self.renew_deadline >= self.duration || self.retry_period >= self.renew_deadline {
-            return wrong("retry period < renew deadline < duration must hold");
-        }
-        if self.retry_period.is_zero() {
-            return wrong("the retry period must not be zero");
-        }
-        if self.max_call_deadline >= self.duration {
-            return wrong("max call deadline < duration must hold");
-        }
-        Ok(())
-    }
-}
-
-/// Why an election cannot be held.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum LeaseError {
-    /// The configuration contradicts itself.
-    #[error("lease {name}: {reason}")]
-    Config {
-        /// The Lease.
-        name: String,
-        /// What is wrong.
-        reason: &'static str,
-    },
-}
-
-/// Who leads, as far as this process knows.
-#[derive(Clone, Debug)]
-pub enum LeaseState {
-    /// Somebody else, or nobody yet.
-    Following {
-        /// The holder last seen, if any.
-        holder: Option<String>,
-        /// Its epoch: the Lease's count of transitions.
-        epoch: u64,
-    },
-    /// This process.
-    Leading(LeaseGuard),
-}
-
-impl LeaseState {
-    /// The guard, if this process leads.
-    #[must_use]
-    pub fn guard(&self) -> Option<&LeaseGuard> {
-        match self {
-            Self::Leading(guard) => Some(guard),
-            Self::Following { .. } => None,
-        }
-    }
-}
-
-/// The right to act as leader during one epoch. Clones follow the same lease.
-#[derive(Clone, Debug)]
-pub struct LeaseGuard {
-    holder: Arc<str>,
-    epoch: u64,
-    quarantine_until: Instant,
-    valid_until: Arc<Mutex<Instant>>,
-    lost: CancellationToken,
-}
-
-impl LeaseGuard {
-    /// Who leads: this process.
-    #[must_use]
-    pub fn holder(&self) -> &str {
-        &self.holder
-    }
-
-    /// The Lease's count of transitions. Grows with every new leader.
-    #[must_use]
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Whether the lease is still ours when a call that begins now and takes `deadline` in all ends. Ask before each
-    /// side effect. Counted from *before* the last successful renewal was sent, so that it ends here first.
-    #[must_use]
-    pub fn outlives(&self, deadline: Duration) -> bool {
-        !self.lost.is_cancelled()
-            && Instant::now().checked_add(deadline).is_some_and(|end| end < *self.valid_until.lock())
-    }
-
-    /// Resolves once the lease is lost or released.
-    #[must_use]
-    pub fn lost(&self) -> CancellationToken {
-        self.lost.clone()
-    }
-
-    /// Before this moment the former leader's calls may still take effect: the old lease plus the longest call.
-    #[must_use]
-    pub fn quarantine_until(&self) -> Instant {
-        self.quarantine_until
-    }
-
-    /// Whether that moment has not come yet.
-    #[must_use]
-    pub fn in_quarantine(&self) -> bool {
-        Instant::now() < self.quarantine_until
-    }
-}
 
 /// A Lease as it was first seen in its present form.
 struct Seen {
@@ -179,6 +41,8 @@ pub struct Election {
     config: LeaseConfig,
     clock: Clock,
     seen: Option<Seen>,
+    /// Highest count of transitions seen on any Lease of this name; kept when the Lease is deleted.
+    highest: Option<u64>,
     leading: Option<(LeaseGuard, Instant)>,
     state: watch::Sender<LeaseState>,
 }
@@ -196,7 +60,7 @@ impl Election {
         config.check()?;
         let (state, states) = watch::channel(LeaseState::Following { holder: None, epoch: 0 });
         let api = Api::namespaced(client, &config.namespace);
-        Ok((Self { api, config, clock, seen: None, leading: None, state }, states))
+        Ok((Self { api, config, clock, seen: None, highest: None, leading: None, state }, states))
     }
 
     /// Acquires the Lease, renews it, contends again when it is lost; releases it when `shutdown` is cancelled. Cancel
@@ -266,12 +130,7 @@ impl Election {
     /// Looks at the Lease and takes it if it is free or has been seen unchanged for its whole duration.
     async fn contend(&mut self) -> Result<(), String> {
         let Some(current) = self.read().await? else {
-            let sent = Instant::now();
-            let spec = LeaseSpec { lease_transitions: Some(0), ..self.taken() };
-            let metadata = ObjectMeta { name: Some(self.config.name.clone()), ..ObjectMeta::default() };
-            let created = self.create(Lease { metadata, spec: Some(spec) }).await?;
-            self.lead(created, sent, sent);
-            return Ok(());
+            return self.recreate().await;
         };
         let spec = current.spec.clone().unwrap_or_default();
         let since = self.observe(current.clone());
@@ -284,20 +143,45 @@ impl Election {
             return Ok(());
         }
         let sent = Instant::now();
-        let transitions = spec.lease_transitions.unwrap_or(0).max(0).saturating_add(1);
-        let taken = LeaseSpec { lease_transitions: Some(transitions), ..self.taken() };
+        let taken = LeaseSpec { lease_transitions: self.next_transitions(), ..self.taken() };
         let written = self.write(Lease { spec: Some(taken), ..current }).await?;
         self.lead(written, sent, since + old_duration + self.config.max_call_deadline);
         Ok(())
     }
 
+    /// Creates the Lease. Where it was deleted, its last leader may not know it yet: its lease and its longest call are waited
+    /// for as if the Lease had run out, and the count of transitions goes on.
+    async fn recreate(&mut self) -> Result<(), String> {
+        let sent = Instant::now();
+        let spec = LeaseSpec { lease_transitions: self.next_transitions(), ..self.taken() };
+        let metadata = ObjectMeta { name: Some(self.config.name.clone()), ..ObjectMeta::default() };
+        let created = self.create(Lease { metadata, spec: Some(spec) }).await?;
+        let wait = if self.highest.is_some() { self.longest_term() } else { Duration::ZERO };
+        self.lead(created, sent, sent + wait);
+        Ok(())
+    }
+
+    /// From a leader's last renewal to the end of its last call.
+    fn longest_term(&self) -> Duration {
+        self.config.duration + self.config.max_call_deadline
+    }
+
+    /// One more than was ever seen; 0 if no Lease was.
+    fn next_transitions(&self) -> Option<i32> {
+        let next = self.highest.map_or(0, |highest| highest.saturating_add(1));
+        Some(i32::try_from(next).unwrap_or(i32::MAX))
+    }
+
     fn lead(&mut self, lease: Lease, sent: Instant, quarantine_until: Instant) {
         let epoch = lease.spec.as_ref().map(epoch).unwrap_or_default();
+        let first_known = self.highest.is_none();
         self.observe(lease);
         let guard = LeaseGuard {
             holder: self.config.holder.as_str().into(),
             epoch,
+            first_known,
             quarantine_until,
+            unknown_leader_until: sent + self.longest_term(),
             valid_until: Arc::new(Mutex::new(sent + self.config.duration)),
             lost: CancellationToken::new(),
         };
@@ -337,6 +221,7 @@ impl Election {
     fn observe(&mut self, lease: Lease) -> Instant {
         let unchanged = self.seen.as_ref().filter(|seen| seen.lease.spec == lease.spec);
         let since = unchanged.map_or_else(Instant::now, |seen| seen.since);
+        self.highest = self.highest.max(Some(lease.spec.as_ref().map(epoch).unwrap_or_default()));
         // The newest object in any case: a release needs its resource version.
         self.seen = Some(Seen { lease, since });
         since

@@ -13,6 +13,7 @@ mod queue;
 mod region;
 mod store;
 mod support;
+mod terminate;
 #[cfg(test)]
 mod tests;
 

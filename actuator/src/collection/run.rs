@@ -5,6 +5,7 @@ use crate::authority::{CLOUD_CALL, CLUSTER_CALL};
 use crate::context::Context;
 use crate::launch::record::{annotation, awaits_instance, group_of};
 use crate::launch::write;
+use crate::leadership::epoch_of;
 use crate::pace::Action;
 use crate::ports::{Instance, InstanceFilter};
 use crate::writes;
@@ -95,9 +96,9 @@ async fn collect_instances(context: &Context, memory: &mut Memory, instances: &[
 async fn terminate(context: &Context, instance: &Instance) {
     tracing::warn!(instance = instance.id, "no claim names this instance, it is ended");
     context.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
+    let mut answer = Ok(None);
     let ids = [instance.id.clone()];
-    context.pace.take(Action::TerminateInstances).await;
-    match context.authority.act(CLOUD_CALL, context.cloud.compute.terminate_instances(&ids)).await {
+    match crate::terminate::terminate(context, &ids, |_, said| answer = said).await.map(|()| answer) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
         Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
@@ -144,11 +145,10 @@ fn facts(context: &Context, claim: &NodeClaim, instance: Absence) -> ClaimFacts 
     };
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == provider_id;
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let epoch = annotation(claim, key::EPOCH).and_then(|text| text.parse::<u64>().ok());
     ClaimFacts {
         attempted: true,
         has_provider_id: true,
-        of_older_epoch: epoch.is_some_and(|epoch| epoch < context.authority.epoch()),
+        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < context.authority.epoch()),
         node_ready: context.stores.nodes.find(is_its).is_some_and(|node| ready(&node)),
         created: Timestamp(created),
         instance,

@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::events::{Note, object};
 use crate::pace::Action;
 use crate::ports::{FleetInstance, Tags};
+use crate::terminate::{Answer, terminate};
 use crate::writes::{Updated, WriteError};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
@@ -212,11 +213,13 @@ pub async fn surplus(context: &Context, ids: &[String]) {
     }
     tracing::warn!(?ids, "more instances than claims, the surplus is ended");
     context.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
-    context.pace.take(Action::TerminateInstances).await;
-    match context.authority.act(CLOUD_CALL, context.cloud.compute.terminate_instances(ids)).await {
-        Ok(Ok(_)) => {}
-        // Collection finds them: no claim names them.
-        Ok(Err(error)) => tracing::warn!(?ids, %error, "the surplus is still there"),
-        Err(error) => tracing::warn!(?ids, %error, "the surplus is still there"),
+    let tell = |id: &str, answer: Answer| {
+        // Collection finds it: no claim names it.
+        if let Err(error) = answer {
+            tracing::warn!(instance = id, %error, "the surplus is still there");
+        }
+    };
+    if let Err(error) = terminate(context, ids, tell).await {
+        tracing::warn!(?ids, %error, "the surplus is still there");
     }
 }

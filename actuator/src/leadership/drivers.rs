@@ -23,10 +23,14 @@ pub(super) async fn follow(context: Context, stop: CancellationToken) {
         };
         match lease {
             Some(Ok(lease)) => {
-                let Some(read) = lease.as_ref().and_then(driver::of) else { continue };
-                if !driver::is_known(&context, &read) {
-                    tracing::info!(holder = read.holder, transitions = read.transitions, "the watcher that drives");
-                    context.ledger.with(|ledger| ledger.observe_driver(read));
+                let Some(shown) = lease.as_ref().and_then(driver::of) else { continue };
+                if driver::is_known(&context, &shown) {
+                    continue;
+                }
+                tracing::info!(holder = shown.holder, transitions = shown.transitions, "the watcher that drives");
+                // A watch may lag behind what was read live, also over a deletion: it only says that it is time to read.
+                if let Err(error) = driver::read(&context).await {
+                    tracing::warn!(lease = %name, error, "not read, the next renewal or plan has it read again");
                 }
             }
             // Each plan has the Lease read anyway if its sender is not known.

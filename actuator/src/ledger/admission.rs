@@ -68,9 +68,3 @@ impl Ledger {
         if self.changes.changed_since(&subject, plan.position) { Err(Rejection::Changed(subject)) } else { Ok(()) }
     }
 }
-
-impl PlanContext {
-    pub(super) fn key(&self) -> (u64, u64) {
-        (self.driver.transitions, self.snapshot_sequence)
-    }
-}

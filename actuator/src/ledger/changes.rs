@@ -18,7 +18,7 @@ pub enum Subject {
     Pool(NodePoolName),
 }
 
-/// A plan: transitions of its driver's lease, and its snapshot's sequence, which each driver counts by itself.
+/// A plan: the number of its driver in this term, and its snapshot's sequence, which each driver counts by itself.
 pub(super) type PlanKey = (u64, u64);
 
 /// The last change of each subject, and the plan that made it.

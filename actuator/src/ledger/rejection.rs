@@ -9,7 +9,7 @@ use plimsoll_model::time::Millis;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// Another watcher leads.
-    #[error("a newer watcher leads: lease transition {0}")]
+    #[error("another watcher leads: lease transition {0}")]
     StaleDriver(u64),
     /// The plan's watcher is newer than the Lease that was read last: read it live, then ask again.
     #[error("lease transition {0} of the watcher was not seen yet")]

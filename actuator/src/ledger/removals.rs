@@ -56,7 +56,7 @@ impl Ledger {
         self.removals.insert(facts.claim.clone(), admitted);
         let nodes = facts.moves.keys().chain([&removal.node]).cloned().map(Subject::Node);
         let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
-        self.note(nodes.chain(pods).collect::<Vec<_>>(), Some(plan.key()));
+        self.note(nodes.chain(pods).collect::<Vec<_>>(), Some(self.key(plan)));
         self.outcomes.set(&removal.action_id, Outcome::Admitted);
         Admission::Admitted { claim: facts.claim.clone(), position: self.position }
     }

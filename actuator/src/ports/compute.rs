@@ -27,7 +27,8 @@ pub trait Compute: Debug + Send + Sync {
     /// Instances. Reads settle late: an instance that was just launched may be missing.
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError>;
 
-    /// Terminates; one entry per id, in the order asked. Ids that EC2 does not know are no error.
+    /// Terminates in one call; one entry per id, in the order asked. One instance that is unknown or may not be terminated has
+    /// the whole call refused: nothing was done, or in other zones only.
     async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError>;
 
     /// Sets tags on resources. Repeating it changes nothing.

@@ -12,10 +12,7 @@ pub(crate) async fn check(context: &Context, driver: &Driver) -> Result<(), Stat
     if is_known(context, driver) {
         return Ok(());
     }
-    let read = read(context).await.map_err(|error| Status::unavailable(format!("the watcher's lease: {error}")))?;
-    if let Some(read) = read {
-        context.ledger.with(|ledger| ledger.observe_driver(read));
-    }
+    read(context).await.map_err(|error| Status::unavailable(format!("the watcher's lease: {error}")))?;
     if is_known(context, driver) {
         return Ok(());
     }
@@ -39,14 +36,24 @@ pub(crate) fn is_known(context: &Context, driver: &Driver) -> bool {
     context.ledger.read(|ledger| ledger.driver() == driver)
 }
 
-async fn read(context: &Context) -> Result<Option<Driver>, String> {
+/// Reads the Lease live and tells the ledger who holds it. One read at a time: an answer that was overtaken by a later read
+/// would bring the former holder back.
+///
+/// # Errors
+/// The API server does not answer in time, or with an error.
+pub(crate) async fn read(context: &Context) -> Result<(), String> {
     let name = &context.settings.watcher_lease;
     let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
-    let lease = tokio::time::timeout(CLUSTER_CALL, api.get_opt(&name.name))
-        .await
-        .map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
-        .map_err(|error| error.to_string())?;
-    Ok(lease.and_then(|lease| of(&lease)))
+    let read = async {
+        let _in_order = context.driver_reads.lock().await;
+        let lease = api.get_opt(&name.name).await.map_err(|error| error.to_string())?;
+        // A Lease that is gone or free names nobody: whoever drove goes on until another holds it.
+        if let Some(driver) = lease.and_then(|lease| of(&lease)) {
+            context.ledger.with(|ledger| ledger.observe_driver(driver));
+        }
+        Ok(())
+    };
+    tokio::time::timeout(CLUSTER_CALL, read).await.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
 }
 
 /// Who holds a Lease; `None` if nobody does.

@@ -229,7 +229,7 @@ fn answers(
             posted.mark_unchanged();
             ledger.mark_unchanged();
             if !driver::is_known(&context, &driver) {
-                return Err(Status::failed_precondition("a newer watcher leads"));
+                return Err(Status::failed_precondition("another watcher leads"));
             }
             let mut fresh = Vec::new();
             open.retain(|action, told| {

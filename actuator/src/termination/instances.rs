@@ -5,16 +5,21 @@ use crate::authority::CLOUD_CALL;
 use crate::collection::Absence;
 use crate::context::Context;
 use crate::launch::attempt::SETTLING;
-use crate::ports::{InstanceFilter, InstanceState, Termination};
+use crate::ports::{CloudError, InstanceFilter, InstanceState};
+use crate::terminate::{self, Answer};
 use parking_lot::Mutex;
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Instances per call: EC2 takes 1000; a smaller call fails for fewer.
+/// Instances per read: that many ids fit into one filter.
 const PER_CALL: usize = 200;
+/// Pause before an instance that EC2 refuses to terminate is asked for again. Doubles: somebody has to change something first.
+const FIRST_PAUSE: Millis = Millis::from_seconds(5);
+/// Whoever removes the protection sees the instance go within minutes.
+const LONGEST_PAUSE: Millis = Millis::from_seconds(300);
 /// Claims whose nodes are drained at the same moment are ended in one call.
 const COALESCE: Duration = Duration::from_millis(50);
 /// Between reads of instances that are on their way out. One call serves all of them.
@@ -31,11 +36,27 @@ pub(super) enum Standing {
     Gone,
 }
 
+/// EC2 does not terminate an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refusal {
+    error: CloudError,
+    pause: Millis,
+    again: Timestamp,
+}
+
+impl Refusal {
+    fn of(error: CloudError, before: Option<&Self>, now: Timestamp) -> Self {
+        let pause = before.map_or(FIRST_PAUSE, |before| Millis(before.pause.0.saturating_mul(2)).min(LONGEST_PAUSE));
+        Self { error, pause, again: now.plus(pause) }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Watched {
     end: bool,
     asked: bool,
     terminated: bool,
+    refusal: Option<Refusal>,
     absence: Absence,
     claim_created: Timestamp,
 }
@@ -88,6 +109,11 @@ impl Instances {
         watched.standing(now)
     }
 
+    /// Why EC2 does not terminate it, if so.
+    pub(super) fn refusal(&self, id: &str) -> Option<CloudError> {
+        self.watched.lock().get(id)?.refusal.as_ref().map(|refusal| refusal.error.clone())
+    }
+
     /// Nobody waits for it any more.
     pub(super) fn forget(&self, id: &str) {
         self.watched.lock().remove(id);
@@ -115,33 +141,35 @@ impl Instances {
     }
 
     async fn terminate(&self, context: &Context) {
-        for ids in self.ids(|watched| watched.end && !watched.asked && !watched.terminated).chunks(PER_CALL) {
-            let call = context.cloud.compute.terminate_instances(ids);
-            match context.authority.act(CLOUD_CALL, call).await {
-                Ok(Ok(ended)) => self.ended(&ended, context.now()),
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, instances = ids.len(), "instances could not be ended, it is tried again");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "instances are not ended now");
-                    return;
-                }
-            }
+        let now = context.now();
+        let due = |watched: &Watched| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
+        let ids = self.ids(|watched| watched.end && !watched.asked && !watched.terminated && due(watched));
+        let tell = |id: &str, answer: Answer| self.answered(id, answer, context.now());
+        if let Err(error) = terminate::terminate(context, &ids, tell).await {
+            tracing::warn!(%error, "instances are not ended now");
         }
     }
 
-    fn ended(&self, ended: &[Termination], now: Timestamp) {
+    fn answered(&self, id: &str, answer: Answer, now: Timestamp) {
         let mut all = self.watched.lock();
-        for one in ended {
-            let Some(watched) = all.get_mut(&one.instance_id) else { continue };
-            match one.state {
-                Some(state) => {
-                    watched.asked = true;
-                    watched.terminated = state == InstanceState::Terminated;
-                    watched.absence.found();
-                }
-                // Reads settle late: one that was just launched may not be known, and is to be asked for again.
-                None => watched.absence.missed(now),
+        let Some(watched) = all.get_mut(id) else { return };
+        match answer {
+            Ok(Some(state)) => {
+                watched.asked = true;
+                watched.terminated = state == InstanceState::Terminated;
+                watched.refusal = None;
+                watched.absence.found();
+            }
+            // Reads settle late: one that was just launched may not be known, and is to be asked for again.
+            Ok(None) => watched.absence.missed(now),
+            Err(error) if error.is_transient() => {
+                tracing::warn!(instance = id, %error, "not terminated, the next round asks again");
+            }
+            Err(error) => {
+                let refusal = Refusal::of(error, watched.refusal.as_ref(), now);
+                let (error, pause) = (&refusal.error, refusal.pause);
+                tracing::warn!(instance = id, %error, ?pause, "EC2 does not terminate the instance");
+                watched.refusal = Some(refusal);
             }
         }
     }
@@ -188,16 +216,33 @@ mod tests {
     fn one_read_without_it_is_not_its_end() {
         let instances = Instances::default();
         let time = |seconds: i64| Timestamp(seconds * 1000);
-        let state = |state| Termination { instance_id: "i-1".to_owned(), state };
         assert_eq!(instances.end("i-1", time(0), time(200)), Standing::There);
-        instances.ended(&[state(None)], time(200));
+        instances.answered("i-1", Ok(None), time(200));
         assert_eq!(instances.end("i-1", time(0), time(201)), Standing::There);
-        instances.ended(&[state(None)], time(211));
+        instances.answered("i-1", Ok(None), time(211));
         assert_eq!(instances.end("i-1", time(0), time(211)), Standing::Gone, "two reads, 11 seconds apart");
         assert_eq!(instances.end("i-1", time(150), time(211)), Standing::There, "too young to be missing");
-        instances.ended(&[state(Some(InstanceState::ShuttingDown))], time(212));
+        instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), time(212));
         assert_eq!(instances.end("i-1", time(0), time(212)), Standing::Ending);
-        instances.ended(&[state(Some(InstanceState::Terminated))], time(213));
+        instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
         assert_eq!(instances.end("i-1", time(0), time(213)), Standing::Gone);
+    }
+    #[test]
+    fn a_refused_instance_is_asked_for_ever_more_rarely() {
+        let instances = Instances::default();
+        let refused = || Err(CloudError::Denied { message: "UnauthorizedOperation".to_owned() });
+        let pause = || instances.watched.lock().get("i-1").and_then(|it| it.refusal.clone()).map(|it| it.pause);
+        instances.end("i-1", Timestamp(0), Timestamp(0));
+        instances.answered("i-1", Err(CloudError::Throttled), Timestamp(0));
+        assert_eq!(pause(), None, "says nothing of the instance");
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            instances.answered("i-1", refused(), Timestamp(0));
+            pauses.extend(pause());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300].map(Millis::from_seconds));
+        assert!(instances.refusal("i-1").is_some());
+        instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), Timestamp(0));
+        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, Standing::Ending));
     }
 }

@@ -253,6 +253,34 @@ async fn a_released_lease_is_taken_soon() {
     assert!(new.in_quarantine(), "calls of the former leader may still be under way");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_is_created_again_with_a_higher_epoch_and_a_quarantine() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let old = first.guard().await;
+    let mut second = Contender::start(&api, "b");
+    second.following("a").await;
+    first.task.abort();
+    api.state.lock().lease = None;
+    let deleted = Instant::now();
+    let new = second.guard().await;
+    assert!(deleted.elapsed() <= seconds(2), "nobody holds it: {:?}", deleted.elapsed());
+    assert_eq!(new.epoch(), old.epoch() + 1);
+    assert!(old.outlives(Duration::ZERO), "the former leader does not know of the deletion");
+    tokio::time::sleep_until(new.quarantine_until()).await;
+    assert!(!old.outlives(Duration::ZERO));
+    let quarantine = deleted.elapsed();
+    assert!((seconds(15 + 5)..=seconds(15 + 5 + 2)).contains(&quarantine), "{quarantine:?}");
+
+    // One that never saw a Lease cannot know; the claims tell.
+    second.task.abort();
+    api.state.lock().lease = None;
+    let mut third = Contender::start(&api, "c");
+    let guard = third.guard().await;
+    assert!(guard.is_first_known() && !new.is_first_known());
+    assert!(guard.unknown_leader_until() >= Instant::now() + seconds(15 + 5));
+}
+
 #[tokio::test]
 async fn contradictory_durations_are_refused() {
     let clock = Clock::starting_at(START.parse().unwrap());

@@ -198,7 +198,7 @@ impl Compute for Ec2 {
 
     async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
         let (about, ids) = (ids.join(" "), ids.to_vec());
-        let work = move |cloud: &mut Cloud, now| Ok(cloud.terminate_instances(&ids, now));
+        let work = move |cloud: &mut Cloud, now| cloud.try_terminate_instances(&ids, now);
         self.call(Action::TerminateInstances, &about, work).await
     }
 

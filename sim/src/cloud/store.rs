@@ -132,6 +132,8 @@ pub struct Cloud {
     pub log: Vec<Call>,
     pub(super) templates: BTreeMap<String, (LaunchTemplate, LaunchTemplateSpec)>,
     pub(super) machines: BTreeMap<String, Machine>,
+    /// Instances that may not be terminated.
+    pub(super) protected: BTreeSet<String>,
     pub(super) launched: Vec<String>,
     /// By client token: places in `fleets`.
     pub(super) tokens: BTreeMap<String, usize>,
@@ -160,6 +162,7 @@ impl Cloud {
             machines: BTreeMap::new(),
             launched: Vec::new(),
             tokens: BTreeMap::new(),
+            protected: BTreeSet::new(),
             fleets: Vec::new(),
             rng: Rng::new(seed),
         }

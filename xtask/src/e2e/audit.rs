@@ -99,13 +99,19 @@ fn says_unschedulable(patch: &Value) -> bool {
 }
 
 /// UIDs of the claims that ever had the condition `Launched`.
-pub(super) fn launched_claims(entries: &[Entry]) -> std::collections::BTreeSet<String> {
+pub(super) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> std::collections::BTreeSet<String> {
     let launched = |claim: &Value| {
         let conditions = claim["status"]["conditions"].as_array();
         conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Launched" && c["status"] == "True"))
     };
-    let of_claims = entries.iter().filter(|e| e.resource.starts_with("nodeclaims") && launched(&e.response));
+    let of_claims = entries.into_iter().filter(|e| e.resource.starts_with("nodeclaims") && launched(&e.response));
     of_claims.filter_map(|e| e.response["metadata"]["uid"].as_str().map(str::to_owned)).collect()
+}
+
+/// As `launched_claims`, of one NodePool: as many as instances were bought for it.
+pub(super) fn launched_claims_of(entries: &[Entry], pool: &str) -> usize {
+    let of_pool = entries.iter().filter(|e| e.response["metadata"]["labels"]["karpenter.sh/nodepool"] == pool);
+    launched_claims(of_pool).len()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod growth;
 mod harness;
 mod interruption;
 mod latency;
+mod regressions;
 mod rights;
 mod views;
 
@@ -98,6 +99,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "crash",
         with_services: true,
         play: crash::actuator,
+    },
+    Scenario {
+        name: "regressions",
+        shows: "deleted Leases, expiry beside do-not-disrupt, drift behind a PDB, a restarted StatefulSet: nothing stalls, nothing is bought again and again",
+        region: REGION,
+        cluster: "regressions",
+        with_services: true,
+        play: regressions::play,
     },
     Scenario {
         name: "client",

@@ -78,30 +78,11 @@ fn state(name: &InstanceStateName) -> InstanceState {
     }
 }
 
-/// EC2 ends none if it does not know one of them: then each is ended by itself.
+/// One call: EC2 refuses the whole call for one instance that is unknown or may not be terminated.
 pub(super) async fn terminate(client: &aws_sdk_ec2::Client, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    match together(client, ids).await {
-        Err(CloudError::NotFound { .. }) if ids.len() > 1 => {}
-        Err(CloudError::NotFound { .. }) => {
-            return Ok(ids.iter().map(|id| Termination { instance_id: id.clone(), state: None }).collect());
-        }
-        result => return result,
-    }
-    let mut ended = Vec::new();
-    for id in ids {
-        match together(client, std::slice::from_ref(id)).await {
-            Ok(one) => ended.extend(one),
-            Err(CloudError::NotFound { .. }) => ended.push(Termination { instance_id: id.clone(), state: None }),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(ended)
-}
-
-async fn together(client: &aws_sdk_ec2::Client, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
     let call = client.terminate_instances().set_instance_ids(Some(ids.to_vec()));
     let changes = call.send().await.map_err(classify)?.terminating_instances.unwrap_or_default();
     let state_of = |id: &String| {

@@ -169,18 +169,27 @@ async fn lists_follow_pages_and_come_sorted() {
 }
 
 #[tokio::test]
-async fn an_unknown_instance_does_not_keep_others_from_being_ended() {
-    let ended = |id: &str| {
-        Reply::ok(&format!(
-            "<TerminateInstancesResponse><instancesSet><item><instanceId>{id}</instanceId><currentState><code>32</code>\
-             <name>shutting-down</name></currentState></item></instancesSet></TerminateInstancesResponse>"
-        ))
-    };
-    let unknown = || Reply::ec2_error(400, "InvalidInstanceID.NotFound");
-    let stub = Stub::new(vec![unknown(), ended("i-1"), unknown()]).await;
+async fn what_ec2_refuses_to_terminate_is_told_with_its_code_after_one_call() {
+    let ids = ["i-1".to_owned(), "i-2".to_owned()];
+    for code in ["InvalidInstanceID.NotFound", "OperationNotPermitted", "UnauthorizedOperation"] {
+        let stub = Stub::new(vec![Reply::ec2_error(400, code)]).await;
+        let error = ec2(&stub).terminate_instances(&ids).await.unwrap_err();
+        assert!(error.nothing_happened() && !error.is_transient(), "{code}: {error:?}");
+        assert!(error.to_string().contains(code), "{error}");
+        assert_eq!(stub.requests().len(), 1, "{code}: the caller splits the batch, within its own time");
+    }
+}
+
+#[tokio::test]
+async fn each_instance_that_was_terminated_is_told_with_its_state() {
+    let stub = Stub::new(vec![Reply::ok(
+        "<TerminateInstancesResponse><instancesSet><item><instanceId>i-2</instanceId><currentState><code>32</code>\
+         <name>shutting-down</name></currentState></item></instancesSet></TerminateInstancesResponse>",
+    )])
+    .await;
     let result = ec2(&stub).terminate_instances(&["i-1".to_owned(), "i-2".to_owned()]).await.unwrap();
     let states: Vec<_> = result.iter().map(|it| (it.instance_id.as_str(), it.state)).collect();
-    assert_eq!(states, [("i-1", Some(InstanceState::ShuttingDown)), ("i-2", None)]);
+    assert_eq!(states, [("i-1", None), ("i-2", Some(InstanceState::ShuttingDown))]);
 }
 
 #[tokio::test]

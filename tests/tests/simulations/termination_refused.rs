@@ -1,0 +1,95 @@
+//! Instances that EC2 refuses to terminate: they hold up nobody else, and their claims say why.
+
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::Action;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, Setup};
+use serde_json::json;
+
+/// Nodes that go together.
+const NODES: usize = 16;
+
+/// Calls of TerminateInstances so far.
+fn calls(world: &World) -> usize {
+    world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::TerminateInstances).count())
+}
+
+/// What the claims' condition InstanceTerminating says, by those that say something.
+fn said(world: &World) -> Vec<(String, String)> {
+    let claims = world.all(ResourceId::NODE_CLAIMS);
+    let conditions = claims.iter().flat_map(|claim| object::items(claim, &["status", "conditions"]));
+    let own = conditions.filter(|condition| object::text(condition, &["type"]) == "InstanceTerminating");
+    own.map(|it| (object::text(it, &["reason"]).to_owned(), object::text(it, &["message"]).to_owned())).collect()
+}
+
+/// One pod to a node, `protected` of them protected from termination; then nobody wants them any more.
+async fn all_may_go(protected: usize) -> (Scene, Vec<String>) {
+    let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
+    let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    scene.deploy("web", u32::try_from(NODES).unwrap(), 3000);
+    scene.until_running(NODES, 5 * MINUTE).await;
+    let ids: Vec<String> = scene.world.living_instances().into_keys().take(protected).collect();
+    scene.world.ec2.with(|cloud, _| ids.iter().for_each(|id| cloud.protect(id, true)));
+    scene.scale("web", 0);
+    (scene, ids)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_instance_keeps_no_other_and_its_claim_says_why() {
+    let (scene, protected) = all_may_go(1).await;
+    let left = protected.clone();
+    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
+    scene.until("only the protected instance is left", 5 * MINUTE, only).await;
+    let told = |world: &World| said(world).iter().any(|(reason, _)| reason == "TerminationRefused");
+    scene.until("its claim says why", MINUTE, told).await;
+    let (_, message) = said(&scene.world).remove(0);
+    for part in [protected[0].as_str(), "OperationNotPermitted", "may not be terminated"] {
+        assert!(message.contains(part), "{message:?} does not name {part}");
+    }
+    // It is asked for again, ever more rarely.
+    let before = calls(&scene.world);
+    scene.pass(30 * MINUTE).await;
+    let again = calls(&scene.world) - before;
+    assert!((5..=14).contains(&again), "{again} calls in half an hour");
+    scene.world.ec2.with(|cloud, _| cloud.protect(&protected[0], false));
+    scene.until_empty(10 * MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_protected_instances_are_found_with_few_calls() {
+    let (scene, protected) = all_may_go(3).await;
+    let before = calls(&scene.world);
+    let mut left = protected.clone();
+    left.sort();
+    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
+    scene.until("only the protected instances are left", 5 * MINUTE, only).await;
+    let made = calls(&scene.world) - before;
+    assert!(made <= 3 * NODES, "{made} calls");
+    scene.world.ec2.with(|cloud, _| protected.iter().for_each(|id| cloud.protect(id, false)));
+    scene.until_empty(10 * MINUTE).await;
+}
+
+/// Collection ends instances without claim through the same call.
+#[tokio::test(start_paused = true)]
+async fn a_protected_instance_without_claim_keeps_no_other() {
+    let scene = Scene::usual().await;
+    scene.deploy("web", 1, 500);
+    scene.until_running(1, 3 * MINUTE).await;
+    let stray = |number: u32| {
+        scene.world.ec2.with(|cloud, now| {
+            let mut request = cloud.fleets()[0].request.clone();
+            request.client_token = format!("stray-{number}");
+            request.total_target_capacity = 1;
+            request.tags.insert(plimsoll_model::names::tag::LAUNCH_GROUP.to_owned(), format!("lost-{number}"));
+            cloud.create_fleet(&request, now).unwrap().instances[0].instance_id.clone()
+        })
+    };
+    let strays: Vec<String> = (0..3).map(stray).collect();
+    scene.world.ec2.with(|cloud, _| cloud.protect(&strays[0], true));
+    let others = strays[1..].to_vec();
+    let gone = move |world: &World| others.iter().all(|id| !world.living_instances().contains_key(id));
+    scene.until("the other strays are terminated", 15 * MINUTE, gone).await;
+    assert!(scene.world.living_instances().contains_key(&strays[0]));
+    assert_eq!(scene.claims().iter().filter(|claim| object::annotation(claim, annotation::OWNER).is_some()).count(), 1);
+}
