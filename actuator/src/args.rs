@@ -1,6 +1,7 @@
 //! Flags and environment of the program. Which instances it makes is in NodePools and EC2NodeClasses, not here.
 
 use crate::authority::LONGEST_CALL;
+use crate::cluster_facts::Facts;
 use crate::leadership::holder;
 use crate::settings::{ObjectName, Settings};
 use clap::{ArgAction, Args};
@@ -108,6 +109,7 @@ impl ActuatorArgs {
             service_cidr: self.service_cidr.clone(),
             cluster_dns: self.cluster_dns.clone(),
             kubernetes_version,
+            discovered: Facts::default(),
             region: self.region.clone(),
             vm_memory_overhead_percent: self.vm_memory_overhead_percent,
             reserved_enis: self.reserved_enis,

@@ -3,6 +3,7 @@
 use crate::authority::Authority;
 use crate::buffer_status::BufferReports;
 use crate::catalogs::Catalogs;
+use crate::cluster_facts::Current;
 use crate::events::Recorder;
 use crate::launch::Launches;
 use crate::launch_template::Templates;
@@ -48,8 +49,10 @@ pub struct Shared {
     pub cloud: Cloud,
     /// Time.
     pub clock: Clock,
-    /// What the installation says.
+    /// What the installation says; facts of the cluster as at the start.
     pub settings: Arc<Settings>,
+    /// The settings with the facts of the cluster as they are now.
+    pub current: Current,
     /// The cluster as our watch shows it.
     pub stores: Stores,
     /// Offerings known to have no capacity.

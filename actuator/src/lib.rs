@@ -6,6 +6,7 @@ pub mod args;
 pub mod authority;
 pub mod buffer_status;
 pub mod catalogs;
+pub mod cluster_facts;
 pub mod collection;
 pub mod context;
 mod drive;

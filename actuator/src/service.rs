@@ -1,5 +1,6 @@
 //! The whole service: as a program on a network, or within a process on anything that has these parts.
 
+use crate::cluster_facts::Current;
 use crate::context::{Cloud, Shared};
 use crate::events::Recorder;
 use crate::leadership;
@@ -71,12 +72,16 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let listed = readiness.handle("cluster listed");
     let (karpenter, callers) = (settings.karpenter_lease.clone(), settings.callers.clone());
     let stores = Stores::start(&client, &mut tasks);
+    let settings = Arc::new(settings);
+    let current = Current::new(Arc::clone(&settings));
+    tasks.spawn(current.clone().follow(client.clone(), stop.clone()));
     let shared = Shared {
         events: Recorder::start(client.clone(), clock, &mut tasks),
         client: client.clone(),
         cloud,
         clock,
-        settings: Arc::new(settings),
+        settings,
+        current,
         stores: stores.clone(),
         unavailable: Arc::default(),
         catalogs: crate::catalogs::Catalogs::new(),

@@ -1,9 +1,11 @@
 //! What an installation is told once, at its start.
 
+use crate::cluster_facts::Facts;
 use std::fmt;
 use std::str::FromStr;
 
-/// Facts about the cluster and options of the installation. Never changes while the process lives.
+/// Options of the installation. What the cluster tells besides changes while the process lives: see
+/// [`Current`](crate::cluster_facts::Current).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The cluster's name: in tags, user data and selectors.
@@ -18,6 +20,8 @@ pub struct Settings {
     pub cluster_dns: Option<String>,
     /// Minor version of the API server, such as `1.36`.
     pub kubernetes_version: String,
+    /// What the cluster told at the start.
+    pub discovered: Facts,
     /// Region.
     pub region: String,
     /// Part of an instance's memory that the hypervisor is expected to take, 0 to 1.
@@ -45,6 +49,7 @@ impl Default for Settings {
             service_cidr: None,
             cluster_dns: None,
             kubernetes_version: "1.36".to_owned(),
+            discovered: Facts::default(),
             region: "us-east-1".to_owned(),
             vm_memory_overhead_percent: plimsoll_catalog::settings::DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
             reserved_enis: 0,

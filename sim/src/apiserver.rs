@@ -38,6 +38,7 @@ use plimsoll_runtime::signal;
 use request::Verb;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use store::Store;
 
 /// Requests remembered for tests to look at; beyond it the oldest are forgotten.
@@ -70,6 +71,7 @@ struct Inner {
     changed: Vec<signal::Sender>,
     clock: Clock,
     faults: Faults,
+    minor: AtomicU32,
     audit: Mutex<VecDeque<Audit>>,
 }
 
@@ -92,7 +94,16 @@ impl ApiServer {
         let store = Mutex::new(Store::new(seed, clock()));
         let changed = ResourceId::all().map(|_| signal::Sender::default()).collect();
         let audit = Mutex::new(VecDeque::new());
-        Self { inner: Arc::new(Inner { store, changed, clock, faults: Faults::new(seed), audit }) }
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                changed,
+                clock,
+                faults: Faults::new(seed),
+                minor: AtomicU32::new(discovery::MINOR),
+                audit,
+            }),
+        }
     }
 
     /// A client that the faults know by `name`. Its default namespace is `default`; it does not retry.
@@ -105,6 +116,17 @@ impl ApiServer {
     /// The tower service behind [`ApiServer::client`], for those who put layers on it.
     pub fn port(&self, name: impl Into<String>) -> Port {
         Port::new(self.clone(), name.into())
+    }
+
+    /// Minor version of the control plane: `36` for 1.36.
+    #[must_use]
+    pub fn minor(&self) -> u32 {
+        self.inner.minor.load(Ordering::Relaxed)
+    }
+
+    /// Upgrades the control plane.
+    pub fn upgrade(&self, minor: u32) {
+        self.inner.minor.store(minor, Ordering::Relaxed);
     }
 
     /// What goes wrong.

@@ -1,19 +1,25 @@
 //! Node classes and their catalogs: the real actuator alone, on a cluster and a cloud in memory.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use plimsoll_actuator::cluster_facts::Current;
 use plimsoll_actuator::ports::CloudError;
+use plimsoll_actuator::settings::Settings;
 use plimsoll_api::{EC2NodeClass, EC2NodeClassSpec, hash};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_proto::actuator::v1::WatchCatalogRequest;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
 use plimsoll_runtime::serve::MAX_DECODING_BYTES;
+use plimsoll_sim::apiserver::faults::{Effect as Fault, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::{Scenery, World};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 const LIMIT: Duration = Duration::from_secs(180);
 const CLASSES: ResourceId = ResourceId::EC2_NODE_CLASSES;
@@ -266,4 +272,63 @@ async fn a_catalog_follows_its_class() {
     assert_eq!(of(&narrow, "m6i.large"), [zone.clone()].into());
     assert_eq!(of(&narrow, "m6g.large"), BTreeSet::new(), "no image runs on it");
     assert_eq!(narrow.get("m6i.large").unwrap().capacity.get("pods"), 20);
+}
+
+/// An upgrade of the control plane is noticed while the actuator runs, and its images are those of the new version.
+#[tokio::test(start_paused = true)]
+async fn images_follow_an_upgrade_of_the_control_plane() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    let amis = |class: &Value| -> BTreeSet<String> {
+        object::items(class, &["status", "amis"]).iter().map(|ami| object::text(ami, &["id"]).to_owned()).collect()
+    };
+    let before = amis(&stage.class());
+    // AWS publishes images of the next version.
+    stage.world.ec2.with(|cloud, _| {
+        let old = cloud.support.parameters.clone();
+        for (path, id) in old.iter().filter(|(path, _)| path.contains("/1.36/")) {
+            let mut image = cloud.images[id].clone();
+            image.id = id.replace("ami-0a", "ami-0c");
+            image.name = image.name.replace("1.36", "1.37");
+            cloud.support.parameters.insert(path.replace("/1.36/", "/1.37/"), image.id.clone());
+            cloud.images.insert(image.id.clone(), image);
+        }
+    });
+    stage.world.server().upgrade(37);
+    let upgraded = move |world: &World| {
+        let class = world.get(CLASSES, "default").unwrap();
+        let now = amis(&class);
+        !now.is_empty() && now.is_disjoint(&before) && object::condition_is_true(&class, "Ready")
+    };
+    // Read every 5 minutes, looked up within another.
+    let took = stage.world.until("the class has images of 1.37", Duration::from_secs(480), upgraded).await;
+    assert!(took.is_ok(), "{:#}", stage.class());
+}
+
+/// Facts that could not be read at the start are read again, ever more rarely while that fails, and then every 5 minutes.
+#[tokio::test(start_paused = true)]
+async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_up_to_date() {
+    let world = World::start(Scenery::default()).unwrap();
+    let server = world.server();
+    let of_dns = Matcher { name: Some("kube-dns".to_owned()), ..Matcher::of(Verb::Get, "services") };
+    server.faults().next(8, of_dns, Fault::internal_error());
+    let told = Settings { cluster_dns: None, kubernetes_version: "1.36".to_owned(), ..Settings::default() };
+    let (current, stop) = (Current::new(Arc::new(told)), CancellationToken::new());
+    let task = tokio::spawn(current.clone().follow(server.client("facts"), stop.clone()));
+    let reads = |world: &World| {
+        world.server().audit().iter().filter(|read| read.client == "facts" && read.name == "kube-dns").count()
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((reads(&world), current.get().cluster_dns.clone()), (1, None));
+    // 5, 10, 20, 40, 80 and 160 s after the one before, then 300 s.
+    tokio::time::sleep(Duration::from_secs(5 + 10 + 20 + 40 + 80 + 160)).await;
+    assert_eq!((reads(&world), current.get().cluster_dns.clone()), (7, None));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((reads(&world), current.get().cluster_dns.as_deref()), (9, Some("10.100.0.10")));
+    server.upgrade(37);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!((reads(&world), current.get().kubernetes_version.as_str()), (10, "1.37"));
+    stop.cancel();
+    task.await.unwrap();
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_actuator::args::ActuatorArgs;
+use plimsoll_actuator::cluster_facts;
 use plimsoll_actuator::service::{self, Parts};
 use plimsoll_runtime::admin::{self, Readiness};
 use plimsoll_runtime::clock::Clock;
@@ -65,10 +66,12 @@ pub async fn run(program: Program) -> Result<()> {
     let ca_file = args.cluster_ca_file.as_deref();
     let ca_bundle = cluster::ca_bundle(ca_file, &config)?;
     let client = kube::Client::try_from(config)?;
-    let facts = cluster::facts(&client).await.context("the cluster does not tell what nodes must know")?;
-    let mut settings = args.settings(ca_bundle, facts.kubernetes_version);
-    settings.cluster_dns = settings.cluster_dns.or(facts.cluster_dns);
-    settings.service_cidr = settings.service_cidr.or(facts.service_cidr);
+    let (facts, failures) = cluster_facts::read(&client).await;
+    // Images are chosen by the version; whatever else cannot be read now is read again while the service runs.
+    let version = facts.kubernetes_version.clone();
+    let version = version.with_context(|| format!("the cluster does not tell its version: {}", failures.join("; ")))?;
+    let mut settings = args.settings(ca_bundle, version);
+    settings.discovered = facts;
     let options = Options {
         region: Some(args.region.clone()).filter(|region| !region.is_empty()),
         endpoint_url: args.aws_endpoint_url.clone(),
@@ -82,8 +85,8 @@ pub async fn run(program: Program) -> Result<()> {
         cluster = settings.cluster_name,
         region = settings.region,
         kubernetes = settings.kubernetes_version,
-        service_cidr = settings.service_cidr,
-        cluster_dns = settings.cluster_dns,
+        service_cidr = settings.service_cidr.as_ref().or(settings.discovered.service_cidr.as_ref()),
+        cluster_dns = settings.cluster_dns.as_ref().or(settings.discovered.cluster_dns.as_ref()),
         interruption_queue = args.interruption_queue,
         "starting"
     );

@@ -68,7 +68,7 @@ impl Purchase {
             dedicated: tenancy.is_some_and(|it| it.has("dedicated") && !it.has("default")),
             requests: launch.requests.clone(),
         };
-        let planned = launch_template::plan(&context.settings, class, &resolved, &wanted, &types)?;
+        let planned = launch_template::plan(&context.current.get(), class, &resolved, &wanted, &types)?;
         let overrides = overrides(&launch.offerings, catalog, &resolved, &context.unavailable.lock(), context.now());
         if overrides.is_empty() {
             return Err(RequestError::NoSubnet(resolved.node_class));

@@ -57,6 +57,8 @@ const RETRY: Duration = Duration::from_secs(30);
 pub(super) struct Memory {
     /// Generation that it is about.
     generation: Option<i64>,
+    /// Version of Kubernetes that the images were looked up for.
+    kubernetes_version: String,
     due: [Option<Instant>; Part::ALL.len()],
     /// What was written then: the store may lag behind it.
     status: Option<EC2NodeClassStatus>,
@@ -88,6 +90,11 @@ pub(super) async fn refresh(context: &Context, class: &EC2NodeClass, memory: &mu
     if memory.generation != class.metadata.generation {
         *memory = Memory { generation: class.metadata.generation, ..Memory::default() };
     }
+    let version = &context.current.get().kubernetes_version;
+    if memory.kubernetes_version != *version {
+        memory.kubernetes_version.clone_from(version);
+        memory.due[Part::Images as usize] = None;
+    }
     let moment = Moment::of(&class.metadata, context.clock.now());
     let mut status = memory.status.take().or_else(|| class.status.clone()).unwrap_or_default();
     let conditions = &mut status.conditions;
@@ -106,7 +113,7 @@ pub(super) async fn refresh(context: &Context, class: &EC2NodeClass, memory: &mu
         record(&mut status.conditions, moment, part.condition(), found);
     }
     placement_group(class, &mut status.conditions, moment);
-    validation::check(&context.settings, class, &mut status, moment);
+    validation::check(&context.current.get(), class, &mut status, moment);
     memory.status = Some(status.clone());
     status
 }
@@ -147,7 +154,8 @@ async fn look_up(
 }
 
 async fn images(context: &Context, class: &EC2NodeClass, status: &mut EC2NodeClassStatus) -> Result<Found, WriteError> {
-    let version = &context.settings.kubernetes_version;
+    let settings = context.current.get();
+    let version = &settings.kubernetes_version;
     match images::resolve(&context.cloud, &class.spec, version).await {
         Ok(amis) => {
             let any = !amis.is_empty();

@@ -5,14 +5,17 @@ use super::resources::{Resource, ResourceId};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The answer at a path that names no object.
-pub(super) fn answer(path: &[String]) -> Result<Value, ApiError> {
+/// Minor version that a new cluster has.
+pub(super) const MINOR: u32 = 36;
+
+/// The answer at a path that names no object; `minor` is the version of the control plane.
+pub(super) fn answer(path: &[String], minor: u32) -> Result<Value, ApiError> {
     let path: Vec<_> = path.iter().map(String::as_str).collect();
     match path.as_slice() {
-        ["version"] => {
-            Ok(json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
-                                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}))
-        }
+        ["version"] => Ok(
+            json!({"major": "1", "minor": minor.to_string(), "gitVersion": format!("v1.{minor}.3"), "gitCommit": "", "gitTreeState": "clean",
+                                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+        ),
         ["healthz" | "livez" | "readyz"] => Ok(json!("ok")),
         ["api"] => Ok(json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})),
         ["api", "v1"] => resource_list("", "v1"),

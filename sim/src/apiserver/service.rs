@@ -73,7 +73,8 @@ impl Port {
         let target = match Route::parse(parts.uri.path()) {
             Ok(Route::Target(target)) => target,
             Ok(Route::Other(path)) => {
-                return Ok(answer_of(discovery::answer(&path).map(|found| json_answer(200, found.to_string()))));
+                let answer = discovery::answer(&path, self.server.minor());
+                return Ok(answer_of(answer.map(|found| json_answer(200, found.to_string()))));
             }
             Err(error) => return Ok(error_answer(&error)),
         };

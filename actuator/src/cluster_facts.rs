@@ -1,0 +1,158 @@
+//! What nodes must know of the cluster, as far as the cluster tells, kept up to date: a control plane is upgraded, and kube-dns
+//! may be installed, while the actuator runs.
+
+use crate::settings::Settings;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use kube::{Api, Client};
+use parking_lot::RwLock;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Between reads: an upgrade takes longer, and drift has no hurry.
+const EVERY: Duration = Duration::from_secs(300);
+/// Pause after a read that failed in part; doubles up to [`EVERY`].
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// The API server answers such questions at once, or it is not there.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Name of the ServiceCIDR that every cluster has.
+const DEFAULT_CIDR: &str = "kubernetes";
+
+/// What the cluster tells; `None` where it does not, or was not heard yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `1.36`.
+    pub kubernetes_version: Option<String>,
+    /// Address of the Service kube-dns.
+    pub cluster_dns: Option<String>,
+    /// Addresses of services, the IPv4 ones first.
+    pub service_cidr: Option<String>,
+}
+
+/// Reads all facts. Second, what could not be read, each with its error.
+pub async fn read(client: &Client) -> (Facts, Vec<String>) {
+    let mut failures = Vec::new();
+    let version = within(version(client)).await;
+    let kubernetes_version = noted("version of the API server", version, &mut failures);
+    let cluster_dns = noted("Service kube-system/kube-dns", within(dns(client)).await, &mut failures);
+    let service_cidr = noted("ServiceCIDR kubernetes", within(cidr(client)).await, &mut failures);
+    (Facts { kubernetes_version, cluster_dns, service_cidr }, failures)
+}
+
+async fn within(read: impl Future<Output = kube::Result<Option<String>>>) -> Result<Option<String>, String> {
+    match tokio::time::timeout(PATIENCE, read).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+    }
+}
+
+fn noted(what: &str, result: Result<Option<String>, impl Display>, failures: &mut Vec<String>) -> Option<String> {
+    result.unwrap_or_else(|error| {
+        failures.push(format!("{what}: {error}"));
+        None
+    })
+}
+
+async fn version(client: &Client) -> kube::Result<Option<String>> {
+    let version = client.apiserver_version().await?;
+    Ok(Some(minor(&version.major, &version.minor)))
+}
+
+/// Some distributions write `36+`.
+fn minor(major: &str, minor: &str) -> String {
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    format!("{major}.{digits}")
+}
+
+async fn dns(client: &Client) -> kube::Result<Option<String>> {
+    let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
+    let spec = services.get_opt("kube-dns").await?.and_then(|service| service.spec);
+    Ok(spec.and_then(|spec| spec.cluster_ip).filter(|address| !address.is_empty() && address != "None"))
+}
+
+async fn cidr(client: &Client) -> kube::Result<Option<String>> {
+    let cidrs: Api<ServiceCIDR> = Api::all(client.clone());
+    let spec = cidrs.get_opt(DEFAULT_CIDR).await?.and_then(|cidr| cidr.spec);
+    let mut cidrs = spec.and_then(|spec| spec.cidrs).unwrap_or_default();
+    cidrs.sort_by_key(|cidr| cidr.contains(':'));
+    Ok(cidrs.into_iter().next())
+}
+
+/// The settings with what the cluster tells now. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// What was told at the start, which the cluster's word does not replace.
+    told: Arc<Settings>,
+    now: Arc<RwLock<Arc<Settings>>>,
+}
+
+impl Current {
+    /// Begins with the facts that were read at the start.
+    #[must_use]
+    pub fn new(told: Arc<Settings>) -> Self {
+        let current = Self { now: Arc::new(RwLock::new(Arc::clone(&told))), told };
+        current.learn(current.told.discovered.clone());
+        current
+    }
+
+    /// The settings as they are now.
+    #[must_use]
+    pub fn get(&self) -> Arc<Settings> {
+        Arc::clone(&self.now.read())
+    }
+
+    /// Takes in what was read. What could not be read stays as it was. The version does not go back: while a control plane is
+    /// upgraded, some of its servers still answer with the old one.
+    pub fn learn(&self, facts: Facts) {
+        let mut now = self.now.write();
+        let mut next = Settings::clone(&now);
+        if let Some(version) = facts.kubernetes_version.filter(|it| number(it) > number(&next.kubernetes_version)) {
+            next.kubernetes_version = version;
+        }
+        next.cluster_dns = self.told.cluster_dns.clone().or(facts.cluster_dns).or(next.cluster_dns);
+        next.service_cidr = self.told.service_cidr.clone().or(facts.service_cidr).or(next.service_cidr);
+        if next != **now {
+            tracing::info!(
+                kubernetes = next.kubernetes_version,
+                cluster_dns = next.cluster_dns,
+                service_cidr = next.service_cidr,
+                "what the cluster tells nodes has changed"
+            );
+            *now = Arc::new(next);
+        }
+    }
+
+    /// Reads again and again until `stop`.
+    pub async fn follow(self, client: Client, stop: CancellationToken) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (facts, failures) = read(&client).await;
+            self.learn(facts);
+            let wait = if failures.is_empty() {
+                pause = FIRST_PAUSE;
+                EVERY
+            } else {
+                tracing::warn!(?failures, again_in = ?pause, "facts about the cluster cannot be read");
+                let wait = pause;
+                pause = pause.saturating_mul(2).min(EVERY);
+                wait
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+}
+
+/// `1.36` as numbers; a version that is none is below all others.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let (major, minor) = version.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests;
