@@ -247,6 +247,12 @@ impl DisruptionReason {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired, Self::Interrupted];
 
+    /// Whether the node goes whatever budgets and its pods say: its time is over.
+    #[must_use]
+    pub fn is_forced(self) -> bool {
+        matches!(self, Self::Expired | Self::Interrupted)
+    }
+
     /// Karpenter's word.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -80,10 +80,11 @@ impl Ledger {
         let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
         let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
         self.check_unchanged(nodes.chain(pods), plan)?;
-        if !is_forced(removal.reason) {
-            self.check_budget(&claim.pool, removal.reason, 1)?;
-            self.check_disruption_budgets(facts)?;
+        if removal.reason.is_forced() {
+            return Ok(());
         }
+        self.check_budget(&claim.pool, removal.reason, 1)?;
+        self.check_disruption_budgets(facts)?;
         self.check_room(facts)
     }
 
@@ -93,12 +94,13 @@ impl Ledger {
     /// Why the node must not go.
     pub fn check_removal_again(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
         let Some(removal) = self.removals.get(&facts.claim) else { return Ok(()) };
-        if !is_forced(removal.reason) {
-            if let Some(claim) = self.claims.get(&facts.claim) {
-                self.check_budget(&claim.pool, removal.reason, 0)?;
-            }
-            self.check_disruption_budgets(facts)?;
+        if removal.reason.is_forced() {
+            return Ok(());
         }
+        if let Some(claim) = self.claims.get(&facts.claim) {
+            self.check_budget(&claim.pool, removal.reason, 0)?;
+        }
+        self.check_disruption_budgets(facts)?;
         self.check_room(facts)
     }
 
@@ -194,9 +196,4 @@ impl Ledger {
             record.node = Some(node);
         }
     }
-}
-
-/// Expiry and interruption come whether a budget likes it or not.
-fn is_forced(reason: DisruptionReason) -> bool {
-    matches!(reason, DisruptionReason::Expired | DisruptionReason::Interrupted)
 }

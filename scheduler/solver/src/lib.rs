@@ -108,7 +108,8 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &
         ..Plan::default()
     };
     let expired = if options.disruption { disruption::expired(world) } else { Vec::new() };
-    let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
+    let leaving = expired.iter().flat_map(|one| one.pods.iter().copied()).filter(|pod| lots::can_leave(world, pod));
+    let leaving: Vec<&Pod> = leaving.collect();
     let (mut wanted, refused) = wanted(world, &leaving);
     let mut state = State::new(world, options.work_budget);
     expired.iter().for_each(|one| state.close(one.node));

@@ -76,6 +76,18 @@ fn a_node_that_takes_no_pods_has_no_room() {
 }
 
 #[test]
+fn nothing_stands_against_a_forced_removal() {
+    let held = pod("held", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet");
+    let mut around = surroundings(vec![held, plain("new", "a")]);
+    let node = &mut around.nodes[0].metadata;
+    node.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
+    node.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    let view = View::of(around);
+    assert_eq!(view.check(&uids(&[]), DisruptionReason::Expired), Ok(()));
+    assert_ne!(view.check(&uids(&["held", "new"]), DisruptionReason::Drifted), Ok(()));
+}
+
+#[test]
 fn each_obstacle_is_named() {
     let check = |pods: Vec<Pod>, known: &[&str], reason| View::of(surroundings(pods)).check(&uids(known), reason);
     let empty = DisruptionReason::Empty;
@@ -88,7 +100,6 @@ fn each_obstacle_is_named() {
     let expected = Err(Obstacle::ProtectedPod("d".into(), "ns/d".to_owned()));
     assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);
     assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
-    assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Expired), Ok(()));
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
     assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));

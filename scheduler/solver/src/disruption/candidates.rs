@@ -1,7 +1,7 @@
 //! Nodes that may be removed, and why.
 
 use super::{Removal, Removed};
-use crate::lots::{can_leave, is_protected, moves};
+use crate::lots::{is_protected, moves};
 use crate::rooms;
 use crate::world::World;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
@@ -33,15 +33,17 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods.
+/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods. Pods that are not evicted before long are among
+/// theirs, though nothing is bought for those yet. A claim without Node has its time-outs, and no node to remove.
 pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
     let pools = pools(world);
     let mut found = Vec::new();
     for (index, view) in world.nodes.iter().enumerate() {
         let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
         let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
-        if over && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
-            let pods = view.pods.iter().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
+        let exists = view.node.state != NodeState::InFlight;
+        if over && exists && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
+            let pods = view.pods.iter().filter(|pod| moves(pod)).collect();
             let (reason, price, guests) = (DisruptionReason::Expired, view.data.price, Vec::new());
             found.push(Removed { node: index, reason, price, pods, guests });
         }

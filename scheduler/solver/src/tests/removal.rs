@@ -269,6 +269,8 @@ fn expired_nodes_go_whatever_they_run_and_whatever_budgets_say() {
     assert_eq!(removed(&plan), [("n1", Expired), ("n2", Expired)]);
     assert_eq!(moved(&plan), [("n3", vec!["ns/budgeted"])]);
     assert_eq!(plan.unschedulable[0].pod.name, "ns/too-large");
+    let known: Vec<_> = plan.terminations[0].pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(known, ["ns/budgeted", "ns/held"], "the removal knows the pods that stay for now as well");
 }
 
 #[test]
