@@ -24,6 +24,8 @@ pub struct RemovalFacts {
     pub moves: BTreeMap<NodeName, Resources>,
     /// What those nodes have free, by what is bound to them; one that takes no pods is not in here.
     pub free: BTreeMap<NodeName, Resources>,
+    /// A terminationGracePeriod bounds what the node's pods can hold up.
+    pub bounded: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -84,7 +86,7 @@ impl Ledger {
             return Ok(());
         }
         self.check_budget(&claim.pool, removal.reason, 1)?;
-        self.check_disruption_budgets(facts)?;
+        self.check_disruption_budgets(removal.reason, facts)?;
         self.check_room(facts)
     }
 
@@ -100,7 +102,7 @@ impl Ledger {
         if let Some(claim) = self.claims.get(&facts.claim) {
             self.check_budget(&claim.pool, removal.reason, 0)?;
         }
-        self.check_disruption_budgets(facts)?;
+        self.check_disruption_budgets(removal.reason, facts)?;
         self.check_room(facts)
     }
 
@@ -119,7 +121,11 @@ impl Ledger {
     }
 
     /// One free eviction is enough: a node with two pods of a budget that allows one at a time drains in two steps, or it could never go.
-    fn check_disruption_budgets(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+    /// Drift does not wait for room where the drain has a deadline.
+    fn check_disruption_budgets(&self, reason: DisruptionReason, facts: &RemovalFacts) -> Result<(), Rejection> {
+        if reason == DisruptionReason::Drifted && facts.bounded {
+            return Ok(());
+        }
         for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
             let admitted: u32 = self.others(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();

@@ -140,7 +140,8 @@ impl View {
         let disruptions_allowed =
             allowed.map(|it| (it.name.clone(), u32::try_from(it.disruptions_allowed).unwrap_or(0))).collect();
         let free = moves.keys().filter_map(|name| Some((name.clone(), self.free(name)?))).collect();
-        RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, now: self.now }
+        let bounded = self.node(&self.node).is_some_and(|node| node.termination_grace_period.is_some());
+        RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, bounded, now: self.now }
     }
 
     /// What a node has free; `None` if it takes no pods.

@@ -115,6 +115,9 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &
     expired.iter().for_each(|one| state.close(one.node));
     lots::leave(world, &mut state, &wanted);
     let rooms = rooms::split(&mut wanted);
+    // Replacements are told with the removals that they are for.
+    let mut with_the_rest = |_: &[Launch]| ();
+    let early = if leaving.is_empty() { early } else { &mut with_the_rest };
     let ahead = ahead(world, &mut state, &mut wanted, early);
     let (mut state, mut placed) = place(world, &state, &wanted);
     let guests = rooms::place(world, &mut state, rooms, &mut placed);
