@@ -85,12 +85,13 @@ impl Ledger {
         if removal.reason.is_forced() {
             return Ok(());
         }
-        self.check_budget(&claim.pool, removal.reason, 1)?;
+        self.check_budget(&claim.pool, removal.reason)?;
         self.check_disruption_budgets(removal.reason, facts)?;
         self.check_room(facts)
     }
 
-    /// Checks a removal under way again, before its node goes: what it took itself does not stand against it.
+    /// Checks a removal under way again, before its node goes: what it took itself does not stand against it. Budgets of the pool are about
+    /// beginning: a window that closes, or another node that somebody takes away, is no reason to waste the replacements.
     ///
     /// # Errors
     /// Why the node must not go.
@@ -99,14 +100,11 @@ impl Ledger {
         if removal.reason.is_forced() {
             return Ok(());
         }
-        if let Some(claim) = self.claims.get(&facts.claim) {
-            self.check_budget(&claim.pool, removal.reason, 0)?;
-        }
         self.check_disruption_budgets(removal.reason, facts)?;
         self.check_room(facts)
     }
 
-    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason, more: u32) -> Result<(), Rejection> {
+    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         let Some(allowed) = facts.allowed.get(&reason).copied() else { return Ok(()) };
         let on_way_out = self
@@ -114,7 +112,7 @@ impl Ledger {
             .iter()
             .filter(|(name, claim)| claim.pool == *pool && (claim.deleting || self.removals.contains_key(*name)));
         let removing = u32::try_from(on_way_out.count()).unwrap_or(u32::MAX);
-        if removing.saturating_add(more) > allowed {
+        if removing >= allowed {
             return Err(Rejection::BudgetExhausted { allowed, removing });
         }
         Ok(())
