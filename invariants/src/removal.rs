@@ -72,12 +72,12 @@ fn of_pods(
         .collect();
     let forced = termination.reason.is_forced();
     let pods = facts.there(node.name.as_str());
-    for pod in pods.filter(|pod| !pod.terminating) {
-        let protected = pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
+    for pod in pods {
+        let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
         if protected && waits(termination, node) {
             return Some(format!("pod {} is marked do-not-disrupt", pod.full_name()));
         }
-        if pod.stays_with_node || protected || is_blocked(facts, pod) {
+        if !pod.moves() || protected || is_blocked(facts, pod) {
             continue;
         }
         let accounted = places.contains(pod.uid.as_str()) || (forced && refused.contains(pod.uid.as_str()));

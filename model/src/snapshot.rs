@@ -89,6 +89,8 @@ pub struct Pod {
     pub stays_with_node: bool,
     /// Being deleted.
     pub terminating: bool,
+    /// Of a StatefulSet, which makes it anew under its name once it is gone.
+    pub returns: bool,
     /// Voluntary disruption is not allowed until then; `Timestamp(i64::MAX)` means ever.
     pub do_not_disrupt_until: Option<Timestamp>,
     /// Cost of evicting it in thousandths: 1000 for an ordinary pod (spec: core section 7.2), -10000 to 10000.
@@ -104,6 +106,13 @@ impl Pod {
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether it, or the pod that follows it, needs another place when its node goes; a pending one, whether it is to be placed.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        let ends = self.terminating && !(self.returns && self.state != PodState::Pending);
+        !self.stays_with_node && !ends
     }
 }
 

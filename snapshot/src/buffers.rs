@@ -70,6 +70,7 @@ pub(crate) fn pods(
                 created: kube_time::created(metadata),
                 stays_with_node: false,
                 terminating: false,
+                returns: false,
                 do_not_disrupt_until: None,
                 // Nobody is evicted.
                 eviction_cost_milli: 0,

@@ -6,6 +6,7 @@ use crate::problems::{Fault, Problem, full_name};
 use crate::shapes::{Shapes, Template, Tie};
 use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{annotation, label};
@@ -156,6 +157,7 @@ fn read(
         created: kube_time::created(metadata),
         stays_with_node,
         terminating: metadata.deletion_timestamp.is_some(),
+        returns: !stays_with_node && returns(pod),
         do_not_disrupt_until: do_not_disrupt_until(pod),
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
         pod_disruption_budgets: budgets.covering(pod),
@@ -188,6 +190,12 @@ fn stays_with_node(pod: &KubePod) -> bool {
     let owners = pod.metadata.owner_references.iter().flatten();
     let mirror = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
     mirror || owners.into_iter().any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
+}
+
+/// Whether the pod's owner makes it anew under the same name.
+fn returns(pod: &KubePod) -> bool {
+    let of_set = |owner: &OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/");
+    pod.metadata.owner_references.iter().flatten().any(of_set)
 }
 
 /// `true` protects for ever, a duration since the pod's start; anything else says nothing.

@@ -102,12 +102,12 @@ impl View {
         }
         // A grace period bounds what a pod can hold up; then drift need not wait for it.
         let bounded = reason == DisruptionReason::Drifted && node.termination_grace_period.is_some();
-        for pod in self.pods_on(&self.node).filter(|pod| !pod.terminating) {
-            let protected = pod.do_not_disrupt_until.is_some_and(|until| until > self.now);
+        for pod in self.pods_on(&self.node) {
+            let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > self.now);
             if protected && !bounded {
                 return Err(Obstacle::ProtectedPod(pod.uid.clone(), pod.full_name()));
             }
-            if !pod.stays_with_node && !known.contains(&pod.uid) {
+            if pod.moves() && !known.contains(&pod.uid) {
                 return Err(Obstacle::NewPod(pod.uid.clone(), pod.full_name()));
             }
         }

@@ -268,7 +268,7 @@ fn split<'a>(
 
 /// Pending pods whose shape the snapshot does not have.
 fn dangling(world: &World<'_>) -> Vec<Unschedulable> {
-    let lost = world.pending().filter(|(pod, shape)| lots::moves(pod) && shape.is_none());
+    let lost = world.pending().filter(|(pod, shape)| pod.moves() && shape.is_none());
     lost.map(|(pod, _)| {
         let message = format!("its shape {} is not in the snapshot", pod.shape);
         no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])

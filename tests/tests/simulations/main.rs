@@ -22,6 +22,7 @@ mod random_faults;
 mod removal;
 mod replay;
 mod reservations;
+mod restarts;
 mod spot;
 mod stale_plans;
 mod tokens_and_tags;

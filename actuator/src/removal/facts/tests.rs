@@ -96,6 +96,14 @@ fn each_obstacle_is_named() {
     let new = Obstacle::NewPod("x".into(), "ns/x".to_owned());
     assert_eq!(check(vec![plain("x", "a")], &[], empty), Err(new));
     assert_eq!(check(vec![pod("d", "a", &json!({}), "DaemonSet")], &[], empty), Ok(()));
+    let leaving = |owner| {
+        let mut pod = pod("x", "a", &json!({}), owner);
+        pod.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        pod
+    };
+    assert_eq!(check(vec![leaving("ReplicaSet")], &[], empty), Ok(()));
+    let returns = Obstacle::NewPod("x".into(), "ns/x".to_owned());
+    assert_eq!(check(vec![leaving("StatefulSet")], &[], empty), Err(returns), "its successor is to find the node");
     let protected = |owner| pod("d", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), owner);
     let expected = Err(Obstacle::ProtectedPod("d".into(), "ns/d".to_owned()));
     assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);

@@ -1,7 +1,7 @@
 //! Nodes that may be removed, and why.
 
 use super::{Removal, Removed};
-use crate::lots::{is_protected, moves};
+use crate::lots::is_protected;
 use crate::rooms;
 use crate::world::World;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
@@ -43,7 +43,7 @@ pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
         let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
         let exists = view.node.state != NodeState::InFlight;
         if over && exists && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
-            let pods = view.pods.iter().filter(|pod| moves(pod)).collect();
+            let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
             let (reason, price, guests) = (DisruptionReason::Expired, view.data.price, Vec::new());
             found.push(Removed { node: index, reason, price, pods, guests });
         }
@@ -115,7 +115,7 @@ pub(super) fn of_static<'a>(world: &World<'a>, removal: &Removal<'a>, pool: &'a 
 
 /// Pods that need another place when the node goes.
 fn moving<'a>(world: &World<'a>, removal: &Removal<'a>, node: usize) -> Vec<&'a Pod> {
-    let own = world.nodes[node].pods.iter().filter(|pod| moves(pod));
+    let own = world.nodes[node].pods.iter().filter(|pod| pod.moves());
     own.chain(removal.guests.get(&node).into_iter().flatten().copied()).collect()
 }
 
@@ -147,5 +147,6 @@ fn is_blocked(world: &World<'_>, index: usize) -> bool {
         budgets.len() <= 1 && budgets.iter().all(room)
     };
     let pods = world.nodes[index].pods;
-    pods.iter().any(|pod| is_protected(pod, world.snapshot.now)) || !pods.iter().filter(|pod| moves(pod)).all(evictable)
+    let evicted = |pod: &&Pod| pod.moves() && !pod.terminating;
+    pods.iter().any(|pod| is_protected(pod, world.snapshot.now)) || !pods.iter().filter(evicted).all(evictable)
 }
