@@ -148,11 +148,11 @@ pub struct Node {
     pub limit_usage: Resources,
     /// Kubelet says Ready.
     pub ready: bool,
-    /// `spec.unschedulable`.
+    /// `spec.unschedulable`, or its room is not known: a pod on it cannot be read.
     pub cordoned: bool,
     /// Marked for deletion, by anybody: its pods must go elsewhere.
     pub deleting: bool,
-    /// `karpenter.sh/do-not-disrupt` is on the node.
+    /// `karpenter.sh/do-not-disrupt` is on the node, or a pod on it cannot be read.
     pub do_not_disrupt: bool,
     /// When the claim (or the Node) was made.
     pub created: Timestamp,

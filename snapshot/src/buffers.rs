@@ -38,6 +38,7 @@ pub(crate) fn pods(
             name: problems::full_name(metadata),
             field: field.to_owned(),
             message: message.to_owned(),
+            left_out: true,
         };
         let room = match &buffer.room {
             Ok(room) => room,

@@ -8,10 +8,11 @@ use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::duration::parse_go;
-use plimsoll_model::identity::PodUid;
+use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
 use plimsoll_model::time::Timestamp;
+use std::collections::BTreeSet;
 
 /// What an ordinary pod's eviction costs, in thousandths.
 const EVICTION_COST: i64 = 1000;
@@ -30,8 +31,8 @@ pub(crate) fn build(
     budgets: &Budgets<'_>,
     shapes: &mut Shapes<'_>,
     problems: &mut Vec<Problem>,
-) -> (Vec<Pod>, Vec<IgnoredPod>) {
-    let (mut pods, mut ignored) = (Vec::new(), Vec::new());
+) -> Pods {
+    let Pods { mut pods, mut ignored, mut unread } = Pods::default();
     for pod in &objects.pods {
         let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
         let state = match place(pod, spec, extra, places) {
@@ -41,12 +42,36 @@ pub(crate) fn build(
                 continue;
             }
         };
+        let node = match &state {
+            PodState::Bound(node) | PodState::Reserved(node) => Some(node.clone()),
+            PodState::Pending => None,
+        };
+        problems.extend(ignored_wish(pod));
         match read(pod, spec, state, budgets, shapes) {
             Ok(pod) => pods.push(pod),
-            Err(fault) => problems.push(Problem::of("Pod", &pod.metadata, fault)),
+            Err(fault) => {
+                problems.push(Problem::of("Pod", &pod.metadata, fault));
+                unread.extend(node);
+            }
         }
     }
-    (pods, ignored)
+    Pods { pods, ignored, unread }
+}
+
+/// What became of a cluster's pods.
+#[derive(Debug, Default)]
+pub(crate) struct Pods {
+    pub(crate) pods: Vec<Pod>,
+    pub(crate) ignored: Vec<IgnoredPod>,
+    /// Nodes with pods that cannot be read: nobody knows how much room those take.
+    pub(crate) unread: BTreeSet<NodeName>,
+}
+
+/// What the pod says of On-Demand, if that cannot be read. Nothing else rests on it, so the pod is as any other without it.
+#[must_use]
+pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
+    let fault = on_demand::wish(&pod.metadata).err().filter(|_| !stays_with_node(pod))?;
+    Some(Problem::of_field("Pod", &pod.metadata, fault))
 }
 
 /// Where a pod is, or why nobody is to place it.
@@ -139,7 +164,7 @@ fn read(
     let name = metadata.name.as_deref().unwrap_or_default();
     let stays_with_node = stays_with_node(pod);
     let labels = metadata.labels.clone().unwrap_or_default();
-    let on_demand = if stays_with_node { None } else { on_demand::wish(metadata)? };
+    let on_demand = on_demand::wish(metadata).unwrap_or_default().filter(|_| !stays_with_node);
     let tie = match node_name(pod) {
         _ if stays_with_node => Tie::Stays,
         Some(_) => Tie::Runs,

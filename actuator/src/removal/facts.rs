@@ -66,7 +66,7 @@ impl View {
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
         let (snapshot, problems) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
-        let problems = problems.iter().map(ToString::to_string).collect();
+        let problems = problems.iter().filter(|problem| problem.left_out).map(ToString::to_string).collect();
         Self { snapshot, problems, node, now }
     }
 
