@@ -27,6 +27,8 @@ const MAX_MESSAGE: usize = 1024;
 pub mod reason {
     /// A pod has no place.
     pub const FAILED_SCHEDULING: &str = "FailedScheduling";
+    /// An annotation cannot be read, and is ignored.
+    pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     /// A NodePool's own requirements leave it nothing to launch.
     pub const NO_COMPATIBLE_INSTANCE_TYPES: &str = "NoCompatibleInstanceTypes";
     /// A claim's instance is there.

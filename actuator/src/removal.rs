@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
 use crate::durable;
 use crate::events::{Note, object, reason};
-use crate::ledger::{Admission, PlanContext, Rejection, Removal, Subject};
+use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
 use crate::lifecycle::provider_id;
 use crate::pods;
 use crate::stores::Kind;
@@ -36,20 +36,30 @@ use tokio_util::sync::CancellationToken;
 /// Time-outs are noticed by then though nothing changes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Asks the ledger for a removal, and writes the command on the claim. `replacements` are the launches that it waits for.
-/// What follows is done by [`run`].
-///
-/// # Errors
-/// The command could not be written; the removal is not under way.
-pub async fn admit(
-    context: &Context,
-    removal: &Termination,
-    replacements: &[ActionId],
-    plan: &PlanContext,
-) -> Result<Admission, WriteError> {
+/// A removal that the ledger admitted, and that is not written on its claim yet.
+#[derive(Debug, Clone)]
+pub struct Admitted {
+    /// The candidate's claim.
+    pub claim: Arc<NodeClaim>,
+    command: Removal,
+}
+
+/// What came of asking.
+#[derive(Debug, Clone)]
+pub enum Asked {
+    /// It may begin.
+    Admitted(Box<Admitted>),
+    /// It is under way or done already.
+    Repeated(LedgerOutcome),
+    /// It is refused.
+    Rejected(Rejection),
+}
+
+/// Asks the ledger for a removal, on what our own watch shows. `replacements` are the launches that it waits for.
+pub fn ask(context: &Context, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> Asked {
     let node = &removal.node;
     let Some((claim, _)) = claim_of(context, node) else {
-        return Ok(Admission::Rejected(Rejection::UnknownNode(node.clone())));
+        return Asked::Rejected(Rejection::UnknownNode(node.clone()));
     };
     let to: BTreeMap<NodeName, BTreeSet<PodUid>> = removal
         .moved_to
@@ -60,7 +70,7 @@ pub async fn admit(
     let known: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
     if let Err(obstacle) = view.check(&known, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
-        return Ok(Admission::Rejected(rejection(node, obstacle)));
+        return Asked::Rejected(rejection(node, obstacle));
     }
     let name = claim.name_any();
     let facts = view.facts(&name, view.moves(&to));
@@ -69,18 +79,32 @@ pub async fn admit(
         let command = ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone());
         (admission, command)
     });
-    if let (Admission::Admitted { .. }, Some(command)) = (&admission, command)
-        && let Err(error) = write_command(context, &claim, &command).await
-    {
+    match (admission, command) {
+        (Admission::Admitted { .. }, Some(command)) => Asked::Admitted(Box::new(Admitted { claim, command })),
+        // The ledger keeps what it admits.
+        (Admission::Admitted { .. }, None) => Asked::Rejected(Rejection::UnknownNode(node.clone())),
+        (Admission::Repeated(outcome), _) => Asked::Repeated(outcome),
+        (Admission::Rejected(rejection), _) => Asked::Rejected(rejection),
+    }
+}
+
+/// Writes the command of an admitted removal on its claim. What follows is done by [`run`].
+///
+/// # Errors
+/// The command could not be written; the removal is not under way.
+pub async fn begin(context: &Context, admitted: &Admitted) -> Result<(), WriteError> {
+    let Admitted { claim, command } = admitted;
+    if let Err(error) = write_command(context, claim, command).await {
+        let name = claim.name_any();
         if error.may_have_happened() {
             // It stays in the ledger, where it counts: [`reconcile`] writes it again, or undoes it.
             tracing::warn!(node_claim = name, %error, "it is not known whether the command was written, it is written again");
-            return Ok(admission);
+            return Ok(());
         }
         context.ledger.with(|ledger| ledger.removal_undone(&name, "the command could not be written"));
         return Err(error);
     }
-    Ok(admission)
+    Ok(())
 }
 
 fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {

@@ -151,7 +151,8 @@ pub(crate) fn from_cluster(
     let extra = Extra { source: Source::Cluster, now: timestamp(now), catalogs: by_class, ..Extra::default() };
     let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
     for problem in &problems {
-        output::warn(&format!("left out: {problem}"));
+        let what = if problem.left_out { "left out" } else { "ignored" };
+        output::warn(&format!("{what}: {problem}"));
     }
     Ok(Question { objects, snapshot, catalogs, options: PlanOptions::default() })
 }

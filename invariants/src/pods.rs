@@ -18,8 +18,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             found.push(Violation::PodTwice(name.clone()));
         }
         let wants = facts.pod(uid.as_str()).is_some_and(|pod| {
-            !pod.terminating
-                && !pod.stays_with_node
+            pod.moves()
                 && match &pod.state {
                     PodState::Pending => true,
                     PodState::Bound(node) | PodState::Reserved(node) => facts.leaving.contains(node.as_str()),
@@ -40,8 +39,7 @@ pub(crate) fn check_complete(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Vio
     let all = placed.chain(plan.unschedulable.iter().map(|one| &one.pod));
     let seen: HashSet<&str> = all.map(|pod| pod.uid.as_str()).collect();
     for pod in facts.index.pending().iter().filter_map(|place| facts.snapshot.pods.get(*place as usize)) {
-        let wants = !pod.terminating && !pod.stays_with_node;
-        if wants && !seen.contains(pod.uid.as_str()) {
+        if pod.moves() && !seen.contains(pod.uid.as_str()) {
             found.push(Violation::PodForgotten(pod.full_name()));
         }
     }

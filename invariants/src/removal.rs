@@ -28,7 +28,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) 
 /// No pod and no budget holds an expired node; one that drifted does not wait for its pods if it has a terminationGracePeriod.
 fn waits(termination: &Termination, node: &Node) -> bool {
     match termination.reason {
-        DisruptionReason::Expired | DisruptionReason::Interrupted => false,
+        reason if reason.is_forced() => false,
         DisruptionReason::Drifted => node.termination_grace_period.is_none(),
         _ => true,
     }
@@ -51,8 +51,7 @@ fn of_node(facts: &Facts<'_>, termination: &Termination, node: &Node) -> Option<
     if !holds {
         return Some(format!("it is not {}", termination.reason.as_str()));
     }
-    let forced = matches!(termination.reason, DisruptionReason::Expired | DisruptionReason::Interrupted);
-    (node.do_not_disrupt && !forced).then(|| "it is marked do-not-disrupt".to_owned())
+    (node.do_not_disrupt && !termination.reason.is_forced()).then(|| "it is marked do-not-disrupt".to_owned())
 }
 
 fn of_pods(
@@ -71,14 +70,14 @@ fn of_pods(
         .chain(termination.moved_to.iter().flat_map(|one| &one.pods))
         .map(|pod| pod.uid.as_str())
         .collect();
-    let forced = matches!(termination.reason, DisruptionReason::Expired | DisruptionReason::Interrupted);
+    let forced = termination.reason.is_forced();
     let pods = facts.there(node.name.as_str());
-    for pod in pods.filter(|pod| !pod.terminating) {
-        let protected = pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
+    for pod in pods {
+        let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
         if protected && waits(termination, node) {
             return Some(format!("pod {} is marked do-not-disrupt", pod.full_name()));
         }
-        if pod.stays_with_node || protected || is_blocked(facts, pod) {
+        if !pod.moves() || protected || is_blocked(facts, pod) {
             continue;
         }
         let accounted = places.contains(pod.uid.as_str()) || (forced && refused.contains(pod.uid.as_str()));

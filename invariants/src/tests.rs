@@ -124,6 +124,7 @@ fn pod(name: &str, state: PodState) -> Pod {
         created: Timestamp(0),
         stays_with_node: false,
         terminating: false,
+        returns: false,
         do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
         pod_disruption_budgets: Vec::new(),

@@ -89,6 +89,8 @@ pub struct Pod {
     pub stays_with_node: bool,
     /// Being deleted.
     pub terminating: bool,
+    /// Of a StatefulSet, which makes it anew under its name once it is gone.
+    pub returns: bool,
     /// Voluntary disruption is not allowed until then; `Timestamp(i64::MAX)` means ever.
     pub do_not_disrupt_until: Option<Timestamp>,
     /// Cost of evicting it in thousandths: 1000 for an ordinary pod (spec: core section 7.2), -10000 to 10000.
@@ -104,6 +106,13 @@ impl Pod {
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether it, or the pod that follows it, needs another place when its node goes; a pending one, whether it is to be placed.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        let ends = self.terminating && !(self.returns && self.state != PodState::Pending);
+        !self.stays_with_node && !ends
     }
 }
 
@@ -139,11 +148,11 @@ pub struct Node {
     pub limit_usage: Resources,
     /// Kubelet says Ready.
     pub ready: bool,
-    /// `spec.unschedulable`.
+    /// `spec.unschedulable`, or its room is not known: a pod on it cannot be read.
     pub cordoned: bool,
     /// Marked for deletion, by anybody: its pods must go elsewhere.
     pub deleting: bool,
-    /// `karpenter.sh/do-not-disrupt` is on the node.
+    /// `karpenter.sh/do-not-disrupt` is on the node, or a pod on it cannot be read.
     pub do_not_disrupt: bool,
     /// When the claim (or the Node) was made.
     pub created: Timestamp,
@@ -246,6 +255,12 @@ pub enum DisruptionReason {
 impl DisruptionReason {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired, Self::Interrupted];
+
+    /// Whether the node goes whatever budgets and its pods say: its time is over.
+    #[must_use]
+    pub fn is_forced(self) -> bool {
+        matches!(self, Self::Expired | Self::Interrupted)
+    }
 
     /// Karpenter's word.
     #[must_use]

@@ -87,6 +87,7 @@ pub(crate) fn pod(name: &str, shape: &str, state: PodState) -> Pod {
         created: Timestamp(0),
         stays_with_node: false,
         terminating: false,
+        returns: false,
         do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
         pod_disruption_budgets: Vec::new(),

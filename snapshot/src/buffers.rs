@@ -38,6 +38,7 @@ pub(crate) fn pods(
             name: problems::full_name(metadata),
             field: field.to_owned(),
             message: message.to_owned(),
+            left_out: true,
         };
         let room = match &buffer.room {
             Ok(room) => room,
@@ -70,6 +71,7 @@ pub(crate) fn pods(
                 created: kube_time::created(metadata),
                 stays_with_node: false,
                 terminating: false,
+                returns: false,
                 do_not_disrupt_until: None,
                 // Nobody is evicted.
                 eviction_cost_milli: 0,

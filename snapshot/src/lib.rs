@@ -1,7 +1,8 @@
 //! Kubernetes objects become a [`Snapshot`]: the one place that reads what a pod asks for, how far a node has come and how
 //! many nodes of a pool may go. The watcher and the command line both use it, so that they see a cluster alike.
 //!
-//! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on.
+//! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on. A node whose pods cannot be read
+//! keeps them: it takes no others and stays.
 
 pub mod buffers;
 mod costs;
@@ -23,7 +24,7 @@ mod selectors;
 mod shapes;
 mod volumes;
 
-pub use pods::is_decided;
+pub use pods::{ignored_wish, is_decided};
 pub use problems::Problem;
 pub use requests::effective_requests;
 
@@ -115,18 +116,23 @@ pub struct Extra {
     pub reserved_pods: BTreeMap<PodUid, NodeName>,
 }
 
-/// The snapshot of `objects`, and which of them were left out and why.
+/// The snapshot of `objects`, and which of them were left out or not read in full, and why.
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut shapes = shapes::Shapes::new(objects, extra.source);
     let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
-    let nodes = nodes::build(objects, extra, &mut problems);
+    let mut nodes = nodes::build(objects, extra, &mut problems);
     let places = places::Places::new(&nodes, extra);
-    let (mut pods, ignored) = pods::build(objects, extra, &places, &budgets, &mut shapes, &mut problems);
+    let pods::Pods { mut pods, ignored, unread } =
+        pods::build(objects, extra, &places, &budgets, &mut shapes, &mut problems);
     pods.extend(buffers::pods(objects, extra, &nodes, &mut shapes, &mut problems));
     let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
     let node_pools = pools::build(objects, extra, &nodes, &mut problems);
+    // What cannot be read still runs there: nobody is sent to its node, and nothing is taken from it.
+    for node in nodes.iter_mut().filter(|node| unread.contains(&node.name)) {
+        (node.cordoned, node.do_not_disrupt) = (true, true);
+    }
     let mut snapshot = Snapshot {
         sequence: extra.sequence,
         ledger: extra.ledger,

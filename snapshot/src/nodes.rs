@@ -70,6 +70,7 @@ fn drop_doubles(nodes: Vec<Node>, problems: &mut Vec<Problem>) -> Vec<Node> {
         name: node.name.0,
         field: "metadata.name".to_owned(),
         message: "a Node that is not its own has the same name".to_owned(),
+        left_out: true,
     }));
     kept
 }

@@ -6,11 +6,13 @@ use crate::problems::{Fault, Problem, full_name};
 use crate::shapes::{Shapes, Template, Tie};
 use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::duration::parse_go;
-use plimsoll_model::identity::PodUid;
+use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
 use plimsoll_model::time::Timestamp;
+use std::collections::BTreeSet;
 
 /// What an ordinary pod's eviction costs, in thousandths.
 const EVICTION_COST: i64 = 1000;
@@ -29,8 +31,8 @@ pub(crate) fn build(
     budgets: &Budgets<'_>,
     shapes: &mut Shapes<'_>,
     problems: &mut Vec<Problem>,
-) -> (Vec<Pod>, Vec<IgnoredPod>) {
-    let (mut pods, mut ignored) = (Vec::new(), Vec::new());
+) -> Pods {
+    let Pods { mut pods, mut ignored, mut unread } = Pods::default();
     for pod in &objects.pods {
         let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
         let state = match place(pod, spec, extra, places) {
@@ -40,12 +42,36 @@ pub(crate) fn build(
                 continue;
             }
         };
+        let node = match &state {
+            PodState::Bound(node) | PodState::Reserved(node) => Some(node.clone()),
+            PodState::Pending => None,
+        };
+        problems.extend(ignored_wish(pod));
         match read(pod, spec, state, budgets, shapes) {
             Ok(pod) => pods.push(pod),
-            Err(fault) => problems.push(Problem::of("Pod", &pod.metadata, fault)),
+            Err(fault) => {
+                problems.push(Problem::of("Pod", &pod.metadata, fault));
+                unread.extend(node);
+            }
         }
     }
-    (pods, ignored)
+    Pods { pods, ignored, unread }
+}
+
+/// What became of a cluster's pods.
+#[derive(Debug, Default)]
+pub(crate) struct Pods {
+    pub(crate) pods: Vec<Pod>,
+    pub(crate) ignored: Vec<IgnoredPod>,
+    /// Nodes with pods that cannot be read: nobody knows how much room those take.
+    pub(crate) unread: BTreeSet<NodeName>,
+}
+
+/// What the pod says of On-Demand, if that cannot be read. Nothing else rests on it, so the pod is as any other without it.
+#[must_use]
+pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
+    let fault = on_demand::wish(&pod.metadata).err().filter(|_| !stays_with_node(pod))?;
+    Some(Problem::of_field("Pod", &pod.metadata, fault))
 }
 
 /// Where a pod is, or why nobody is to place it.
@@ -138,7 +164,7 @@ fn read(
     let name = metadata.name.as_deref().unwrap_or_default();
     let stays_with_node = stays_with_node(pod);
     let labels = metadata.labels.clone().unwrap_or_default();
-    let on_demand = if stays_with_node { None } else { on_demand::wish(metadata)? };
+    let on_demand = on_demand::wish(metadata).unwrap_or_default().filter(|_| !stays_with_node);
     let tie = match node_name(pod) {
         _ if stays_with_node => Tie::Stays,
         Some(_) => Tie::Runs,
@@ -156,6 +182,7 @@ fn read(
         created: kube_time::created(metadata),
         stays_with_node,
         terminating: metadata.deletion_timestamp.is_some(),
+        returns: !stays_with_node && returns(pod),
         do_not_disrupt_until: do_not_disrupt_until(pod),
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
         pod_disruption_budgets: budgets.covering(pod),
@@ -188,6 +215,12 @@ fn stays_with_node(pod: &KubePod) -> bool {
     let owners = pod.metadata.owner_references.iter().flatten();
     let mirror = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
     mirror || owners.into_iter().any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
+}
+
+/// Whether the pod's owner makes it anew under the same name.
+fn returns(pod: &KubePod) -> bool {
+    let of_set = |owner: &OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/");
+    pod.metadata.owner_references.iter().flatten().any(of_set)
 }
 
 /// `true` protects for ever, a duration since the pod's start; anything else says nothing.

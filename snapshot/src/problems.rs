@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::fmt;
 
-/// Why an object was left out.
+/// Why an object was left out, or a wish of it ignored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Kind of the object, such as `Pod`.
@@ -14,11 +14,19 @@ pub struct Problem {
     pub field: String,
     /// What is wrong with it.
     pub message: String,
+    /// The object is not in the snapshot; else it is, as if the field were not set.
+    pub left_out: bool,
 }
 
 impl Problem {
     pub(crate) fn of(kind: &str, metadata: &ObjectMeta, fault: Fault) -> Self {
-        Self { kind: kind.to_owned(), name: full_name(metadata), field: fault.field, message: fault.message }
+        let Fault { field, message } = fault;
+        Self { kind: kind.to_owned(), name: full_name(metadata), field, message, left_out: true }
+    }
+
+    /// Of an object that stays.
+    pub(crate) fn of_field(kind: &str, metadata: &ObjectMeta, fault: Fault) -> Self {
+        Self { left_out: false, ..Self::of(kind, metadata, fault) }
     }
 }
 

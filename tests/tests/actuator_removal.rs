@@ -3,14 +3,16 @@
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::annotation;
+use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::{World, is_running};
 use plimsoll_tests::director::{Director, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
@@ -50,15 +52,7 @@ async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
     let director = Director::begin(Setup::default()).await;
     let (claim, node) = director.node(&wanted("a-1")).await;
     // The plan is made before the pod comes, and arrives after it.
-    let termination = plimsoll_model::plan::Termination {
-        action_id: "r-1".into(),
-        node: node.as_str().into(),
-        reason: DisruptionReason::Empty,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
-        saving: plimsoll_model::money::MicroUsdPerHour(0),
-    };
+    let termination = Termination { reason: DisruptionReason::Empty, ..of_node("r-1", &node) };
     director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     let plan = director.plan(&[], vec![termination]).await;
@@ -220,4 +214,65 @@ async fn a_command_that_was_not_admitted_is_not_carried_out() {
     director.until("the command is taken away", MINUTE, |world| !has_command(world, &claim)).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
+}
+
+/// A replacement for a removal that is refused would be bought for nothing.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_is_refused_buys_no_replacement() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    director.world.apply_object(&budget).unwrap();
+    tokio::time::sleep(MINUTE).await;
+    let pods = director.pods_on(&node);
+    let shared = vec![pods[0].clone(), future_pod("pending")];
+    let launches = [Wanted { pods: pods.clone(), ..wanted("a-2") }, Wanted { pods: shared, ..wanted("a-3") }];
+    for (index, status) in [(0, OutcomeStatus::Rejected), (1, OutcomeStatus::Accepted)] {
+        let removal = Termination { pods: pods.clone(), replaced_by: vec![0], ..of_node(&format!("r-{index}"), &node) };
+        let plan = director.plan(&launches[index..=index], vec![removal]).await;
+        let outcomes = director.send(plan).await;
+        assert_eq!(
+            outcomes[0].status, status,
+            "a launch for a pending pod as well is no mere replacement: {outcomes:?}"
+        );
+        let rejected = outcomes.iter().find(|it| it.action_id.0 == format!("r-{index}")).unwrap();
+        assert_eq!((rejected.status, rejected.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)));
+    }
+    tokio::time::sleep(5 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "the node and the one for the pending pod");
+    assert!(!is_gone(&director.world, &claim));
+}
+
+/// Budgets say how many removals begin, not whether one goes on when others are taken away by somebody else.
+#[tokio::test(start_paused = true)]
+async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let (other, _) = director.node(&wanted("a-1")).await;
+    let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-2") };
+    let (claim, node) = director.node(&large).await;
+    let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
+    let plan = director.plan(&[wanted("a-3")], vec![removal]).await;
+    let outcomes = director.send(plan).await;
+    assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
+    // Its replacement boots yet.
+    director.world.delete(ResourceId::NODE_CLAIMS, &other).unwrap();
+    director.until("the node goes", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    let events = director.world.events_of("NodeClaim", &claim);
+    assert!(!events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
+}
+
+fn of_node(action: &str, node: &str) -> Termination {
+    Termination {
+        action_id: action.into(),
+        node: node.into(),
+        reason: DisruptionReason::Underutilized,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    }
 }

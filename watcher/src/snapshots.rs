@@ -160,9 +160,14 @@ impl Publisher {
     fn note(&mut self, problems: Vec<Problem>) {
         let new = problems.iter().filter(|problem| !self.problems.contains(problem));
         for problem in new.take(LOGGED_PROBLEMS) {
-            tracing::warn!(%problem, "object left out of the snapshot");
+            if problem.left_out {
+                tracing::warn!(%problem, "object left out of the snapshot");
+            } else {
+                tracing::warn!(%problem, "field ignored");
+            }
         }
-        self.metrics.problems.set(i64::try_from(problems.len()).unwrap_or(i64::MAX));
+        let left_out = problems.iter().filter(|problem| problem.left_out).count();
+        self.metrics.problems.set(i64::try_from(left_out).unwrap_or(i64::MAX));
         self.problems = problems;
     }
 }

@@ -61,6 +61,18 @@ pub enum Admission {
 }
 
 impl Ledger {
+    /// A launch that was admitted is not carried out after all, and nothing of it was written: it is as if it had been refused.
+    pub fn withdraw(&mut self, claim: &str, rejection: Rejection, plan: &PlanContext) {
+        let Some(record) = self.claims.remove(claim) else { return };
+        for pod in &record.pods {
+            self.reserved.remove(pod);
+        }
+        self.note(record.pods.into_iter().map(Subject::Pod), Some(self.key(plan)));
+        if let Some(action) = record.action {
+            self.outcomes.set(&action, Outcome::Rejected(rejection));
+        }
+    }
+
     /// Room that a real pod has taken is bought anew, though it is reserved: by a plan that knows of the former launch. Of such a pod, a plan does not
     /// even know its own earlier actions.
     pub(super) fn check_virtual(&self, pod: &PodRef, plan: &PlanContext) -> Result<(), Rejection> {

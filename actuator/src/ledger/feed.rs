@@ -3,6 +3,7 @@
 mod marks;
 mod nodes;
 mod seeds;
+mod wishes;
 
 pub use seeds::seed;
 
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use wishes::Wishes;
 
 /// Changes come in bursts: they are told together, at most so often.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -44,6 +46,7 @@ pub struct Feed {
     pods: BTreeMap<PodUid, Awaiting>,
     nodes: BTreeMap<NodeName, NodeFacts>,
     pools: BTreeSet<NodePoolName>,
+    wishes: Wishes,
 }
 
 /// A reserved pod as it was seen last.
@@ -80,6 +83,7 @@ impl Feed {
         let pods = context.stores.pods.state();
         self.pods(context, &pods);
         self.nodes(context, &pods);
+        self.wishes.look(context, &pods);
     }
 
     fn claims(&mut self, context: &Context) {

@@ -24,6 +24,8 @@ pub struct RemovalFacts {
     pub moves: BTreeMap<NodeName, Resources>,
     /// What those nodes have free, by what is bound to them; one that takes no pods is not in here.
     pub free: BTreeMap<NodeName, Resources>,
+    /// A terminationGracePeriod bounds what the node's pods can hold up.
+    pub bounded: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -80,29 +82,29 @@ impl Ledger {
         let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
         let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
         self.check_unchanged(nodes.chain(pods), plan)?;
-        if !is_forced(removal.reason) {
-            self.check_budget(&claim.pool, removal.reason, 1)?;
-            self.check_disruption_budgets(facts)?;
+        if removal.reason.is_forced() {
+            return Ok(());
         }
+        self.check_budget(&claim.pool, removal.reason)?;
+        self.check_disruption_budgets(removal.reason, facts)?;
         self.check_room(facts)
     }
 
-    /// Checks a removal under way again, before its node goes: what it took itself does not stand against it.
+    /// Checks a removal under way again, before its node goes: what it took itself does not stand against it. Budgets of the pool are about
+    /// beginning: a window that closes, or another node that somebody takes away, is no reason to waste the replacements.
     ///
     /// # Errors
     /// Why the node must not go.
     pub fn check_removal_again(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
         let removal = self.removals.get(&facts.claim).ok_or_else(|| Rejection::NotAdmitted(facts.claim.clone()))?;
-        if !is_forced(removal.reason) {
-            if let Some(claim) = self.claims.get(&facts.claim) {
-                self.check_budget(&claim.pool, removal.reason, 0)?;
-            }
-            self.check_disruption_budgets(facts)?;
+        if removal.reason.is_forced() {
+            return Ok(());
         }
+        self.check_disruption_budgets(removal.reason, facts)?;
         self.check_room(facts)
     }
 
-    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason, more: u32) -> Result<(), Rejection> {
+    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         let Some(allowed) = facts.allowed.get(&reason).copied() else { return Ok(()) };
         let on_way_out = self
@@ -110,14 +112,18 @@ impl Ledger {
             .iter()
             .filter(|(name, claim)| claim.pool == *pool && (claim.deleting || self.removals.contains_key(*name)));
         let removing = u32::try_from(on_way_out.count()).unwrap_or(u32::MAX);
-        if removing.saturating_add(more) > allowed {
+        if removing >= allowed {
             return Err(Rejection::BudgetExhausted { allowed, removing });
         }
         Ok(())
     }
 
     /// One free eviction is enough: a node with two pods of a budget that allows one at a time drains in two steps, or it could never go.
-    fn check_disruption_budgets(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+    /// Drift does not wait for room where the drain has a deadline.
+    fn check_disruption_budgets(&self, reason: DisruptionReason, facts: &RemovalFacts) -> Result<(), Rejection> {
+        if reason == DisruptionReason::Drifted && facts.bounded {
+            return Ok(());
+        }
         for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
             let admitted: u32 = self.others(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
@@ -194,9 +200,4 @@ impl Ledger {
             record.node = Some(node);
         }
     }
-}
-
-/// Expiry and interruption come whether a budget likes it or not.
-fn is_forced(reason: DisruptionReason) -> bool {
-    matches!(reason, DisruptionReason::Expired | DisruptionReason::Interrupted)
 }

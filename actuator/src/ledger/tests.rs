@@ -268,6 +268,7 @@ fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {
         disruptions_allowed: [("ns/pdb".to_owned(), 3)].into(),
         moves: [(NodeName::from(to), Resources::from([("cpu", cpu)]))].into(),
         free: [(NodeName::from(to), Resources::from([("cpu", 1000)]))].into(),
+        bounded: false,
         now: Timestamp::default(),
     }
 }
@@ -306,6 +307,10 @@ fn budgets_and_disruption_room_are_what_is_left_by_admitted_removals() {
     assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &known, &tight)), no_room);
     tight.disruptions_allowed.clear();
     assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &known, &tight)), no_room, "a lagging budget has no room");
+    let bounded = RemovalFacts { bounded: true, ..tight.clone() };
+    let idle = removal("b", DisruptionReason::Underutilized);
+    assert_eq!(rejection(ledger.clone().admit_removal(&idle, &[], &known, &bounded)), no_room);
+    claim_of(&ledger.clone().admit_removal(&drifted, &[], &known, &bounded));
     let forced = removal("b", DisruptionReason::Interrupted);
     claim_of(&ledger.admit_removal(&forced, &[], &known, &tight));
 }

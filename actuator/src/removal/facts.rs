@@ -66,7 +66,7 @@ impl View {
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
         let (snapshot, problems) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
-        let problems = problems.iter().map(ToString::to_string).collect();
+        let problems = problems.iter().filter(|problem| problem.left_out).map(ToString::to_string).collect();
         Self { snapshot, problems, node, now }
     }
 
@@ -83,28 +83,31 @@ impl View {
         shape.map(|shape| shape.requests.clone()).unwrap_or_default()
     }
 
-    /// What stands against taking the node away, if its pods are to be at most `known`.
+    /// What stands against taking the node away, if its pods are to be at most `known`. Against a forced removal nothing does: its drain
+    /// waits for what it must, and pods that the plan did not know are planned for once the node is on its way out.
     ///
     /// # Errors
     /// The first obstacle.
     pub fn check(&self, known: &BTreeSet<PodUid>, reason: DisruptionReason) -> Result<(), Obstacle> {
+        if reason.is_forced() {
+            return Ok(());
+        }
         let node = self.node(&self.node).filter(|node| node.state == NodeState::Initialized);
         let node = node.ok_or_else(|| Obstacle::NotInService(self.node.clone()))?;
         if let Some(problem) = self.problems.first() {
             return Err(Obstacle::Unreadable(problem.clone()));
         }
-        let forced = matches!(reason, DisruptionReason::Expired | DisruptionReason::Interrupted);
-        if node.do_not_disrupt && !forced {
+        if node.do_not_disrupt {
             return Err(Obstacle::ProtectedNode);
         }
         // A grace period bounds what a pod can hold up; then drift need not wait for it.
         let bounded = reason == DisruptionReason::Drifted && node.termination_grace_period.is_some();
-        for pod in self.pods_on(&self.node).filter(|pod| !pod.terminating) {
-            let protected = pod.do_not_disrupt_until.is_some_and(|until| until > self.now);
-            if protected && !forced && !bounded {
+        for pod in self.pods_on(&self.node) {
+            let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > self.now);
+            if protected && !bounded {
                 return Err(Obstacle::ProtectedPod(pod.uid.clone(), pod.full_name()));
             }
-            if !pod.stays_with_node && !known.contains(&pod.uid) {
+            if pod.moves() && !known.contains(&pod.uid) {
                 return Err(Obstacle::NewPod(pod.uid.clone(), pod.full_name()));
             }
         }
@@ -137,7 +140,8 @@ impl View {
         let disruptions_allowed =
             allowed.map(|it| (it.name.clone(), u32::try_from(it.disruptions_allowed).unwrap_or(0))).collect();
         let free = moves.keys().filter_map(|name| Some((name.clone(), self.free(name)?))).collect();
-        RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, now: self.now }
+        let bounded = self.node(&self.node).is_some_and(|node| node.termination_grace_period.is_some());
+        RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, bounded, now: self.now }
     }
 
     /// What a node has free; `None` if it takes no pods.

@@ -57,10 +57,15 @@ pub fn next(seen: &Observation<'_>) -> Step {
     if let Some(obstacle) = &seen.obstacle {
         return Step::Undo(obstacle.clone());
     }
-    if seen.now.since(seen.command.admitted) > TIME_OUT {
+    // A node whose time is over goes without replacements, if these do not come: undone, it would be replaced again and again.
+    let forced = seen.command.reason.is_forced();
+    let late = seen.now.since(seen.command.admitted) > TIME_OUT;
+    if late && !forced {
         return Step::Undo("it took too long".to_owned());
     }
     match &seen.replacements {
+        Replacements::Lost(_) if forced => Step::Delete,
+        Replacements::Awaited(_) if forced && late => Step::Delete,
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
         // Also while it waits for its replacements: no pod may come that the plan does not know.
         _ if !seen.tainted => Step::Taint,
@@ -107,6 +112,20 @@ mod tests {
         let awaited = Replacements::Awaited(vec!["r".to_owned()]);
         assert!(matches!(step(|seen| seen.replacements = awaited), Step::Wait(why) if why.contains("replacements r")));
         assert_eq!(step(|_| ()), Step::Delete);
+    }
+
+    #[test]
+    fn a_forced_removal_waits_for_its_replacements_and_no_longer() {
+        let forced = Removal { reason: DisruptionReason::Expired, ..command() };
+        let awaited = || Replacements::Awaited(vec!["r".to_owned()]);
+        let late = Timestamp(1_000_000).plus(TIME_OUT).plus(Millis(1));
+        let step = |replacements, now| {
+            let (node_is_there, tainted, obstacle) = (true, true, None);
+            next(&Observation { command: &forced, node_is_there, tainted, obstacle, replacements, now })
+        };
+        assert!(matches!(step(awaited(), Timestamp(1_000_000)), Step::Wait(_)));
+        assert_eq!(step(awaited(), late), Step::Delete);
+        assert_eq!(step(Replacements::Lost("r".to_owned()), Timestamp(1_000_000)), Step::Delete);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::launch::admit::{self, Admitted, Asked, Pods};
 use crate::launch::launcher::{QUEUE, Room};
 use crate::launch::record::annotation as read;
-use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, feed};
+use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
@@ -80,24 +80,21 @@ pub(super) async fn execute(
     feed::refresh_pools(&context, &mut BTreeSet::new());
     context.placed.note(&plan, context.now());
     context.buffers.note(buffers);
-    launches(&context, &plan, &about, &cycle_id, &mut room, received);
+    let admitted = admit_launches(&context, &plan, &about, &cycle_id);
+    let jobs = terminations::jobs(&context, &plan, &about, &cycle_id);
+    let admitted = without_refused(&context, &plan, &about, &jobs, admitted);
+    start(&context, admitted, &cycle_id, &mut room, received);
     drop(room);
-    if !plan.terminations.is_empty() {
-        removals.send(terminations::jobs(&plan, &about, &cycle_id));
+    if !jobs.is_empty() {
+        removals.send(jobs);
     }
     let ids = plan.launches.iter().map(|launch| &launch.action_id);
     let ids: Vec<ActionId> = ids.chain(plan.terminations.iter().map(|it| &it.action_id)).cloned().collect();
     Ok(answers(&context, ids, about.driver, stop))
 }
 
-fn launches(
-    context: &Context,
-    plan: &Plan,
-    about: &PlanContext,
-    cycle_id: &str,
-    room: &mut Room<'_>,
-    received: Instant,
-) {
+/// The launches that the ledger admits. The others are told why not.
+fn admit_launches(context: &Context, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Admitted> {
     let pods = pods_of(context, plan);
     let mut admitted = Vec::new();
     for launch in plan.launches.iter().skip(AT_ONCE) {
@@ -112,13 +109,7 @@ fn launches(
     }
     for launch in plan.launches.iter().take(AT_ONCE) {
         match admit::ask(context, launch, about, &pods) {
-            Asked::Admitted(it) => {
-                count(context, "accepted");
-                admit::show(context, &it);
-                let outcome = outcome(context, launch, OutcomeStatus::Accepted, None, String::new());
-                context.outcomes.post(Outcome { node_claim: Some(it.claim.clone()), ..outcome });
-                admitted.push(*it);
-            }
+            Asked::Admitted(it) => admitted.push(*it),
             Asked::Repeated(known) => {
                 count(context, "repeated");
                 repeated(context, launch, &known);
@@ -129,6 +120,44 @@ fn launches(
                 context.outcomes.post(outcome(context, launch, OutcomeStatus::Rejected, Some(reason), message));
             }
         }
+    }
+    admitted
+}
+
+/// Admitted launches but for those that only replace nodes whose removals are refused (rule 18).
+fn without_refused(
+    context: &Context,
+    plan: &Plan,
+    about: &PlanContext,
+    jobs: &[terminations::Job],
+    mut admitted: Vec<Admitted>,
+) -> Vec<Admitted> {
+    for (index, removal) in terminations::refused(plan, about, jobs) {
+        let Some(launch) = plan.launches.get(index) else { continue };
+        let Some(place) = admitted.iter().position(|it| *it.action() == launch.action_id) else { continue };
+        let taken = admitted.remove(place);
+        let rejection = Rejection::DependencyRejected(removal.clone());
+        let (reason, message) = admit::words(&rejection);
+        context.ledger.with(|ledger| ledger.withdraw(&taken.claim, rejection, about));
+        count(context, "rejected");
+        context.outcomes.post(outcome(context, launch, OutcomeStatus::Rejected, Some(reason), message));
+    }
+    admitted
+}
+
+/// Carries admitted launches out.
+fn start(context: &Context, admitted: Vec<Admitted>, cycle_id: &str, room: &mut Room<'_>, received: Instant) {
+    for it in &admitted {
+        count(context, "accepted");
+        admit::show(context, it);
+        context.outcomes.post(Outcome {
+            action_id: it.action().clone(),
+            status: OutcomeStatus::Accepted,
+            reason: None,
+            message: String::new(),
+            node_claim: Some(it.claim.clone()),
+            ledger: context.ledger.position(),
+        });
     }
     let (groups, refused) = admit::bundle(context, admitted, cycle_id);
     for (admitted, error) in refused {

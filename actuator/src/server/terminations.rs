@@ -1,11 +1,14 @@
-//! Removals of a plan, admitted one after the other. Admission writes to the cluster, so it does not hang on the call that asked.
+//! Removals of a plan, begun one after the other. That writes to the cluster, so it does not hang on the call that asked.
 
 use crate::context::Context;
 use crate::launch::admit::words;
-use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext};
+use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
+use crate::removal::{self, Asked};
+use kube::ResourceExt;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
-use plimsoll_model::plan::{Plan, Termination};
+use plimsoll_model::plan::{Plan, PodRef, Termination};
+use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -23,22 +26,39 @@ pub struct Job {
     pub plan: PlanContext,
     /// Names the round in logs.
     pub cycle_id: String,
+    /// What came of asking, if it was asked already.
+    asked: Option<Asked>,
 }
 
-/// Removals of one plan, in its order.
+/// Removals of one plan, in its order. Those that wait for launches are asked for at once: a launch that only replaces a node is carried out
+/// only if its removal is admitted. All others cost a look at all pods each, and can wait for their turn.
 #[must_use]
-pub fn jobs(plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Job> {
-    let replacements = |termination: &Termination| {
+pub fn jobs(context: &Context, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Job> {
+    let job = |termination: &Termination| {
         let launches = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
-        launches.map(|launch| launch.action_id.clone()).collect()
-    };
-    let job = |termination: &Termination| Job {
-        termination: termination.clone(),
-        replacements: replacements(termination),
-        plan: about.clone(),
-        cycle_id: cycle_id.to_owned(),
+        let replacements: Vec<ActionId> = launches.map(|launch| launch.action_id.clone()).collect();
+        let replaced = !replacements.is_empty();
+        let asked = replaced.then(|| removal::ask(context, termination, &replacements, about));
+        let (termination, plan, cycle_id) = (termination.clone(), about.clone(), cycle_id.to_owned());
+        Job { termination, replacements, plan, cycle_id, asked }
     };
     plan.terminations.iter().map(job).collect()
+}
+
+/// The removal for whose sake a launch was planned and that is refused, if it is for nothing else: by place in the plan.
+#[must_use]
+pub fn refused<'a>(plan: &Plan, about: &PlanContext, jobs: &'a [Job]) -> BTreeMap<usize, &'a ActionId> {
+    let mut found = BTreeMap::new();
+    for (index, launch) in plan.launches.iter().enumerate() {
+        let served = || jobs.iter().filter(|job| job.termination.replaced_by.contains(&index));
+        let Some(first) = served().next() else { continue };
+        let moves = |pod: &PodRef| served().any(|job| job.termination.pods.contains(pod));
+        let replaces_only = launch.pods.iter().all(|pod| moves(pod) || about.virtual_pods.contains(&pod.uid));
+        if replaces_only && served().all(|job| matches!(job.asked, Some(Asked::Rejected(_)))) {
+            found.insert(index, &first.termination.action_id);
+        }
+    }
+    found
 }
 
 /// A queue for [`run`].
@@ -47,7 +67,7 @@ pub fn queue() -> (mpsc::Sender<Vec<Job>>, mpsc::Receiver<Vec<Job>>) {
     mpsc::channel(QUEUE)
 }
 
-/// Admits removals until `stop`.
+/// Begins removals until `stop`.
 pub async fn run(context: Context, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
     loop {
         let jobs = tokio::select! {
@@ -59,16 +79,20 @@ pub async fn run(context: Context, mut queue: mpsc::Receiver<Vec<Job>>, stop: Ca
             },
         };
         for job in jobs {
-            admit(&context, &job).await;
+            admit(&context, job).await;
         }
     }
 }
 
-async fn admit(context: &Context, job: &Job) {
-    let Job { termination, replacements, plan, cycle_id } = job;
-    let (status, reason, message, claim) = match crate::removal::admit(context, termination, replacements, plan).await {
-        Ok(Admission::Admitted { claim, .. }) => (OutcomeStatus::Accepted, None, String::new(), Some(claim)),
-        Ok(Admission::Repeated(known)) => {
+async fn admit(context: &Context, job: Job) {
+    let Job { termination, replacements, plan, cycle_id, asked } = job;
+    let asked = asked.unwrap_or_else(|| removal::ask(context, &termination, &replacements, &plan));
+    let (status, reason, message, claim) = match asked {
+        Asked::Admitted(admitted) => match removal::begin(context, &admitted).await {
+            Ok(()) => (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any())),
+            Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
+        },
+        Asked::Repeated(known) => {
             if !context.outcomes.of(&termination.action_id).is_empty() {
                 return;
             }
@@ -76,11 +100,10 @@ async fn admit(context: &Context, job: &Job) {
             let status = if done { OutcomeStatus::Removed } else { OutcomeStatus::Accepted };
             (status, None, String::new(), None)
         }
-        Ok(Admission::Rejected(rejection)) => {
+        Asked::Rejected(rejection) => {
             let (reason, message) = words(&rejection);
             (OutcomeStatus::Rejected, Some(reason), message, None)
         }
-        Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
     };
     let counted = if status == OutcomeStatus::Rejected { "rejected" } else { "accepted" };
     context.metrics.actions.with_label_values(&["termination", counted]).inc();

@@ -205,6 +205,7 @@ fn a_problem_found_later_is_told_with_the_place_of_its_object() {
         name: format!("default/{name}"),
         field: "spec.containers[0].resources.requests.cpu".to_owned(),
         message: "no".to_owned(),
+        left_out: true,
     };
     let field = "spec.containers[0].resources.requests.cpu: no";
     assert_eq!(manifests.locate(&problem("lone")).to_string(), format!("-: document 1: Pod default/lone: {field}"));

@@ -220,6 +220,7 @@ fn pods(shapes: Vec<ShapeId>, nodes: Vec<NodeName>) -> impl Strategy<Value = Vec
                 created: Timestamp(-1),
                 stays_with_node: flag,
                 terminating: !flag,
+                returns: flag,
                 do_not_disrupt_until: flag.then_some(Timestamp(i64::MAX)),
                 eviction_cost_milli: cost,
                 pod_disruption_budgets: vec!["default/web".into()],

@@ -755,6 +755,9 @@ pub struct Pod {
     /// Absent for a pod that exists.
     #[prost(message, optional, tag = "14")]
     pub buffer: ::core::option::Option<BufferPod>,
+    /// Of a StatefulSet: while it is being deleted, it holds its node and needs room elsewhere if that goes, for the pod that follows it.
+    #[prost(bool, tag = "15")]
+    pub returns: bool,
     /// Where it is; must be set.
     #[prost(oneof = "pod::State", tags = "5, 6, 7")]
     pub state: ::core::option::Option<pod::State>,

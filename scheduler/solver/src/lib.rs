@@ -109,12 +109,16 @@ fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &
         ..Plan::default()
     };
     let expired = if options.disruption { disruption::expired(world) } else { Vec::new() };
-    let leaving: Vec<&Pod> = expired.iter().flat_map(|one| one.pods.iter().copied()).collect();
+    let leaving = expired.iter().flat_map(|one| one.pods.iter().copied()).filter(|pod| lots::can_leave(world, pod));
+    let leaving: Vec<&Pod> = leaving.collect();
     let (mut wanted, refused) = wanted(world, &leaving);
     let mut state = State::new(world, options.work_budget);
     expired.iter().for_each(|one| state.close(one.node));
     lots::leave(world, &mut state, &wanted);
     let rooms = rooms::split(&mut wanted);
+    // Replacements are told with the removals that they are for.
+    let mut with_the_rest = |_: &[Launch]| ();
+    let early = if leaving.is_empty() { early } else { &mut with_the_rest };
     let ahead = ahead(world, &mut state, &mut wanted, early);
     let (mut state, mut placed) = place(world, &state, &wanted);
     let guests = rooms::place(world, &mut state, rooms, &mut placed);
@@ -265,7 +269,7 @@ fn split<'a>(
 
 /// Pending pods whose shape the snapshot does not have.
 fn dangling(world: &World<'_>) -> Vec<Unschedulable> {
-    let lost = world.pending().filter(|(pod, shape)| lots::moves(pod) && shape.is_none());
+    let lost = world.pending().filter(|(pod, shape)| pod.moves() && shape.is_none());
     lost.map(|(pod, _)| {
         let message = format!("its shape {} is not in the snapshot", pod.shape);
         no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])

@@ -47,8 +47,8 @@ impl<'a> Lot<'a> {
 /// Pending pods, those that must leave a node which is being deleted, and `more`.
 pub(crate) fn to_place<'a>(world: &World<'a>, more: &[&'a Pod]) -> Vec<Lot<'a>> {
     let leaving = world.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter());
-    let leaving = leaving.filter(|pod| moves(pod) && can_leave(world, pod));
-    let pending = world.pending().filter(|(pod, _)| moves(pod));
+    let leaving = leaving.filter(|pod| pod.moves() && can_leave(world, pod));
+    let pending = world.pending().filter(|(pod, _)| pod.moves());
     let others = leaving.chain(more.iter().copied()).map(|pod| (pod, world.shape_of(pod)));
     grouped(pending.chain(others))
 }
@@ -89,11 +89,6 @@ pub(crate) fn plain(groups: BTreeMap<usize, Vec<&Pod>>) -> Vec<Lot<'_>> {
         lot.pods.sort_by(|a, b| (order(a), &a.name, &a.uid).cmp(&(order(b), &b.name, &b.uid)));
     }
     lots
-}
-
-/// Whether a pod wants another place when its node goes.
-pub(crate) fn moves(pod: &Pod) -> bool {
-    !pod.stays_with_node && !pod.terminating
 }
 
 /// Whether `karpenter.sh/do-not-disrupt` holds for the pod at `now`.

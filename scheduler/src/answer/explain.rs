@@ -118,11 +118,6 @@ pub(super) fn find_node<'a>(snapshot: &'a Snapshot, name: &str, field: &str) -> 
     found.ok_or_else(|| AnswerError::request(field, format!("no node {name:?} in the snapshot")))
 }
 
-/// Whether the pod has to go elsewhere if its node goes.
-pub(super) fn moves(pod: &Pod) -> bool {
-    !pod.stays_with_node && !pod.terminating
-}
-
 fn has(pods: &[PodRef], pod: &Pod) -> bool {
     pods.iter().any(|one| one.uid == pod.uid)
 }

@@ -1,7 +1,7 @@
 //! The plan as things are, and as they would be.
 
 use super::AnswerError;
-use super::explain::{find_node, find_pod, moves};
+use super::explain::{find_node, find_pod};
 use super::question::Question;
 use crate::solve::solve;
 use plimsoll_model::identity::{NodeName, PodUid};
@@ -57,8 +57,11 @@ fn without_node(question: &mut Question, name: &str, path: &str) -> Result<(), A
     let snapshot = &mut question.snapshot;
     snapshot.nodes.retain(|node| node.name != name);
     let there = |state: &PodState| matches!(state, PodState::Bound(node) | PodState::Reserved(node) if *node == name);
-    snapshot.pods.retain(|pod| !there(&pod.state) || moves(pod));
-    snapshot.pods.iter_mut().filter(|pod| there(&pod.state)).for_each(|pod| pod.state = PodState::Pending);
+    snapshot.pods.retain(|pod| !there(&pod.state) || pod.moves());
+    snapshot.pods.iter_mut().filter(|pod| there(&pod.state)).for_each(|pod| {
+        // Of one that is being deleted, the pod that follows it.
+        (pod.state, pod.terminating) = (PodState::Pending, false);
+    });
     Ok(())
 }
 
@@ -91,7 +94,7 @@ const MAX_PRICE: i64 = 1_000_000_000_000;
 
 fn with_pods(question: &mut Question, more: &MorePods, first: u32, path: &str) -> Result<(), AnswerError> {
     let like = find_pod(&question.snapshot, &more.like, &format!("{path}.like"))?.clone();
-    if !moves(&like) {
+    if like.terminating || !like.moves() {
         let message =
             format!("{:?} stays with its node or is being deleted: more of them are not to be placed", more.like);
         return Err(AnswerError::request(format!("{path}.like"), message));

@@ -137,3 +137,32 @@ fn a_pod_says_by_annotation_how_many_of_its_workload_run_on_demand() {
     let (_, problems) = snapshot(Source::Cluster, wrong);
     assert_eq!(problems[0].field, "metadata.annotations[plimsoll.dev/on-demand-base]");
 }
+
+#[test]
+fn a_pod_whose_wish_cannot_be_read_stays_with_its_requests_and_without_the_wish() {
+    for place in ["", "n1"] {
+        let wrong = pod(|pod| {
+            pod["spec"]["nodeName"] = json!(place);
+            pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3500m"}});
+            pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "30%"});
+        });
+        let (snapshot, problems) = snapshot(Source::Cluster, wrong);
+        assert_eq!(snapshot.pods.len(), 1, "{place}");
+        let shape = &snapshot.shapes[0];
+        assert_eq!((shape.requests.get("cpu"), shape.on_demand.as_ref()), (3500, None));
+        assert_eq!(problems.len(), 1, "it is told, and refused as input");
+        assert!(!snapshot.nodes[0].cordoned, "its room is known");
+    }
+}
+
+#[test]
+fn the_node_of_a_pod_that_cannot_be_read_takes_no_others_and_stays() {
+    let bad = pod(|pod| {
+        pod["spec"]["nodeName"] = json!("n1");
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "lots"}});
+    });
+    let (snapshot, problems) = snapshot(Source::Cluster, bad);
+    assert_eq!((snapshot.pods.len(), problems.len()), (0, 1));
+    let node = &snapshot.nodes[0];
+    assert!(node.cordoned && node.do_not_disrupt);
+}

@@ -67,6 +67,7 @@ fn snapshot(catalog: &Catalog, pods: usize, shapes: usize) -> Snapshot {
         created: Timestamp(0),
         stays_with_node: false,
         terminating: false,
+        returns: false,
         do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
         pod_disruption_budgets: Vec::new(),

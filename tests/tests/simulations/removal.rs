@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::store::ChangeKind;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -127,6 +127,27 @@ async fn a_disruption_budget_of_pods_is_kept_when_nodes_are_deleted() {
         running == 3 && world.living_instances().keys().all(|id| !old.contains(id))
     };
     scene.until("all run on other nodes", 20 * MINUTE, replaced).await;
+}
+
+/// A terminationGracePeriod bounds what a budget of pods can hold up, so drift does not wait for it.
+#[tokio::test(start_paused = true)]
+async fn drift_under_a_termination_grace_period_buys_one_replacement_however_long_the_drain_waits() {
+    let mut setup = one_to_a_node(&json!({"consolidateAfter": "0s"}));
+    json_patch::merge(&mut setup.pool, &json!({"template": {"spec": {"terminationGracePeriod": "1h"}}}));
+    let scene = Scene::begin(setup).await;
+    scene.deploy("web", 1, 3000);
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    scene.world.apply_object(&budget).unwrap();
+    scene.until_running(1, 3 * MINUTE).await;
+    let old = object::name(&scene.claims()[0]).to_owned();
+    let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
+    scene.world.patch(ResourceId::NODE_POOLS, "default", label).unwrap();
+    let leaving = |world: &World| world.get(ResourceId::NODE_CLAIMS, &old).is_none_or(|it| object::is_deleting(&it));
+    scene.until("the drifted claim is deleted", 15 * MINUTE, leaving).await;
+    scene.pass(20 * MINUTE).await;
+    let bought = instances_ever_launched(&scene.world).len();
+    assert!(bought <= 2, "{bought} instances were bought\n{}", scene.summary());
 }
 
 #[tokio::test(start_paused = true)]

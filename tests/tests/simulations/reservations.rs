@@ -2,7 +2,7 @@
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::plan::{Reason, ReasonCode, Unschedulable};
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
@@ -164,4 +164,27 @@ async fn a_cause_that_every_plan_repeats_is_told_once() {
     let events: Vec<_> = director.world.all(ResourceId::EVENTS).into_iter().filter(|event| about(event)).collect();
     let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
     assert_eq!(told, 1, "{events:?}");
+}
+
+/// A pod that runs takes its room whatever its annotations say, and hears which of them is not read.
+#[tokio::test(start_paused = true)]
+async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    let deploy = |name: &str, annotations: Value| {
+        let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "3"}}});
+        let template = json!({"metadata": {"labels": {"app": name}, "annotations": annotations}, "spec": {"containers": [container]}});
+        let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template});
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec});
+        scene.world.apply_object(&object).unwrap();
+    };
+    deploy("wishing", json!({annotation::ON_DEMAND_PERCENTAGE: "30%"}));
+    scene.until_running(1, 3 * MINUTE).await;
+    let pod = object::name(&scene.world.all(ResourceId::PODS)[0]).to_owned();
+    deploy("other", json!({}));
+    scene.until_running(2, 3 * MINUTE).await;
+    assert_eq!(bought(&scene.world), 2);
+    scene.pass(MINUTE).await;
+    let events = scene.world.events_of("Pod", &pod);
+    let told = |event: &String| event.starts_with("InvalidAnnotation: ") && event.contains("on-demand-percentage");
+    assert!(events.iter().any(told), "{events:?}");
 }

@@ -2,7 +2,7 @@
 
 use super::commit::CommitWait;
 use super::execute::Event;
-use super::retries::Retries;
+use super::retries::{About, Retries};
 use super::subset::subset;
 use crate::snapshots::{Published, TIME_STEP_MS};
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
@@ -212,28 +212,30 @@ impl Cycle {
 
     /// What of the plan may be sent now.
     fn sendable(&self, plan: &Plan, now: Instant) -> Plan {
-        let free = |action: &ActionId| {
+        let free = |action: &ActionId, about: About| {
             let sent = self.planned.as_ref().is_some_and(|planned| planned.sent.contains(action));
-            !sent && self.retries.until(action, now).is_none()
+            !sent && self.retries.until(&about, now).is_none()
         };
         let held = |pod: &PodUid| self.wait.holds(pod, now);
         subset(
             plan,
-            |launch| free(&launch.action_id) && !launch.pods.iter().any(|pod| held(&pod.uid)),
-            |termination| free(&termination.action_id),
+            |launch| {
+                free(&launch.action_id, (&launch.action_id).into()) && !launch.pods.iter().any(|pod| held(&pod.uid))
+            },
+            |termination| free(&termination.action_id, termination.into()),
             |pod| self.rooms.contains(pod),
         )
     }
 
     /// Nothing is to be sent: when that changes by time alone.
     fn idle(&self, plan: &Plan, published: &Published, now: Instant) -> Step {
-        let actions = plan.launches.iter().map(|one| &one.action_id);
-        let actions = actions.chain(plan.terminations.iter().map(|one| &one.action_id));
+        let actions = plan.launches.iter().map(|one| About::from(&one.action_id));
+        let actions = actions.chain(plan.terminations.iter().map(About::from));
         let mut until = self.wait.until();
-        for action in actions {
-            let retry = self.retries.until(action, now);
+        for about in actions {
+            let retry = self.retries.until(&about, now);
             // What was sent for this snapshot and failed goes again with the next one.
-            if retry.is_none() && self.retries.has(action) {
+            if retry.is_none() && self.retries.has(&about) {
                 return Step::Refresh;
             }
             until = earliest(until, retry);
@@ -252,6 +254,7 @@ impl Cycle {
         let launches = part.launches.iter().map(|one| one.action_id.clone());
         let terminations = part.terminations.iter().map(|one| one.action_id.clone());
         let actions: BTreeSet<ActionId> = launches.chain(terminations).collect();
+        part.terminations.iter().for_each(|one| self.retries.sent(one));
         self.told = Some(told(part));
         self.buffers.1.clone_from(&self.buffers.0);
         let mut cycle_id = self.id(part.snapshot_sequence);
@@ -339,10 +342,10 @@ impl Cycle {
         self.executing = Rest::default();
         self.required = self.required.max(outcome.ledger);
         match outcome.status {
-            OutcomeStatus::Rejected | OutcomeStatus::Failed => self.retries.failed(&outcome.action_id, now),
-            OutcomeStatus::Accepted | OutcomeStatus::Launched | OutcomeStatus::Removed => {
-                self.retries.succeeded(&outcome.action_id);
-            }
+            OutcomeStatus::Rejected => self.retries.failed(&outcome.action_id, now),
+            OutcomeStatus::Failed => self.retries.undone(&outcome.action_id, now),
+            OutcomeStatus::Accepted => self.retries.accepted(&outcome.action_id),
+            OutcomeStatus::Launched | OutcomeStatus::Removed => self.retries.succeeded(&outcome.action_id),
         }
         if let Some(awaited) = &mut self.awaited {
             awaited.actions.remove(&outcome.action_id);

@@ -88,6 +88,7 @@ mod tests {
             created: Timestamp(0),
             stays_with_node: false,
             terminating: false,
+            returns: false,
             do_not_disrupt_until: None,
             eviction_cost_milli: 0,
             pod_disruption_budgets: Vec::new(),

@@ -76,6 +76,18 @@ fn a_node_that_takes_no_pods_has_no_room() {
 }
 
 #[test]
+fn nothing_stands_against_a_forced_removal() {
+    let held = pod("held", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet");
+    let mut around = surroundings(vec![held, plain("new", "a")]);
+    let node = &mut around.nodes[0].metadata;
+    node.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
+    node.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    let view = View::of(around);
+    assert_eq!(view.check(&uids(&[]), DisruptionReason::Expired), Ok(()));
+    assert_ne!(view.check(&uids(&["held", "new"]), DisruptionReason::Drifted), Ok(()));
+}
+
+#[test]
 fn each_obstacle_is_named() {
     let check = |pods: Vec<Pod>, known: &[&str], reason| View::of(surroundings(pods)).check(&uids(known), reason);
     let empty = DisruptionReason::Empty;
@@ -84,11 +96,18 @@ fn each_obstacle_is_named() {
     let new = Obstacle::NewPod("x".into(), "ns/x".to_owned());
     assert_eq!(check(vec![plain("x", "a")], &[], empty), Err(new));
     assert_eq!(check(vec![pod("d", "a", &json!({}), "DaemonSet")], &[], empty), Ok(()));
+    let leaving = |owner| {
+        let mut pod = pod("x", "a", &json!({}), owner);
+        pod.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        pod
+    };
+    assert_eq!(check(vec![leaving("ReplicaSet")], &[], empty), Ok(()));
+    let returns = Obstacle::NewPod("x".into(), "ns/x".to_owned());
+    assert_eq!(check(vec![leaving("StatefulSet")], &[], empty), Err(returns), "its successor is to find the node");
     let protected = |owner| pod("d", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), owner);
     let expected = Err(Obstacle::ProtectedPod("d".into(), "ns/d".to_owned()));
     assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);
     assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
-    assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Expired), Ok(()));
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
     assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));

@@ -19,6 +19,7 @@ fn pod(uid: u8, shape: u8, node: Option<u8>, terminating: bool) -> Pod {
         created: Timestamp(0),
         stays_with_node: false,
         terminating,
+        returns: false,
         do_not_disrupt_until: None,
         eviction_cost_milli: 0,
         pod_disruption_budgets: Vec::new(),

@@ -37,7 +37,8 @@ impl<'a> Allowance<'a> {
         if reason == DisruptionReason::Drifted && candidate.patient {
             return true;
         }
-        let mut budgets = candidate.pods.iter().flat_map(|pod| &pod.pod_disruption_budgets);
+        let evicted = candidate.pods.iter().filter(|pod| !pod.terminating);
+        let mut budgets = evicted.flat_map(|pod| &pod.pod_disruption_budgets);
         budgets.all(|name| {
             let used = self.evictions.get(name.as_str()).copied().unwrap_or(0);
             world.budget(name).is_some_and(|budget| budget.disruptions_allowed > used)
@@ -50,7 +51,8 @@ impl<'a> Allowance<'a> {
     }
 
     fn evict(&mut self, pods: &[&'a plimsoll_model::snapshot::Pod]) {
-        for name in pods.iter().flat_map(|pod| &pod.pod_disruption_budgets) {
+        let evicted = pods.iter().filter(|pod| !pod.terminating);
+        for name in evicted.flat_map(|pod| &pod.pod_disruption_budgets) {
             let used = self.evictions.entry(name.as_str()).or_default();
             *used = used.saturating_add(1);
         }

@@ -1,7 +1,7 @@
 //! Nodes that may be removed, and why.
 
 use super::{Removal, Removed};
-use crate::lots::{can_leave, is_protected, moves};
+use crate::lots::is_protected;
 use crate::rooms;
 use crate::world::World;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
@@ -33,15 +33,17 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods.
+/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods. Pods that are not evicted before long are among
+/// theirs, though nothing is bought for those yet. A claim without Node has its time-outs, and no node to remove.
 pub(crate) fn expired<'a>(world: &World<'a>) -> Vec<Removed<'a>> {
     let pools = pools(world);
     let mut found = Vec::new();
     for (index, view) in world.nodes.iter().enumerate() {
         let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
         let over = view.node.expires.is_some_and(|at| at <= world.snapshot.now);
-        if over && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
-            let pods = view.pods.iter().filter(|pod| moves(pod) && can_leave(world, pod)).collect();
+        let exists = view.node.state != NodeState::InFlight;
+        if over && exists && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
+            let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
             let (reason, price, guests) = (DisruptionReason::Expired, view.data.price, Vec::new());
             found.push(Removed { node: index, reason, price, pods, guests });
         }
@@ -113,7 +115,7 @@ pub(super) fn of_static<'a>(world: &World<'a>, removal: &Removal<'a>, pool: &'a 
 
 /// Pods that need another place when the node goes.
 fn moving<'a>(world: &World<'a>, removal: &Removal<'a>, node: usize) -> Vec<&'a Pod> {
-    let own = world.nodes[node].pods.iter().filter(|pod| moves(pod));
+    let own = world.nodes[node].pods.iter().filter(|pod| pod.moves());
     own.chain(removal.guests.get(&node).into_iter().flatten().copied()).collect()
 }
 
@@ -145,5 +147,6 @@ fn is_blocked(world: &World<'_>, index: usize) -> bool {
         budgets.len() <= 1 && budgets.iter().all(room)
     };
     let pods = world.nodes[index].pods;
-    pods.iter().any(|pod| is_protected(pod, world.snapshot.now)) || !pods.iter().filter(|pod| moves(pod)).all(evictable)
+    let evicted = |pod: &&Pod| pod.moves() && !pod.terminating;
+    pods.iter().any(|pod| is_protected(pod, world.snapshot.now)) || !pods.iter().filter(evicted).all(evictable)
 }

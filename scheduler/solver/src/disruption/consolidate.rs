@@ -4,7 +4,7 @@ use super::Removal;
 use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance};
 use crate::draft::Draft;
-use crate::lots::{self, Lot, moves};
+use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State, on_existing};
 use crate::preferences;
 use crate::single::{self, Offer};
@@ -246,7 +246,7 @@ impl<'a> Totals<'a> {
             let Some(total) = view.node.node_pool.as_ref().and_then(|name| totals.get_mut(name.as_str())) else {
                 continue;
             };
-            let pods: Vec<_> = view.pods.iter().filter(|pod| moves(pod)).collect();
+            let pods: Vec<_> = view.pods.iter().filter(|pod| pod.moves()).collect();
             total.0 += world.nodes[index].data.price;
             total.1 += disturbance(&pods);
         }

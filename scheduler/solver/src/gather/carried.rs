@@ -169,6 +169,7 @@ fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = P
         created: snapshot.now,
         stays_with_node: true,
         terminating: false,
+        returns: false,
         do_not_disrupt_until: None,
         eviction_cost_milli: 0,
         pod_disruption_budgets: Vec::new(),

@@ -187,6 +187,7 @@ impl Cluster {
             created: Timestamp(0),
             stays_with_node: false,
             terminating: false,
+            returns: false,
             do_not_disrupt_until: None,
             eviction_cost_milli: 1000,
             pod_disruption_budgets: Vec::new(),

@@ -269,6 +269,8 @@ fn expired_nodes_go_whatever_they_run_and_whatever_budgets_say() {
     assert_eq!(removed(&plan), [("n1", Expired), ("n2", Expired)]);
     assert_eq!(moved(&plan), [("n3", vec!["ns/budgeted"])]);
     assert_eq!(plan.unschedulable[0].pod.name, "ns/too-large");
+    let known: Vec<_> = plan.terminations[0].pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(known, ["ns/budgeted", "ns/held"], "the removal knows the pods that stay for now as well");
 }
 
 #[test]
@@ -304,4 +306,35 @@ fn a_pod_that_is_not_supported_keeps_its_node() {
     claims.resource_claims = vec!["gpu".into()];
     cluster.bound("claims", "n1", &claims);
     assert_eq!(removed(&cluster.plan()), []);
+}
+
+#[test]
+fn a_pod_that_its_stateful_set_makes_anew_holds_its_node_and_needs_room_elsewhere() {
+    let restarting = |cluster: &mut Cluster| {
+        let pod = cluster.bound("db", "n1", &shape(3000, 1));
+        (pod.terminating, pod.returns) = (true, true);
+        // Nobody evicts it: a budget without room does not hold it.
+        pod.pod_disruption_budgets = vec!["ns/app".into()];
+        cluster.budget("app", 0);
+    };
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.xlarge");
+    restarting(&mut cluster);
+    assert_eq!(removed(&cluster.plan()), [], "it is not empty, and nothing cheaper has room");
+    cluster.node("n2", "c5.2xlarge");
+    cluster.bound("p", "n2", &shape(4000, 1));
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), moved(&plan)), (vec![("n1", Underutilized)], vec![("n2", vec!["ns/db"])]));
+    cluster.bound("q", "n2", &shape(2500, 1));
+    assert_eq!(removed(&cluster.plan()), [], "no room elsewhere");
+
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.xlarge").deleting = true;
+    restarting(&mut cluster);
+    cluster.bound("gone", "n1", &shape(500, 1)).terminating = true;
+    assert_eq!(
+        launched(&cluster.plan()),
+        [("c5.xlarge".to_owned(), 1)],
+        "its successor needs a node, that of the other does not"
+    );
 }

@@ -1,6 +1,6 @@
 //! What a node is for, and why it stays or goes.
 
-use super::{amounts, counted, find_node, listed, moves, state_text};
+use super::{amounts, counted, find_node, listed, state_text};
 use crate::answer::AnswerError;
 use crate::answer::question::Question;
 use plimsoll_model::catalog::CapacityType;
@@ -69,7 +69,7 @@ fn on<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = &'a Po
 fn of_pods(snapshot: &Snapshot, plan: &Plan, node: &Node) -> Vec<String> {
     let (waiting, running): (Vec<&Pod>, Vec<&Pod>) =
         on(snapshot, node).partition(|pod| matches!(pod.state, PodState::Reserved(_)));
-    let (moving, own): (Vec<&Pod>, Vec<&Pod>) = running.into_iter().partition(|pod| moves(pod));
+    let (moving, own): (Vec<&Pod>, Vec<&Pod>) = running.into_iter().partition(|pod| pod.moves());
     let mut lines = Vec::new();
     let mut line = |pods: &[&Pod], what: &str| {
         if !pods.is_empty() {
@@ -137,7 +137,7 @@ fn staying(question: &Question, plan: &Plan, node: &Node) -> Vec<String> {
         reasons
             .push(format!("it keeps room for {}, which is not kept for less elsewhere", counted(room, "virtual pod")));
     }
-    let empty = room == 0 && !on(snapshot, node).any(moves);
+    let empty = room == 0 && !on(snapshot, node).any(Pod::moves);
     let wanted = match () {
         () if node.expires.is_some_and(|at| at <= snapshot.now) => DisruptionReason::Expired,
         () if empty => DisruptionReason::Empty,
@@ -182,7 +182,7 @@ fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node) -> Vec<String> {
         if let Some(until) = pod.do_not_disrupt_until.filter(|until| *until > snapshot.now && !pod.terminating) {
             found.push(format!("{} must not be disrupted{}", pod.full_name(), until_text(snapshot.now, until)));
         }
-        if moves(pod) {
+        if pod.moves() && !pod.terminating {
             found.extend(budget(snapshot, pod));
         }
     }
@@ -220,7 +220,7 @@ fn not_for_cost(snapshot: &Snapshot, node: &Node, pool: &NodePool) -> Option<Str
     if let Some(at) = node.idle_since.map(|since| since.plus(after)).filter(|at| *at > snapshot.now) {
         return Some(format!("consolidateAfter has not passed{}", until_text(snapshot.now, at)));
     }
-    let empty = !on(snapshot, node).any(moves);
+    let empty = !on(snapshot, node).any(Pod::moves);
     (pool.disruption.policy == ConsolidationPolicy::WhenEmpty && !empty)
         .then(|| format!("NodePool {} consolidates only empty nodes", pool.name))
 }
