@@ -1,11 +1,12 @@
 //! A lease fences nothing by itself (rule 16), and who stands by says who leads (rule 26).
 
+use plimsoll_model::names::annotation;
 use plimsoll_proto::actuator::v1::WatchLedgerRequest;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
 use plimsoll_runtime::client_pool::LEADER_HEADER;
-use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
@@ -13,13 +14,12 @@ use plimsoll_tests::{MINUTE, Scene, instances_ever_launched};
 use std::time::Duration;
 use tonic::Code;
 
-/// A claim of the former leader arrives when the next one leads already: its pods are not bought for by both.
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_arrives_late_is_known_before_anything_is_admitted() {
+/// A claim of the former leader arrives so long after its call, when the next one leads already. Returns the epochs of all claims
+/// at the end.
+async fn a_claim_arrives_after(late: Duration) -> Vec<String> {
     let mut scene = Scene::usual().await;
     let old = scene.plimsoll.leader(Role::Actuator).unwrap();
     let create = Matcher { client: Some(old.clone()), ..Matcher::of(Verb::Create, "nodeclaims") };
-    let late = Duration::from_secs(25);
     scene.world.server().faults().always(create, Effect::Late(late));
     scene.deploy("web", 1, 3000);
     // The call is made within a second.
@@ -35,6 +35,19 @@ async fn a_claim_that_arrives_late_is_known_before_anything_is_admitted() {
     scene.until_running(1, 5 * MINUTE).await;
     scene.pass(5 * MINUTE).await;
     assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
+    scene.claims().iter().filter_map(|claim| object::annotation(claim, annotation::EPOCH).map(str::to_owned)).collect()
+}
+
+/// Its pods are not bought for by both: the new leader waits until such calls are over, and goes on with the claim.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_late_is_known_before_anything_is_admitted() {
+    assert_eq!(a_claim_arrives_after(Duration::from_secs(20)).await, ["0"], "none of the new leader's own");
+}
+
+/// Later than any call should take effect: the new leader admits by then, so the claim is not bought for.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_too_late_is_not_bought_for() {
+    assert_eq!(a_claim_arrives_after(Duration::from_secs(25)).await, ["1"], "the new leader's own");
 }
 
 /// A leader that cannot renew its lease stops by its own clock, though all else still answers.

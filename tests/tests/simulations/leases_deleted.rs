@@ -136,6 +136,7 @@ async fn a_claim_of_the_former_leader_that_arrives_after_its_lease_was_deleted_i
     scene.until_running(1, 5 * MINUTE).await;
     scene.pass(5 * MINUTE).await;
     assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
+    assert_eq!(epochs(&scene), [0], "the new leader waited for the claim of the first one, and made none of its own");
 }
 
 /// Epochs of claims, oldest claim first, each once.

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
@@ -111,27 +111,34 @@ fn add(value: &Value, objects: &mut Objects) -> Result<(), BadManifest> {
         "Deployment" => {
             let it: Deployment = read(value)?;
             let spec = it.spec.unwrap_or_default();
-            expand(&it.metadata, spec.replicas, &spec.template, &[], objects);
+            expand(("Deployment", &it.metadata), spec.replicas, &spec.template, &[], objects);
         }
         "StatefulSet" => {
             let it: StatefulSet = read(value)?;
             let spec = it.spec.unwrap_or_default();
             let claims = spec.volume_claim_templates.unwrap_or_default();
-            expand(&it.metadata, spec.replicas, &spec.template, &claims, objects);
+            expand(("StatefulSet", &it.metadata), spec.replicas, &spec.template, &claims, objects);
         }
         _ => return Err(BadManifest { object: title(value), problem: "no kind that cases have".to_owned() }),
     }
     Ok(())
 }
 
+/// Adds the pods of a workload of kind and metadata `owner`.
 fn expand(
-    owner: &ObjectMeta,
+    (kind, owner): (&str, &ObjectMeta),
     replicas: Option<i32>,
     template: &PodTemplateSpec,
     claims: &[PersistentVolumeClaim],
     objects: &mut Objects,
 ) {
     let labels = template.metadata.clone().unwrap_or_default();
+    let reference = OwnerReference {
+        api_version: "apps/v1".to_owned(),
+        kind: kind.to_owned(),
+        name: owner.name.clone().unwrap_or_default(),
+        ..OwnerReference::default()
+    };
     for number in 0..replicas.unwrap_or(1) {
         let name = format!("{}-{number}", owner.name.as_deref().unwrap_or_default());
         let mut spec = template.spec.clone().unwrap_or_default();
@@ -154,6 +161,7 @@ fn expand(
                 namespace: owner.namespace.clone(),
                 labels: labels.labels.clone(),
                 annotations: labels.annotations.clone(),
+                owner_references: Some(vec![reference.clone()]),
                 ..ObjectMeta::default()
             },
             spec: Some(spec),
