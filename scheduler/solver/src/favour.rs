@@ -26,7 +26,8 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     }
     let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
     let zones = if open { zones(world) } else { Vec::new() };
-    let rivals = market::rivals(world, state, &lots);
+    // Pods that look at each other keep to the order of pools unless much is to be saved, which the market itself looks at.
+    let rivals = if open { BTreeSet::new() } else { market::rivals(world, state, &lots) };
     if zones.is_empty() && rivals.is_empty() {
         return attempt(world, state, lots);
     }

@@ -46,9 +46,13 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     let cheapest: Vec<Option<usize>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
     let pods: usize = placed.left.iter().map(|lot| lot.pods.len()).sum();
     let mut ways = Vec::new();
+    let social = placed.left.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {
         ways.push(Way::First(first));
     } else {
+        if social {
+            ways.push(Way::First(tier.start));
+        }
         ways.push(Way::ByQuote(&cheapest));
         if rivals.len() <= MOST_FIRST && pods <= LARGE {
             ways.extend(rivals.into_iter().map(Way::First));
@@ -60,7 +64,7 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     for way in ways {
         let trial = attempt(world, state, &placed.left, tier, &way);
         let rank = trial.rank(world);
-        if best.as_ref().is_none_or(|(known, _)| rank < *known) {
+        if best.as_ref().is_none_or(|(known, _)| if social { is_worth_it(rank, *known) } else { rank < *known }) {
             best = Some((rank, trial));
         }
     }
@@ -69,6 +73,12 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
         placed.launches.extend(trial.placed.launches);
         placed.left = trial.placed.left;
     }
+}
+
+/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods look at each other, kube-scheduler is surer to bind a plan of
+/// one pool than one that was put together from several, so that is not given up for less.
+fn is_worth_it((left, price, _): Rank, (known_left, known_price, _): Rank) -> bool {
+    left < known_left || (left == known_left && price.saturating_mul(10) < known_price.saturating_mul(9))
 }
 
 /// How pods are divided among the pools of a tier.
