@@ -39,10 +39,17 @@ impl WriteError {
         match self {
             Self::NotAllowed(NotAllowed::TimedOut(_)) => true,
             Self::NotAllowed(_) | Self::Contended(_) | Self::Json(_) | Self::Cloud(_) => false,
-            // An API server that fails or times out may have written first.
-            Self::Cluster(kube::Error::Api(status)) => status.code >= 500,
-            Self::Cluster(_) => true,
+            Self::Cluster(error) => may_have_happened(error),
         }
+    }
+}
+
+/// Whether a write that came to `error` may have been carried out all the same, now or later.
+pub(crate) fn may_have_happened(error: &kube::Error) -> bool {
+    match error {
+        // An API server that fails or times out may have written first.
+        kube::Error::Api(status) => status.code >= 500,
+        _ => true,
     }
 }
 

@@ -8,6 +8,7 @@ use super::record::annotation;
 use super::write::api;
 use crate::authority::{CLUSTER_CALL, NotAllowed};
 use crate::context::Context;
+use crate::writes::may_have_happened;
 use kube::api::PostParams;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
@@ -75,19 +76,19 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
     let mut unanswered: Option<(Instant, String)> = None;
     let (mut refused, mut pause) = (0_u32, FIRST_PAUSE);
     loop {
-        let open_until = unanswered.as_ref().map(|(last, _)| *last + MAY_LAND);
         match attempt(context, claim, &name).await {
             Try::Written(written) => return Ok(*written),
             Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
-            Try::Refused(error) => match open_until {
-                None => return Err(error),
-                Some(until) => match settled(context, claim, &name, until).await {
-                    Some(Ok(Some(written))) => return Ok(written),
-                    Some(Ok(None)) => return Err(error),
-                    Some(Err(error)) => return Err(error),
-                    None => {}
-                },
-            },
+            Try::Refused(error) => {
+                // An earlier try may still take effect: only a read after its time says that it has not.
+                let Some((last, _)) = &unanswered else { return Err(error) };
+                match read(context, claim, &name).await {
+                    Ok(Some(there)) => return Ok(there),
+                    Ok(None) if last.elapsed() >= MAY_LAND => return Err(error),
+                    Err(Unread::Taken) => return Err(CreateError::Taken(name)),
+                    Ok(None) | Err(Unread::NotAnswered(_)) => {}
+                }
+            }
             Try::NotNow(error) => {
                 refused = refused.saturating_add(1);
                 if unanswered.is_none() && refused >= MAX_REFUSED {
@@ -109,6 +110,7 @@ async fn attempt(context: &Context, claim: &NodeClaim, name: &str) -> Try {
     let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
     match context.authority.act(CLUSTER_CALL, api(context).create(&PostParams::default(), claim)).await {
         Ok(Ok(written)) => Try::Written(Box::new(written)),
+        Ok(Err(error)) if may_have_happened(&error) => Try::Unanswered(error.to_string()),
         Ok(Err(kube::Error::Api(status))) => match status.code {
             409 => match read(context, claim, name).await {
                 Ok(Some(there)) => Try::Written(Box::new(there)),
@@ -118,11 +120,9 @@ async fn attempt(context: &Context, claim: &NodeClaim, name: &str) -> Try {
                 Err(Unread::NotAnswered(message)) => Try::Unanswered(message),
             },
             429 => Try::NotNow(refused(status.message.clone())),
-            400..500 => Try::Refused(refused(status.message.clone())),
-            // An API server that fails or times out may have written first.
-            _ => Try::Unanswered(status.message.clone()),
+            _ => Try::Refused(refused(status.message.clone())),
         },
-        Ok(Err(error)) => Try::Unanswered(error.to_string()),
+        Ok(Err(error)) => Try::Refused(refused(error.to_string())),
         Err(error @ NotAllowed::TimedOut(_)) => Try::Unanswered(error.to_string()),
         Err(error) => Try::NotNow(error.into()),
     }
@@ -143,29 +143,6 @@ async fn read(context: &Context, claim: &NodeClaim, name: &str) -> Result<Option
         Ok(Ok(None)) => Ok(None),
         Ok(Err(error)) => Err(Unread::NotAnswered(error.to_string())),
         Err(_) => Err(Unread::NotAnswered(format!("no answer within {CLUSTER_CALL:?}"))),
-    }
-}
-
-/// The last try was refused, but an earlier one may still take effect: looks until it has, or until it cannot any more. `None`
-/// if that is not known, so that it has to be tried again.
-async fn settled(
-    context: &Context,
-    claim: &NodeClaim,
-    name: &str,
-    until: Instant,
-) -> Option<Result<Option<NodeClaim>, CreateError>> {
-    loop {
-        match read(context, claim, name).await {
-            Ok(Some(there)) => return Some(Ok(Some(there))),
-            Ok(None) if Instant::now() >= until => return Some(Ok(None)),
-            Ok(None) => {}
-            Err(Unread::Taken) => return Some(Err(CreateError::Taken(name.to_owned()))),
-            Err(Unread::NotAnswered(_)) => return None,
-        }
-        if context.authority.lost().is_cancelled() {
-            return None;
-        }
-        tokio::time::sleep(LAST_PAUSE.min(until.saturating_duration_since(Instant::now())) + FIRST_PAUSE).await;
     }
 }
 

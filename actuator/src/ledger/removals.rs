@@ -160,6 +160,12 @@ impl Ledger {
         self.outcomes.get(action) == Some(&Outcome::Admitted)
     }
 
+    /// The removal of a claim, if it is under way.
+    #[must_use]
+    pub fn removal(&self, claim: &str) -> Option<&Removal> {
+        self.removals.get(claim)
+    }
+
     /// The removals under way, by claim.
     pub fn removals(&self) -> impl Iterator<Item = (&str, &Removal)> {
         self.removals.iter().map(|(claim, removal)| (claim.as_str(), removal))

@@ -5,9 +5,8 @@
 use crate::authority::CLOUD_CALL;
 use crate::collection::Absence;
 use crate::context::Context;
-use crate::durable;
 use crate::launch::attempt::SETTLING;
-use crate::launch::group::LaunchGroup;
+use crate::launch::record::group_of;
 use crate::lifecycle::provider_id;
 use crate::ports::InstanceFilter;
 use crate::termination::instance_id;
@@ -40,7 +39,7 @@ impl LookUps {
         if !claim.annotations().contains_key(annotation::LAUNCH_GROUP) {
             return Ok(true);
         }
-        let Some(group) = group(claim) else {
+        let Some(group) = group_of(claim) else {
             // Which instances are its own cannot be known; the collection of instances by tag finds them.
             tracing::error!(
                 node_claim = claim.name_any(),
@@ -78,10 +77,6 @@ impl LookUps {
         }
         Ok(over)
     }
-}
-
-fn group(claim: &NodeClaim) -> Option<LaunchGroup> {
-    durable::read(claim.annotations().get(annotation::LAUNCH_GROUP)?).ok()
 }
 
 /// Instances that are written on some claim.

@@ -1,7 +1,7 @@
 //! The best of several ways to place the same pods: where topology leaves open in which domain pods start, each domain of the zone key is
 //! favoured once, since nodes are shared only by pods in the same one; and of pools of equal weight each is asked first once.
 
-use crate::lots::Lot;
+use crate::lots::{self, Lot};
 use crate::market;
 use crate::place::{Placed, State};
 use crate::preferences;
@@ -24,7 +24,7 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     if pods > PODS || world.nodes.len() > PODS {
         return attempt(world, state, lots);
     }
-    let open = lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
+    let open = lots::look_at_each_other(world, &lots);
     let zones = if open { zones(world) } else { Vec::new() };
     // Pods that look at each other keep to the order of pools unless much is to be saved, which the market itself looks at.
     let rivals = if open { BTreeSet::new() } else { market::rivals(world, state, &lots) };

@@ -9,6 +9,11 @@ use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// Whether any of these pods asks for something of where other pods are.
+pub(crate) fn look_at_each_other(world: &World<'_>, lots: &[Lot<'_>]) -> bool {
+    lots.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)))
+}
+
 /// Pods of one shape, in a fixed order.
 #[derive(Debug, Clone)]
 pub(crate) struct Lot<'a> {

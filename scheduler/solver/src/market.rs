@@ -3,7 +3,7 @@
 
 use crate::intern::how_many;
 use crate::limits::{self, Headroom};
-use crate::lots::Lot;
+use crate::lots::{self, Lot};
 use crate::pack::PER_NODE;
 use crate::place::{Placed, State, on_new};
 use crate::world::World;
@@ -37,25 +37,27 @@ pub(crate) fn rivals(world: &World<'_>, state: &State, lots: &[Lot<'_>]) -> BTre
 
 /// Launches nodes of the pools of one weight for what is left: the cheapest of a few ways to divide the pods among them.
 pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &Range<usize>) {
-    if tier.len() == 1 || placed.left.is_empty() {
+    let quotes = if tier.len() > 1 { quotes(world, state, &placed.left, tier) } else { Vec::new() };
+    let rivals = contested(tier, &quotes);
+    if rivals.is_empty() {
+        // Each pod can go to one of the pools at most.
         tier.clone().for_each(|pool| on_new(world, state, placed, pool));
         return;
     }
-    let quotes = quotes(world, state, &placed.left, tier);
-    let rivals = contested(tier, &quotes);
     let cheapest: Vec<Option<usize>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
     let pods: usize = placed.left.iter().map(|lot| lot.pods.len()).sum();
     let mut ways = Vec::new();
-    let social = placed.left.iter().any(|lot| world.topology.concerns(world.ladders.hardest(lot.shape)));
+    let social = lots::look_at_each_other(world, &placed.left);
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {
         ways.push(Way::First(first));
     } else {
         if social {
+            // What the others are measured by.
             ways.push(Way::First(tier.start));
         }
         ways.push(Way::ByQuote(&cheapest));
         if rivals.len() <= MOST_FIRST && pods <= LARGE {
-            ways.extend(rivals.into_iter().map(Way::First));
+            ways.extend(rivals.into_iter().filter(|pool| !social || *pool != tier.start).map(Way::First));
         } else {
             ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
         }
@@ -75,8 +77,8 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     }
 }
 
-/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods look at each other, kube-scheduler is surer to bind a plan of
-/// one pool than one that was put together from several, so that is not given up for less.
+/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods look at each other,
+/// kube-scheduler is surer to bind a plan of one pool than one of several, so that is not given up for less.
 fn is_worth_it((left, price, _): Rank, (known_left, known_price, _): Rank) -> bool {
     left < known_left || (left == known_left && price.saturating_mul(10) < known_price.saturating_mul(9))
 }
@@ -152,9 +154,7 @@ fn quotes(world: &World<'_>, state: &State, lots: &[Lot<'_>], tier: &Range<usize
 
 fn quote(world: &World<'_>, state: &State, lot: &Lot<'_>, pool: usize) -> Option<i64> {
     let (shape, view, count) = (&world.shapes[lot.shape], &world.pools[pool], lot.pods.len());
-    if !crate::world::tolerated(&view.pool.taints, &shape.shape.tolerations, world.ladders.is_bare(lot.shape)) {
-        return None;
-    }
+    // Nothing if the pods do not tolerate the pool's taints.
     let narrowed = world.narrowed(lot.shape, pool, lot.only.as_deref());
     let cost = |offering: usize| {
         let one = &view.offerings[offering];
