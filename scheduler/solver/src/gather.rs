@@ -1,43 +1,24 @@
-//! Spreads that leave pods for a domain that they cannot use.
-//!
-//! A spread counts all domains that pools could open. Where its pods cannot go to one of them, since no type there is large enough or since they
-//! must be near others elsewhere, it stays empty and holds the others back for ever. kube-scheduler counts the domains that have nodes,
-//! and binds them all as long as that one has none. So where pods are left for this, all is planned once more as if pools could open
-//! only the domains that these pods are in; where other pods spread over the same key, and workload by workload where that does not do, as
-//! if these pods alone could be nowhere else.
+//! Repairs of a plan that leaves pods: it is made once more for facts that are changed a little, and taken if it places more pods.
 
 pub(crate) mod carried;
+mod domains;
 mod hosts;
 pub(crate) mod named;
 pub(crate) mod narrow;
 mod ration;
 pub(crate) mod top_up;
 
-use crate::facts::{lookup, one_of};
-use crate::topology;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
-use plimsoll_model::plan::{Launch, Plan, PodRef};
-use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods and nodes of a cluster that is looked at once more as it will be, for any pod that is left: some milliseconds. In larger ones the plan for the nodes, once they
 /// are there, finds the same.
 const PODS: usize = 1_000;
 const NODES: usize = 200;
-/// Sets of domains that are tried: each costs a plan. All that are in use, then one by one for pods that must be near others.
-const TRIES: usize = 3;
-
-/// A key over which pods are spread, some of which have no place.
-struct Torn {
-    /// Shapes of those without.
-    shapes: BTreeSet<ShapeId>,
-    /// Others spread over it as well, and need the other domains.
-    shared: bool,
-}
-
 /// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot. What is returned has a lower bound only
 /// if it is `plan`.
 pub(crate) fn gathered(
@@ -47,7 +28,7 @@ pub(crate) fn gathered(
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
     improved(snapshot, catalogs, plan, &again, |best| {
-        confine(best);
+        domains::give_up(best);
         hosts::join(best);
         top_up::top_up(best);
         if is_small(best.snapshot) && ration::ration(best) {
@@ -66,7 +47,7 @@ pub(crate) fn topped_up(
     improved(snapshot, catalogs, plan, &again, top_up::top_up)
 }
 
-/// `plan` after `steps`, unless there is nothing to look for: no pod is left, or capacity is short for a while, for which pods wait rather than pile up elsewhere.
+/// `plan` after `steps`, unless no pod is left.
 fn improved(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -74,7 +55,7 @@ fn improved(
     again: &dyn Fn(&Snapshot) -> Plan,
     steps: impl FnOnce(&mut Best<'_>),
 ) -> Plan {
-    if left(snapshot, &plan).is_empty() || !snapshot.unavailable_offerings.is_empty() {
+    if left(snapshot, &plan).is_empty() {
         return plan;
     }
     let mut best = Best { snapshot, catalogs, again, plan, facts: None };
@@ -84,41 +65,6 @@ fn improved(
 
 fn is_small(snapshot: &Snapshot) -> bool {
     snapshot.pods.len() <= PODS && snapshot.nodes.len() <= NODES
-}
-
-/// Plans once more as if pods without a place could be in fewer domains.
-fn confine(best: &mut Best<'_>) {
-    let (snapshot, catalogs) = (best.snapshot, best.catalogs);
-    for (key, torn) in torn(snapshot, &best.plan) {
-        let all: Vec<String> = domains(snapshot, &best.plan, &key, &torn.shapes).into_iter().collect();
-        let each = all.iter().map(|value| vec![value.clone()]).filter(|_| all.len() > 1);
-        let narrower = |values: &Vec<String>| !values.is_empty() && !is_all(catalogs, &key, values);
-        for values in std::iter::once(all.clone()).filter(narrower).chain(each).take(TRIES) {
-            best.attempt(|facts| {
-                if torn.shared {
-                    let own = facts.shapes.iter_mut().filter(|shape| torn.shapes.contains(&shape.id));
-                    own.for_each(|shape| restrict(shape, &key, &values));
-                } else {
-                    let pools = facts.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &key));
-                    pools.for_each(|pool| pool.requirements.push(one_of(&key, values.clone())));
-                }
-            });
-        }
-        // Then each workload for itself, where it is: others may need the other domains, and have nodes there that it does not look at.
-        for shape in torn.shapes.iter().take(TRIES) {
-            if !without(snapshot, &best.plan).contains_key(shape) {
-                continue;
-            }
-            let own = BTreeSet::from([shape.clone()]);
-            let values: Vec<String> = domains(snapshot, &best.plan, &key, &own).into_iter().collect();
-            if narrower(&values) {
-                best.attempt(|facts| {
-                    let own = facts.shapes.iter_mut().filter(|one| one.id == *shape);
-                    own.for_each(|one| restrict(one, &key, &values));
-                });
-            }
-        }
-    }
 }
 
 /// The best plan so far.
@@ -135,7 +81,32 @@ impl Best<'_> {
     /// Plans for facts that are changed once more, and takes that plan if it leaves fewer pods, none that has a place now, and holds for the
     /// snapshot as it is. What was tried is returned if it was not taken.
     fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
-        let mut facts = self.facts.as_ref().unwrap_or(self.snapshot).clone();
+        let start = self.facts.as_ref().unwrap_or(self.snapshot).clone();
+        self.attempt_from(&start, change)
+    }
+
+    /// The same for facts other than those of the plan so far.
+    fn attempt_from(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
+        let (facts, tried) = self.tried(start, change);
+        if !self.is_fewer(&tried) || !self.is_right(&tried) {
+            return Some(tried);
+        }
+        (self.plan, self.facts) = (tried, Some(facts));
+        None
+    }
+
+    /// Plans for changed facts and takes that plan if it leaves no other pods, and holds for the snapshot as it is; whether it was taken.
+    fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
+        let (facts, tried) = self.tried(start, change);
+        let as_good = left(self.snapshot, &tried).is_subset(&left(self.snapshot, &self.plan)) && self.is_right(&tried);
+        if as_good {
+            (self.plan, self.facts) = (tried, Some(facts));
+        }
+        as_good
+    }
+
+    fn tried(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> (Snapshot, Plan) {
+        let mut facts = start.clone();
         change(&mut facts);
         let mut tried = (self.again)(&facts);
         // Some may have been left out.
@@ -143,15 +114,7 @@ impl Best<'_> {
         let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
-        if !self.is_fewer(&tried) {
-            return Some(tried);
-        }
-        let told = told_by(tried, &self.plan);
-        if !self.is_right(&told) {
-            return Some(told);
-        }
-        (self.plan, self.facts) = (told, Some(facts));
-        None
+        (facts, told_by(tried, &self.plan))
     }
 
     /// Takes a plan that was made from the present one, under the same conditions.
@@ -184,28 +147,6 @@ impl Best<'_> {
     }
 }
 
-/// Keys over which pods without a place are spread.
-fn torn(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Torn> {
-    let mut keys: BTreeMap<String, Torn> = BTreeMap::new();
-    let without = without(snapshot, plan);
-    for shape in snapshot.shapes.iter().filter(|shape| without.contains_key(&shape.id)) {
-        for key in spread_over(shape, true) {
-            let torn = keys.entry(key.to_owned()).or_insert_with(|| Torn { shapes: BTreeSet::new(), shared: false });
-            torn.shapes.insert(shape.id.clone());
-        }
-    }
-    if !keys.is_empty() {
-        let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-        let used: BTreeSet<&ShapeId> = pending.map(|pod| &pod.shape).collect();
-        let others = || snapshot.shapes.iter().filter(|shape| used.contains(&shape.id));
-        for (key, torn) in &mut keys {
-            torn.shared = others()
-                .any(|shape| !torn.shapes.contains(&shape.id) && spread_over(shape, false).contains(key.as_str()));
-        }
-    }
-    keys
-}
-
 /// How many pending pods the plan leaves, by shape.
 fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
     let left = left(snapshot, plan);
@@ -220,59 +161,6 @@ fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usi
 fn spread_over(shape: &PodShape, required: bool) -> BTreeSet<&str> {
     let spread = shape.topology_spread.iter().filter(|one| one.required || !required);
     spread.map(|one| label::normalized(&one.topology_key)).filter(|key| *key != label::HOSTNAME).collect()
-}
-
-/// Pods of the shape go to these domains alone, and their spread counts no others.
-fn restrict(shape: &mut PodShape, key: &str, values: &[String]) {
-    if shape.required_node_affinity.is_empty() {
-        shape.required_node_affinity.push(NodeSelectorTerm::default());
-    }
-    for term in &mut shape.required_node_affinity {
-        term.expressions.push(one_of(key, values.to_vec()));
-    }
-    let spread = shape.topology_spread.iter_mut().filter(|one| label::normalized(&one.topology_key) == key);
-    spread.for_each(|one| one.honor_node_affinity = true);
-}
-
-/// Where the plan has pods of those shapes; where it has nodes at all if it has none of them.
-fn domains(snapshot: &Snapshot, plan: &Plan, key: &str, shapes: &BTreeSet<ShapeId>) -> BTreeSet<String> {
-    let pods: BTreeSet<&PodUid> =
-        snapshot.pods.iter().filter(|pod| shapes.contains(&pod.shape)).map(|pod| &pod.uid).collect();
-    let own = |coming: &[PodRef]| coming.iter().any(|pod| pods.contains(&pod.uid));
-    let of_node = |node: &Node| lookup(&node.labels, key).map(str::to_owned);
-    let of_launch =
-        |launch: &Launch| -> Vec<String> { topology::domains(launch, key).into_iter().map(str::to_owned).collect() };
-    let mut found = BTreeSet::new();
-    for launch in plan.launches.iter().filter(|one| own(&one.pods)) {
-        found.extend(of_launch(launch));
-    }
-    for to in plan.placements.iter().filter(|one| own(&one.pods)) {
-        let node = snapshot.nodes.iter().find(|node| node.name == to.node);
-        found.extend(node.and_then(of_node));
-    }
-    if found.is_empty() {
-        found.extend(snapshot.nodes.iter().filter(|node| !node.deleting).filter_map(of_node));
-        found.extend(plan.launches.iter().flat_map(of_launch));
-    }
-    found
-}
-
-/// Whether that is every zone, or every capacity type, in which anything is sold: planning for these alone would change nothing.
-fn is_all(catalogs: &BTreeMap<CatalogId, Catalog>, key: &str, values: &[String]) -> bool {
-    let has = |value: &str| values.iter().any(|one| one == value);
-    let mut sold = catalogs.values().flat_map(|catalog| &catalog.instance_types).flat_map(|kind| &kind.offerings);
-    match key {
-        label::ZONE => sold.all(|offering| has(&offering.zone)),
-        label::CAPACITY_TYPE => sold.all(|offering| has(offering.capacity_type.as_str())),
-        _ => false,
-    }
-}
-
-/// Whether nodes of the pool have that label.
-fn has(pool: &NodePool, key: &str) -> bool {
-    label::is_well_known(key)
-        || pool.labels.contains_key(key)
-        || pool.requirements.iter().any(|one| label::normalized(&one.key) == key)
 }
 
 /// Pods that the plan leaves. Virtual ones are nobody's reason for another plan.

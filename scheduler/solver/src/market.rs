@@ -62,8 +62,16 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
             ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
         }
     }
+    let limited = tier.clone().any(|pool| state.headroom[pool].iter().any(Option::is_some));
+    if limited {
+        ways.push(Way::ScarceFirst(&quotes));
+    }
     let mut best: Option<(Rank, Trial<'a>)> = None;
     for way in ways {
+        // Of use only where limits keep pods out.
+        if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|((left, ..), _)| *left == 0) {
+            continue;
+        }
         let trial = attempt(world, state, &placed.left, tier, &way);
         let rank = trial.rank(world);
         if best.as_ref().is_none_or(|(known, _)| if social { is_worth_it(rank, *known) } else { rank < *known }) {
@@ -89,6 +97,8 @@ enum Way<'w> {
     ByQuote(&'w [Option<usize>]),
     /// One pool takes all that it can.
     First(usize),
+    /// Pods that fewer pools can take come first, and pools without limits before others. By lot and pool: the quotes.
+    ScarceFirst(&'w [Vec<Option<i64>>]),
 }
 
 /// One way tried out.
@@ -135,6 +145,19 @@ fn attempt<'a>(
             }
             let nowhere = lots.iter().zip(*cheapest).filter(|(_, chosen)| chosen.is_none());
             placed.left.extend(nowhere.map(|(lot, _)| lot.clone()));
+        }
+        Way::ScarceFirst(quotes) => {
+            let pools = |quotes: &[Option<i64>]| quotes.iter().flatten().count();
+            let is_limited = |pool: usize| before[pool].iter().any(Option::is_some);
+            let mut order: Vec<usize> = tier.clone().collect();
+            order.sort_by_key(|pool| is_limited(*pool));
+            for scarce in 0..=tier.len() {
+                let own = lots.iter().zip(*quotes).filter(|(_, quotes)| pools(quotes) == scarce);
+                let mut part = Placed { left: own.map(|(lot, _)| lot.clone()).collect(), ..Placed::default() };
+                order.iter().for_each(|pool| on_new(world, state, &mut part, *pool));
+                placed.launches.extend(part.launches);
+                placed.left.extend(part.left);
+            }
         }
     }
     // What limits kept out of its pool may find a place in another one.

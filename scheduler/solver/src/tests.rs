@@ -19,6 +19,7 @@ mod rehearsal;
 mod removal;
 mod rooms;
 mod share;
+mod spread;
 mod topology;
 mod uneven;
 mod vanguard;

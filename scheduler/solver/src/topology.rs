@@ -15,7 +15,7 @@ pub(crate) use cells::{Alike, Cells, eligible, only};
 pub(crate) use counts::{Counts, Marks};
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::{Group, Kind, constraints, matches};
-pub(crate) use uneven::{domains, uneven};
+pub(crate) use uneven::uneven;
 
 use crate::frame::ShapeData;
 use crate::hosts::{Membership, Rule};

@@ -13,50 +13,195 @@ use std::rc::Rc;
 /// How many pods of a shape a cell turned out to have room for.
 pub(crate) type Caps = BTreeMap<(usize, BTreeMap<String, String>), usize>;
 
-/// How often pods are dealt out anew after a domain turned out to be too small. Each time at least one share shrinks.
+/// How often pods are assigned anew after a domain turned out to be too small. Each time at least one share shrinks.
 const ATTEMPTS: usize = 8;
+
+/// How often pods are assigned anew to share a limit: about so many are needed to halve their number until they fit, then to add single pods.
+const SHARING_ATTEMPTS: usize = 24;
+/// Plans for more pods are assigned anew as often as without limits: each attempt takes as long as the plan.
+const SHARING_PODS: usize = 500;
 
 /// Places as many of `lots` as it can, within what topology allows.
 pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
     if !lots.iter().any(|lot| world.topology.concerns(lot.shape)) {
         return place::place(world, state, lots, search);
     }
-    let mut caps = Caps::new();
+    let limited = state.headroom.iter().flatten().any(Option::is_some);
+    if !limited {
+        return place_capped(world, state, lots, search);
+    }
+    let before = state.clone();
+    let capped = place_capped(world, state, lots.clone(), search);
+    if unplaced(&capped) == 0 {
+        return capped;
+    }
+    // A domain may be short only because another one has used up the limit that they share.
+    let mut shared = before;
+    shared.work = state.work;
+    match place_sharing(world, &mut shared, lots, search) {
+        Some(placed) if unplaced(&placed) < unplaced(&capped) => {
+            *state = shared;
+            placed
+        }
+        _ => capped,
+    }
+}
+
+/// Assigns pods to domains, with fewer for those that turn out to be too small.
+fn place_capped<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Placed<'a> {
+    let mut bounds = Bounds::default();
     let (mut lots, mut refused) = (lots, Vec::new());
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let mut short: BTreeSet<usize> = BTreeSet::new();
+        let mut short = Vec::new();
         let placed = state.trial(|state| {
-            let (ready, waiting) = assign_within(world, state, lots.clone(), &caps);
-            let all: Vec<Share> = ready.iter().filter_map(Share::of).collect();
-            let mut placed = place::place(world, state, ready, search);
-            let short_of = shares(placed.left.iter().filter_map(Share::of));
-            let dealt = if short_of.is_empty() { Caps::new() } else { shares(all.into_iter()) };
-            for (key, left) in short_of {
-                let fitting = dealt.get(&key).copied().unwrap_or(0) - left;
-                if fitting > 0 && world.topology.lenient[key.0] {
-                    let count = i64::try_from(left).unwrap_or(i64::MAX);
-                    state.counts.add(world, key.0, -count, |label| key.1.get(label).map(String::as_str));
-                    continue;
-                }
-                short.insert(key.0);
-                caps.insert(key, fitting);
-            }
-            placed.left.extend(waiting);
-            short.is_empty().then_some(placed)
+            let attempt = place_once(world, state, lots.clone(), &bounds, search);
+            short = attempt.short;
+            short.is_empty().then_some(attempt.placed)
         });
         if let Some(mut placed) = placed {
             placed.left.extend(refused);
             return placed;
         }
+        bounds.caps.extend(short.iter().map(|short| (short.cell.clone(), short.fitting)));
         if attempt >= ATTEMPTS {
             // Shapes that still do not come out are given up, so that the others keep to their rules: one at least goes each time.
-            let (given_up, rest) = lots.into_iter().partition(|lot| short.contains(&lot.shape));
+            let (given_up, rest) =
+                lots.into_iter().partition(|lot| short.iter().any(|short| short.cell.0 == lot.shape));
             refused.extend::<Vec<Lot<'a>>>(given_up);
             lots = rest;
         }
     }
+}
+
+/// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all fit; then single pods more as long as a domain has room for
+/// them. `None` if that comes to nothing in time.
+fn place_sharing<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Option<Placed<'a>> {
+    let mut bounds = Bounds::default();
+    let mut best: Option<(usize, State, Placed<'a>)> = None;
+    let mut assigned = Caps::new();
+    let pods: usize = lots.iter().map(|lot| lot.pods.len()).sum();
+    let attempts = if pods > SHARING_PODS { ATTEMPTS } else { SHARING_ATTEMPTS };
+    // Shapes of which fewer pods are assigned than there are.
+    let mut reduced: BTreeSet<usize> = BTreeSet::new();
+    let mut grown = None;
+    for _ in 0..attempts {
+        let mut tried = state.clone();
+        let Attempt { placed, short, assigned: tried_with } =
+            place_once(world, &mut tried, lots.clone(), &bounds, search);
+        state.work = tried.work;
+        if !short.is_empty() {
+            if best.is_some() {
+                // The domain that was to take one more has no room for it, or takes it from another one.
+                for (cell, pods) in tried_with {
+                    let known = assigned.get(&cell).copied().unwrap_or(0);
+                    if pods > known {
+                        bounds.caps.insert(cell, known);
+                    }
+                }
+            } else {
+                reduced.extend(short.iter().map(|one| one.cell.0));
+                bounds.totals.extend(short.iter().map(|one| (one.cell.0, one.fitting_in_all)));
+            }
+            continue;
+        }
+        let left = unplaced(&placed);
+        if best.as_ref().is_none_or(|(known, ..)| left < *known) {
+            (best, assigned) = (Some((left, tried, placed)), tried_with);
+        } else if let Some(shape) = grown {
+            // None of its domains has room for one more.
+            reduced.remove(&shape);
+        }
+        let waits = |shape: &&usize| best.iter().any(|(_, _, known)| known.left.iter().any(|lot| lot.shape == **shape));
+        grown = reduced.iter().find(waits).copied();
+        let Some(shape) = grown else { break };
+        *bounds.totals.entry(shape).or_default() += 1;
+    }
+    let (_, mut after, placed) = best?;
+    after.work = state.work;
+    *state = after;
+    Some(placed)
+}
+
+fn unplaced(placed: &Placed<'_>) -> usize {
+    placed.left.iter().map(|lot| lot.pods.len()).sum()
+}
+
+/// What is known of how many pods domains and limits have room for.
+#[derive(Default)]
+struct Bounds {
+    caps: Caps,
+    /// Pods of a shape that are assigned at most, over all domains.
+    totals: BTreeMap<usize, usize>,
+}
+
+/// A cell that has room for fewer pods than it was assigned.
+struct Short {
+    /// See [`Caps`].
+    cell: (usize, BTreeMap<String, String>),
+    fitting: usize,
+    /// How many of the shape fit in all cells.
+    fitting_in_all: usize,
+}
+
+/// What came of one assignment.
+struct Attempt<'a> {
+    /// Holds only if no cell is short.
+    placed: Placed<'a>,
+    short: Vec<Short>,
+    /// Pods by cell.
+    assigned: Caps,
+}
+
+/// Assigns pods to domains within `bounds` and places them there.
+fn place_once<'a>(
+    world: &World<'a>,
+    state: &mut State,
+    mut lots: Vec<Lot<'a>>,
+    bounds: &Bounds,
+    search: Search,
+) -> Attempt<'a> {
+    let beyond = split_off(&mut lots, &bounds.totals);
+    let (ready, waiting) = assign_within(world, state, lots, &bounds.caps);
+    let all: Vec<Share> = ready.iter().filter_map(Share::of).collect();
+    let mut placed = place::place(world, state, ready, search);
+    let short_of = shares(placed.left.iter().filter_map(Share::of));
+    let assigned = shares(all.into_iter());
+    let in_all = |shares: &Caps, shape: usize| -> usize {
+        shares.iter().filter(|(cell, _)| cell.0 == shape).map(|(_, pods)| pods).sum()
+    };
+    let mut short = Vec::new();
+    for (cell, left) in &short_of {
+        let fitting = assigned.get(cell).copied().unwrap_or(0) - left;
+        if fitting > 0 && world.topology.lenient[cell.0] {
+            let count = i64::try_from(*left).unwrap_or(i64::MAX);
+            state.counts.add(world, cell.0, -count, |label| cell.1.get(label).map(String::as_str));
+            continue;
+        }
+        let fitting_in_all = in_all(&assigned, cell.0) - in_all(&short_of, cell.0);
+        short.push(Short { cell: cell.clone(), fitting, fitting_in_all });
+    }
+    placed.left.extend(waiting);
+    placed.left.extend(beyond);
+    Attempt { placed, short, assigned }
+}
+
+/// Takes the last pods of shapes of which there are more than `totals` allow, and returns these.
+fn split_off<'a>(lots: &mut Vec<Lot<'a>>, totals: &BTreeMap<usize, usize>) -> Vec<Lot<'a>> {
+    let mut left = totals.clone();
+    let mut beyond = Vec::new();
+    for lot in lots.iter_mut() {
+        let Some(left) = left.get_mut(&lot.shape) else { continue };
+        let kept = lot.pods.len().min(*left);
+        *left -= kept;
+        let rest = lot.pods.split_off(kept);
+        if !rest.is_empty() {
+            beyond.push(Lot { pods: rest, only: lot.only.clone(), ..*lot });
+        }
+    }
+    lots.retain(|lot| !lot.pods.is_empty());
+    beyond
 }
 
 /// Pods of a shape in a cell.

@@ -9,9 +9,6 @@ use crate::facts::lookup;
 use crate::intern::Bits;
 use crate::place::Placed;
 use crate::world::World;
-use plimsoll_model::names::label;
-use plimsoll_model::plan::Launch;
-use plimsoll_model::requirements::Operator;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods of one spread in the domains of its key.
@@ -100,15 +97,4 @@ fn of_draft(world: &World<'_>, draft: &Draft<'_>, key: &str) -> BTreeSet<String>
     let by_value = pool.by_value(key);
     let has = |bits: &Bits| draft.offerings.iter().any(|offering| bits.has(*offering));
     by_value.iter().filter(|(_, bits)| has(bits)).filter_map(|(value, _)| value.clone()).collect()
-}
-
-/// The values of `key` that the node of a launch may have, as far as the launch says.
-pub(crate) fn domains<'p>(launch: &'p Launch, key: &str) -> Vec<&'p str> {
-    if let Some(value) = lookup(&launch.labels, key) {
-        return vec![value];
-    }
-    let named = launch.requirements.iter().filter(|one| label::normalized(&one.key) == key);
-    let lists = named.filter(|one| one.operator == Operator::In).map(|one| &one.values);
-    let values = lists.min_by_key(|values| values.len()).map_or(&[][..], Vec::as_slice);
-    values.iter().map(String::as_str).collect()
 }

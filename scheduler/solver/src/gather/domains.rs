@@ -1,0 +1,204 @@
+//! Spreads over domains that nodes cannot be opened in.
+//!
+//! A topology spread constraint counts every domain that a NodePool lists. Limits, missing capacity, instance types, volumes or pod affinity can close a
+//! domain; then it holds the other pods of the spread back for ever. kube-scheduler counts only domains that have nodes. So a domain without
+//! nodes is given up if that places more pods: one domain at a time, the one with the fewest pods first. The spread still holds over all others.
+
+use super::{Best, carried, spread_over, without};
+use crate::facts::lookup;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Domains of one key that are given up at most; each costs a plan.
+const MAX_GIVEN_UP: usize = 8;
+/// Keys and workloads that are looked at.
+const MAX_SPREADS: usize = 4;
+
+/// Pods without a place that are spread over the same key.
+struct Waiting {
+    key: String,
+    shapes: BTreeSet<ShapeId>,
+}
+
+/// Gives up domains for the pods without a place: for all of a key at once, then for each workload on its own, whose domains others may still need.
+pub(super) fn give_up(best: &mut Best<'_>) {
+    for waiting in keys(best).into_iter().take(MAX_SPREADS) {
+        if !is_shared(best.snapshot, &waiting) {
+            give_up_for(best, &waiting, Scope::Pools);
+        }
+        for shape in waiting.shapes.iter().take(MAX_SPREADS) {
+            if without(best.snapshot, &best.plan).contains_key(shape) {
+                let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
+                give_up_for(best, &own, Scope::Shapes);
+            }
+        }
+    }
+}
+
+/// Who stays out of a domain that is given up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Every new node, so that other pods do not open the domain either.
+    Pools,
+    /// Only pods of the spread.
+    Shapes,
+}
+
+fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
+    let start = best.facts.as_ref().unwrap_or(best.snapshot).clone();
+    let mut given_up: Vec<String> = Vec::new();
+    let mut latest = best.plan.clone();
+    // Those that had to be given up for the plan that is known now.
+    let mut needed = 0;
+    while given_up.len() < MAX_GIVEN_UP && without_any(best, waiting) {
+        let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
+        given_up.push(next);
+        match best.attempt_from(&start, |facts| close(facts, waiting, &given_up, scope)) {
+            None => {
+                reopen(best, &start, waiting, &mut given_up, needed, scope);
+                needed = given_up.len();
+                latest = best.plan.clone();
+            }
+            Some(tried) => latest = tried,
+        }
+    }
+}
+
+/// Takes back what was given up in vain: each domain after the first `needed`, but for the last one.
+fn reopen(
+    best: &mut Best<'_>,
+    start: &Snapshot,
+    waiting: &Waiting,
+    given_up: &mut Vec<String>,
+    needed: usize,
+    scope: Scope,
+) {
+    let mut at = needed;
+    while at + 1 < given_up.len() {
+        let mut fewer = given_up.clone();
+        fewer.remove(at);
+        if best.attempt_as_good(start, |facts| close(facts, waiting, &fewer, scope)) {
+            *given_up = fewer;
+        } else {
+            at += 1;
+        }
+    }
+}
+
+/// Keys other than the host over which pods without a place are spread.
+fn keys(best: &Best<'_>) -> Vec<Waiting> {
+    let without = without(best.snapshot, &best.plan);
+    let mut keys: BTreeMap<String, BTreeSet<ShapeId>> = BTreeMap::new();
+    for shape in best.snapshot.shapes.iter().filter(|shape| without.contains_key(&shape.id)) {
+        for key in spread_over(shape, true) {
+            keys.entry(key.to_owned()).or_default().insert(shape.id.clone());
+        }
+    }
+    keys.into_iter().map(|(key, shapes)| Waiting { key, shapes }).collect()
+}
+
+/// Whether pods of other workloads that have a place are spread over the same key: they need the domains.
+fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
+    let pending: BTreeSet<&ShapeId> =
+        snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect();
+    let others = snapshot.shapes.iter().filter(|one| pending.contains(&one.id) && !waiting.shapes.contains(&one.id));
+    others.map(|shape| spread_over(shape, false)).any(|keys| keys.contains(waiting.key.as_str()))
+}
+
+fn without_any(best: &Best<'_>, waiting: &Waiting) -> bool {
+    let without = without(best.snapshot, &best.plan);
+    waiting.shapes.iter().any(|shape| without.contains_key(shape))
+}
+
+/// The domain without nodes to which the plan takes the fewest pods of the spread; of several the last by name.
+fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]) -> Option<String> {
+    let snapshot = best.snapshot;
+    let nodes = snapshot.nodes.iter().filter(|node| !node.deleting);
+    let existing: BTreeSet<&str> = nodes.filter_map(|node| lookup(&node.labels, &waiting.key)).collect();
+    let after = carried::out(snapshot, best.catalogs, plan);
+    let mut pods: BTreeMap<String, usize> = BTreeMap::new();
+    for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
+        let over = |key: &str| label::normalized(key) == waiting.key;
+        for spread in shape.topology_spread.iter().filter(|one| one.required && over(&one.topology_key)) {
+            for (domain, count) in carried::counted(&after, shape, spread) {
+                *pods.entry(domain).or_default() += count;
+            }
+        }
+    }
+    let open = domains(snapshot, best.catalogs, &waiting.key);
+    let rest: Vec<String> =
+        open.into_iter().filter(|one| !existing.contains(one.as_str()) && !given_up.contains(one)).collect();
+    // One domain stays.
+    if rest.len() + existing.len() < 2 {
+        return None;
+    }
+    let fewest = |one: &String| (std::cmp::Reverse(pods.get(one).copied().unwrap_or(0)), one.clone());
+    rest.into_iter().max_by_key(fewest)
+}
+
+/// Domains that a NodePool lists: more than it can open.
+fn domains(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, key: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for pool in snapshot.node_pools.iter().filter(|pool| pool.replicas.is_none()) {
+        all.extend(
+            pool.labels.iter().filter(|(name, _)| label::normalized(name) == key).map(|(_, value)| value.clone()),
+        );
+        let own = pool.requirements.iter().filter(|one| label::normalized(&one.key) == key);
+        let listed = own.filter(|one| one.operator == Operator::In);
+        all.extend(listed.flat_map(|one| one.values.iter().cloned()));
+        let catalog = pool.catalog.as_ref().and_then(|id| catalogs.get(id));
+        for kind in catalog.iter().flat_map(|catalog| &catalog.instance_types) {
+            match key {
+                label::ZONE => all.extend(kind.offerings.iter().map(|one| one.zone.clone())),
+                label::CAPACITY_TYPE => {
+                    all.extend(kind.offerings.iter().map(|one| one.capacity_type.as_str().to_owned()));
+                }
+                label::ARCH => drop(all.insert(kind.architecture.clone())),
+                label::INSTANCE_TYPE => drop(all.insert(kind.name.clone())),
+                _ => all.extend(kind.labels.get(key).cloned()),
+            }
+        }
+    }
+    all
+}
+
+/// Pods of the spread stay out of these domains, which it no longer counts.
+fn close(facts: &mut Snapshot, waiting: &Waiting, domains: &[String], scope: Scope) {
+    let elsewhere = NodeSelectorRequirement {
+        key: waiting.key.clone(),
+        operator: Operator::NotIn,
+        values: domains.to_vec(),
+        min_values: None,
+    };
+    for shape in facts.shapes.iter_mut().filter(|shape| waiting.shapes.contains(&shape.id)) {
+        require(shape, &elsewhere);
+    }
+    if scope == Scope::Pools {
+        let pools = facts.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &waiting.key));
+        pools.for_each(|pool| pool.requirements.push(elsewhere.clone()));
+    }
+}
+
+fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {
+    if shape.required_node_affinity.is_empty() {
+        shape.required_node_affinity.push(NodeSelectorTerm::default());
+    }
+    for term in &mut shape.required_node_affinity {
+        term.expressions.push(requirement.clone());
+    }
+    let over = |key: &str| label::normalized(key) == requirement.key;
+    let spread = shape.topology_spread.iter_mut().filter(|one| over(&one.topology_key));
+    spread.for_each(|one| one.honor_node_affinity = true);
+}
+
+/// Whether nodes of the pool have that label.
+fn has(pool: &NodePool, key: &str) -> bool {
+    label::is_well_known(key)
+        || pool.labels.contains_key(key)
+        || pool.requirements.iter().any(|one| label::normalized(&one.key) == key)
+}

@@ -1,0 +1,225 @@
+//! Topology spread means spread: plans beside an exhaustive oracle.
+//!
+//! The domains are the zones that have nodes and those that a NodePool can still open. The oracle tries every number of pods per zone.
+
+use super::builder::*;
+use super::properties::steady;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::time::Millis;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+/// 4 cores.
+const TYPE: &str = "m5.xlarge";
+
+type PerZone = [i64; 3];
+
+/// A cluster of nodes of one type with pods of one workload, spread over zones.
+#[derive(Debug, Clone)]
+struct World {
+    pods: i64,
+    skew: i64,
+    /// Pods of the workload that one node holds.
+    per_node: i64,
+    /// Whether it is anti-affinity over hosts that bounds `per_node` (to 1), or CPU.
+    apart: bool,
+    /// The zones of each pool, and how many nodes its limit still allows.
+    pools: Vec<([bool; 3], Option<i64>)>,
+    /// Zones without capacity.
+    closed: [bool; 3],
+    /// Nodes that run: the zone, and the pods of the workload.
+    nodes: Vec<(usize, i64)>,
+}
+
+fn any_world() -> impl Strategy<Value = World> {
+    let zones = prop::array::uniform3(prop::bool::weighted(0.6));
+    let pools = prop::collection::vec((zones, prop::option::weighted(0.7, 0..5_i64)), 1..=3);
+    let nodes = prop::collection::vec((0..3_usize, 0..=2_i64), 0..4);
+    let closed = prop::array::uniform3(prop::bool::weighted(0.15));
+    (1..=9_i64, 1..=2_i64, 1..=2_i64, any::<bool>(), pools, closed, nodes).prop_map(
+        |(pods, skew, per_node, apart, pools, closed, nodes)| {
+            let apart = apart && per_node == 1;
+            let nodes = nodes.into_iter().map(|(zone, running)| (zone, running.min(per_node))).collect();
+            World { pods, skew, per_node, apart, pools, closed, nodes }
+        },
+    )
+}
+
+impl World {
+    fn cluster(&self) -> Cluster {
+        let pools = self.pools.iter().enumerate().map(|(index, (zones, limit))| {
+            let mut one = pool(&format!("p{index}"));
+            one.requirements.push(requirement(label::INSTANCE_TYPE, Operator::In, &[TYPE]));
+            let zones: Vec<&str> = ZONES.iter().zip(zones).filter(|(_, has)| **has).map(|(zone, _)| *zone).collect();
+            one.requirements.push(requirement(label::ZONE, Operator::In, &zones));
+            if let Some(nodes) = limit {
+                one.limits.set("cpu", nodes * 4000);
+            }
+            one
+        });
+        // Pools without a zone would be refused when they are read.
+        let mut cluster = Cluster::with(pools.filter(|one| !one.requirements[3].values.is_empty()));
+        let mut web = app("web", if self.apart { 1000 } else { 4000 / self.per_node - 100 });
+        web.topology_spread = vec![spread(label::ZONE, i32::try_from(self.skew).unwrap())];
+        if self.apart {
+            web.pod_affinity = vec![affinity(label::HOSTNAME, true, "web")];
+        }
+        for (index, (zone, running)) in self.nodes.iter().enumerate() {
+            let name = format!("n{index}");
+            let node = cluster.node_of(&name, TYPE, "gone", CapacityType::OnDemand);
+            node.labels.insert(label::ZONE.into(), ZONES[*zone].into());
+            node.node_pool = None;
+            for pod in 0..*running {
+                cluster.bound(&format!("{name}-{pod}"), &name, &web);
+            }
+        }
+        for (zone, _) in ZONES.iter().zip(self.closed).filter(|(_, closed)| *closed) {
+            cluster.snapshot.unavailable_offerings.push(UnavailableOffering {
+                instance_type: None,
+                zone: Some((*zone).into()),
+                capacity_type: CapacityType::OnDemand,
+                remaining: Millis(60_000),
+            });
+        }
+        cluster.pending("web", usize::try_from(self.pods).unwrap(), &web);
+        cluster
+    }
+
+    fn running(&self) -> PerZone {
+        self.per_zone(|(_, running)| *running)
+    }
+
+    fn free(&self) -> PerZone {
+        self.per_zone(|(_, running)| self.per_node - running)
+    }
+
+    fn per_zone(&self, of: impl Fn(&(usize, i64)) -> i64) -> PerZone {
+        [0, 1, 2].map(|zone| self.nodes.iter().filter(|node| node.0 == zone).map(&of).sum())
+    }
+
+    fn has_nodes(&self, zone: usize) -> bool {
+        self.nodes.iter().any(|node| node.0 == zone)
+    }
+
+    fn can_open(&self, zone: usize) -> bool {
+        !self.closed[zone] && self.pools.iter().any(|(zones, limit)| zones[zone] && limit.is_none_or(|limit| limit > 0))
+    }
+
+    fn usable(&self) -> BTreeSet<usize> {
+        (0..3).filter(|zone| self.has_nodes(*zone) || self.can_open(*zone)).collect()
+    }
+
+    /// Whether pools can launch so many nodes in each zone: tries every pool for one node after another.
+    fn can_launch(&self, nodes: PerZone, left: &mut Vec<Option<i64>>) -> bool {
+        let Some(zone) = nodes.iter().position(|count| *count > 0) else { return true };
+        let mut rest = nodes;
+        rest[zone] -= 1;
+        (0..self.pools.len()).any(|pool| {
+            if self.closed[zone] || !self.pools[pool].0[zone] || left[pool] == Some(0) {
+                return false;
+            }
+            let before = left[pool];
+            left[pool] = before.map(|nodes| nodes - 1);
+            let can = self.can_launch(rest, left);
+            left[pool] = before;
+            can
+        })
+    }
+
+    /// The most pods that get a place if they may go to these zones alone, which all count, as do those that have nodes.
+    fn best(&self, zones: &BTreeSet<usize>) -> i64 {
+        let (running, free) = (self.running(), self.free());
+        let counted: Vec<usize> = (0..3).filter(|zone| zones.contains(zone) || self.has_nodes(*zone)).collect();
+        let within = |zone: usize| 0..=if zones.contains(&zone) { self.pods } else { 0 };
+        let mut best = 0;
+        for (a, b, c) in within(0).flat_map(|a| within(1).flat_map(move |b| within(2).map(move |c| (a, b, c)))) {
+            let coming = [a, b, c];
+            let total: i64 = coming.iter().sum();
+            let least = counted.iter().map(|zone| running[*zone] + coming[*zone]).min().unwrap_or(0);
+            let even = (0..3).all(|zone| coming[zone] == 0 || running[zone] + coming[zone] - least <= self.skew);
+            let nodes = [0, 1, 2].map(|zone| ((coming[zone] - free[zone]).max(0) + self.per_node - 1) / self.per_node);
+            let mut left = self.pools.iter().map(|(_, limit)| *limit).collect();
+            if total > best && total <= self.pods && even && self.can_launch(nodes, &mut left) {
+                best = total;
+            }
+        }
+        best
+    }
+
+    /// Pods of the workload by zone once the plan is carried out, and the zones that then have nodes.
+    fn after(&self, plan: &Plan) -> (PerZone, BTreeSet<usize>) {
+        let mut pods = self.running();
+        let mut open: BTreeSet<usize> = (0..3).filter(|zone| self.has_nodes(*zone)).collect();
+        for launch in &plan.launches {
+            let zones: BTreeSet<&str> = launch.offerings.iter().map(|one| one.zone.as_str()).collect();
+            assert_eq!(zones.len(), 1, "not in one zone: {launch:?}");
+            let zone = ZONES.iter().position(|zone| zones.contains(zone)).unwrap();
+            pods[zone] += i64::try_from(launch.pods.len()).unwrap();
+            open.insert(zone);
+        }
+        for to in &plan.placements {
+            let node: usize = to.node.as_str()[1..].parse().unwrap();
+            pods[self.nodes[node].0] += i64::try_from(to.pods.len()).unwrap();
+        }
+        (pods, open)
+    }
+
+    fn check(&self, plan: &Plan) -> Result<(), TestCaseError> {
+        let placed = self.pods - i64::try_from(plan.unschedulable.len()).unwrap();
+        let (pods, open) = self.after(plan);
+        let running = self.running();
+        let even = |zones: &BTreeSet<usize>| {
+            let least = zones.iter().map(|zone| pods[*zone]).min().unwrap_or(0);
+            zones.iter().all(|zone| pods[*zone] == running[*zone] || pods[*zone] - least <= self.skew)
+        };
+        let usable = self.usable();
+        let most = self.best(&usable);
+        prop_assert!(placed >= most, "{placed} pods placed, {pods:?}, {most} are possible in all usable zones");
+        prop_assert!(even(&open), "not within maxSkew over the zones with nodes: {pods:?}");
+        if even(&usable) {
+            return Ok(());
+        }
+        for given_up in usable.difference(&open) {
+            let mut with = open.clone();
+            with.insert(*given_up);
+            let most = self.best(&with);
+            prop_assert!(placed > most, "{given_up} given up: {pods:?}, but {most} are possible with it");
+        }
+        prop_assert!(placed > most, "{pods:?} places no more pods than all usable zones do");
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
+
+    #[test]
+    fn a_spread_uses_every_zone_that_it_can(world in any_world()) {
+        world.check(&world.cluster().plan_with(false))?;
+    }
+}
+
+/// Four nodes are all that the limit allows.
+#[test]
+fn a_limit_is_shared_by_the_zones() {
+    let pools = vec![([true; 3], Some(4))];
+    let world = World { pods: 6, skew: 1, per_node: 1, apart: true, pools, closed: [false; 3], nodes: Vec::new() };
+    let mut pods = world.after(&world.cluster().plan()).0;
+    pods.sort_unstable();
+    assert_eq!(pods, [1, 1, 2]);
+}
+
+/// Zone c admits two pods, which would leave places for six: without it, all nine are placed, evenly over the other two.
+#[test]
+fn one_zone_is_given_up_if_that_places_more() {
+    let pools = vec![([true, true, false], None), ([false, false, true], Some(1))];
+    let world = World { pods: 9, skew: 1, per_node: 2, apart: false, pools, closed: [false; 3], nodes: Vec::new() };
+    let mut pods = world.after(&world.cluster().plan()).0;
+    pods.sort_unstable();
+    assert_eq!(pods, [0, 4, 5]);
+}
