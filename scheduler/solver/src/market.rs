@@ -51,16 +51,12 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {
         ways.push(Way::First(first));
     } else {
-        if social {
-            // What the others are measured by.
-            ways.push(Way::First(tier.start));
-        }
-        ways.push(Way::ByQuote(&cheapest));
         if rivals.len() <= MOST_FIRST && pods <= LARGE {
-            ways.extend(rivals.into_iter().filter(|pool| !social || *pool != tier.start).map(Way::First));
+            ways.extend(rivals.into_iter().map(Way::First));
         } else {
             ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
         }
+        ways.push(Way::ByQuote(&cheapest));
     }
     let limited = tier.clone().any(|pool| state.headroom[pool].iter().any(Option::is_some));
     if limited {
@@ -74,7 +70,8 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
         }
         let trial = attempt(world, state, &placed.left, tier, &way);
         let rank = trial.rank(world);
-        if best.as_ref().is_none_or(|(known, _)| if social { is_worth_it(rank, *known) } else { rank < *known }) {
+        let is_mix = social && !matches!(way, Way::First(_));
+        if best.as_ref().is_none_or(|(known, _)| if is_mix { is_worth_it(rank, *known) } else { rank < *known }) {
             best = Some((rank, trial));
         }
     }
@@ -85,8 +82,8 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     }
 }
 
-/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods look at each other,
-/// kube-scheduler is surer to bind a plan of one pool than one of several, so that is not given up for less.
+/// Whether a mix of pools is much better than one pool: more pods, or a tenth cheaper. Where pods depend on each other,
+/// kube-scheduler is more likely to bind a plan of one pool, so that is not given up for less.
 fn is_worth_it((left, price, _): Rank, (known_left, known_price, _): Rank) -> bool {
     left < known_left || (left == known_left && price.saturating_mul(10) < known_price.saturating_mul(9))
 }

@@ -5,7 +5,7 @@ use super::properties::steady;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::NodePool;
+use plimsoll_model::snapshot::{NodePool, PodShape};
 use proptest::prelude::*;
 
 const KINDS: [&str; 6] = ["c5.large", "c5.2xlarge", "m5.large", "m5.xlarge", "r5.large", "r5.xlarge"];
@@ -77,21 +77,30 @@ fn a_replacement_comes_from_the_cheapest_pool() {
     }
 }
 
-/// Pools with random names, of random types, some with limits; and pods.
-fn any_market() -> impl Strategy<Value = (Vec<NodePool>, Vec<(i64, i64, usize)>)> {
+/// Name, types, limit in cores.
+type Drawn = (String, Vec<&'static str>, Option<i64>);
+
+/// Pools with random names, of random types, some with limits.
+fn any_pools() -> impl Strategy<Value = Vec<Drawn>> {
     let one = ("[a-z]{1,8}", prop::sample::subsequence(&KINDS[..], 1..=3), prop::option::weighted(0.3, 4..24_i64));
-    let pools = prop::collection::vec(one, 2..=5).prop_map(|pools| {
-        let named = pools.into_iter().enumerate().map(|(index, (name, types, limit))| {
-            // Distinct, and still in any order.
-            let mut one = of_types(&format!("{name}-{index}"), &types);
-            if let Some(cores) = limit {
-                one.limits.set("cpu", cores * 1000);
-            }
-            one
-        });
-        named.collect()
+    prop::collection::vec(one, 2..=5)
+}
+
+fn pools(drawn: &[Drawn]) -> Vec<NodePool> {
+    let named = drawn.iter().enumerate().map(|(index, (name, types, limit))| {
+        // Distinct, and still in any order.
+        let mut one = of_types(&format!("{name}-{index}"), types);
+        if let Some(cores) = limit {
+            one.limits.set("cpu", cores * 1000);
+        }
+        one
     });
-    (pools, prop::collection::vec((1..12_i64, 0..10_i64, 1..12_usize), 1..5))
+    named.collect()
+}
+
+/// Quarters of a core, GiB, number.
+fn any_pods() -> impl Strategy<Value = Vec<(i64, i64, usize)>> {
+    prop::collection::vec((1..12_i64, 0..10_i64, 1..12_usize), 1..5)
 }
 
 fn planned(pools: Vec<NodePool>, pods: &[(i64, i64, usize)]) -> Plan {
@@ -107,16 +116,35 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
 
     #[test]
-    fn pools_together_are_never_dearer_than_the_best_of_them((pools, pods) in any_market()) {
-        let together = planned(pools.clone(), &pods);
-        for pool in &pools {
-            let alone = planned(vec![pool.clone()], &pods);
-            let (left, least) = (together.unschedulable.len(), alone.unschedulable.len());
-            prop_assert!(left <= least, "{}: {left} pods left, {least} with it alone", pool.name);
-            if left == least {
-                prop_assert!(together.hourly <= alone.hourly, "{}: {} beside {}", pool.name, together.hourly, alone.hourly);
-            }
-            prop_assert!(together.lower_bound <= together.hourly);
-        }
+    fn pools_together_are_never_dearer_than_the_best_of_them((drawn, pods) in (any_pools(), any_pods())) {
+        compare(&pools(&drawn), |pools| planned(pools, &pods))?;
     }
+
+    #[test]
+    fn nor_are_they_for_pods_that_are_spread(
+        (drawn, cores, gib, count, key) in (
+            any_pools(), 1..12_i64, 0..10_i64, 1..20_usize, prop::sample::select(vec![label::ZONE, label::HOSTNAME]),
+        )
+    ) {
+        let mut web = PodShape { requests: shape(cores * 250, gib).requests, ..app("web", 1) };
+        web.topology_spread = vec![spread(key, 1)];
+        // Limits may make a pool alone give up zones: that is cheaper, and less than what was asked for.
+        let drawn: Vec<Drawn> = drawn.into_iter().map(|(name, types, _)| (name, types, None)).collect();
+        compare(&pools(&drawn), |pools| Cluster::with(pools).pending("web", count, &web).plan())?;
+    }
+}
+
+/// The plan for all pools beside those for each of them.
+fn compare(pools: &[NodePool], plan: impl Fn(Vec<NodePool>) -> Plan) -> Result<(), TestCaseError> {
+    let together = plan(pools.to_vec());
+    for pool in pools {
+        let alone = plan(vec![pool.clone()]);
+        let (left, least) = (together.unschedulable.len(), alone.unschedulable.len());
+        prop_assert!(left <= least, "{}: {left} pods left, {least} with it alone", pool.name);
+        if left == least {
+            prop_assert!(together.hourly <= alone.hourly, "{}: {} beside {}", pool.name, together.hourly, alone.hourly);
+        }
+        prop_assert!(together.lower_bound <= together.hourly);
+    }
+    Ok(())
 }
