@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use case::{Case, Planned};
 use futures::{StreamExt as _, stream};
 use play::Shared;
+use plimsoll_solver::Move;
 use report::{Outcome, State};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -64,6 +65,9 @@ pub(crate) struct Args {
     /// Pods come without nominated nodes: kube-scheduler alone says what goes where. Wants a DIR of its own.
     #[arg(long)]
     own_order: bool,
+    /// Plan without these repairs, to see what they are worth (`cargo xtask moves`). Wants a DIR of its own.
+    #[arg(long, value_delimiter = ',', value_name = "MOVE")]
+    without: Vec<Move>,
     /// One case from files instead of random ones.
     #[arg(long, requires = "catalog", num_args = 1.., value_name = "FILE")]
     manifests: Vec<PathBuf>,
@@ -165,9 +169,9 @@ async fn one(args: &Args, shared: &Shared, seed: u64) -> (Outcome, Case, Option<
         Ok(case) => Arc::new(case),
         Err(error) => return (unplayed("", format!("{error:#}")), Case::empty(seed), None),
     };
-    let to_plan = Arc::clone(&case);
+    let (to_plan, without) = (Arc::clone(&case), args.without.clone());
     // A panic of the solver is an outcome as well.
-    let planned = match tokio::task::spawn_blocking(move || to_plan.plan()).await {
+    let planned = match tokio::task::spawn_blocking(move || to_plan.plan(&without)).await {
         Ok(Ok(planned)) => Arc::new(planned),
         Ok(Err(error)) => return (unplayed(&case.title, format!("{error:#}")), Case::clone(&case), None),
         Err(error) => return (unplayed(&case.title, error.to_string()), Case::clone(&case), None),

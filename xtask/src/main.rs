@@ -4,6 +4,7 @@ mod agree;
 mod bench;
 mod e2e;
 mod harness;
+mod moves;
 mod peer;
 mod proto;
 mod workspace;
@@ -28,6 +29,8 @@ enum Chore {
     /// Compare plans with what the real kube-scheduler does.
     #[command(after_help = agree::EXAMPLES)]
     Agree(agree::Args),
+    /// Measure what each repair of the solver is worth.
+    Moves(moves::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -37,5 +40,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),
         Chore::Agree(args) => agree::run(&args),
+        Chore::Moves(args) => moves::run(&args),
     }
 }

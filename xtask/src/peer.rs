@@ -10,6 +10,7 @@ mod record;
 mod report;
 
 use anyhow::{Context as _, Result, bail};
+use plimsoll_solver::Move;
 use plimsoll_workloads::{Profile, case};
 use program::Program;
 use std::io::Write as _;
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// Answers of Karpenter to compare with the best of.
     #[arg(long, default_value_t = SEEDS_DEFAULT, value_name = "N")]
     seeds: u64,
+    /// Plan without these repairs, to see what they are worth (`cargo xtask moves`).
+    #[arg(long, value_delimiter = ',', value_name = "MOVE")]
+    without: Vec<Move>,
     /// Where answers and the report go (default: peer in cargo's target folder). A run that was stopped goes on from there.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -50,7 +54,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the peer cannot be built or started, or if a case has an exception that docs/agreement.md gives no reason for.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { cases, seed, only, seeds, dir } = args;
+    let Args { cases, seed, only, seeds, without, dir } = args;
     let (root, target) = crate::workspace::folders()?;
     let dir = dir.unwrap_or_else(|| target.join("peer"));
     std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
@@ -71,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 answer
             }
         };
-        let mut judgement = judge::judge(&case, &question, &answer);
+        let mut judgement = judge::judge(&case, &question, &answer, &without);
         judgement.note(known.get(seed));
         if !only.is_empty() {
             let folder = dir.join(seed.to_string());

@@ -8,6 +8,7 @@ pub(crate) mod narrow;
 mod ration;
 pub(crate) mod top_up;
 
+use crate::moves::{Move, Moves};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
@@ -24,14 +25,22 @@ const NODES: usize = 200;
 pub(crate) fn gathered(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
+    moves: &Moves,
     plan: Plan,
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
     improved(snapshot, catalogs, plan, &again, |best| {
-        domains::give_up(best);
-        hosts::join(best);
-        top_up::top_up(best);
-        if is_small(best.snapshot) && ration::ration(best) {
+        if moves.has(Move::GiveUpDomains) {
+            domains::give_up(best);
+        }
+        if moves.has(Move::RaiseHostSkew) {
+            hosts::join(best);
+        }
+        if moves.has(Move::FillNodes) {
+            top_up::top_up(best);
+        }
+        if moves.has(Move::RetrySubset) && is_small(best.snapshot) && ration::ration(best) && moves.has(Move::FillNodes)
+        {
             top_up::top_up(best);
         }
     })
@@ -41,9 +50,13 @@ pub(crate) fn gathered(
 pub(crate) fn topped_up(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
+    moves: &Moves,
     plan: Plan,
     again: impl Fn(&Snapshot) -> Plan,
 ) -> Plan {
+    if !moves.has(Move::FillNodes) {
+        return plan;
+    }
     improved(snapshot, catalogs, plan, &again, top_up::top_up)
 }
 

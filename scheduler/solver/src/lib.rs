@@ -25,6 +25,7 @@ mod limits;
 mod lots;
 mod market;
 mod mix;
+mod moves;
 mod nodes;
 mod offerings;
 mod pack;
@@ -54,6 +55,7 @@ use crate::place::{Placed, State};
 use crate::rooms::Guests;
 use crate::select::Listings;
 use crate::world::World;
+pub use moves::{Move, UnknownMove};
 pub use planner::Planner;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid};
@@ -74,6 +76,18 @@ const LARGE: usize = 500;
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
     let sorted = snapshot.sorted();
     Planner::new().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
+}
+
+/// The same without some of the repairs, to measure what they are worth.
+#[must_use]
+pub fn solve_without(
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    options: &PlanOptions,
+    without: &[Move],
+) -> Plan {
+    let sorted = snapshot.sorted();
+    Planner::without(without).solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
 }
 
 /// What no plan for these pods costs less than; nodes of static pools cost what they cost.

@@ -3,6 +3,7 @@
 use crate::frame::{Change, Frame};
 use crate::gather;
 use crate::mix;
+use crate::moves::{Move, Moves};
 use crate::nodes::Nodes;
 use crate::planned;
 use crate::rehearsal;
@@ -38,6 +39,7 @@ struct Question<'a> {
 #[derive(Debug, Default)]
 pub struct Planner {
     kept: Option<(Frame, Nodes)>,
+    moves: Moves,
 }
 
 impl Planner {
@@ -45,6 +47,10 @@ impl Planner {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    pub(crate) fn without(moves: &[Move]) -> Self {
+        Self { moves: Moves::without(moves), ..Self::default() }
     }
 
     /// The plan for `snapshot`, which is in canonical order. `index` is the one of this snapshot, and has followed all changes since the last
@@ -89,7 +95,7 @@ impl Planner {
         };
         let before = plan.unschedulable.clone();
         let usual = |other: &Snapshot| again(other, question.options, Dealing::Cheapest);
-        let mut plan = gather::gathered(snapshot, catalogs, plan, usual);
+        let mut plan = gather::gathered(snapshot, catalogs, &self.moves, plan, usual);
         let mut changed = plan.unschedulable != before;
         let keeping = PlanOptions { disruption: false, ..question.options.clone() };
         let asked = rehearsal::Question { snapshot, catalogs };
@@ -98,15 +104,19 @@ impl Planner {
         // What a rehearsal gave, and the same with pods that find room then, which may be riskier.
         let mut known: Vec<Plan> = Vec::new();
         for _ in 0..rehearsals {
-            let rehearsed = rehearsal::rehearsed(asked, &plan, |other, dealing| again(other, &keeping, dealing));
+            let rehearsed =
+                rehearsal::rehearsed(asked, &self.moves, &plan, |other, dealing| again(other, &keeping, dealing));
             let Some(other) = rehearsed else { break };
             // Its nodes may be larger ones, or more.
-            plan = gather::topped_up(snapshot, catalogs, other.clone(), usual);
+            plan = gather::topped_up(snapshot, catalogs, &self.moves, other.clone(), usual);
             changed = true;
             if plan.unschedulable.len() == other.unschedulable.len() {
                 break;
             }
             known.push(other);
+        }
+        if !self.moves.has(Move::MostReliable) {
+            known.clear();
         }
         if let Some(surer) = rehearsal::surest(asked, &plan, known) {
             plan = surer;

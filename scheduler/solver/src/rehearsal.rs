@@ -21,6 +21,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+use crate::moves::{Move, Moves};
 use crate::topology::Dealing;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
@@ -80,6 +81,7 @@ pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, pl
 /// some. `again` plans for another snapshot. What is returned has no lower bound.
 pub(crate) fn rehearsed(
     question: Question<'_>,
+    moves: &Moves,
     plan: &Plan,
     again: impl Fn(&Snapshot, Dealing) -> Plan,
 ) -> Option<Plan> {
@@ -87,14 +89,15 @@ pub(crate) fn rehearsed(
     if goes_well(&stage) {
         return None;
     }
-    let (mut better, mut stranding) = search::better(question, plan, stage, search::ALONE);
+    let (mut better, mut stranding) =
+        search::better(question, plan, stage, if moves.has(Move::ExchangePods) { search::ALONE } else { 0 });
     let usual = |facts: &Snapshot| again(facts, Dealing::Cheapest);
     let steps: [Step<'_>; 5] = [
-        &|known| otherwise::planned(question, known, &again),
-        &|known| further::bought(question, known, &usual),
-        &|known| fewer::planned(question, known, &usual),
-        &|known| otherwise::spread(question, known, &usual),
-        &|known| further::bought(question, known, &usual),
+        &|known| otherwise::planned(question, moves, known, &again),
+        &|known| moves.has(Move::AddNodes).then(|| further::bought(question, known, &usual)).flatten(),
+        &|known| moves.has(Move::DropPods).then(|| fewer::planned(question, known, &usual)).flatten(),
+        &|known| moves.has(Move::SpreadCounted).then(|| otherwise::spread(question, known, &usual)).flatten(),
+        &|known| moves.has(Move::AddNodes).then(|| further::bought(question, known, &usual)).flatten(),
     ];
     for step in steps {
         if stranding < OFTEN {

@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_pod_that_was_not_bound_finds_a_place_among_the_others() -> Result<()> {
         for seed in 1..=12 {
-            let planned = Case::random(seed)?.plan()?;
+            let planned = Case::random(seed)?.plan(&[])?;
             let scene = Scene::new(&planned)?;
             for missing in scene.wanted.iter().take(3) {
                 let pods = all_but(&scene, &missing.name);

@@ -10,6 +10,7 @@ use plimsoll_model::plan::{OfferingChoice, Placement, Plan, PlanOptions, PodRef,
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{PodState, Snapshot};
+use plimsoll_solver::Move;
 use plimsoll_workloads::{Case, Question};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -84,10 +85,10 @@ impl Judgement {
 }
 
 /// Plans the case and compares.
-pub(super) fn judge(case: &Case, question: &Question, answer: &Answer) -> Judgement {
+pub(super) fn judge(case: &Case, question: &Question, answer: &Answer, without: &[Move]) -> Judgement {
     // Cases have pools that never disrupt: removals would be no part of the comparison.
     let options = PlanOptions { disruption: false, ..PlanOptions::default() };
-    let plan = plimsoll_solver::solve(&question.snapshot, &question.catalogs, &options);
+    let plan = plimsoll_solver::solve_without(&question.snapshot, &question.catalogs, &options, without);
     let ours = side(question, &plan);
     let mut judgement = Judgement {
         seed: case.seed,

@@ -9,6 +9,7 @@ use super::shown::Shown;
 use super::stage::Stage;
 use super::{OFTEN, Question};
 use crate::gather::told_by;
+use crate::moves::{Move, Moves};
 use crate::topology::{Dealing, matches};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::plan::Plan;
@@ -19,15 +20,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A plan that leaves no other pods than `plan`, of which so many performances strand one, and of which fewer do; with how many.
 pub(super) fn planned(
     question: Question<'_>,
+    moves: &Moves,
     known: (&Plan, usize),
     again: &impl Fn(&Snapshot, Dealing) -> Plan,
 ) -> Option<(Plan, usize)> {
     let stage = Stage::new(question, known.0)?;
     let shapes = stranded(&stage, &Shown::anew(&stage));
-    let level = again(question.snapshot, Dealing::Level);
-    let changed = unled(question.snapshot, &shapes).into_iter().chain(alone(question.snapshot, &shapes));
-    let changed = changed.map(|facts| again(&facts, Dealing::Cheapest));
-    best_of(question, known, std::iter::once(level).chain(changed))
+    let level = moves.has(Move::AssignEvenly).then(|| again(question.snapshot, Dealing::Level));
+    let unled = moves.has(Move::WithoutSelfAffinity).then(|| unled(question.snapshot, &shapes)).flatten();
+    let alone = moves.has(Move::WithoutDaemons).then(|| alone(question.snapshot, &shapes)).flatten();
+    let changed = unled.into_iter().chain(alone).map(|facts| again(&facts, Dealing::Cheapest));
+    best_of(question, known, level.into_iter().chain(changed))
 }
 
 /// The same with the pods spread that the spreads of stranded ones count: who is counted, but goes where it likes, may leave the others no domain.

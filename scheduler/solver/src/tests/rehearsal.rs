@@ -4,6 +4,7 @@
 //! two of them on one node one is not nominated at first: if it goes to the other node, which is emptier, a large one is stranded.
 
 use super::builder::*;
+use crate::moves::Moves;
 use crate::rehearsal::{Question, rehearsed};
 use crate::{Rehearsal, rehearse};
 use plimsoll_model::identity::NodeName;
@@ -84,13 +85,13 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     let catalogs = cluster.catalogs();
     let question = Question { snapshot: &cluster.snapshot, catalogs: &catalogs };
     let nothing_to_buy = |_: &_, _| Plan::default();
-    let better = rehearsed(question, &risky, nothing_to_buy).unwrap();
+    let better = rehearsed(question, &Moves::default(), &risky, nothing_to_buy).unwrap();
     assert!(rehearsal(&cluster, &better).stranding < rehearsal(&cluster, &risky).stranding);
     assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);
     assert!(better.placements.iter().any(|one| one.node.as_str() == "n-c"), "{better:#?}");
     // What is as good as can be is left as it is.
     if rehearsal(&cluster, &better).stranding == 0 {
-        assert_eq!(rehearsed(question, &better, nothing_to_buy), None);
+        assert_eq!(rehearsed(question, &Moves::default(), &better, nothing_to_buy), None);
     }
 }
 

@@ -8,7 +8,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::snapshot::{DisruptionReason, UnavailableOffering};
 use plimsoll_model::time::Millis;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -222,4 +222,63 @@ fn one_zone_is_given_up_if_that_places_more() {
     let mut pods = world.after(&world.cluster().plan()).0;
     pods.sort_unstable();
     assert_eq!(pods, [0, 4, 5]);
+}
+
+/// Pods by zone after the removals of the plan.
+fn after_removals(plan: &Plan, nodes: &[(usize, usize)]) -> PerZone {
+    let zone_of = |name: &str| nodes[name[1..].parse::<usize>().unwrap()].0;
+    let mut pods: PerZone =
+        [0, 1, 2].map(|zone| nodes.iter().filter(|one| one.0 == zone).map(|one| one.1 as i64).sum());
+    for launch in &plan.launches {
+        let zones: BTreeSet<&str> = launch.offerings.iter().map(|one| one.zone.as_str()).collect();
+        assert!(zones.len() == 1 || launch.pods.is_empty(), "not in one zone: {launch:?}");
+        let zone = ZONES.iter().position(|zone| zones.contains(zone)).unwrap();
+        pods[zone] += launch.pods.len() as i64;
+    }
+    for removed in &plan.terminations {
+        pods[zone_of(removed.node.as_str())] -= removed.pods.len() as i64;
+        for to in &removed.moved_to {
+            pods[zone_of(to.node.as_str())] += to.pods.len() as i64;
+        }
+    }
+    pods
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
+
+    /// Nodes of 8 cores with a few pods of 1 core each: most of them can go.
+    #[test]
+    fn consolidation_keeps_a_spread(
+        (nodes, zones, skew) in (
+            prop::collection::vec((0..3_usize, 0..=4_usize), 1..6),
+            prop::array::uniform3(prop::bool::weighted(0.8)),
+            1..=2_i32,
+        )
+    ) {
+        let mut one = pool("default");
+        let open: Vec<&str> = ZONES.iter().zip(zones).filter(|(_, open)| *open).map(|(zone, _)| *zone).collect();
+        prop_assume!(!open.is_empty());
+        one.requirements.push(requirement(label::ZONE, Operator::In, &open));
+        let mut cluster = Cluster::with([one]);
+        cluster.allow(DisruptionReason::Underutilized, 10).allow(DisruptionReason::Empty, 10);
+        let mut web = app("web", 1000);
+        web.topology_spread = vec![spread(label::ZONE, skew)];
+        for (index, (zone, running)) in nodes.iter().enumerate() {
+            let name = format!("n{index}");
+            cluster.node(&name, "m5.2xlarge").labels.insert(label::ZONE.into(), ZONES[*zone].into());
+            for pod in 0..*running {
+                cluster.bound(&format!("{name}-{pod}"), &name, &web);
+            }
+        }
+        let before = after_removals(&Plan::default(), &nodes);
+        let after = after_removals(&cluster.plan(), &nodes);
+        let usable = |zone: &usize| zones[*zone] || nodes.iter().any(|node| node.0 == *zone);
+        let skew_of = |pods: &PerZone| {
+            let counts = || (0..3).filter(usable).map(|zone| pods[zone]);
+            counts().max().unwrap() - counts().min().unwrap()
+        };
+        prop_assert_eq!(before.iter().sum::<i64>(), after.iter().sum::<i64>());
+        prop_assert!(skew_of(&after) <= skew_of(&before).max(i64::from(skew)), "{before:?} becomes {after:?}");
+    }
 }

@@ -63,9 +63,9 @@ fn the_peers_plan_is_checked_like_ours() {
         }]}))
         .unwrap()
     };
-    let wrong_price = judge(&case, &question, &answer(1, 123.0));
+    let wrong_price = judge(&case, &question, &answer(1, 123.0), &[]);
     assert!(wrong_price.theirs.violations.iter().any(|it| it.contains("costs")), "{wrong_price:?}");
-    let twice = judge(&case, &question, &answer(2, 123.0));
+    let twice = judge(&case, &question, &answer(2, 123.0), &[]);
     assert!(twice.theirs.violations.iter().any(|it| it.contains("twice")), "{twice:?}");
 }
 
@@ -74,7 +74,7 @@ fn no_answer_is_an_exception_with_its_error_as_the_reason() {
     let case = case(3, &Profile::plain());
     let question = case.question().unwrap();
     let failed: Answer = serde_json::from_value(json!({"karpenter": "v1", "error": "panic: x\nstack"})).unwrap();
-    let judgement = judge(&case, &question, &failed);
+    let judgement = judge(&case, &question, &failed, &[]);
     assert_eq!((judgement.verdict, judgement.is_unexplained()), (Verdict::NoAnswer, false));
     assert!(judgement.reasons[0].ends_with("panic: x"), "{:?}", judgement.reasons);
 }

@@ -1,0 +1,128 @@
+//! Repairs of a finished plan, by name. Each can be left out, to measure what it is worth.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// One way to repair a plan that leaves pods, or whose pods kube-scheduler may strand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Move {
+    /// Give up a domain of a topology spread that holds pods back.
+    GiveUpDomains,
+    /// Let more pods of a spread be on each host where no further host can come.
+    RaiseHostSkew,
+    /// Put pods without a place on nodes of the plan, as the next plan would.
+    FillNodes,
+    /// Plan as if some of the pods without a place did not come.
+    RetrySubset,
+    /// Exchange pods between nodes of the plan.
+    ExchangePods,
+    /// Assign pods evenly to tuples of domains, and not by price.
+    AssignEvenly,
+    /// Plan as if no stranded pod could be the first that others follow.
+    WithoutSelfAffinity,
+    /// Plan as if the spreads of stranded pods counted no pods of DaemonSets.
+    WithoutDaemons,
+    /// Plan with those pods spread that the spreads of stranded pods count.
+    SpreadCounted,
+    /// Launch a further node.
+    AddNodes,
+    /// Leave pods that hardly get a place.
+    DropPods,
+    /// Of the plans found, take the one that strands the fewest pods.
+    MostReliable,
+}
+
+impl Move {
+    /// All of them.
+    pub const ALL: [Move; 12] = [
+        Self::GiveUpDomains,
+        Self::RaiseHostSkew,
+        Self::FillNodes,
+        Self::RetrySubset,
+        Self::ExchangePods,
+        Self::AssignEvenly,
+        Self::WithoutSelfAffinity,
+        Self::WithoutDaemons,
+        Self::SpreadCounted,
+        Self::AddNodes,
+        Self::DropPods,
+        Self::MostReliable,
+    ];
+
+    /// As in `--without`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GiveUpDomains => "give-up-domains",
+            Self::RaiseHostSkew => "raise-host-skew",
+            Self::FillNodes => "fill-nodes",
+            Self::RetrySubset => "retry-subset",
+            Self::ExchangePods => "exchange-pods",
+            Self::AssignEvenly => "assign-evenly",
+            Self::WithoutSelfAffinity => "without-self-affinity",
+            Self::WithoutDaemons => "without-daemons",
+            Self::SpreadCounted => "spread-counted",
+            Self::AddNodes => "add-nodes",
+            Self::DropPods => "drop-pods",
+            Self::MostReliable => "most-reliable",
+        }
+    }
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The name of a move that there is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownMove(String);
+
+impl fmt::Display for UnknownMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Move::ALL.iter().map(|one| one.name()).collect();
+        write!(f, "no move is called {:?}: there are {}", self.0, names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownMove {}
+
+impl FromStr for Move {
+    type Err = UnknownMove;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMove> {
+        Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| UnknownMove(name.to_owned()))
+    }
+}
+
+/// The moves that a planner makes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Moves {
+    left_out: BTreeSet<Move>,
+}
+
+impl Moves {
+    pub(crate) fn without(moves: &[Move]) -> Self {
+        Self { left_out: moves.iter().copied().collect() }
+    }
+
+    pub(crate) fn has(&self, one: Move) -> bool {
+        !self.left_out.contains(&one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Move;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for one in Move::ALL {
+            assert_eq!(one.name().parse(), Ok(one));
+        }
+        let error = "give-up".parse::<Move>().unwrap_err().to_string();
+        assert!(error.contains("\"give-up\"") && error.contains("give-up-domains"), "{error}");
+    }
+}

@@ -1,0 +1,99 @@
+//! What each repair of the solver is worth: random cases are planned with all moves, and without each of them.
+
+use anyhow::Result;
+use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_solver::{Move, rehearse, solve_without};
+use plimsoll_workloads::{Profile, Question};
+use std::io::Write as _;
+
+/// What `cargo xtask moves` takes.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  cargo xtask moves                              500 cases from seed 1
+  cargo xtask moves --cases 2000 --seed 30001    cases that nobody has looked at
+  cargo xtask moves --only fill-nodes            one move; `cargo xtask agree --without fill-nodes` asks kube-scheduler
+
+A move that changes fewer than one plan in a thousand is not worth its code.")]
+pub(crate) struct Args {
+    /// How many cases.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    cases: u64,
+    /// The first case's seed; the others follow.
+    #[arg(long, default_value_t = 1, value_name = "S")]
+    seed: u64,
+    /// Only these moves.
+    #[arg(long, value_delimiter = ',', value_name = "MOVE")]
+    only: Vec<Move>,
+}
+
+/// What is lost without one move, over all cases.
+#[derive(Default, Clone)]
+struct Loss {
+    changed: Vec<u64>,
+    /// Pods placed.
+    pods: i64,
+    /// Micro-USD per hour, of plans that place as many pods.
+    cost: i64,
+    /// Plans of which kube-scheduler strands a pod in more than one run of 48.
+    stranding: i64,
+}
+
+/// Plans and prints a table.
+///
+/// # Errors
+/// If a case cannot be drawn.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let moves = if args.only.is_empty() { Move::ALL.to_vec() } else { args.only.clone() };
+    let mut losses = vec![Loss::default(); moves.len()];
+    for seed in args.seed..args.seed.saturating_add(args.cases) {
+        let question = plimsoll_workloads::case(seed, &Profile::kubernetes()).question()?;
+        let with = Figures::of(&question, &[]);
+        for (one, loss) in moves.iter().zip(&mut losses) {
+            let without = Figures::of(&question, &[*one]);
+            if without.plan == with.plan {
+                continue;
+            }
+            loss.changed.push(seed);
+            loss.pods += with.pods - without.pods;
+            loss.stranding += i64::from(without.strands) - i64::from(with.strands);
+            if with.pods == without.pods {
+                loss.cost += without.plan.hourly.0 - with.plan.hourly.0;
+            }
+        }
+        let done = seed - args.seed + 1;
+        if done.is_multiple_of(100) {
+            writeln!(std::io::stderr().lock(), "moves: {done} of {} cases", args.cases)?;
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "| without | plans changed | pods lost | dearer, USD/h | more plans that strand | seeds |")?;
+    writeln!(out, "|---|---:|---:|---:|---:|---|")?;
+    for (one, loss) in moves.iter().zip(&losses) {
+        let dollars = loss.cost as f64 / 1e6;
+        let seeds: Vec<String> = loss.changed.iter().take(6).map(u64::to_string).collect();
+        let (changed, seeds) = (loss.changed.len(), seeds.join(", "));
+        writeln!(out, "| {one} | {changed} | {} | {dollars:.3} | {} | {seeds} |", loss.pods, loss.stranding)?;
+    }
+    Ok(())
+}
+
+/// A plan and what counts of it.
+struct Figures {
+    plan: Plan,
+    pods: i64,
+    strands: bool,
+}
+
+impl Figures {
+    fn of(question: &Question, without: &[Move]) -> Self {
+        let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+        let mut plan = solve_without(&question.snapshot, &question.catalogs, &options, without);
+        // It takes time and does not hang on moves.
+        plan.lower_bound = plan.hourly;
+        let launched: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
+        let kept: usize = plan.placements.iter().map(|to| to.pods.len()).sum();
+        let shown = rehearse(&question.snapshot, &question.catalogs, &plan);
+        let strands = shown.is_some_and(|shown| shown.stranding * 48 > shown.performances);
+        Self { pods: i64::try_from(launched + kept).unwrap_or(i64::MAX), strands, plan }
+    }
+}
