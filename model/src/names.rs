@@ -3,6 +3,8 @@
 
 /// Labels.
 pub mod label {
+    use std::collections::BTreeMap;
+
     /// The pool that a node belongs to.
     pub const NODE_POOL: &str = "karpenter.sh/nodepool";
     /// `spot`, `on-demand` or `reserved`.
@@ -90,6 +92,12 @@ pub mod label {
             "beta.kubernetes.io/instance-type" => INSTANCE_TYPE,
             other => other,
         }
+    }
+
+    /// The value of a node's label under `key`, or else under its present name: nodes do not carry every older name.
+    #[must_use]
+    pub fn lookup<'l>(labels: &'l BTreeMap<String, String>, key: &str) -> Option<&'l str> {
+        labels.get(key).or_else(|| labels.get(normalized(key))).map(String::as_str)
     }
 
     /// Whether a pool's template or a pod may not name `key` (spec: core section 2, restriction rule).

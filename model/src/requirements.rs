@@ -1,15 +1,18 @@
 //! The algebra of requirements on node labels, with Karpenter's vocabulary and kube-scheduler's meaning
 //! (spec: Karpenter core section 3).
 
+mod label_selector;
+mod matching;
 mod requirement;
 mod set;
 mod term;
 #[cfg(test)]
 mod tests;
 
+pub use label_selector::LabelSelector;
 pub use requirement::{Requirement, RequirementError};
 pub use set::{Incompatible, Requirements, Undefined};
-pub use term::NodeSelectorTerm;
+pub use term::{NodeSelectorTerm, selects_node};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

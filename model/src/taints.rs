@@ -110,5 +110,12 @@ pub fn untolerated<'taint>(taints: &'taint [Taint], tolerations: &[Toleration]) 
     taints.iter().find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
+/// The first of `taints` that keeps a pod with these tolerations away for good: PreferNoSchedule only discourages.
+#[must_use]
+pub fn repelling<'taint>(taints: &'taint [Taint], tolerations: &[Toleration]) -> Option<&'taint Taint> {
+    let mut hard = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+    hard.find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+}
+
 #[cfg(test)]
 mod tests;

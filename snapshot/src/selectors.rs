@@ -136,16 +136,5 @@ pub(crate) fn add_label_keys<'key>(
 
 /// Whether the selector selects an object with these labels. One without conditions selects all.
 pub(crate) fn matches(selector: &KubeSelector, labels: &BTreeMap<String, String>) -> Result<bool, Fault> {
-    let selector = label_selector(selector)?;
-    let equal = selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
-    Ok(equal
-        && selector.match_expressions.iter().all(|it| {
-            let label = labels.get(&it.key);
-            match it.operator {
-                Operator::In => label.is_some_and(|label| it.values.contains(label)),
-                Operator::NotIn => label.is_none_or(|label| !it.values.contains(label)),
-                Operator::Exists => label.is_some(),
-                _ => label.is_none(),
-            }
-        }))
+    Ok(label_selector(selector)?.matches(labels))
 }

@@ -1,5 +1,6 @@
 //! Terms of a node selector, matched against a node as kube-scheduler does.
 
+use super::matching::{is_valid, satisfies};
 use super::{NodeSelectorRequirement, Operator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,42 +37,40 @@ impl NodeSelectorTerm {
         self.matches(Some(name), label)
     }
 
+    /// Whether the term can match a node at all: it has requirements, and kube-scheduler can read each of them.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        (!self.expressions.is_empty() || !self.fields.is_empty())
+            && self.expressions.iter().all(is_valid)
+            && self.fields.iter().all(is_valid_field)
+    }
+
     fn matches<'l>(&self, name: Option<&str>, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         let has_requirements = !self.expressions.is_empty() || !self.fields.is_empty();
         has_requirements
-            && self.expressions.iter().all(|expression| label_matches(expression, label(&expression.key)))
+            && self.expressions.iter().all(|expression| satisfies(expression, label(&expression.key)))
             && self.fields.iter().all(|field| name_matches(field, name))
     }
 }
 
-fn label_matches(expression: &NodeSelectorRequirement, label: Option<&str>) -> bool {
-    let has = |label: &str| expression.values.iter().any(|value| value == label);
-    let no_values = expression.values.is_empty();
-    let compared = |holds: fn(&i64, &i64) -> bool| {
-        let number = label.and_then(|label| label.parse().ok());
-        number.zip(expression.bound()).is_some_and(|(number, bound)| holds(&number, &bound))
-    };
-    match expression.operator {
-        Operator::In => label.is_some_and(has),
-        Operator::NotIn => !no_values && !label.is_some_and(has),
-        Operator::Exists => no_values && label.is_some(),
-        Operator::DoesNotExist => no_values && label.is_none(),
-        Operator::Gt => compared(i64::gt),
-        Operator::Lt => compared(i64::lt),
-        // Karpenter's own: kube-scheduler cannot read them.
-        Operator::Gte | Operator::Lte => false,
-    }
+/// Whether Kubernetes accepts the requirement on a field.
+fn is_valid_field(field: &NodeSelectorRequirement) -> bool {
+    field.key == NAME_FIELD && field.values.len() == 1 && matches!(field.operator, Operator::In | Operator::NotIn)
 }
 
 fn name_matches(field: &NodeSelectorRequirement, name: Option<&str>) -> bool {
-    let [wanted] = field.values.as_slice() else {
-        return false;
-    };
-    let same = name == Some(wanted.as_str());
-    match field.operator {
-        _ if field.key != NAME_FIELD => false,
-        Operator::In => same,
-        Operator::NotIn => !same,
-        _ => false,
-    }
+    let same = name.is_some() && name == field.values.first().map(String::as_str);
+    is_valid_field(field) && same == (field.operator == Operator::In)
+}
+
+/// Whether a node satisfies a pod's node selector and, if there are any `terms` of required node affinity, one of them. `label` looks up the
+/// labels of the node.
+pub fn selects_node<'l>(
+    selector: &BTreeMap<String, String>,
+    terms: &[NodeSelectorTerm],
+    name: &str,
+    label: impl Fn(&str) -> Option<&'l str>,
+) -> bool {
+    selector.iter().all(|(key, value)| label(key) == Some(value.as_str()))
+        && (terms.is_empty() || terms.iter().any(|term| term.matches_node_with(name, &label)))
 }

@@ -293,7 +293,45 @@ fn the_only_field_is_the_name() {
         field("metadata.name", Operator::Exists, &[]),
     ] {
         assert!(!unreadable.matches_node("n3", &none), "{unreadable:?}");
+        assert!(!unreadable.is_valid(), "{unreadable:?}");
     }
+    assert!(named.is_valid() && other.is_valid());
+}
+
+#[test]
+fn a_term_with_an_expression_that_kubernetes_refuses_matches_nothing_however_the_others_match() {
+    let refused = [
+        api(Operator::In, &[]),
+        api(Operator::NotIn, &[]),
+        api(Operator::Exists, &["2"]),
+        api(Operator::DoesNotExist, &["2"]),
+        api(Operator::Gt, &["1", "1"]),
+        api(Operator::Gt, &["one"]),
+        api(Operator::Gte, &["1"]),
+        api(Operator::Lte, &["3"]),
+    ];
+    for expression in refused {
+        let expressions = vec![api(Operator::Exists, &[]), expression];
+        let term = NodeSelectorTerm { expressions, fields: vec![] };
+        assert!(!term.is_valid(), "{term:?}");
+        assert!(!term.matches_labels(&labels(Some("2"))) && !term.matches_labels(&labels(None)), "{term:?}");
+    }
+}
+
+#[test]
+fn a_node_must_satisfy_the_selector_and_one_of_the_terms() {
+    let selects = |selector: &BTreeMap<String, String>, terms: &[NodeSelectorTerm], value: &'static str| {
+        selects_node(selector, terms, "n1", |key| (key == KEY).then_some(value))
+    };
+    let term =
+        |operator, values: &[&str]| NodeSelectorTerm { expressions: vec![api(operator, values)], fields: vec![] };
+    let (none, two) = (BTreeMap::new(), labels(Some("2")));
+    assert!(selects(&none, &[], "7"));
+    assert!(selects(&two, &[], "2") && !selects(&two, &[], "7"));
+    let either = [term(Operator::In, &["7"]), term(Operator::Lt, &["3"])];
+    assert!(selects(&none, &either, "7") && selects(&none, &either, "2") && !selects(&none, &either, "5"));
+    assert!(selects(&two, &either, "2") && !selects(&two, &either, "7"));
+    assert!(!selects(&none, &[NodeSelectorTerm::default()], "2"), "an empty term is no term");
 }
 
 #[test]

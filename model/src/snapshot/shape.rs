@@ -2,7 +2,9 @@
 
 use super::OnDemandWish;
 use crate::identity::{ContentHasher, ShapeId};
-use crate::requirements::{NodeSelectorRequirement, NodeSelectorTerm};
+use crate::names::label;
+pub use crate::requirements::LabelSelector;
+use crate::requirements::{NodeSelectorTerm, selects_node};
 use crate::resources::Resources;
 use crate::taints::Toleration;
 use serde::{Deserialize, Serialize};
@@ -53,6 +55,19 @@ impl PodShape {
         hasher.text(&format!("{bare:?}"));
         ShapeId(hasher.hex(32))
     }
+
+    /// Whether the node of that name with these labels satisfies the node selector and the required node affinity.
+    #[must_use]
+    pub fn selects_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        selects_node(&self.node_selector, &self.required_node_affinity, name, |key| label::lookup(labels, key))
+    }
+
+    /// Whether all volumes can be attached to the node of that name with these labels.
+    #[must_use]
+    pub fn attaches_to_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        let near = |term: &NodeSelectorTerm| term.matches_node_with(name, |key| label::lookup(labels, key));
+        self.volumes.iter().all(|volume| volume.alternatives.is_empty() || volume.alternatives.iter().any(near))
+    }
 }
 
 /// One term of preferred node affinity.
@@ -84,15 +99,6 @@ impl HostPort {
             && self.protocol == other.protocol
             && (self.ip == other.ip || any(&self.ip) || any(&other.ip))
     }
-}
-
-/// A label selector.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct LabelSelector {
-    /// Labels that must be equal.
-    pub match_labels: BTreeMap<String, String>,
-    /// Expressions that must hold (In, NotIn, Exists, DoesNotExist).
-    pub match_expressions: Vec<NodeSelectorRequirement>,
 }
 
 /// A topology spread constraint.

@@ -1,13 +1,13 @@
 //! What DaemonSets take from nodes.
 
-use crate::facts::holds;
+use crate::facts::selects;
 use crate::frame::Frame;
 use crate::intern::{Amounts, Bits, add};
 use crate::offerings::{PoolData, PoolView, Terms};
 use crate::world::tolerated;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{DaemonSet, LabelSelector, Node, NodePool, PodShape};
+use plimsoll_model::snapshot::{DaemonSet, Node, NodePool, PodShape};
 
 /// Takes from each offering of `data` what the DaemonSets that would run there request.
 pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, terms: &Terms) {
@@ -33,14 +33,9 @@ pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, o
         term.anti
             && term.weight.is_none()
             && term.namespaces.contains(&daemon.namespace)
-            && term.selector.as_ref().is_some_and(|one| selects(one, daemon))
+            && term.selector.as_ref().is_some_and(|one| one.matches(&daemon.labels))
             && labelled(&term.topology_key)
     })
-}
-
-fn selects(selector: &LabelSelector, shape: &PodShape) -> bool {
-    selector.match_labels.iter().all(|(key, value)| shape.labels.get(key) == Some(value))
-        && selector.match_expressions.iter().all(|one| holds(one, shape.labels.get(&one.key).map(String::as_str)))
 }
 
 /// What DaemonSets will still request on `node`, given what those there do.
@@ -48,9 +43,7 @@ pub(crate) fn missing(frame: &Frame, daemon_sets: &[DaemonSet], node: &Node, the
     let mut due = vec![0; there.len()];
     for number in daemon_sets.iter().filter_map(|daemon| frame.shape_number(&daemon.shape)) {
         let shape = frame.shape(number);
-        if tolerated(&node.taints, &shape.tolerations, true)
-            && crate::facts::selects(shape, node.name.as_str(), &node.labels)
-        {
+        if tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels) {
             add(&mut due, &frame.shapes[number].requests, 1);
         }
     }

@@ -1,11 +1,11 @@
-//! Requirements against labels that are known, with kube-scheduler's meaning.
+//! Requirements of pools, as Karpenter reads them. Selectors of pods have their own rules: see `plimsoll_model::requirements`.
 
-use plimsoll_model::names::label;
-use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+pub(crate) use plimsoll_model::names::label::lookup;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeMap;
 
-/// Whether `requirement` holds for a label with this value, or for no such label.
+/// Whether a label with this value, or no such label, satisfies a requirement of a pool.
 pub(crate) fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let listed = |value: &str| requirement.values.iter().any(|one| one == value);
     let compared = |test: fn(i64, i64) -> bool| {
@@ -25,11 +25,6 @@ pub(crate) fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) 
     }
 }
 
-/// A label of a node, under its present name or the one it had before.
-pub(crate) fn lookup<'a>(labels: &'a BTreeMap<String, String>, key: &str) -> Option<&'a str> {
-    labels.get(key).or_else(|| labels.get(label::normalized(key))).map(String::as_str)
-}
-
 /// `key In [value]`.
 pub(crate) fn equals(key: &str, value: &str) -> NodeSelectorRequirement {
     one_of(key, vec![value.to_owned()])
@@ -42,24 +37,28 @@ pub(crate) fn one_of(key: &str, values: Vec<String>) -> NodeSelectorRequirement 
 
 /// Whether a node of that name with these labels satisfies selector and required affinity of `shape`.
 pub(crate) fn selects(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    chosen(&shape.node_selector, &shape.required_node_affinity, name, labels)
+    shape.selects_node(name, labels)
 }
 
-/// Whether a node of that name with these labels satisfies a node selector and one of `terms`, if there are any.
-pub(crate) fn chosen(
-    selector: &BTreeMap<String, String>,
-    terms: &[NodeSelectorTerm],
-    name: &str,
-    labels: &BTreeMap<String, String>,
-) -> bool {
-    selector.iter().all(|(key, value)| lookup(labels, key) == Some(value))
-        && (terms.is_empty() || terms.iter().any(|term| term_holds(term, name, labels)))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Whether the node of that name with these labels satisfies the term.
-pub(crate) fn term_holds(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    // A term without anything selects nothing.
-    (!term.expressions.is_empty() || !term.fields.is_empty())
-        && term.expressions.iter().all(|one| holds(one, lookup(labels, &one.key)))
-        && term.fields.iter().all(|one| one.key == "metadata.name" && holds(one, Some(name)))
+    #[test]
+    fn a_requirement_of_a_pool_means_what_karpenter_reads() {
+        let requirement =
+            |operator, values: &[&str]| NodeSelectorRequirement::new("size", operator, values.iter().copied());
+        // Neither is valid in the affinity of a pod, where `NodeSelectorTerm` matches nothing then.
+        assert!(
+            holds(&requirement(Operator::Gte, &["2"]), Some("2"))
+                && holds(&requirement(Operator::Lte, &["2"]), Some("2"))
+        );
+        assert!(
+            holds(&requirement(Operator::NotIn, &[]), Some("2")) && holds(&requirement(Operator::NotIn, &[]), None)
+        );
+        assert!(
+            holds(&requirement(Operator::Exists, &["7"]), Some("2"))
+                && !holds(&requirement(Operator::Exists, &["7"]), None)
+        );
+    }
 }

@@ -279,8 +279,8 @@ impl<'a> PoolView<'a> {
     /// What is left of `base` where `term` holds.
     fn within(&self, base: &Alternative, term: &NodeSelectorTerm) -> Option<Alternative> {
         // The name of a node to come is not known, but it is none of those that there are.
-        let named = |one: &NodeSelectorRequirement| one.key != "metadata.name" || one.operator != Operator::NotIn;
-        if (term.expressions.is_empty() && term.fields.is_empty()) || term.fields.iter().any(named) {
+        let named = |one: &NodeSelectorRequirement| one.operator != Operator::NotIn;
+        if !term.is_valid() || term.fields.iter().any(named) {
             return None;
         }
         let mut one = base.clone();

@@ -1,10 +1,9 @@
 //! Volumes: where they can be attached, and how many of each CSI driver a node takes.
 
-use crate::facts::term_holds;
 use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::{ATTACHABLE_VOLUMES_PREFIX, label};
-use plimsoll_model::snapshot::{PodShape, Snapshot, VolumeTopology};
+use plimsoll_model::snapshot::{PodShape, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Room for volumes of a driver that has no limit: more than any node could use.
@@ -48,8 +47,7 @@ pub(crate) fn usual_limit(driver: &str, kind: Option<&InstanceType>, in_service:
 
 /// Whether all volumes of the pod can be attached to the node of that name with these labels.
 pub(crate) fn attachable(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    let holds = |volume: &VolumeTopology| volume.alternatives.iter().any(|term| term_holds(term, name, labels));
-    shape.volumes.iter().all(|volume| volume.alternatives.is_empty() || holds(volume))
+    shape.attaches_to_node(name, labels)
 }
 
 /// Where the volumes of the pod can be attached, for people.

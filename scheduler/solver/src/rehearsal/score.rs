@@ -1,7 +1,7 @@
 //! What kube-scheduler likes about nodes that would do: its default plugins (of release 1.36), as far as a snapshot knows what they look at.
 
 use super::stage::{Kind, Stage};
-use crate::facts::term_holds;
+use crate::facts::lookup;
 use crate::world::tolerated;
 use plimsoll_model::snapshot::{Node, PodShape};
 
@@ -19,7 +19,7 @@ pub(super) const NEAR: i64 = 2;
 pub(super) fn liked(shape: &PodShape, nodes: &[Node]) -> Vec<i64> {
     let wish = |node: &Node| -> i64 {
         let wishes = shape.preferred_node_affinity.iter();
-        let held = wishes.filter(|one| term_holds(&one.term, node.name.as_str(), &node.labels));
+        let held = wishes.filter(|one| one.term.matches_node_with(node.name.as_str(), |key| lookup(&node.labels, key)));
         held.map(|one| i64::from(one.weight)).sum()
     };
     let wishes: Vec<i64> = nodes.iter().map(wish).collect();

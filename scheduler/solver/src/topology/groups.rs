@@ -1,9 +1,9 @@
 //! Constraints of pods on each other, each once, however many shapes have it.
 
-use crate::facts::{chosen, holds};
+use crate::facts::lookup;
 use crate::world::tolerated;
 use plimsoll_model::names::label;
-use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator, selects_node};
 use plimsoll_model::snapshot::{LabelSelector, Node, PodAffinityTerm, PodShape};
 use plimsoll_model::taints::Toleration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ impl NodeFilter {
             return true;
         }
         let tolerated = self.tolerations.as_ref().is_none_or(|own| tolerated(&node.taints, own, true));
-        tolerated && chosen(&self.selector, &self.terms, node.name.as_str(), &node.labels)
+        tolerated && selects_node(&self.selector, &self.terms, node.name.as_str(), |key| lookup(&node.labels, key))
     }
 }
 
@@ -75,8 +75,7 @@ impl Group {
 
 /// Whether the selector matches the labels of that shape.
 pub(crate) fn matches(selector: &LabelSelector, shape: &PodShape) -> bool {
-    selector.match_labels.iter().all(|(key, value)| shape.labels.get(key) == Some(value))
-        && selector.match_expressions.iter().all(|one| holds(one, shape.labels.get(&one.key).map(String::as_str)))
+    selector.matches(&shape.labels)
 }
 
 /// The constraints of a shape: those that are required, and with `preferred` also the others, as if they were. What nodes a spread looks
