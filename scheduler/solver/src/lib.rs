@@ -1,9 +1,10 @@
 //! From a snapshot to a plan: which nodes to launch for pending pods, what existing ones take, which ones can go.
 //!
-//! Pure and deterministic: the order of the snapshot's lists does not matter, and no clock, environment or randomness is read.
-//! Pods are handled by shape, offerings (type x zone x capacity type) as bit sets per pool.
+//! Pure and deterministic: the order of the snapshot's lists does not matter, and no clock, environment or randomness
+//! is read. Pods are handled by shape, offerings (type x zone x capacity type) as bit sets per pool.
 //!
-//! Not done yet: pods that have resource claims are reported as unschedulable; reserved capacity is bought like any other offering.
+//! Not done yet: pods that have resource claims are reported as unschedulable; reserved capacity is bought like any
+//! other offering.
 
 mod bound;
 mod columns;
@@ -17,7 +18,6 @@ mod facts;
 mod favour;
 mod fixed;
 mod frame;
-mod gather;
 mod holes;
 mod hosts;
 mod intern;
@@ -36,6 +36,7 @@ mod priority;
 mod reasons;
 mod refit;
 mod rehearsal;
+mod repair;
 mod rooms;
 mod select;
 mod share;
@@ -66,7 +67,8 @@ use plimsoll_model::time::Timestamp;
 pub use rehearsal::{Rehearsal, rehearse};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new ones show.
+/// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new
+/// ones show.
 const ROUNDS: usize = 4;
 /// Pods from which on no such spread is left to chance: so many pods are in all domains anyway.
 const LARGE: usize = 500;
@@ -110,8 +112,8 @@ fn demand(world: &World<'_>, plan: &Plan) -> Demand {
     demand
 }
 
-/// The plan for the world of one snapshot, which is in canonical order. `early` is told its first launches as soon as they stand, if that is
-/// before the others do. Without a lower bound unless it is to be `bounded`.
+/// The plan for the world of one snapshot, which is in canonical order. `early` is told its first launches as soon as
+/// they stand, if that is before the others do. Without a lower bound unless it is to be `bounded`.
 fn planned(world: &mut World<'_>, options: &PlanOptions, bounded: bool, early: &mut dyn FnMut(&[Launch])) -> Plan {
     let facts = world.snapshot;
     let mut plan = Plan {
@@ -191,7 +193,8 @@ fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
     (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first()))
 }
 
-/// Places what is wanted on what `start` leaves; anew where a spread may come to find too many pods that it does not bind.
+/// Places what is wanted on what `start` leaves; anew where a spread may come to find too many pods that it does not
+/// bind.
 fn place<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
     let large = wanted.iter().map(|lot| lot.pods.len()).sum::<usize>() >= LARGE;
@@ -210,7 +213,8 @@ fn place<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>]) -> (State
     }
 }
 
-/// The better of two orders in which pods are dealt to domains, where they differ: fewer pods left, then the cheaper one.
+/// The better of two orders in which pods are dealt to domains, where they differ: fewer pods left, then the cheaper
+/// one.
 fn once<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>], even: bool) -> (State, Placed<'a>) {
     let place = |world: &World<'a>| {
         let mut state = start.clone();

@@ -1,5 +1,5 @@
-//! NodePools of equal weight are one market: what their offerings cost decides, not their names. Each pool keeps its own limits,
-//! On-Demand share and node costs.
+//! NodePools of equal weight are one market: what their offerings cost decides, not their names. Each pool keeps its
+//! own limits, On-Demand share and node costs.
 
 use crate::intern::how_many;
 use crate::limits::{self, Headroom};
@@ -10,7 +10,8 @@ use crate::world::World;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Pools that are each asked first, at most: so often the pods are placed, or packed. Beyond it only the cheapest of them is.
+/// Pools that are each asked first, at most: so often the pods are placed, or packed. Beyond it only the cheapest of
+/// them is.
 const MOST_FIRST: usize = 8;
 /// Pods beyond which only the cheapest pool is asked first, since each packing takes about as long as the plan.
 const LARGE: usize = 2_000;
@@ -28,14 +29,16 @@ pub(crate) fn tiers(world: &World<'_>) -> Vec<Range<usize>> {
     tiers
 }
 
-/// Pools that can take pods which another pool of the same weight can take, too; none where there are too many to try each.
+/// Pools that can take pods which another pool of the same weight can take, too; none where there are too many to try
+/// each.
 pub(crate) fn rivals(world: &World<'_>, state: &State, lots: &[Lot<'_>]) -> BTreeSet<usize> {
     let tiers = tiers(world).into_iter().filter(|tier| tier.len() > 1);
     let rivals: BTreeSet<usize> = tiers.flat_map(|tier| contested(&tier, &quotes(world, state, lots, &tier))).collect();
     if rivals.len() > MOST_FIRST { BTreeSet::new() } else { rivals }
 }
 
-/// Launches nodes of the pools of one weight for what is left: the cheapest of a few ways to divide the pods among them.
+/// Launches nodes of the pools of one weight for what is left: the cheapest of a few ways to divide the pods among
+/// them.
 pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &Range<usize>) {
     let quotes = if tier.len() > 1 { quotes(world, state, &placed.left, tier) } else { Vec::new() };
     let rivals = contested(tier, &quotes);
@@ -167,7 +170,8 @@ fn attempt<'a>(
     Trial { headroom: std::mem::replace(&mut state.headroom, before), placed }
 }
 
-/// By lot and pool of the tier: what nodes for the lot alone cost there at least, in micro-USD per hour; `None` where it cannot run.
+/// By lot and pool of the tier: what nodes for the lot alone cost there at least, in micro-USD per hour; `None` where
+/// it cannot run.
 fn quotes(world: &World<'_>, state: &State, lots: &[Lot<'_>], tier: &Range<usize>) -> Vec<Vec<Option<i64>>> {
     lots.iter().map(|lot| tier.clone().map(|pool| quote(world, state, lot, pool)).collect()).collect()
 }

@@ -1,12 +1,12 @@
 //! Plan after plan for a cluster of which little changes.
 
 use crate::frame::{Change, Frame};
-use crate::gather;
 use crate::mix;
 use crate::moves::{Move, Moves};
 use crate::nodes::Nodes;
 use crate::planned;
 use crate::rehearsal;
+use crate::repair;
 use crate::share;
 use crate::topology::Dealing;
 use crate::world::World;
@@ -34,8 +34,8 @@ struct Question<'a> {
     dealing: Dealing,
 }
 
-/// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is the one that
-/// [`solve`](crate::solve) makes: what is kept only saves time.
+/// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is
+/// the one that [`solve`](crate::solve) makes: what is kept only saves time.
 #[derive(Debug, Default)]
 pub struct Planner {
     kept: Option<(Frame, Nodes)>,
@@ -53,8 +53,8 @@ impl Planner {
         Self { moves: Moves::without(moves), ..Self::default() }
     }
 
-    /// The plan for `snapshot`, which is in canonical order. `index` is the one of this snapshot, and has followed all changes since the last
-    /// plan; whatever has the same catalog id is the same catalog.
+    /// The plan for `snapshot`, which is in canonical order. `index` is the one of this snapshot, and has followed all
+    /// changes since the last plan; whatever has the same catalog id is the same catalog.
     #[must_use]
     pub fn solve(
         &mut self,
@@ -66,7 +66,8 @@ impl Planner {
         self.solve_early(snapshot, index, catalogs, options, &mut |_| {})
     }
 
-    /// The same plan. In a large burst `early` is told its first launches long before all others are planned: the plan begins with them.
+    /// The same plan. In a large burst `early` is told its first launches long before all others are planned: the plan
+    /// begins with them.
     #[must_use]
     pub fn solve_early(
         &mut self,
@@ -95,7 +96,7 @@ impl Planner {
         };
         let before = plan.unschedulable.clone();
         let usual = |other: &Snapshot| again(other, question.options, Dealing::Cheapest);
-        let mut plan = gather::gathered(snapshot, catalogs, &self.moves, plan, usual);
+        let mut plan = repair::place_more(snapshot, catalogs, &self.moves, plan, usual);
         let mut changed = plan.unschedulable != before;
         let keeping = PlanOptions { disruption: false, ..question.options.clone() };
         let asked = rehearsal::Question { snapshot, catalogs };
@@ -108,7 +109,7 @@ impl Planner {
                 rehearsal::rehearsed(asked, &self.moves, &plan, |other, dealing| again(other, &keeping, dealing));
             let Some(other) = rehearsed else { break };
             // Its nodes may be larger ones, or more.
-            plan = gather::topped_up(snapshot, catalogs, &self.moves, other.clone(), usual);
+            plan = repair::fill_nodes_of(snapshot, catalogs, &self.moves, other.clone(), usual);
             changed = true;
             if plan.unschedulable.len() == other.unschedulable.len() {
                 break;
@@ -127,7 +128,8 @@ impl Planner {
         plan
     }
 
-    /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the question that it answers.
+    /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the question
+    /// that it answers.
     fn more_if_unbound<'a>(question: Question<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Question<'a>) {
         let most = share::bound(question.snapshot, question.index, question.options);
         if !most.is_some_and(|most| share::binds(&plan, most)) {
@@ -168,8 +170,8 @@ impl Planner {
         })
     }
 
-    /// Asks about the cluster with what NodeOverlays, costs of nodes and shares of On-Demand make of it. Catalogs that overlays change have ids of
-    /// their own; pods that shares change do not, so that of these nothing is kept.
+    /// Asks about the cluster with what NodeOverlays, costs of nodes and shares of On-Demand make of it. Catalogs that
+    /// overlays change have ids of their own; pods that shares change do not, so that of these nothing is kept.
     fn told<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut Self, Question<'_>) -> T) -> T {
         let overlaid = overlay::applied(question.snapshot, question.catalogs);
         let facts = overlaid.as_ref();

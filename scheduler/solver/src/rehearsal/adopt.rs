@@ -2,9 +2,9 @@
 
 use super::stage::Targets;
 use super::{Question, placed};
-use crate::gather::named::renamed;
-use crate::gather::narrow::{keep_fitting, narrow};
-use crate::gather::top_up::reorder;
+use crate::repair::action_names::renamed;
+use crate::repair::fill_nodes::reorder;
+use crate::repair::narrow::{keep_fitting, narrow};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{self, Repriced};

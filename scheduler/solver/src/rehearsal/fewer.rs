@@ -9,7 +9,7 @@ use super::otherwise::{is_valid, left, stranded, unled};
 use super::shown::{ANEW, PERFORMANCES, Shown};
 use super::stage::Stage;
 use super::{OFTEN, Question, is_actor, placed};
-use crate::gather::carried::{self, Room};
+use crate::repair::projection::{self, Room};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::Snapshot;
@@ -75,8 +75,8 @@ fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
 
 /// The cluster once the plan is carried out, its nodes counted against limits.
 fn once_done(question: Question<'_>, plan: &Plan) -> Snapshot {
-    let mut after = carried::out(question.snapshot, question.catalogs, plan);
-    carried::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut after);
+    let mut after = projection::project(question.snapshot, question.catalogs, plan);
+    projection::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut after);
     after
 }
 

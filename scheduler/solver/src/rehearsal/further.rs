@@ -4,11 +4,11 @@ use super::adopt::{self, Change};
 use super::shown::{ANEW, PERFORMANCES, Shown};
 use super::stage::{Actor, Stage, Targets};
 use super::{OFTEN, Question, search};
-use crate::gather::{
-    self,
-    carried::{self, Room},
-};
 use crate::intern::{Amounts, add, fits};
+use crate::repair::{
+    self,
+    projection::{self, Room},
+};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::plan::{Launch, Plan, Unschedulable};
 use plimsoll_model::resources::Resources;
@@ -152,7 +152,7 @@ impl Ended {
             }
         }
         let mut facts = Snapshot::clone(&stage.after);
-        carried::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut facts);
+        projection::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut facts);
         // Others wait where they are left.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
         for pod in &mut facts.pods {
@@ -199,7 +199,7 @@ pub(super) fn with_nodes(
 
 /// The launch by a name of its own: one for the same pods may be in the plan.
 fn named(mut launch: Launch) -> Launch {
-    launch.action_id = gather::named::anew(&launch.action_id, "further launch");
+    launch.action_id = repair::action_names::anew(&launch.action_id, "further launch");
     let many = launch.pods.len();
     launch.why.push_str(&format!("; without it kube-scheduler would often find no node for {many} of the plan's pods"));
     launch

@@ -3,9 +3,9 @@
 use super::rules::Rules;
 use super::{Question, is_actor, score};
 use crate::frame::Frame;
-use crate::gather::carried;
 use crate::intern::{Amounts, ResourceTable, add, fits};
 use crate::nodes::Nodes;
+use crate::repair::projection;
 use crate::world::Welcome;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::overlay;
@@ -75,7 +75,7 @@ impl Stage {
     /// `None` if there is nothing to play.
     pub(super) fn new(question: Question<'_>, plan: &Plan) -> Option<Self> {
         let targets = targets(question.snapshot, plan);
-        let mut after = carried::out(question.snapshot, question.catalogs, plan);
+        let mut after = projection::project(question.snapshot, question.catalogs, plan);
         after.nodes.retain(|node| !node.deleting);
         after.pods.retain(|pod| !pod.is_virtual());
         let mut before = Snapshot { node_pools: Vec::new(), ..after.clone() };
@@ -180,7 +180,7 @@ fn requests(frame: &Frame, shape: &PodShape, number: usize, shared: &BTreeSet<(&
     requests
 }
 
-/// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`carried::out`] gives their nodes.
+/// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`projection::project`] gives their nodes.
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     let actors: BTreeSet<&PodUid> = snapshot.pods.iter().filter(|pod| is_actor(pod)).map(|pod| &pod.uid).collect();
     let placements = plan.placements.iter().map(|to| (to.node.clone(), &to.pods));
@@ -221,7 +221,7 @@ fn sizes(question: Question<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resource
     let (snapshot, catalogs) =
         overlaid.as_ref().map_or((question.snapshot, question.catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let of_launch = |launch: &Launch| {
-        let catalog = carried::catalog_of(snapshot, catalogs, launch)?;
+        let catalog = projection::catalog_of(snapshot, catalogs, launch)?;
         let bought = launch.offerings.first()?.capacity_type;
         let listed = launch.offerings.iter().filter(|one| one.capacity_type == bought);
         let all: Vec<Resources> =

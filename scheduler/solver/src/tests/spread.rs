@@ -1,6 +1,7 @@
 //! Topology spread means spread: plans beside an exhaustive oracle.
 //!
-//! The domains are the zones that have nodes and those that a NodePool can still open. The oracle tries every number of pods per zone.
+//! The domains are the zones that have nodes and those that a NodePool can still open. The oracle tries every number of
+//! pods per zone.
 
 use super::builder::*;
 use super::properties::steady;
@@ -131,7 +132,8 @@ impl World {
         })
     }
 
-    /// The most pods that get a place if they may go to these zones alone, which all count, as do those that have nodes.
+    /// The most pods that get a place if they may go to these zones alone, which all count, as do those that have
+    /// nodes.
     fn best(&self, zones: &BTreeSet<usize>) -> i64 {
         let (running, free) = (self.running(), self.free());
         let counted: Vec<usize> = (0..3).filter(|zone| zones.contains(zone) || self.has_nodes(*zone)).collect();
@@ -214,7 +216,8 @@ fn a_limit_is_shared_by_the_zones() {
     assert_eq!(pods, [1, 1, 2]);
 }
 
-/// Zone c admits two pods, which would leave places for six: without it, all nine are placed, evenly over the other two.
+/// Zone c admits two pods, which would leave places for six: without it, all nine are placed, evenly over the other
+/// two.
 #[test]
 fn one_zone_is_given_up_if_that_places_more() {
     let pools = vec![([true, true, false], None), ([false, false, true], Some(1))];

@@ -16,7 +16,8 @@ pub(crate) type Caps = BTreeMap<(usize, BTreeMap<String, String>), usize>;
 /// How often pods are assigned anew after a domain turned out to be too small. Each time at least one share shrinks.
 const ATTEMPTS: usize = 8;
 
-/// How often pods are assigned anew to share a limit: about so many are needed to halve their number until they fit, then to add single pods.
+/// How often pods are assigned anew to share a limit: about so many are needed to halve their number until they fit,
+/// then to add single pods.
 const SHARING_ATTEMPTS: usize = 24;
 /// Plans for more pods are assigned anew as often as without limits: each attempt takes as long as the plan.
 const SHARING_PODS: usize = 500;
@@ -66,7 +67,8 @@ fn place_capped<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, se
         }
         bounds.caps.extend(short.iter().map(|short| (short.cell.clone(), short.fitting)));
         if attempt >= ATTEMPTS {
-            // Shapes that still do not come out are given up, so that the others keep to their rules: one at least goes each time.
+            // Shapes that still do not come out are given up, so that the others keep to their rules: one at least goes
+            // each time.
             let (given_up, rest) =
                 lots.into_iter().partition(|lot| short.iter().any(|short| short.cell.0 == lot.shape));
             refused.extend::<Vec<Lot<'a>>>(given_up);
@@ -75,8 +77,8 @@ fn place_capped<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, se
     }
 }
 
-/// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all fit; then single pods more as long as a domain has room for
-/// them. `None` if that comes to nothing in time.
+/// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all fit; then single pods more as
+/// long as a domain has room for them. `None` if that comes to nothing in time.
 fn place_sharing<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Option<Placed<'a>> {
     let mut bounds = Bounds::default();
     let mut best: Option<(usize, State, Placed<'a>)> = None;
@@ -244,8 +246,8 @@ fn assign_within<'a>(
 ) -> (Vec<Lot<'a>>, Vec<Lot<'a>>) {
     let mut ready = Vec::new();
     let mut waiting = lots;
-    // Those that others wait for first; those that nothing binds, then those that only others look at, then those with the least choice, so
-    // that whoever must follow finds them there; large ones before small ones.
+    // Those that others wait for first; those that nothing binds, then those that only others look at, then those with
+    // the least choice, so that whoever must follow finds them there; large ones before small ones.
     waiting.sort_by_cached_key(|lot| {
         let topology = &world.topology;
         let bound = match (topology.relevant(lot.shape).is_empty(), topology.shapes[lot.shape].owns.is_empty()) {
@@ -322,7 +324,8 @@ fn deal<'a>(
     let most: Vec<usize> = cells.all.iter().map(|cell| if caps.is_empty() { usize::MAX } else { cap(cell) }).collect();
     let mut asked: Vec<Asked<'_>> =
         relevant.iter().map(|group| Asked::new(world, state, shape, *group, &cells)).collect();
-    // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone that is favoured.
+    // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone
+    // that is favoured.
     let spread = || asked.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
     let level = world.topology.dealing == Dealing::Level && spread().filter(|one| one.itself).count() > 1;
@@ -341,7 +344,8 @@ fn deal<'a>(
             let among = |some: fn(&Asked<'_>) -> bool| -> i64 {
                 asked.iter().filter(|one| some(one)).map(|one| one.crowd(*index)).sum()
             };
-            // In a large plan those that others count fill domains evenly from the start, or else those others find no domain that does for all.
+            // In a large plan those that others count fill domains evenly from the start, or else those others find no
+            // domain that does for all.
             let crowded = if state.even { among(|one| one.itself) } else { 0 };
             let crowd = if counted {
                 among(|one| one.owner)

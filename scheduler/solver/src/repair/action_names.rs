@@ -2,7 +2,8 @@
 
 use plimsoll_model::identity::{ActionId, ContentHasher};
 
-/// The name of a launch that was called `id`, after `what` was done to it, with what tells it from others to which the same was done.
+/// The name of a launch that was called `id`, after `what` was done to it, with what tells it from others to which the
+/// same was done.
 pub(crate) fn renamed(id: &ActionId, what: &str, told_by: impl IntoIterator<Item = impl AsRef<str>>) -> ActionId {
     let mut hasher = ContentHasher::new(what);
     hasher.text(&id.0);

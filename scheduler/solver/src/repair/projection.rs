@@ -1,4 +1,4 @@
-//! The cluster as it will be once a plan is carried out, and what spreads then count, as kube-scheduler does.
+//! The cluster after a plan is carried out, and the pods per domain that kube-scheduler then counts.
 
 use crate::facts::{holds, lookup, selects};
 use crate::topology::matches;
@@ -22,14 +22,14 @@ pub(crate) enum Room {
     Cheapest,
 }
 
-/// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node is of the cheapest
-/// offering of its launch, and has the room that all of them have.
-pub(crate) fn out(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
-    with_room(snapshot, catalogs, plan, Room::Least)
+/// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node
+/// is of the cheapest offering of its launch, and has the room that all of them have.
+pub(crate) fn project(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
+    project_with_room(snapshot, catalogs, plan, Room::Least)
 }
 
 /// The same with nodes that have such room.
-pub(super) fn with_room(
+pub(super) fn project_with_room(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
     plan: &Plan,
@@ -134,7 +134,8 @@ pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceTyp
     }
 }
 
-/// Has the nodes of launches count against the limits of their pools: as the largest type that is listed, or as the cheapest.
+/// Has the nodes of launches count against the limits of their pools: as the largest type that is listed, or as the
+/// cheapest.
 pub(crate) fn count_limits(
     (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
     plan: &Plan,

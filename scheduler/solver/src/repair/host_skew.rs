@@ -1,17 +1,17 @@
-//! Spreads over hosts that leave pods for a host that will not come.
+//! Topology spread over hosts where no further host can come.
 //!
-//! The least over hosts is taken as zero, since there can always be one more. Where there cannot, since limits forbid it or since the pods must
-//! be beside others, that leaves pods which kube-scheduler, which counts the hosts that are there, would bind: each of them has a pod,
-//! so the next one may follow. Then all is planned once more as if the spread bore as many more as each host has.
+//! The minimum over hosts is zero while a further host could be launched. Limits or pod affinity may forbid one.
+//! kube-scheduler counts existing hosts only: once each of them has a pod, it binds the next ones. The plan is made
+//! again with `maxSkew` raised by the number of pods that every host has.
 
-use super::{Best, carried, without};
+use super::{Best, projection, without};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{PodShape, Snapshot, TopologySpread};
 use std::collections::BTreeMap;
 
-/// How many more pods on a host are tried for one spread: as many as its pods would need if they were even, then what the fullest of such plans has
-/// on each. Each try costs a plan.
+/// Raised values that are tried for one spread: an even distribution, then what that plan reaches. Each try costs a
+/// plan.
 const TRIES: usize = 3;
 /// Spreads that are tried at most.
 const SPREADS: usize = 4;
@@ -19,11 +19,11 @@ const SPREADS: usize = 4;
 /// A spread over hosts, by namespace.
 type Spread<'a> = (&'a str, &'a TopologySpread);
 
-/// Looks for a plan that leaves fewer pods.
-pub(super) fn join(best: &mut Best<'_>) {
+/// Takes a plan with a higher `maxSkew` over hosts if that leaves fewer pods.
+pub(super) fn raise(best: &mut Best<'_>) {
     let snapshot = best.snapshot;
     for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(SPREADS) {
-        let counts = carried::counted(&carried::out(snapshot, best.catalogs, &best.plan), owner, spread.1);
+        let counts = projection::counted(&projection::project(snapshot, best.catalogs, &best.plan), owner, spread.1);
         // One that an empty host holds back is not held back by one that could come.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
         let even = (counts.values().sum::<usize>() + waiting).div_ceil(counts.len());
@@ -32,8 +32,8 @@ pub(super) fn join(best: &mut Best<'_>) {
         for _ in 0..TRIES {
             let tried = best.attempt(|facts| facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more)));
             let Some(tried) = tried else { break };
-            let after = carried::out(snapshot, best.catalogs, &tried);
-            let reached = carried::counted(&after, owner, spread.1).into_values().min().unwrap_or(0);
+            let after = projection::project(snapshot, best.catalogs, &tried);
+            let reached = projection::counted(&after, owner, spread.1).into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {
                 break;
             }
@@ -60,7 +60,7 @@ pub(super) fn is_over_hosts(spread: &TopologySpread) -> bool {
     spread.required && label::normalized(&spread.topology_key) == label::HOSTNAME && spread.selector.is_some()
 }
 
-/// Lets `more` pods be on a host where the shape has that spread, or one that differs from it in nothing that is counted.
+/// Raises `maxSkew` by `more` in spreads of the shape that count the same pods.
 fn ease(shape: &mut PodShape, (namespace, spread): Spread<'_>, more: usize) {
     if shape.namespace != namespace {
         return;

@@ -1,12 +1,13 @@
-//! Repairs of a plan that leaves pods: it is made once more for facts that are changed a little, and taken if it places more pods.
+//! Repairs of a plan that leaves pods: it is made once more for facts that are changed a little, and taken if it places
+//! more pods.
 
-pub(crate) mod carried;
-mod domains;
-mod hosts;
-pub(crate) mod named;
+pub(crate) mod action_names;
+pub(crate) mod fill_nodes;
+mod give_up_domains;
+mod host_skew;
 pub(crate) mod narrow;
-mod ration;
-pub(crate) mod top_up;
+pub(crate) mod projection;
+mod retry_subset;
 
 use crate::moves::{Move, Moves};
 use plimsoll_model::catalog::Catalog;
@@ -16,13 +17,13 @@ use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods and nodes of a cluster that is looked at once more as it will be, for any pod that is left: some milliseconds. In larger ones the plan for the nodes, once they
-/// are there, finds the same.
+/// Pods and nodes of a cluster that is looked at once more as it will be, for any pod that is left: some milliseconds.
+/// In larger ones the plan for the nodes, once they are there, finds the same.
 const PODS: usize = 1_000;
 const NODES: usize = 200;
-/// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot. What is returned has a lower bound only
-/// if it is `plan`.
-pub(crate) fn gathered(
+/// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot.
+/// What is returned has a lower bound only if it is `plan`.
+pub(crate) fn place_more(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
     moves: &Moves,
@@ -31,23 +32,26 @@ pub(crate) fn gathered(
 ) -> Plan {
     improved(snapshot, catalogs, plan, &again, |best| {
         if moves.has(Move::GiveUpDomains) {
-            domains::give_up(best);
+            give_up_domains::give_up(best);
         }
         if moves.has(Move::RaiseHostSkew) {
-            hosts::join(best);
+            host_skew::raise(best);
         }
         if moves.has(Move::FillNodes) {
-            top_up::top_up(best);
+            fill_nodes::fill(best);
         }
-        if moves.has(Move::RetrySubset) && is_small(best.snapshot) && ration::ration(best) && moves.has(Move::FillNodes)
+        if moves.has(Move::RetrySubset)
+            && is_small(best.snapshot)
+            && retry_subset::retry(best)
+            && moves.has(Move::FillNodes)
         {
-            top_up::top_up(best);
+            fill_nodes::fill(best);
         }
     })
 }
 
 /// `plan` with those pods that it leaves on its nodes for which these have room after all.
-pub(crate) fn topped_up(
+pub(crate) fn fill_nodes_of(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
     moves: &Moves,
@@ -57,7 +61,7 @@ pub(crate) fn topped_up(
     if !moves.has(Move::FillNodes) {
         return plan;
     }
-    improved(snapshot, catalogs, plan, &again, top_up::top_up)
+    improved(snapshot, catalogs, plan, &again, fill_nodes::fill)
 }
 
 /// `plan` after `steps`, unless no pod is left.
@@ -91,8 +95,8 @@ struct Best<'a> {
 }
 
 impl Best<'_> {
-    /// Plans for facts that are changed once more, and takes that plan if it leaves fewer pods, none that has a place now, and holds for the
-    /// snapshot as it is. What was tried is returned if it was not taken.
+    /// Plans for facts that are changed once more, and takes that plan if it leaves fewer pods, none that has a place
+    /// now, and holds for the snapshot as it is. What was tried is returned if it was not taken.
     fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
         let start = self.facts.as_ref().unwrap_or(self.snapshot).clone();
         self.attempt_from(&start, change)
@@ -108,7 +112,8 @@ impl Best<'_> {
         None
     }
 
-    /// Plans for changed facts and takes that plan if it leaves no other pods, and holds for the snapshot as it is; whether it was taken.
+    /// Plans for changed facts and takes that plan if it leaves no other pods, and holds for the snapshot as it is;
+    /// whether it was taken.
     fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
         let (facts, tried) = self.tried(start, change);
         let as_good = left(self.snapshot, &tried).is_subset(&left(self.snapshot, &self.plan)) && self.is_right(&tried);
@@ -145,8 +150,8 @@ impl Best<'_> {
     }
 
     fn is_right(&self, plan: &Plan) -> bool {
-        let after = |plan: &Plan| carried::out(self.snapshot, self.catalogs, plan);
-        let is_uneven = |after: &Snapshot, owner: &&PodShape| !carried::is_even(self.snapshot, after, owner);
+        let after = |plan: &Plan| projection::project(self.snapshot, self.catalogs, plan);
+        let is_uneven = |after: &Snapshot, owner: &&PodShape| !projection::is_even(self.snapshot, after, owner);
         let owners = without(self.snapshot, &self.plan);
         let owners = self.snapshot.shapes.iter().filter(|shape| owners.contains_key(&shape.id));
         let then = after(plan);

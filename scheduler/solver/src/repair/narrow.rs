@@ -1,6 +1,6 @@
 //! Launches of which some offerings will not do any more.
 
-use super::carried;
+use super::projection;
 use crate::facts::{equals, lookup, one_of, selects};
 use crate::volumes;
 use plimsoll_model::catalog::Catalog;
@@ -51,11 +51,11 @@ pub(crate) fn keep_fitting(
     node: &Node,
     wanted: &BTreeSet<&PodShape>,
 ) {
-    let Some(catalog) = carried::catalog_of(snapshot, catalogs, launch) else { return };
+    let Some(catalog) = projection::catalog_of(snapshot, catalogs, launch) else { return };
     let fits = |one: &&OfferingChoice| {
         let Some(kind) = catalog.get(&one.instance_type) else { return false };
         let mut labels = node.labels.clone();
-        carried::label_as(&mut labels, kind, one);
+        projection::label_as(&mut labels, kind, one);
         let name = node.name.as_str();
         launch.requests.fits_in(&kind.allocatable())
             && wanted.iter().all(|shape| selects(shape, name, &labels) && volumes::attachable(shape, name, &labels))

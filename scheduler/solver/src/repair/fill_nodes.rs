@@ -1,14 +1,14 @@
-//! Pods that the plan leaves, once its nodes are there.
+//! Pods without a place, planned again once the nodes of the plan exist.
 //!
-//! kube-scheduler counts the domains and hosts that there are. So the cluster is looked at as it will be, as if nothing more could be bought, and what
-//! then finds room on a node of the plan, or on one that is there, goes there; then as the next plan would, which may buy more.
+//! kube-scheduler counts existing domains and hosts. The plan is projected onto the cluster, and pods without a place
+//! are planned for the result: first without launches, then with launches, as the next plan would.
 
 #[cfg(test)]
 mod tests;
 
-use super::carried::Room;
 use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
-use super::{Best, carried, hosts::is_over_hosts, is_small, left, named, without};
+use super::projection::Room;
+use super::{Best, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
 use crate::in_order;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LEVELS: usize = 16;
 
 /// Places some of those pods, as long as that works; if they look at where others are, or if it takes little time.
-pub(super) fn top_up(best: &mut Best<'_>) {
+pub(super) fn fill(best: &mut Best<'_>) {
     for _ in 0..LEVELS {
         let left = !left(best.snapshot, &best.plan).is_empty();
         let worth = left && (is_small(best.snapshot) || waits_for_others(best.snapshot, &best.plan));
@@ -50,16 +50,16 @@ const WAYS: [Way; 4] = [
 
 /// Places some of those pods in that way, if it works.
 fn add(best: &mut Best<'_>, way: Way) -> bool {
-    let after = carried::with_room(best.snapshot, best.catalogs, &best.plan, way.room);
+    let after = projection::project_with_room(best.snapshot, best.catalogs, &best.plan, way.room);
     let mut facts = after.clone();
     share_volumes(&mut facts);
     if way.buys {
-        carried::count_limits((best.snapshot, best.catalogs), &best.plan, way.room, &mut facts);
+        projection::count_limits((best.snapshot, best.catalogs), &best.plan, way.room, &mut facts);
     } else {
         facts.node_pools.clear();
         for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
             for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
-                let least = carried::counted(&after, known, spread).into_values().min().unwrap_or(0);
+                let least = projection::counted(&after, known, spread).into_values().min().unwrap_or(0);
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }
@@ -165,7 +165,7 @@ fn with(
                 keep_fitting(facts, launch, node, &wanted);
             }
             let uids = pods.iter().map(|pod| pod.uid.as_str());
-            launch.action_id = named::renamed(&launch.action_id, "launch with more pods", uids);
+            launch.action_id = action_names::renamed(&launch.action_id, "launch with more pods", uids);
             launch.why.push_str(&format!("; {} more follow once it is there", pods.len()));
             launch.pods.extend(pods);
             launch.pods.sort();
@@ -179,12 +179,12 @@ fn with(
     for launch in &more.launches {
         if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
             placed.extend(launch.pods.iter().map(|pod| &pod.uid));
-            let action_id = named::anew(&launch.action_id, "launch for pods that were left");
+            let action_id = action_names::anew(&launch.action_id, "launch for pods that were left");
             all.launches.push(Launch { action_id, ..launch.clone() });
         }
     }
     for launch in all.launches.iter_mut().filter(|launch| narrowed.contains(&launch.action_id)) {
-        launch.action_id = named::anew(&launch.action_id, "narrowed launch");
+        launch.action_id = action_names::anew(&launch.action_id, "narrowed launch");
     }
     all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
     all.placements.sort();

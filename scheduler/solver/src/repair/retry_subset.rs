@@ -1,8 +1,7 @@
-//! Pods that get a place only if fewer of them come, or others do not.
+//! Pods that get a place only if fewer pods are planned.
 //!
-//! Where a limit leaves room for a few nodes, a spread that deals all its pods to three zones may fill the first zone's nodes with what the limit leaves, and then
-//! finds none for the other zones; and pods that follow others wait for these in vain if none of them has a place. So all is planned once more as if some
-//! of those that have no place did not come.
+//! Under a limit, pods of a spread may take the nodes that its other domains need. Pods with required pod affinity wait
+//! for pods that get no place. The plan is made again without some of the pods that have no place.
 
 use super::{Best, left, without};
 use plimsoll_model::identity::{PodUid, ShapeId};
@@ -16,8 +15,8 @@ const PARTS: [usize; 3] = [2, 4, 8];
 /// Shapes of which fewer pods are tried.
 const SHAPES: usize = 3;
 
-/// Looks for a plan that leaves fewer pods; whether there is one.
-pub(super) fn ration(best: &mut Best<'_>) -> bool {
+/// Takes a plan made without some of these pods if that leaves fewer; whether there was one.
+pub(super) fn retry(best: &mut Best<'_>) -> bool {
     let mut found = false;
     let snapshot = best.snapshot;
     let hopeless = hopeless(snapshot, &best.plan);
@@ -66,8 +65,8 @@ fn hopeless<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeSet<&'a ShapeId> {
     without(snapshot, plan).into_keys().filter(|shape| !placed.contains(shape)).collect()
 }
 
-/// Shapes that are spread over something else than hosts, with pods that are left, where there are limits: the spread is what is told of those that others took
-/// the limit's room from.
+/// Shapes that are spread over something else than hosts, with pods that are left, where there are limits: the spread
+/// is what is told of those that others took the limit's room from.
 fn limited(snapshot: &Snapshot, plan: &Plan) -> Vec<ShapeId> {
     if snapshot.node_pools.iter().all(|pool| pool.limits.is_empty()) {
         return Vec::new();

@@ -1,10 +1,11 @@
 //! Spreads over domains that nodes cannot be opened in.
 //!
-//! A topology spread constraint counts every domain that a NodePool lists. Limits, missing capacity, instance types, volumes or pod affinity can close a
-//! domain; then it holds the other pods of the spread back for ever. kube-scheduler counts only domains that have nodes. So a domain without
-//! nodes is given up if that places more pods: one domain at a time, the one with the fewest pods first. The spread still holds over all others.
+//! A topology spread constraint counts every domain that a NodePool lists. Limits, missing capacity, instance types,
+//! volumes or pod affinity can close a domain; then it holds the other pods of the spread back for ever. kube-scheduler
+//! counts only domains that have nodes. So a domain without nodes is given up if that places more pods: one domain at a
+//! time, the one with the fewest pods first. The spread still holds over all others.
 
-use super::{Best, carried, spread_over, without};
+use super::{Best, projection, spread_over, without};
 use crate::facts::lookup;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
@@ -25,7 +26,8 @@ struct Waiting {
     shapes: BTreeSet<ShapeId>,
 }
 
-/// Gives up domains for the pods without a place: for all of a key at once, then for each workload on its own, whose domains others may still need.
+/// Gives up domains for the pods without a place: for all of a key at once, then for each workload on its own, whose
+/// domains others may still need.
 pub(super) fn give_up(best: &mut Best<'_>) {
     for waiting in keys(best).into_iter().take(MAX_SPREADS) {
         if !is_shared(best.snapshot, &waiting) {
@@ -120,12 +122,12 @@ fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]
     let snapshot = best.snapshot;
     let nodes = snapshot.nodes.iter().filter(|node| !node.deleting);
     let existing: BTreeSet<&str> = nodes.filter_map(|node| lookup(&node.labels, &waiting.key)).collect();
-    let after = carried::out(snapshot, best.catalogs, plan);
+    let after = projection::project(snapshot, best.catalogs, plan);
     let mut pods: BTreeMap<String, usize> = BTreeMap::new();
     for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
         let over = |key: &str| label::normalized(key) == waiting.key;
         for spread in shape.topology_spread.iter().filter(|one| one.required && over(&one.topology_key)) {
-            for (domain, count) in carried::counted(&after, shape, spread) {
+            for (domain, count) in projection::counted(&after, shape, spread) {
                 *pods.entry(domain).or_default() += count;
             }
         }
