@@ -7,6 +7,7 @@ use crate::place::{Placed, State};
 use crate::preferences;
 use crate::priority;
 use crate::refit;
+use crate::score::{Score, unplaced};
 use crate::world::World;
 use plimsoll_model::names::label;
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
         let mut other = start.clone();
         change(&mut other);
         let placed = attempt(world, &mut other, lots.clone());
-        if rank(world, &placed) < rank(world, &best) {
+        if Score::of(world, &placed) < Score::of(world, &best) {
             (best, *state) = (placed, other);
         }
     };
@@ -66,8 +67,7 @@ fn attempt<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>) -> Plac
 /// Looks once more for places for pods that are left, with what limits leave: that may do in another domain than the one that they were dealt to.
 /// Whether some were found.
 fn again<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>) -> bool {
-    let count = |lots: &[Lot<'_>]| lots.iter().map(|lot| lot.pods.len()).sum::<usize>();
-    let (left, limited) = (count(&placed.left), state.headroom.iter().flatten().any(Option::is_some));
+    let (left, limited) = (unplaced(placed), state.headroom.iter().flatten().any(Option::is_some));
     if !limited || left == 0 || left > PODS {
         return false;
     }
@@ -77,13 +77,7 @@ fn again<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<'a>) -> b
     }
     placed.launches.extend(more.launches);
     placed.left = more.left;
-    count(&placed.left) < left
-}
-
-/// Pods that are left, what the launches cost, and how many there are.
-fn rank(world: &World<'_>, placed: &Placed<'_>) -> (usize, i64, usize) {
-    let left = placed.left.iter().map(|lot| lot.pods.len()).sum();
-    (left, placed.launches.iter().map(|draft| draft.price(world)).sum(), placed.launches.len())
+    unplaced(placed) < left
 }
 
 /// Zones of which pools can buy something.

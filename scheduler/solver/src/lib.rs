@@ -38,6 +38,7 @@ mod refit;
 mod rehearsal;
 mod repair;
 mod rooms;
+mod score;
 mod select;
 mod share;
 mod single;
@@ -54,6 +55,7 @@ use crate::draft::Demand;
 use crate::lots::Lot;
 use crate::place::{Placed, State};
 use crate::rooms::Guests;
+use crate::score::Score;
 use crate::select::Listings;
 use crate::world::World;
 pub use moves::{Move, UnknownMove};
@@ -234,11 +236,7 @@ fn once<'a>(world: &mut World<'a>, start: &State, wanted: &[Lot<'a>], even: bool
     world.topology.wait(true);
     let second = place(world);
     world.topology.wait(false);
-    let rank = |placed: &Placed<'_>| {
-        let left: usize = placed.left.iter().map(|lot| lot.pods.len()).sum();
-        (left, placed.launches.iter().map(|draft| draft.price(world)).sum::<i64>())
-    };
-    if rank(&second.1) < rank(&first.1) { second } else { first }
+    if Score::of(world, &second.1) < Score::of(world, &first.1) { second } else { first }
 }
 
 /// Lots to place, with the pods of expired nodes, and pods that use something that is not done.

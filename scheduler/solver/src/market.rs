@@ -4,8 +4,8 @@
 use crate::intern::how_many;
 use crate::limits::{self, Headroom};
 use crate::lots::{self, Lot};
-use crate::pack::PER_NODE;
 use crate::place::{Placed, State, on_new};
+use crate::score::{PER_NODE, Score};
 use crate::world::World;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -65,17 +65,17 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     if limited {
         ways.push(Way::ScarceFirst(&quotes));
     }
-    let mut best: Option<(Rank, Trial<'a>)> = None;
+    let mut best: Option<(Score, Trial<'a>)> = None;
     for way in ways {
         // Of use only where limits keep pods out.
-        if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|((left, ..), _)| *left == 0) {
+        if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|(known, _)| known.unplaced == 0) {
             continue;
         }
         let trial = attempt(world, state, &placed.left, tier, &way);
-        let rank = trial.rank(world);
+        let score = Score::of(world, &trial.placed);
         let is_mix = social && !matches!(way, Way::First(_));
-        if best.as_ref().is_none_or(|(known, _)| if is_mix { is_worth_it(rank, *known) } else { rank < *known }) {
-            best = Some((rank, trial));
+        if best.as_ref().is_none_or(|(known, _)| if is_mix { is_worth_it(score, *known) } else { score < *known }) {
+            best = Some((score, trial));
         }
     }
     if let Some((_, trial)) = best {
@@ -87,8 +87,9 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
 
 /// Whether a mix of pools is much better than one pool: more pods, or a tenth cheaper. Where pods depend on each other,
 /// kube-scheduler is more likely to bind a plan of one pool, so that is not given up for less.
-fn is_worth_it((left, price, _): Rank, (known_left, known_price, _): Rank) -> bool {
-    left < known_left || (left == known_left && price.saturating_mul(10) < known_price.saturating_mul(9))
+fn is_worth_it(mix: Score, one_pool: Score) -> bool {
+    mix.unplaced < one_pool.unplaced
+        || (mix.unplaced == one_pool.unplaced && mix.cost.saturating_mul(10) < one_pool.cost.saturating_mul(9))
 }
 
 /// How pods are divided among the pools of a tier.
@@ -105,17 +106,6 @@ enum Way<'w> {
 struct Trial<'a> {
     headroom: Vec<Headroom>,
     placed: Placed<'a>,
-}
-
-/// Pods that are left, price in micro-USD per hour, nodes.
-type Rank = (usize, i64, usize);
-
-impl Trial<'_> {
-    fn rank(&self, world: &World<'_>) -> Rank {
-        let left = self.placed.left.iter().map(|lot| lot.pods.len()).sum();
-        let launches = &self.placed.launches;
-        (left, launches.iter().map(|draft| draft.price(world)).sum(), launches.len())
-    }
 }
 
 fn attempt<'a>(

@@ -16,6 +16,7 @@ use crate::intern::{Amounts, Bits, how_many};
 use crate::limits::Headroom;
 use crate::lots::Only;
 use crate::offerings::PoolView;
+use crate::score::PER_NODE;
 use crate::world::World;
 use items::{Class, Entry};
 use left::Left;
@@ -58,10 +59,6 @@ pub(crate) struct Packing {
     pub(crate) placed: usize,
     pub(crate) cost: i64,
 }
-
-/// What a node counts beyond its price when packings are compared, in micro-USD per hour: two nodes of half the size usually cost the
-/// same as one, but each also has to be booted, watched and drained. About half a percent of the smallest nodes in use.
-pub(crate) const PER_NODE: i64 = 500;
 
 impl Packing {
     /// Most pods, then cheapest, then fewest nodes.

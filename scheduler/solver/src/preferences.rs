@@ -5,6 +5,7 @@
 
 use crate::lots::{self, Lot};
 use crate::place::{Placed, Search, State};
+use crate::score::Score;
 use crate::topology;
 use crate::world::{World, tolerated};
 use plimsoll_model::identity::{PodUid, ShapeId};
@@ -209,7 +210,7 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
         let (placed, lots) = climb_down(world, state, lots, search);
         match alike(world, &lots) {
             Some(alike) => {
-                other = Some((rank(world, &placed), lots, alike));
+                other = Some((Score::of(world, &placed), lots, alike));
                 None
             }
             None => Some(placed),
@@ -221,16 +222,11 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     let Some((known, lots, alike)) = other else { return Placed::default() };
     let cheaper = state.trial(|state| {
         let placed = topology::place(world, state, alike, search);
-        let (left, cost) = rank(world, &placed);
-        (left <= known.0 && cost.saturating_mul(PART.1) < known.1.saturating_mul(PART.0)).then_some(placed)
+        let score = Score::of(world, &placed);
+        let cheaper = score.price().saturating_mul(PART.1) < known.price().saturating_mul(PART.0);
+        (score.unplaced <= known.unplaced && cheaper).then_some(placed)
     });
     cheaper.unwrap_or_else(|| topology::place(world, state, lots, search))
-}
-
-/// Pods that are left, and what the launches cost.
-fn rank(world: &World<'_>, placed: &Placed<'_>) -> (usize, i64) {
-    let left = placed.left.iter().map(|lot| lot.pods.len()).sum();
-    (left, placed.launches.iter().map(|draft| draft.price(world)).sum())
 }
 
 /// `lots` in which pods that would rather keep apart do so only where all of their shape can. `None` if all can.

@@ -4,10 +4,9 @@ use super::bins::{Bin, Kind, Part};
 use crate::hosts::Tally;
 use crate::intern::how_many;
 use crate::limits::{self, Headroom};
+use crate::score::PER_NODE;
 use crate::world::World;
 
-/// What a node counts beyond its price in micro-USD per hour, as in the packer.
-pub(super) const PER_NODE: i64 = 500;
 /// How often it is looked up what a node would cost with some more pods, some microseconds each: in plans that are small, where a node more
 /// is much, and in others, which must not take much longer for it.
 const LOOKS: (usize, usize) = (5_000, 2_000);

@@ -1,8 +1,9 @@
 //! Two launches as one; the pods of some launches on others; all of them anew, the largest pods first.
 
 use super::bins::{Bin, Part};
-use super::desk::{Desk, PER_NODE, give};
+use super::desk::{Desk, give};
 use crate::limits;
+use crate::score::PER_NODE;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

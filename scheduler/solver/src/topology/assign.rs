@@ -5,6 +5,7 @@ use super::asked::Asked;
 use super::cells::Cell;
 use crate::lots::{Lot, Only};
 use crate::place::{self, Placed, Search, State};
+use crate::score::unplaced;
 use crate::world::World;
 use plimsoll_model::snapshot::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,10 +125,6 @@ fn place_sharing<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, s
     after.work = state.work;
     *state = after;
     Some(placed)
-}
-
-fn unplaced(placed: &Placed<'_>) -> usize {
-    placed.left.iter().map(|lot| lot.pods.len()).sum()
 }
 
 /// What is known of how many pods domains and limits have room for.

@@ -1,0 +1,55 @@
+//! Which of two ways to place the same pods is better.
+
+use crate::place::Placed;
+use crate::world::World;
+
+/// What a node counts beyond its price, in micro-USD per hour: two nodes of half the size usually cost the same as one, but each also has to
+/// be booted, watched and drained. About half a percent of the smallest nodes in use.
+pub(crate) const PER_NODE: i64 = 500;
+
+/// Less is better: fewer pods without a place, then lower cost, then fewer nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Score {
+    /// Pods.
+    pub(crate) unplaced: usize,
+    /// Of new nodes, in micro-USD per hour, with [`PER_NODE`] for each.
+    pub(crate) cost: i64,
+    /// New nodes.
+    pub(crate) nodes: usize,
+}
+
+impl Score {
+    /// `price` is that of all new nodes, in micro-USD per hour.
+    pub(crate) fn new(unplaced: usize, price: i64, nodes: usize) -> Self {
+        let overhead = i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(PER_NODE);
+        Self { unplaced, cost: price.saturating_add(overhead), nodes }
+    }
+
+    pub(crate) fn of(world: &World<'_>, placed: &Placed<'_>) -> Self {
+        let price = placed.launches.iter().map(|draft| draft.price(world)).sum();
+        Self::new(unplaced(placed), price, placed.launches.len())
+    }
+
+    /// Of new nodes, without what they count beyond it, in micro-USD per hour.
+    pub(crate) fn price(&self) -> i64 {
+        self.cost.saturating_sub(i64::try_from(self.nodes).unwrap_or(i64::MAX).saturating_mul(PER_NODE))
+    }
+}
+
+/// Pods without a place.
+pub(crate) fn unplaced(placed: &Placed<'_>) -> usize {
+    placed.left.iter().map(|lot| lot.pods.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PER_NODE, Score};
+
+    #[test]
+    fn pods_come_before_cost_and_cost_before_nodes() {
+        assert!(Score::new(0, 900, 9) < Score::new(1, 0, 0));
+        assert!(Score::new(0, 100, 1) < Score::new(0, 101, 1));
+        assert!(Score::new(0, PER_NODE, 0) > Score::new(0, 0, 0));
+        assert!(Score::new(0, PER_NODE, 0) < Score::new(0, 0, 1));
+    }
+}
