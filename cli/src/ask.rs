@@ -1,12 +1,14 @@
 //! Who answers: the scheduler's code in this process, or a scheduler over gRPC. The request and the answer are the same.
 
 use crate::CommandError;
+use crate::input::Question;
 use crate::progress::Progress;
 use clap::Args;
 use plimsoll_model::plan::{Plan, Reason};
+use plimsoll_proto::scheduler::v1::ExplainRequest;
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use plimsoll_proto::scheduler::v1::{ExplainRequest, PlanRequest};
-use std::time::Duration;
+use plimsoll_scheduler::answer::in_process;
+use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -25,6 +27,13 @@ pub(crate) struct ServerArguments {
     server: Option<String>,
 }
 
+/// How long the parts of an answer took. A scheduler over gRPC checks its plan itself: `plan` is all of it then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Took {
+    pub(crate) plan: Duration,
+    pub(crate) check: Duration,
+}
+
 /// An explanation.
 pub(crate) struct Explanation {
     /// For people, line by line.
@@ -33,19 +42,26 @@ pub(crate) struct Explanation {
     pub(crate) reasons: Vec<Reason>,
 }
 
-/// The plan for the request.
-pub(crate) fn plan(request: PlanRequest, arguments: &ServerArguments) -> Result<Plan, CommandError> {
+/// The plan for the question, and how long it took.
+pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(Plan, Took), CommandError> {
     let _progress = Progress::start("planning");
-    let (response, who) = match &arguments.server {
-        None => (plimsoll_scheduler::answer::plan(&request), "the scheduler".to_owned()),
-        Some(address) => {
-            let call = async |mut client: Client| client.plan(request).await.map(tonic::Response::into_inner);
-            (remote(address, call)?, format!("the scheduler at {address}"))
-        }
+    let started = Instant::now();
+    let Some(address) = &arguments.server else {
+        let who = "the scheduler";
+        let Question { snapshot, catalogs, options, .. } = question;
+        let unchecked = in_process::solve(snapshot, catalogs, options).map_err(|status| refused(who, &status))?;
+        let plan = started.elapsed();
+        let checked = unchecked.check().map_err(|status| refused(who, &status))?;
+        return Ok((checked, Took { plan, check: started.elapsed().saturating_sub(plan) }));
     };
-    let response = response.map_err(|status| refused(&who, &status))?;
+    let who = format!("the scheduler at {address}");
+    let request = question.request();
+    let call = async |mut client: Client| client.plan(request).await.map(tonic::Response::into_inner);
+    let response = remote(address, call)?.map_err(|status| refused(&who, &status))?;
     let plan = response.plan.ok_or_else(|| CommandError::Failed(format!("{who} answered without a plan")))?;
-    Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))
+    let plan =
+        Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))?;
+    Ok((plan, Took { plan: started.elapsed(), check: Duration::ZERO }))
 }
 
 /// The explanation that is asked for.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "demo")]
 use crate::demo;
+use crate::output::Answer;
 use crate::{CommandError, catalog, certificates, explain, plan};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -99,16 +100,17 @@ impl Cli {
     /// # Errors
     ///
     /// Bad input, or something that could not be done.
-    pub fn run(self) -> Result<String, CommandError> {
-        match self.command {
+    pub fn run(self) -> Result<Answer, CommandError> {
+        let text = match self.command {
+            Command::Plan(arguments) => return plan::run(&arguments),
             #[cfg(feature = "demo")]
             Command::Demo(arguments) => demo::run(&arguments),
-            Command::Plan(arguments) => plan::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Catalog(arguments) => catalog::run(&arguments),
             Command::Certificates(arguments) => certificates::run(&arguments),
             Command::Completion { shell } => completion(shell),
-        }
+        };
+        text.map(Answer::Text)
     }
 }
 

@@ -94,11 +94,15 @@ impl Question {
     }
 
     fn wire_catalogs(&self) -> Vec<wire::Catalog> {
-        let used: BTreeSet<&CatalogId> =
-            self.snapshot.node_pools.iter().filter_map(|pool| pool.catalog.as_ref()).collect();
-        let catalogs = self.catalogs.iter().filter(|(id, _)| used.contains(id));
-        catalogs.map(|(_, catalog)| catalog.into()).collect()
+        self.catalogs.values().map(Into::into).collect()
     }
+}
+
+/// Leaves the catalogs that pools of the snapshot buy from.
+fn used(mut catalogs: BTreeMap<CatalogId, Catalog>, snapshot: &Snapshot) -> BTreeMap<CatalogId, Catalog> {
+    let used: BTreeSet<&CatalogId> = snapshot.node_pools.iter().filter_map(|pool| pool.catalog.as_ref()).collect();
+    catalogs.retain(|id, _| used.contains(id));
+    catalogs
 }
 
 /// The question that manifests ask.
@@ -138,6 +142,7 @@ pub(crate) fn from_manifests(manifests: Manifests, offers: &Offers, now: Timesta
         faults.dedup();
         return Err(CommandError::BadInput(manifests::ManifestErrors(faults).to_string()));
     }
+    let catalogs = used(catalogs, &snapshot);
     Ok(Question { objects: manifests.objects, snapshot, catalogs, options: PlanOptions::default() })
 }
 
@@ -154,6 +159,7 @@ pub(crate) fn from_cluster(
         let what = if problem.left_out { "left out" } else { "ignored" };
         output::warn(&format!("{what}: {problem}"));
     }
+    let catalogs = used(catalogs, &snapshot);
     Ok(Question { objects, snapshot, catalogs, options: PlanOptions::default() })
 }
 

@@ -17,6 +17,7 @@ mod plan;
 mod progress;
 
 pub use commands::Cli;
+pub use output::{Answer, Stream};
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ impl CommandError {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    match cli.run().and_then(|text| output::write(&text)) {
+    match cli.run().and_then(output::write) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::report(&error);

@@ -4,11 +4,15 @@ mod documents;
 mod errors;
 mod files;
 mod kinds;
+mod origins;
 mod pod_checks;
+mod strict;
 mod typed;
 mod workloads;
 
 pub use errors::{ManifestError, ManifestErrors, Place};
+
+use origins::{Origin, Origins};
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -35,14 +39,14 @@ pub struct Manifests {
     pub samples: Vec<Pod>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
-    origins: BTreeMap<Id, Origin>,
+    origins: Origins,
 }
 
 impl Manifests {
     /// What is wrong with an object, with the place in the input that it comes from.
     #[must_use]
     pub fn locate(&self, problem: &Problem) -> ManifestError {
-        let known = kinds::of_name(&problem.kind).and_then(|kind| self.origins.get(&(kind, problem.name.clone())));
+        let known = kinds::of_name(&problem.kind).and_then(|kind| self.origins.get((kind, problem.name.clone())));
         let origin = known.cloned().unwrap_or_else(|| Origin {
             place: Place::default(),
             object: format!("{} {}", problem.kind, problem.name),
@@ -59,16 +63,6 @@ impl Manifests {
 
 /// Kind and name.
 type Id = (kinds::Kind, String);
-
-/// Where an object comes from.
-#[derive(Debug, Clone)]
-struct Origin {
-    place: Place,
-    /// The object of the input: for a pod that a workload makes, the workload.
-    object: String,
-    /// What comes before a field of the object in `object`.
-    below: &'static str,
-}
 
 /// One object of the input.
 pub(crate) struct Manifest {
@@ -124,10 +118,10 @@ pub fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, Manife
     let names: BTreeSet<Id> = found.iter().map(|it| (it.kind, it.name.clone())).collect();
     let mut workloads = Vec::new();
     for manifest in found {
-        manifests.origins.insert((manifest.kind, manifest.name.clone()), manifest.origin(""));
+        manifests.origins.add((manifest.kind, manifest.name.clone()), manifest.origin(""));
         if manifest.kind == kinds::Kind::PodTemplate {
             let id = (kinds::Kind::Pod, format!("{}{SAMPLE}", manifest.name));
-            manifests.origins.insert(id, manifest.origin("template."));
+            manifests.origins.add(id, manifest.origin("template."));
         }
         match typed::add(manifest, &mut manifests.objects) {
             Ok(workload) => workloads.extend(workload),

@@ -51,6 +51,6 @@ pub fn plan(
     options: PlanOptions,
 ) -> Result<Answer, CommandError> {
     let question = Question { options, ..input::from_manifests(manifests, offers, now)? };
-    let plan = ask::plan(question.request(), &ask::ServerArguments::default())?;
+    let (plan, _) = ask::plan(&question, &ask::ServerArguments::default())?;
     Ok(Answer { snapshot: question.snapshot, catalogs: question.catalogs, plan })
 }

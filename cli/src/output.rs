@@ -1,15 +1,19 @@
-//! Writing to the terminal: the whole answer at once, through a lock, without colours where nobody sees them.
+//! Writing to the terminal: the answer through a lock, without colours where nobody sees them.
 
 use crate::CommandError;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::time::Duration;
 
 /// Headings of a table or of its parts.
 pub(crate) const HEADING: Style = Style::new().bold();
+
+/// Bytes that are written at once: fewer calls than pages of memory, far less than an answer.
+const STREAM_BUFFER: usize = 1 << 16;
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -33,10 +37,30 @@ pub(crate) fn yaml(value: &Value) -> Result<String, CommandError> {
     serde_saphyr::to_string(value).map_err(|error| CommandError::Failed(error.to_string()))
 }
 
+/// What a command answers with.
+pub enum Answer {
+    /// For people, or short.
+    Text(String),
+    /// Too long for one text, and without colours.
+    Stream(Stream),
+}
+
+/// Writes an answer bit by bit.
+pub type Stream = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()>>;
+
 /// Writes an answer to stdout. A reader that has seen enough, such as `head`, is no error.
-pub(crate) fn write(text: &str) -> Result<(), CommandError> {
-    let mut stdout = anstream::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+pub(crate) fn write(answer: Answer) -> Result<(), CommandError> {
+    let written = match answer {
+        Answer::Text(text) => {
+            let mut stdout = anstream::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        }
+        Answer::Stream(stream) => {
+            let mut stdout = BufWriter::with_capacity(STREAM_BUFFER, io::stdout().lock());
+            stream(&mut stdout).and_then(|()| stdout.flush())
+        }
+    };
+    match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CommandError::Failed(format!("cannot write to stdout: {error}")))
         }
@@ -66,6 +90,15 @@ pub(crate) fn note(what: &str, kinds: &BTreeMap<String, usize>) {
     }
     let list: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
     say(what, AnsiColor::Cyan, &list.join(", "));
+}
+
+/// Writes to stderr how long the parts of a plan took, in seconds, for scripts.
+pub(crate) fn timings(read: Duration, plan: Duration, check: Duration) {
+    /// So many decimals are beyond what a clock of the system measures reliably.
+    const MICROS: f64 = 1e6;
+    let seconds = |took: Duration| (took.as_secs_f64() * MICROS).round() / MICROS;
+    let line = json!({"timings": {"read": seconds(read), "plan": seconds(plan), "check": seconds(check)}});
+    let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
 /// If not even stderr can be written to, there is nobody left to tell.

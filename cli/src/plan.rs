@@ -3,10 +3,11 @@
 pub(crate) mod render;
 pub(crate) mod table;
 
-use crate::output::{self, Format};
+use crate::output::{self, Answer, Format};
 use crate::{CommandError, ask, input};
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Instant;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -25,15 +26,23 @@ pub(crate) struct Arguments {
     /// The time to plan for (RFC 3339) in place of the present.
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
+    /// Print to stderr how many seconds reading, planning and checking took, as one line of JSON.
+    #[arg(long)]
+    timings: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, CommandError> {
+    let started = Instant::now();
     let question = input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?;
+    let read = started.elapsed();
     let question = arguments.policies.with(question);
-    let plan = ask::plan(question.request(), &arguments.server)?;
+    let (plan, took) = ask::plan(&question, &arguments.server)?;
+    if arguments.timings {
+        output::timings(read, took.plan, took.check);
+    }
     match arguments.output {
-        Format::Table => Ok(table::render(&plan)),
-        Format::Json => output::json(&render::plan(&plan)),
-        Format::Yaml => output::yaml(&render::plan(&plan)),
+        Format::Table => Ok(Answer::Text(table::render(&plan))),
+        Format::Json => Ok(Answer::Stream(Box::new(move |writer| render::write_json(&plan, writer)))),
+        Format::Yaml => output::yaml(&render::plan(&plan)).map(Answer::Text),
     }
 }

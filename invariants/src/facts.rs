@@ -1,6 +1,7 @@
 //! The snapshot by key. Everything is borrowed and found by search in sorted lists: a check must cost little beside a plan
 //! that changes one pod of a hundred thousand.
 
+use crate::resolved::Resolved;
 use crate::shelf::Shelf;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -17,6 +18,8 @@ pub(crate) struct Facts<'a> {
     /// Nodes that are being deleted, or that the plan removes.
     pub(crate) leaving: BTreeSet<&'a str>,
     pub(crate) shelf: Shelf<'a>,
+    /// Pods of the plan's lists, each looked up once.
+    resolved: Resolved,
 }
 
 impl<'a> Facts<'a> {
@@ -28,7 +31,8 @@ impl<'a> Facts<'a> {
     ) -> Self {
         let deleting = snapshot.nodes.iter().filter(|node| node.deleting).map(|node| node.name.as_str());
         let leaving = deleting.chain(plan.terminations.iter().map(|one| one.node.as_str())).collect();
-        Self { snapshot, index, catalogs, leaving, shelf: Shelf::default() }
+        let resolved = Resolved::new(&snapshot.pods, plan);
+        Self { snapshot, index, catalogs, leaving, shelf: Shelf::default(), resolved }
     }
 
     /// Pods that are bound to a node or reserved for it.
@@ -38,8 +42,19 @@ impl<'a> Facts<'a> {
         residents.iter().filter_map(|place| pods.get(*place as usize))
     }
 
-    fn pod_number(&self, uid: &str) -> Option<usize> {
+    /// The number of a pod among those of the snapshot.
+    pub(crate) fn pod_number(&self, uid: &str) -> Option<usize> {
         self.snapshot.pods.binary_search_by(|pod| pod.uid.as_str().cmp(uid)).ok()
+    }
+
+    /// The pods of one list of the plan with their numbers; those that the snapshot does not have are left out.
+    pub(crate) fn numbered<'p>(&self, list: &'p [PodRef]) -> impl Iterator<Item = (usize, &'p PodRef)> {
+        self.resolved(list).zip(list).filter_map(|(number, pod)| Some((number?, pod)))
+    }
+
+    /// The numbers of the pods of one list of the plan; `None` for those that the snapshot does not have.
+    pub(crate) fn resolved(&self, list: &[PodRef]) -> impl Iterator<Item = Option<usize>> {
+        self.resolved.of(list)
     }
 
     /// A pod by its UID.
@@ -84,10 +99,19 @@ impl<'a> Facts<'a> {
         &self,
         pods: impl IntoIterator<Item = &'p PodRef>,
     ) -> Vec<(&'a PodShape, i64, &'p PodRef)> {
+        self.counted(pods.into_iter().filter_map(|pod| Some((self.pod_number(pod.uid.as_str())?, pod))))
+    }
+
+    /// The same for one list of the plan.
+    pub(crate) fn by_shape_of<'p>(&self, list: &'p [PodRef]) -> Vec<(&'a PodShape, i64, &'p PodRef)> {
+        self.counted(self.numbered(list))
+    }
+
+    fn counted<'p>(&self, numbered: impl Iterator<Item = (usize, &'p PodRef)>) -> Vec<(&'a PodShape, i64, &'p PodRef)> {
         let mut found: BTreeMap<usize, (&PodShape, i64, &PodRef)> = BTreeMap::new();
-        for pod in pods {
-            if let Some(number) = self.shape_number_of(pod.uid.as_str()) {
-                found.entry(number).or_insert((&self.snapshot.shapes[number], 0, pod)).1 += 1;
+        for (number, pod) in numbered {
+            if let Some(shape) = self.index.shape_of(number) {
+                found.entry(shape).or_insert((&self.snapshot.shapes[shape], 0, pod)).1 += 1;
             }
         }
         found.into_values().collect()

@@ -9,6 +9,7 @@ mod mix;
 mod nodes;
 mod pods;
 mod removal;
+mod resolved;
 mod shelf;
 #[cfg(test)]
 mod tests;

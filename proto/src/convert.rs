@@ -14,8 +14,8 @@ mod tests;
 
 pub use plan::{SharedLists, append_fragment, shared, without_launches};
 pub use resources::{resources_from_wire, resources_to_wire};
-pub use snapshot::check_catalogs;
 pub(crate) use snapshot::{check, check_references, partial};
+pub use snapshot::{check_catalogs, check_snapshot};
 
 use std::collections::BTreeSet;
 
@@ -123,6 +123,10 @@ pub(crate) fn each_once<'list, T, K: Ord>(
     key_field: &str,
     key: impl Fn(&'list T) -> K,
 ) -> Converted<()> {
+    // A list in canonical order needs no set.
+    if list.is_sorted_by(|first, second| key(first) < key(second)) {
+        return Ok(());
+    }
     let mut seen = BTreeSet::new();
     match list.iter().position(|item| !seen.insert(key(item))) {
         Some(index) => Err(ConvertError::new(format!("{field}[{index}]{key_field}"), "is there twice")),

@@ -1,6 +1,7 @@
 //! Answers to self-contained requests: pure, the same bytes in this process as from any replica.
 
 mod explain;
+pub mod in_process;
 mod question;
 mod what_if;
 

@@ -54,6 +54,16 @@ pub(crate) fn solve_indexed(
             early(part);
         }
     });
+    checked(snapshot, index, catalogs, plan)
+}
+
+/// The plan, if it is valid on the facts it was made from.
+pub(crate) fn checked(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: Plan,
+) -> Result<Plan, InvalidPlan> {
     let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, &plan);
     if violations.is_empty() { Ok(plan) } else { Err(InvalidPlan { sequence: snapshot.sequence, violations }) }
 }

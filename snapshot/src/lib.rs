@@ -19,6 +19,7 @@ mod places;
 mod pods;
 mod pools;
 mod problems;
+mod replicas;
 mod requests;
 mod selectors;
 mod shapes;
@@ -26,6 +27,7 @@ mod volumes;
 
 pub use pods::{ignored_wish, is_decided};
 pub use problems::Problem;
+pub use replicas::Replicas;
 pub use requests::effective_requests;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -45,6 +47,8 @@ use std::collections::BTreeMap;
 pub struct Objects {
     /// Pods.
     pub pods: Vec<Pod>,
+    /// Further pods, by workload.
+    pub replicas: Vec<Replicas>,
     /// Nodes.
     pub nodes: Vec<Node>,
     /// Pools.
@@ -81,6 +85,16 @@ pub struct Objects {
     pub replica_sets: Vec<ReplicaSet>,
     /// Likewise.
     pub stateful_sets: Vec<StatefulSet>,
+}
+
+impl Objects {
+    /// The same objects with every replica as a pod of its own, for readers that need whole pods.
+    #[must_use]
+    pub fn expanded(mut self) -> Self {
+        let replicas = std::mem::take(&mut self.replicas);
+        self.pods.extend(replicas.iter().flat_map(Replicas::pods));
+        self
+    }
 }
 
 /// Where the objects are from.

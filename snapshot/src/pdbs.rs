@@ -41,7 +41,8 @@ impl<'objects> Budgets<'objects> {
 
     /// Names of the budgets that stand between `pod` and its eviction.
     pub(crate) fn covering(&self, pod: &Pod) -> Vec<String> {
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let none = BTreeMap::new();
+        let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
         let not_ready = pods::ready(pod) == Some(false);
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let mut names: Vec<String> = self
@@ -50,7 +51,7 @@ impl<'objects> Budgets<'objects> {
             .into_iter()
             .flatten()
             .filter(|budget| !(budget.unhealthy_always && not_ready))
-            .filter(|budget| selectors::matches(budget.selector, &labels).unwrap_or(false))
+            .filter(|budget| selectors::matches(budget.selector, labels).unwrap_or(false))
             .map(|budget| budget.model.name.clone())
             .collect();
         names.sort();
@@ -99,17 +100,18 @@ fn read<'objects>(
 fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Objects) -> Result<i32, Fault> {
     let Some(spec) = &budget.spec else { return Ok(0) };
     let (mut expected, mut healthy) = (0_i64, 0_i64);
-    for pod in &objects.pods {
+    let replicas = objects.replicas.iter().map(|it| (it.template(), i64::try_from(it.len()).unwrap_or(i64::MAX)));
+    for (pod, count) in objects.pods.iter().map(|pod| (pod, 1)).chain(replicas) {
         if pod.metadata.namespace != budget.metadata.namespace || pods::is_terminal(pod) {
             continue;
         }
-        if !selectors::matches(selector, &pod.metadata.labels.clone().unwrap_or_default())? {
+        if !selectors::matches(selector, pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))? {
             continue;
         }
-        expected += 1;
+        expected += count;
         let runs = pods::node_name(pod).is_some() && pod.metadata.deletion_timestamp.is_none();
         if runs && pods::ready(pod) != Some(false) {
-            healthy += 1;
+            healthy += count;
         }
     }
     let desired = match (&spec.min_available, &spec.max_unavailable) {

@@ -2,7 +2,8 @@
 
 use crate::pdbs::Budgets;
 use crate::places::Places;
-use crate::problems::{Fault, Problem, full_name};
+use crate::problems::{Fault, Problem, full_name, full_name_of};
+use crate::replicas::Replicas;
 use crate::shapes::{Shapes, Template, Tie};
 use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
@@ -32,30 +33,76 @@ pub(crate) fn build(
     shapes: &mut Shapes<'_>,
     problems: &mut Vec<Problem>,
 ) -> Pods {
-    let Pods { mut pods, mut ignored, mut unread } = Pods::default();
+    let mut found = Pods::default();
+    found.pods.reserve(objects.pods.len() + objects.replicas.iter().map(Replicas::len).sum::<usize>());
     for pod in &objects.pods {
         let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
-        let state = match place(pod, spec, extra, places) {
-            Ok(state) => state,
-            Err(reason) => {
-                ignored.push(IgnoredPod { uid: uid(pod), pod: full_name(&pod.metadata), reason });
-                continue;
-            }
-        };
-        let node = match &state {
-            PodState::Bound(node) | PodState::Reserved(node) => Some(node.clone()),
-            PodState::Pending => None,
-        };
+        let identity = Identity { uid: uid(pod), name: pod.metadata.name.clone().unwrap_or_default() };
+        let Some(state) = found.state(pod, spec, &identity, extra, places) else { continue };
         problems.extend(ignored_wish(pod));
-        match read(pod, spec, state, budgets, shapes) {
-            Ok(pod) => pods.push(pod),
+        match read(pod, spec, budgets, shapes) {
+            Ok(common) => found.pods.push(identity.pod(&common, state)),
             Err(fault) => {
                 problems.push(Problem::of("Pod", &pod.metadata, fault));
-                unread.extend(node);
+                found.unread.extend(node_of(state));
             }
         }
     }
-    Pods { pods, ignored, unread }
+    for replicas in &objects.replicas {
+        add_replicas(replicas, extra, places, (budgets, shapes), &mut found, problems);
+    }
+    found
+}
+
+/// Adds the pods of a workload. What they have in common is read once, for the first of them that is not ignored.
+fn add_replicas(
+    replicas: &Replicas,
+    extra: &Extra,
+    places: &Places<'_>,
+    (budgets, shapes): (&Budgets<'_>, &mut Shapes<'_>),
+    found: &mut Pods,
+    problems: &mut Vec<Problem>,
+) {
+    let template = replicas.template();
+    let Some(spec) = &template.spec else { return };
+    let wish = ignored_wish(template);
+    let mut common: Option<Result<Common, Fault>> = None;
+    for name in replicas.names() {
+        let full_name = full_name_of(&template.metadata, &name);
+        let identity = Identity { uid: PodUid(full_name), name };
+        let Some(state) = found.state(template, spec, &identity, extra, places) else { continue };
+        problems.extend(wish.clone().map(|wish| Problem { name: identity.uid.0.clone(), ..wish }));
+        match common.get_or_insert_with(|| read(template, spec, budgets, shapes)) {
+            Ok(common) => found.pods.push(identity.pod(common, state)),
+            Err(fault) => {
+                let problem = Problem::of("Pod", &template.metadata, fault.clone());
+                problems.push(Problem { name: identity.uid.0, ..problem });
+                found.unread.extend(node_of(state));
+            }
+        }
+    }
+}
+
+/// What no two pods share.
+struct Identity {
+    uid: PodUid,
+    name: String,
+}
+
+impl Identity {
+    fn pod(self, common: &Common, state: PodState) -> Pod {
+        Pod { uid: self.uid, name: self.name, state, ..common.0.clone() }
+    }
+}
+
+/// A pod without UID, name and state: the same for all replicas of a workload.
+struct Common(Pod);
+
+fn node_of(state: PodState) -> Option<NodeName> {
+    match state {
+        PodState::Bound(node) | PodState::Reserved(node) => Some(node),
+        PodState::Pending => None,
+    }
 }
 
 /// What became of a cluster's pods.
@@ -67,6 +114,27 @@ pub(crate) struct Pods {
     pub(crate) unread: BTreeSet<NodeName>,
 }
 
+impl Pods {
+    /// Where the pod is; `None` if it is ignored.
+    fn state(
+        &mut self,
+        pod: &KubePod,
+        spec: &PodSpec,
+        identity: &Identity,
+        extra: &Extra,
+        places: &Places<'_>,
+    ) -> Option<PodState> {
+        match place(pod, spec, &identity.uid, extra, places) {
+            Ok(state) => Some(state),
+            Err(reason) => {
+                let pod = full_name_of(&pod.metadata, &identity.name);
+                self.ignored.push(IgnoredPod { uid: identity.uid.clone(), pod, reason });
+                None
+            }
+        }
+    }
+}
+
 /// What the pod says of On-Demand, if that cannot be read. Nothing else rests on it, so the pod is as any other without it.
 #[must_use]
 pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
@@ -75,19 +143,19 @@ pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
 }
 
 /// Where a pod is, or why nobody is to place it.
-fn place(pod: &KubePod, spec: &PodSpec, extra: &Extra, places: &Places<'_>) -> Result<PodState, String> {
+fn place(pod: &KubePod, spec: &PodSpec, uid: &PodUid, extra: &Extra, places: &Places<'_>) -> Result<PodState, String> {
     if let Some(node) = node_name(pod) {
         let ends = pod.metadata.deletion_timestamp.is_some();
-        return places.bound(&uid(pod), node, ends);
+        return places.bound(uid, node, ends);
     }
     if let Some(reason) = is_nobodys(pod, spec) {
         return Err(reason.to_owned());
     }
-    if let Some(reserved) = places.reserved(&uid(pod)) {
+    if let Some(reserved) = places.reserved(uid) {
         return reserved;
     }
     // kube-scheduler keeps the room of a node that it has nominated, and looks at the pod again.
-    if let Some(Ok(PodState::Bound(node))) = nominated(pod).map(|node| places.bound(&uid(pod), node, true)) {
+    if let Some(Ok(PodState::Bound(node))) = nominated(pod).map(|node| places.bound(uid, node, true)) {
         return Ok(PodState::Reserved(node));
     }
     match extra.source {
@@ -152,13 +220,7 @@ fn avoids_pools(spec: &PodSpec) -> Option<&'static str> {
     (refused && !terms.is_empty()).then_some("its node affinity excludes every NodePool")
 }
 
-fn read(
-    pod: &KubePod,
-    spec: &PodSpec,
-    state: PodState,
-    budgets: &Budgets<'_>,
-    shapes: &mut Shapes<'_>,
-) -> Result<Pod, Fault> {
+fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shapes<'_>) -> Result<Common, Fault> {
     let metadata = &pod.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -173,12 +235,12 @@ fn read(
     let resized = requests::resized(pod, spec);
     let spec = resized.as_ref().unwrap_or(spec);
     let shape = shapes.add(&Template { namespace, name, labels, spec, on_demand }, tie)?;
-    Ok(Pod {
-        uid: uid(pod),
+    Ok(Common(Pod {
+        uid: PodUid::default(),
         namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        name: String::new(),
         shape,
-        state,
+        state: PodState::Pending,
         created: kube_time::created(metadata),
         stays_with_node,
         terminating: metadata.deletion_timestamp.is_some(),
@@ -187,7 +249,7 @@ fn read(
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
         pod_disruption_budgets: budgets.covering(pod),
         buffer: None,
-    })
+    }))
 }
 
 fn uid(pod: &KubePod) -> PodUid {

@@ -59,7 +59,11 @@ impl Fault {
 
 /// `namespace/name`, or the name alone where there is no namespace.
 pub(crate) fn full_name(metadata: &ObjectMeta) -> String {
-    let name = metadata.name.as_deref().unwrap_or_default();
+    full_name_of(metadata, metadata.name.as_deref().unwrap_or_default())
+}
+
+/// The full name of another object of the same namespace.
+pub(crate) fn full_name_of(metadata: &ObjectMeta, name: &str) -> String {
     match metadata.namespace.as_deref() {
         Some(namespace) => format!("{namespace}/{name}"),
         None => name.to_owned(),

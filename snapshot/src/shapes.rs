@@ -1,6 +1,7 @@
 //! Pods' shapes: everything that decides where a pod can go, named by its content.
 
 use crate::problems::Fault;
+use crate::replicas::Replicas;
 use crate::volumes::Volumes;
 use crate::{Objects, Source, requests, selectors};
 use k8s_openapi::api::core::v1::{
@@ -39,7 +40,8 @@ pub(crate) enum Tie {
 
 /// Collects shapes, each once.
 pub(crate) struct Shapes<'objects> {
-    shapes: BTreeMap<ShapeId, PodShape>,
+    /// Ids by shape, whose own id is empty here: comparing shapes costs less than hashing one for every pod.
+    ids: BTreeMap<PodShape, ShapeId>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     priorities: BTreeMap<&'objects str, i32>,
     default_priority: i32,
@@ -50,7 +52,7 @@ impl<'objects> Shapes<'objects> {
     pub(crate) fn new(objects: &'objects Objects, source: Source) -> Self {
         let classes = &objects.priority_classes;
         Self {
-            shapes: BTreeMap::new(),
+            ids: BTreeMap::new(),
             namespaces: namespaces(objects),
             priorities: classes
                 .iter()
@@ -85,14 +87,16 @@ impl<'objects> Shapes<'objects> {
         if tie != Tie::Stays {
             shape.volumes = self.volumes.of(template, tie == Tie::Runs)?;
         }
-        shape.id = shape.content_id();
-        let id = shape.id.clone();
-        self.shapes.entry(id.clone()).or_insert(shape);
+        if let Some(id) = self.ids.get(&shape) {
+            return Ok(id.clone());
+        }
+        let id = shape.content_id();
+        self.ids.insert(shape, id.clone());
         Ok(id)
     }
 
     pub(crate) fn into_shapes(self) -> Vec<PodShape> {
-        self.shapes.into_values().collect()
+        self.ids.into_iter().map(|(shape, id)| PodShape { id, ..shape }).collect()
     }
 
     fn shape(&self, template: &Template<'_>) -> Result<PodShape, Fault> {
@@ -214,9 +218,10 @@ fn namespaces(objects: &Objects) -> BTreeMap<String, BTreeMap<String, String>> {
             namespaces.insert(name.clone(), namespace.metadata.labels.clone().unwrap_or_default());
         }
     }
-    for pod in &objects.pods {
-        if let Some(name) = &pod.metadata.namespace {
-            namespaces.entry(name.clone()).or_default();
+    let replicas = objects.replicas.iter().filter(|it| !it.is_empty()).map(Replicas::template);
+    for pod in objects.pods.iter().chain(replicas) {
+        if let Some(name) = pod.metadata.namespace.as_ref().filter(|name| !namespaces.contains_key(*name)) {
+            namespaces.insert(name.clone(), BTreeMap::new());
         }
     }
     for (name, labels) in &mut namespaces {

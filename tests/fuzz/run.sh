@@ -14,13 +14,27 @@ while [ $# -gt 0 ]; do
   shift
 done
 target=${CARGO_TARGET_DIR:-$here/../../target}
+
+# unpack ARCHIVE FOLDER: a line of the archive is an input's name and its bytes in base64.
+unpack() {
+  [ ! -f "$1" ] || while read -r input bytes; do printf %s "$bytes" | base64 -d > "$2/$input"; done < "$1"
+}
+# pack FOLDER ARCHIVE
+pack() {
+  (cd "$1" && for input in *; do printf '%s %s\n' "$input" "$(base64 -w 0 "$input")"; done | LC_ALL=C sort) > "$2"
+}
+
 (cd "$here/../.." && RUSTC_WORKSPACE_WRAPPER="$here/instrument.sh" CARGO_TARGET_DIR="$target" \
   cargo build --locked --package plimsoll-fuzz --features libfuzzer --bins)
 
 for name in ${targets:-quantity requirements manifests wire}; do
   program=$target/debug/fuzz-$name
   work=$target/fuzz/$name
-  mkdir -p "$work/corpus" "$work/seeds" "$work/found" "$here/corpus/$name"
+  kept=$work/kept
+  rm -rf "$kept"
+  mkdir -p "$work/corpus" "$work/seeds" "$work/found" "$kept" "$work/regressions"
+  unpack "$here/corpus/$name.base64" "$kept"
+  [ ! -d "$here/regressions/$name" ] || cp "$here/regressions/$name"/* "$work/regressions"
   if [ "$name" = manifests ]; then
     # Every scenario as it is, and as one whose values are changed: the first two bytes say how (src/manifests.rs).
     find "$here/../scenarios" -name '*.yaml' | while read -r file; do
@@ -31,19 +45,20 @@ for name in ${targets:-quantity requirements manifests wire}; do
   fi
   dictionary=$here/dictionaries/$name.dict
   # What takes longer than 10 s or more than 2 GiB is a finding; what is worth keeping is short enough to be read.
-  set -- "$work/corpus" "$here/corpus/$name" "$work/seeds"
+  set -- "$work/corpus" "$kept" "$work/regressions" "$work/seeds"
   [ ! -f "$dictionary" ] || set -- -dict="$dictionary" "$@"
   "$program" -max_total_time=$((minutes * 60)) -timeout=10 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 \
     -artifact_prefix="$work/found/" "$@"
   if [ "$keep" = yes ]; then
     rm -rf "$work/merged"
     mkdir "$work/merged"
-    "$program" -set_cover_merge=1 -max_len=4096 "$work/merged" "$here/corpus/$name" "$work/corpus" "$work/seeds"
+    "$program" -set_cover_merge=1 -max_len=4096 "$work/merged" "$kept" "$work/regressions" "$work/corpus" "$work/seeds"
     # The shortest first, as long as there is room (tests/corpus.rs); what is there stays, it may have broken something once.
-    room=$((96 * 1024 - $(cat "$here/corpus/$name"/* 2>/dev/null | wc -c)))
+    room=$((96 * 1024 - $(cat "$kept"/* "$work/regressions"/* 2>/dev/null | wc -c)))
     find "$work/merged" -type f -printf '%s %f\n' | sort -n | while read -r size file; do
       [ "$size" -le "$room" ] || break
-      [ -e "$here/corpus/$name/$file" ] || { cp "$work/merged/$file" "$here/corpus/$name/$file"; room=$((room - size)); }
+      [ -e "$kept/$file" ] || { cp "$work/merged/$file" "$kept/$file"; room=$((room - size)); }
     done
+    pack "$kept" "$here/corpus/$name.base64"
   fi
 done

@@ -10,7 +10,7 @@ pub mod rooms;
 pub mod subset;
 
 use crate::facts::Facts;
-use crate::metrics::WatcherMetrics;
+use crate::metrics::{WatcherMetrics, outcomes};
 use crate::scheduler::{PlanError, Question, Scheduler};
 use crate::snapshots::{Newest, Published, Refresh};
 use cycle::{Cycle, Step};
@@ -200,13 +200,12 @@ impl Driver {
         let Some(event) = event else { return };
         match &event {
             Event::Outcome { cycle_id, outcome } => {
-                let reason = outcome.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
-                self.metrics.outcomes.with_label_values(&[&format!("{:?}", outcome.status), &reason]).inc();
+                self.metrics.outcome(outcome.status, outcome.reason);
                 tracing::info!(
                     cycle_id,
                     action_id = outcome.action_id.as_str(),
                     status = ?outcome.status,
-                    reason,
+                    reason = outcomes::reason(outcome.reason),
                     message = outcome.message,
                     node_claim = outcome.node_claim,
                     "outcome"

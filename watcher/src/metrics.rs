@@ -1,5 +1,8 @@
 //! What the watcher measures.
 
+pub(crate) mod outcomes;
+
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -74,5 +77,25 @@ impl WatcherMetrics {
             outcomes: metrics.counters("outcomes_total", "Outcomes of actions.", &["status", "reason"])?,
             waiting_pods: metrics.gauge("waiting_pods", "Pods whose launch waits for others of their owner.")?,
         })
+    }
+
+    /// Counts an outcome.
+    pub fn outcome(&self, status: OutcomeStatus, reason: Option<OutcomeReason>) {
+        self.outcomes.with_label_values(&[outcomes::status(status), outcomes::reason(reason)]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_counted_by_status_and_reason() {
+        let metrics = WatcherMetrics::new(&Metrics::new("watcher")).unwrap();
+        metrics.outcome(OutcomeStatus::Launched, None);
+        metrics.outcome(OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot));
+        metrics.outcome(OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot));
+        let count = |labels: &[&str; 2]| metrics.outcomes.with_label_values(labels).get();
+        assert_eq!((count(&["Launched", ""]), count(&["Rejected", "StaleSnapshot"])), (1, 2));
     }
 }

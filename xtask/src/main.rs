@@ -2,6 +2,7 @@
 
 mod agree;
 mod bench;
+mod ci;
 mod e2e;
 mod harness;
 mod moves;
@@ -20,6 +21,8 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, end to end.
+    Ci(ci::Args),
     /// Run the end-to-end tests.
     E2e(e2e::Args),
     /// Compare plans with Karpenter's scheduler on random cases (needs Go).
@@ -36,6 +39,7 @@ enum Chore {
 fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Proto { check } => proto::generate(check),
+        Chore::Ci(args) => ci::run(&args),
         Chore::E2e(args) => e2e::run(args),
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),

@@ -10,8 +10,13 @@ fn error(text: &str) -> String {
     input(text).unwrap_err().to_string()
 }
 
+/// Pods of the input and of its workloads.
+fn pods(manifests: &Manifests) -> Vec<Pod> {
+    manifests.objects.clone().expanded().pods
+}
+
 fn pod_names(manifests: &Manifests) -> Vec<String> {
-    manifests.objects.pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect()
+    pods(manifests).into_iter().filter_map(|pod| pod.metadata.name).collect()
 }
 
 fn pod(name: &str, rest: &str, spec: &str) -> String {
@@ -32,9 +37,10 @@ const OF_REPLICA_SET: &str = "apiVersion: apps/v1, kind: ReplicaSet, name: web-5
 fn a_workload_becomes_its_pods() {
     let manifests = input(DEPLOYMENT).unwrap();
     assert_eq!(pod_names(&manifests), ["web-0", "web-1"]);
-    let labels = manifests.objects.pods[0].metadata.labels.as_ref().unwrap();
+    let first = &pods(&manifests)[0];
+    let labels = first.metadata.labels.as_ref().unwrap();
     assert_eq!(labels.get("app").map(String::as_str), Some("web"));
-    assert_eq!(manifests.objects.pods[0].metadata.namespace.as_deref(), Some("default"));
+    assert_eq!(first.metadata.namespace.as_deref(), Some("default"));
 }
 
 #[test]
@@ -211,6 +217,43 @@ fn a_problem_found_later_is_told_with_the_place_of_its_object() {
     assert_eq!(manifests.locate(&problem("lone")).to_string(), format!("-: document 1: Pod default/lone: {field}"));
     let expected = format!("-: document 2: Deployment default/web: spec.template.{field}");
     assert_eq!(manifests.locate(&problem("web-1")).to_string(), expected);
+    for other in ["web-2", "web-01", "web-", "other-1"] {
+        assert_eq!(manifests.locate(&problem(other)).to_string(), format!("input: Pod default/{other}: {field}"));
+    }
+}
+
+#[test]
+fn a_large_workload_is_one_template_and_its_claims_make_pods_of_it() {
+    let large = input(&DEPLOYMENT.replace("replicas: 2", "replicas: 100000")).unwrap().objects;
+    assert_eq!((large.pods.len(), large.replicas.len(), large.replicas[0].len()), (0, 1, 100_000));
+    let claims =
+        "\n  volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]\n  replicas: 2";
+    let set = DEPLOYMENT.replace("Deployment", "StatefulSet").replace("\n  replicas: 2", claims);
+    let set = input(&set).unwrap().objects;
+    assert_eq!((set.pods.len(), set.replicas.len(), set.persistent_volume_claims.len()), (2, 0, 2));
+}
+
+#[test]
+fn too_many_pods_are_an_error_of_the_workload_that_makes_them() {
+    let half = |name: &str| DEPLOYMENT.replace("name: web}", &format!("name: {name}}}")).replace("2\n", "500001\n");
+    assert_eq!(
+        error(&format!("{}---\n{}", half("one"), half("two"))),
+        "-: document 2: Deployment default/two: spec.replicas: makes more than 1000000 pods"
+    );
+}
+
+#[test]
+fn a_pod_between_the_numbers_of_a_workload_is_the_first_that_is_told() {
+    let taken = pod("web-3", "", "{containers: [{name: x}]}");
+    let told = error(&format!("{taken}---\n{}", DEPLOYMENT.replace("replicas: 2", "replicas: 9")));
+    assert_eq!(
+        told,
+        "-: document 2: Deployment default/web: metadata.name: its pod default/web-3 is also Pod default/web-3 in -: document 1"
+    );
+    // Names that only look like it are free.
+    let free = pod("web-03", "", "{containers: [{name: x}]}") + &pod("web-9", "", "{containers: [{name: x}]}");
+    let manifests = input(&format!("{free}---\n{}", DEPLOYMENT.replace("replicas: 2", "replicas: 9"))).unwrap();
+    assert_eq!(pod_names(&manifests).len(), 11);
 }
 
 #[test]
@@ -315,7 +358,10 @@ proptest! {
     fn no_text_makes_it_panic(pieces in proptest::collection::vec(piece(), 0..8)) {
         let text = pieces.concat();
         match input(&text) {
-            Ok(manifests) => prop_assert!(manifests.objects.pods.len() <= MAX_PODS),
+            Ok(Manifests { objects, .. }) => {
+                let replicas: usize = objects.replicas.iter().map(plimsoll_snapshot::Replicas::len).sum();
+                prop_assert!(objects.pods.len() + replicas <= MAX_PODS);
+            }
             Err(errors) => prop_assert!(!errors.0.is_empty() && !errors.to_string().is_empty()),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::kinds::Kind;
 use super::workloads::Workload;
-use super::{Manifest, ManifestError, pod_checks};
+use super::{Manifest, ManifestError, pod_checks, strict};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use plimsoll_api::crd::Kind as CustomKind;
@@ -68,8 +68,11 @@ fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind)
         return Err(faults(errors));
     }
     // The check above has found unknown fields; the derived types skip `apiVersion` and `kind`, which `read` would take for such.
-    let object: T = serde_path_to_error::deserialize(&manifest.value)
-        .map_err(|error| vec![manifest.fault(error.path().to_string(), error.inner())])?;
+    let object = match T::deserialize(&manifest.value) {
+        Ok(object) => object,
+        Err(_) => serde_path_to_error::deserialize(&manifest.value)
+            .map_err(|error| vec![manifest.fault(error.path().to_string(), error.inner())])?,
+    };
     let errors = object.validate();
     if errors.is_empty() { Ok(object) } else { Err(faults(errors)) }
 }
@@ -77,6 +80,11 @@ fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind)
 /// Reads a Kubernetes object; fields that its type does not have are errors, but for those of its status: a server wrote that, and
 /// it may be newer.
 pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
+    strict::read(&manifest.value).map_or_else(|| read_with_paths(manifest), Ok)
+}
+
+/// The same at a multiple of the cost, with the path of each field that is wrong.
+pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let read = {

@@ -1,41 +1,41 @@
 //! Workloads become the pods that their controllers would make.
 
 use super::kinds::{self, Kind};
-use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, Origin, pod_checks, typed};
+use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, pod_checks, typed};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use plimsoll_snapshot::Objects;
+use plimsoll_snapshot::{Objects, Replicas};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The label by which a Deployment's pods and ReplicaSets are told apart.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Where a workload has its pod.
-const TEMPLATE: &str = "spec.template.";
+pub(super) const TEMPLATE: &str = "spec.template.";
 
 /// A workload and how many pods it wants.
 pub(super) struct Workload {
     manifest: Manifest,
     metadata: ObjectMeta,
-    replicas: Replicas,
+    count: PodCount,
     template: PodTemplateSpec,
     claims: Vec<PersistentVolumeClaim>,
 }
 
 /// How many pods.
 #[derive(Debug, Clone, Copy)]
-enum Replicas {
+enum PodCount {
     /// So many that run.
     Running(usize),
     /// Until so many have succeeded, at most `parallelism` at once.
     Job { parallelism: usize, completions: Option<usize>, succeeded: usize },
 }
 
-impl Replicas {
+impl PodCount {
     /// How many are to run while `succeeded` of the input have.
     fn wanted(self, in_input: usize) -> usize {
         match self {
@@ -69,8 +69,8 @@ impl Workload {
             None => Ok(default),
             Some(value) => usize::try_from(value).map_err(|_| vec![manifest.fault(field, "must not be negative")]),
         };
-        let running = |value: Option<i32>| count("spec.replicas", value, 1).map(Replicas::Running);
-        let (metadata, replicas, template) = match manifest.kind {
+        let running = |value: Option<i32>| count("spec.replicas", value, 1).map(PodCount::Running);
+        let (metadata, pods, template) = match manifest.kind {
             Kind::Deployment => {
                 let it: Deployment = typed::read(&manifest)?;
                 objects.deployments.push(it.clone());
@@ -94,19 +94,27 @@ impl Workload {
                 let it: Job = typed::read(&manifest)?;
                 let parallelism = it.spec.as_ref().and_then(|spec| spec.parallelism);
                 let completions = it.spec.as_ref().and_then(|spec| spec.completions);
-                let replicas = Replicas::Job {
+                let pods = PodCount::Job {
                     parallelism: if has_ended(&it) { 0 } else { count("spec.parallelism", parallelism, 1)? },
                     completions: completions.map(|it| count("spec.completions", Some(it), 0)).transpose()?,
                     succeeded: count("status.succeeded", it.status.as_ref().and_then(|it| it.succeeded), 0)?,
                 };
-                (it.metadata, replicas, it.spec.unwrap_or_default().template)
+                (it.metadata, pods, it.spec.unwrap_or_default().template)
             }
         };
         pod_checks::check(&manifest, template.spec.as_ref(), "spec.template.spec")?;
-        Ok(Self { manifest, metadata, replicas, template, claims })
+        Ok(Self { manifest, metadata, count: pods, template, claims })
     }
 
-    fn namespace(&self) -> &str {
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
@@ -139,39 +147,46 @@ pub(super) fn expand(
     let claims = manifests.objects.persistent_volume_claims.iter();
     let mut claims: BTreeSet<String> = claims.map(|it| full_name(&it.metadata)).collect();
     let none = Present::default();
+    let mut count = manifests.objects.pods.len();
     for workload in workloads.iter().filter(|it| !it.is_owned(known)) {
         let owned = present.get(&workload.id()).unwrap_or(&none);
-        let missing = workload.replicas.wanted(owned.succeeded).saturating_sub(owned.active);
-        if manifests.objects.pods.len().saturating_add(missing) > MAX_PODS {
+        let missing = workload.count.wanted(owned.succeeded).saturating_sub(owned.active);
+        if count.saturating_add(missing) > MAX_PODS {
             let field = if workload.manifest.kind == Kind::Job { "spec.parallelism" } else { "spec.replicas" };
             errors.push(workload.manifest.fault(field, format!("makes more than {MAX_PODS} pods")));
             return;
         }
         if missing == 0 {
             let sample = pod(workload, MAX_PODS);
-            let id = (Kind::Pod, full_name(&sample.metadata));
-            manifests.origins.entry(id).or_insert_with(|| workload.manifest.origin(TEMPLATE));
+            manifests.origins.add_sample(full_name(&sample.metadata), workload.manifest.origin(TEMPLATE));
             manifests.samples.push(sample);
+            continue;
         }
         let numbers = (0..).filter(|number| !owned.names.contains(&name(workload, *number)));
-        for number in numbers.take(missing) {
-            let pod = pod(workload, number);
-            let id = (Kind::Pod, full_name(&pod.metadata));
-            if let Some(other) = manifests.origins.get(&id) {
-                errors.push(conflict(workload, &id.1, other));
-                break;
-            }
-            manifests.origins.insert(id, workload.manifest.origin(TEMPLATE));
-            add_claims(workload, &pod, &mut claims, &mut manifests.objects);
-            manifests.objects.pods.push(pod);
-        }
+        let made = manifests.origins.add_replicas(workload, numbers.take(missing), errors);
+        count += made.len();
+        add_pods(workload, made, &mut claims, &mut manifests.objects);
     }
 }
 
-fn conflict(workload: &Workload, pod: &str, other: &Origin) -> ManifestError {
-    let whose = if other.below.is_empty() { "is also" } else { "is also one of" };
-    let problem = format!("its pod {pod} {whose} {} in {}", other.object, other.place);
-    workload.manifest.fault("metadata.name", problem)
+/// Adds the pods with these numbers, as replicas of one template where only their names differ.
+fn add_pods(workload: &Workload, numbers: Vec<usize>, claims: &mut BTreeSet<String>, objects: &mut Objects) {
+    let each = |numbers: &[usize], objects: &mut Objects, claims: &mut BTreeSet<String>| {
+        for number in numbers {
+            let pod = pod(workload, *number);
+            add_claims(workload, &pod, claims, objects);
+            objects.pods.push(pod);
+        }
+    };
+    if !workload.claims.is_empty() {
+        return each(&numbers, objects, claims);
+    }
+    let mut template = pod(workload, 0);
+    template.metadata.name = None;
+    match Replicas::new(template, workload.name().to_owned(), numbers) {
+        Ok(replicas) => objects.replicas.push(replicas),
+        Err(numbers) => each(&numbers, objects, claims),
+    }
 }
 
 /// Pods of the input that a workload owns.
@@ -218,7 +233,7 @@ fn deployment(pod: &ObjectMeta, owner: &Id) -> Option<Id> {
 }
 
 fn name(workload: &Workload, number: usize) -> String {
-    format!("{}-{number}", workload.metadata.name.as_deref().unwrap_or_default())
+    format!("{}-{number}", workload.name())
 }
 
 fn pod(workload: &Workload, number: usize) -> Pod {

@@ -1,12 +1,46 @@
 //! The plan as scripts know it.
 
-use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef};
-use plimsoll_model::quantity::format_amount;
-use serde_json::{Number, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+mod launches;
 
+use launches::launches;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{Plan, PodRef};
+use serde::ser::{Serialize, SerializeMap};
+use serde_json::{Map, Number, Serializer, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+/// The plan as a value.
 pub(crate) fn plan(plan: &Plan) -> Value {
+    let mut value = Map::new();
+    value.insert("launches".to_owned(), json!(launches(plan).collect::<Vec<_>>()));
+    value.extend(after_launches(plan));
+    Value::Object(value)
+}
+
+/// Writes the same as indented JSON without making a value of the launches: a large plan has gigabytes of them.
+pub(crate) fn write_json(plan: &Plan, writer: &mut dyn Write) -> io::Result<()> {
+    let mut serializer = Serializer::pretty(writer);
+    let mut fields = serde::Serializer::serialize_map(&mut serializer, None)?;
+    fields.serialize_entry("launches", &Each(plan))?;
+    for (name, value) in &after_launches(plan) {
+        fields.serialize_entry(name, value)?;
+    }
+    fields.end()?;
+    serializer.into_inner().write_all(b"\n")
+}
+
+/// All launches, one after another.
+struct Each<'a>(&'a Plan);
+
+impl Serialize for Each<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(launches(self.0))
+    }
+}
+
+/// All fields of a plan that come after its launches.
+fn after_launches(plan: &Plan) -> Map<String, Value> {
     let terminations = plan.terminations.iter().map(|it| {
         json!({"node": it.node.as_str(), "reason": it.reason.as_str(), "pods": names(&it.pods),
             "replacedBy": it.replaced_by, "saving": price(it.saving)})
@@ -20,54 +54,17 @@ pub(crate) fn plan(plan: &Plan) -> Value {
     }
     let mut ignored: Vec<_> = plan.ignored.iter().map(|it| (&it.pod, &it.reason)).collect();
     ignored.sort();
-    let mut value = json!({
-        "launches": plan.launches.iter().map(launch).collect::<Vec<_>>(),
-        "existing": existing(plan),
-        "terminations": terminations.collect::<Vec<_>>(),
-        "unschedulable": unschedulable,
-        "ignored": ignored.iter().map(|(pod, reason)| json!({"pod": pod, "reason": reason})).collect::<Vec<_>>(),
-        "cost": {"hourly": price(plan.hourly), "lowerBound": price(plan.lower_bound), "gap": gap(plan)},
-    });
+    let mut fields = Map::new();
+    let mut add = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    add("existing", existing(plan).into());
+    add("terminations", terminations.collect());
+    add("unschedulable", unschedulable.into());
+    add("ignored", ignored.iter().map(|(pod, reason)| json!({"pod": pod, "reason": reason})).collect());
+    add("cost", json!({"hourly": price(plan.hourly), "lowerBound": price(plan.lower_bound), "gap": gap(plan)}));
     if !plan.pool_problems.is_empty() {
-        value["poolProblems"] = plan.pool_problems.iter().map(reason).collect();
+        add("poolProblems", plan.pool_problems.iter().map(reason).collect());
     }
-    value
-}
-
-fn launch(it: &Launch) -> Value {
-    let mut types: Vec<&str> = Vec::new();
-    for offering in it.offerings.iter() {
-        if !types.contains(&offering.instance_type.as_str()) {
-            types.push(&offering.instance_type);
-        }
-    }
-    let zones: BTreeSet<&str> = it.offerings.iter().map(|offering| offering.zone.as_str()).collect();
-    let capacity_types: BTreeSet<&str> = it.offerings.iter().map(|offering| offering.capacity_type.as_str()).collect();
-    let mut requirements = it.requirements.to_vec();
-    requirements.sort();
-    let mut taints = it.taints.clone();
-    taints.sort();
-    let taint =
-        |it: &plimsoll_model::taints::Taint| json!({"key": it.key, "value": it.value, "effect": it.effect.as_str()});
-    let requests: BTreeMap<&str, String> =
-        it.requests.iter().map(|(name, amount)| (name, format_amount(name, amount))).collect();
-    json!({
-        "nodePool": it.node_pool.as_str(),
-        "instanceTypes": types,
-        "zones": zones,
-        "capacityTypes": capacity_types,
-        "offering": it.offerings.first().map(offering),
-        "requirements": requirements,
-        "requests": requests,
-        "taints": taints.iter().map(taint).collect::<Vec<_>>(),
-        "labels": it.labels,
-        "pods": names(&it.pods),
-    })
-}
-
-fn offering(it: &OfferingChoice) -> Value {
-    json!({"instanceType": it.instance_type, "zone": it.zone, "capacityType": it.capacity_type.as_str(),
-        "price": price(it.price)})
+    fields
 }
 
 /// Pending pods and those that move, by the node that takes them.

@@ -134,6 +134,28 @@ fn a_catalog_that_is_cut_off_is_bad_input() {
 }
 
 #[test]
+fn timings_are_one_line_of_json_on_stderr() {
+    let (pool, catalog) = (fixture("pool.yaml"), fixture("catalog.json"));
+    let arguments = ["plan", "-f", &pool, "-f", "-", "--catalog", &catalog, "-o", "json", "--now", NOW];
+    let input = deployment("web", 3, "1", "1Gi");
+    let plain = plimsoll_with(&arguments, &input);
+    let timed = plimsoll_with(&[&arguments[..], &["--timings"]].concat(), &input);
+    assert_eq!((plain.status, plain.stderr.as_str()), (0, ""));
+    assert_eq!((timed.status, &timed.stdout), (0, &plain.stdout), "the answer is the same");
+    assert_eq!(timed.stderr.lines().count(), 1, "{}", timed.stderr);
+    let line: Value = serde_json::from_str(&timed.stderr).unwrap();
+    let timings = line["timings"].as_object().unwrap();
+    assert_eq!(timings.keys().collect::<Vec<_>>(), ["read", "plan", "check"]);
+    for (part, seconds) in timings {
+        assert!(seconds.as_f64().is_some_and(|seconds| seconds > 0.0), "{part}: {seconds}");
+    }
+    // Nothing was planned.
+    let refused = plimsoll_with(&["plan", "-f", "-", "--timings"], "kind: [\n");
+    refused.refused(&["not YAML"]);
+    assert!(!refused.stderr.contains("timings"), "{}", refused.stderr);
+}
+
+#[test]
 fn other_kinds_are_told_once() {
     let service = |name: &str| format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n");
     let run =

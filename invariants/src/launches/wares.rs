@@ -140,7 +140,7 @@ impl<'a> Wares<'a> {
         found.extend(self.offerings.iter().map(bad));
         let bad = |problem: &String| Violation::BadLaunch { launch: name(), problem: problem.clone() };
         found.extend(self.launch.iter().map(bad));
-        let shapes = facts.by_shape(&launch.pods);
+        let shapes = facts.by_shape_of(&launch.pods);
         let (mut load, mut ports) = (Resources::new(), Vec::new());
         for (shape, count, pod) in shapes {
             load.add_times(&shape.requests, count);

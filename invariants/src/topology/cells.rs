@@ -4,7 +4,7 @@ use super::places::Places;
 use super::selecting::{Selecting, affinity};
 use crate::facts::Facts;
 use plimsoll_model::plan::{Plan, PodRef};
-use plimsoll_model::snapshot::{Pod, PodShape};
+use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeSet, HashMap};
 
 /// Pods of one shape at one place.
@@ -40,15 +40,27 @@ fn looks(shape: &PodShape) -> bool {
     shape.topology_spread.iter().any(|one| one.required) || shape.pod_affinity.iter().any(|one| one.weight.is_none())
 }
 
-/// What the plan puts where, as numbers of shape and place.
-fn placed<'a>(facts: &Facts<'a>, places: &Places<'a>, plan: &'a Plan) -> Vec<(usize, usize, &'a str)> {
-    let mut all = Vec::new();
+/// Pods of one shape that the plan puts at one place.
+struct Group<'a> {
+    shape: usize,
+    place: usize,
+    count: i64,
+    first: &'a str,
+}
+
+/// What the plan puts where.
+fn placed<'a>(facts: &Facts<'a>, places: &Places<'a>, plan: &'a Plan) -> Vec<Group<'a>> {
+    let mut all: Vec<Group<'_>> = Vec::new();
     let mut put = |pods: &'a [PodRef], place: usize| {
+        let before = all.len();
         // Virtual pods are none for kube-scheduler: nothing rests on where they are.
-        let exist = |pod: &&PodRef| !facts.pod(pod.uid.as_str()).is_some_and(Pod::is_virtual);
-        for pod in pods.iter().filter(exist) {
-            let shape = facts.shape_number_of(pod.uid.as_str());
-            all.extend(shape.map(|shape| (shape, place, pod.uid.as_str())));
+        let exist = |(number, _): &(usize, &PodRef)| !facts.snapshot.pods[*number].is_virtual();
+        for (number, pod) in facts.numbered(pods).filter(exist) {
+            let Some(shape) = facts.index.shape_of(number) else { continue };
+            match all[before..].iter_mut().find(|group| group.shape == shape) {
+                Some(group) => group.count += 1,
+                None => all.push(Group { shape, place, count: 1, first: pod.uid.as_str() }),
+            }
         }
     };
     let moved = plan.terminations.iter().flat_map(|one| &one.moved_to);
@@ -68,7 +80,7 @@ impl<'a> Cells<'a> {
     pub(super) fn new(facts: &Facts<'a>, places: &Places<'a>, plan: &'a Plan, selecting: &mut Selecting<'a>) -> Self {
         let shapes = selecting.shapes;
         let placed = placed(facts, places, plan);
-        let new: BTreeSet<usize> = placed.iter().map(|(shape, ..)| *shape).collect();
+        let new: BTreeSet<usize> = placed.iter().map(|group| group.shape).collect();
         let mut judged: BTreeSet<usize> = new.iter().copied().filter(|shape| looks(&shapes[*shape])).collect();
         let mut counted = new.clone();
         for number in &new {
@@ -102,7 +114,7 @@ impl<'a> Cells<'a> {
         cells
     }
 
-    fn count(&mut self, facts: &Facts<'a>, placed: &[(usize, usize, &'a str)], counted: &BTreeSet<usize>) {
+    fn count(&mut self, facts: &Facts<'a>, placed: &[Group<'a>], counted: &BTreeSet<usize>) {
         let mut wanted = vec![false; self.of_shape.len()];
         counted.iter().for_each(|shape| wanted[*shape] = true);
         let mut known: HashMap<(usize, usize), usize> = HashMap::new();
@@ -129,10 +141,10 @@ impl<'a> Cells<'a> {
                 }
             });
         }
-        for (shape, place, uid) in placed.iter().filter(|(shape, ..)| wanted[*shape]) {
-            cell(*shape, *place, &|cell| {
-                cell.first_placed = if cell.placed == 0 { uid } else { cell.first_placed };
-                cell.placed += 1;
+        for group in placed.iter().filter(|group| wanted[group.shape]) {
+            cell(group.shape, group.place, &|cell| {
+                cell.first_placed = if cell.placed == 0 { group.first } else { cell.first_placed };
+                cell.placed += group.count;
             });
         }
     }

@@ -24,19 +24,23 @@ impl From<wire::LedgerPosition> for LedgerPosition {
 
 impl From<&Snapshot> for wire::Snapshot {
     fn from(snapshot: &Snapshot) -> Self {
-        Self {
-            sequence: snapshot.sequence,
-            ledger: Some(snapshot.ledger.into()),
-            now_unix_ms: snapshot.now.0,
-            shapes: to_wire(&snapshot.shapes),
-            pods: to_wire(&snapshot.pods),
-            nodes: to_wire(&snapshot.nodes),
-            node_pools: to_wire(&snapshot.node_pools),
-            daemon_sets: to_wire(&snapshot.daemon_sets),
-            pod_disruption_budgets: to_wire(&snapshot.pod_disruption_budgets),
-            unavailable_offerings: to_wire(&snapshot.unavailable_offerings),
-            ignored: to_wire(&snapshot.ignored),
-        }
+        Self { pods: to_wire(&snapshot.pods), ..without_pods(snapshot) }
+    }
+}
+
+fn without_pods(snapshot: &Snapshot) -> wire::Snapshot {
+    wire::Snapshot {
+        sequence: snapshot.sequence,
+        ledger: Some(snapshot.ledger.into()),
+        now_unix_ms: snapshot.now.0,
+        shapes: to_wire(&snapshot.shapes),
+        pods: Vec::new(),
+        nodes: to_wire(&snapshot.nodes),
+        node_pools: to_wire(&snapshot.node_pools),
+        daemon_sets: to_wire(&snapshot.daemon_sets),
+        pod_disruption_budgets: to_wire(&snapshot.pod_disruption_budgets),
+        unavailable_offerings: to_wire(&snapshot.unavailable_offerings),
+        ignored: to_wire(&snapshot.ignored),
     }
 }
 
@@ -49,6 +53,17 @@ impl TryFrom<wire::Snapshot> for Snapshot {
         snapshot.sort();
         Ok(snapshot)
     }
+}
+
+/// Whether a receiver would accept `snapshot`. Pods are not converted, since a snapshot may hold a million of them.
+///
+/// # Errors
+/// The error that a receiver would return for it.
+pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), ConvertError> {
+    if !snapshot.pods.iter().all(pods::is_convertible) {
+        return Snapshot::try_from(wire::Snapshot::from(snapshot)).map(|_| ());
+    }
+    partial(without_pods(snapshot)).and_then(|_| check(snapshot)).map_err(|error| error.within("snapshot"))
 }
 
 /// Objects as they came, each by itself: keys may be there twice, references may lead nowhere.

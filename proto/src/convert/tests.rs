@@ -1,9 +1,9 @@
 use super::strategies::{catalog, snapshot};
-use super::{ConvertError, append_fragment, check_catalogs, shared};
+use super::{ConvertError, append_fragment, check_catalogs, check_snapshot, shared};
 use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{BufferPod, PodState, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +14,11 @@ proptest! {
     #[test]
     fn snapshots_come_back_as_they_went(model in snapshot()) {
         prop_assert_eq!(Snapshot::try_from(wire::Snapshot::from(&model)), Ok(model));
+    }
+
+    #[test]
+    fn a_snapshot_of_the_wire_is_accepted_without_converting_its_pods(model in snapshot()) {
+        prop_assert_eq!(check_snapshot(&model), Ok(()));
     }
 
     #[test]
@@ -81,6 +86,34 @@ fn bad_snapshots_are_refused_by_path() {
     for (change, expected) in cases {
         assert_eq!(error_of(change), expected);
     }
+}
+
+#[test]
+fn a_bad_snapshot_is_refused_alike_with_and_without_converting_its_pods() -> Result<(), ConvertError> {
+    let buffer = |name: &str| Some(BufferPod { buffer: name.to_owned(), node: None });
+    let cases: [(&str, Box<dyn Fn(&mut Snapshot)>); 9] = [
+        ("snapshot.pods[0].uid: is empty", Box::new(|it| it.pods[0].uid = "".into())),
+        ("snapshot.pods[0].shape: is empty", Box::new(|it| it.pods[0].shape = "".into())),
+        ("snapshot.pods[0].shape: no shape \"x\"", Box::new(|it| it.pods[0].shape = "x".into())),
+        ("snapshot.pods[0].bound_to: is empty", Box::new(|it| it.pods[0].state = PodState::Bound("".into()))),
+        ("snapshot.pods[0].reserved_on: no node", Box::new(|it| it.pods[0].state = PodState::Reserved("x".into()))),
+        ("snapshot.pods[0].buffer: is set for a pod", Box::new(move |it| it.pods[0].buffer = buffer("b"))),
+        (
+            "snapshot.pods[0].buffer.buffer: is empty",
+            Box::new(move |it| (it.pods[0].state, it.pods[0].buffer) = (PodState::Pending, buffer(""))),
+        ),
+        ("snapshot.pods[1].uid: is there twice", Box::new(|it| it.pods.push(it.pods[0].clone()))),
+        ("snapshot.nodes[0].name: is empty", Box::new(|it| it.nodes[0].name = "".into())),
+    ];
+    for (expected, change) in cases {
+        let mut snapshot = Snapshot::try_from(valid())?;
+        change(&mut snapshot);
+        let converted = Snapshot::try_from(wire::Snapshot::from(&snapshot)).err();
+        let told = check_snapshot(&snapshot).err();
+        assert!(told.as_ref().is_some_and(|error| error.to_string().starts_with(expected)), "{expected}: {told:?}");
+        assert_eq!(told, converted);
+    }
+    Ok(())
 }
 
 #[test]

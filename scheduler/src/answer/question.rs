@@ -4,7 +4,7 @@ use super::AnswerError;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::PlanOptions;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_proto::convert::{ConvertError, check_catalogs};
 use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use std::collections::BTreeMap;
@@ -29,14 +29,28 @@ impl Question {
         let snapshot = snapshot.ok_or_else(|| AnswerError::request("snapshot", "is not set"))?;
         let mut snapshot = Snapshot::try_from(snapshot)?;
         let catalogs = catalogs_from_wire(catalogs)?;
-        if let (Some(only), 1) = (catalogs.keys().next(), catalogs.len()) {
-            let unnamed =
-                |pool: &&mut plimsoll_model::snapshot::NodePool| pool.catalog.is_none() && pool.not_ready.is_none();
-            snapshot.node_pools.iter_mut().filter(unnamed).for_each(|pool| pool.catalog = Some(only.clone()));
+        if let Some(only) = only_catalog(&snapshot, &catalogs) {
+            buy_from(&mut snapshot, &only);
         }
         check_catalogs(&snapshot, &catalogs.keys().cloned().collect())?;
         Ok(Self { snapshot, catalogs, options: options_from_wire(options, "options")? })
     }
+}
+
+/// The catalog of pools that name none, if there are such pools and only one catalog.
+pub(super) fn only_catalog(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Option<CatalogId> {
+    let only = catalogs.keys().next().filter(|_| catalogs.len() == 1)?;
+    snapshot.node_pools.iter().any(names_none).then(|| only.clone())
+}
+
+/// Names `catalog` in the pools that name none.
+pub(super) fn buy_from(snapshot: &mut Snapshot, catalog: &CatalogId) {
+    let pools = snapshot.node_pools.iter_mut().filter(|pool| names_none(pool));
+    pools.for_each(|pool| pool.catalog = Some(catalog.clone()));
+}
+
+fn names_none(pool: &NodePool) -> bool {
+    pool.catalog.is_none() && pool.not_ready.is_none()
 }
 
 fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<CatalogId, Catalog>, AnswerError> {

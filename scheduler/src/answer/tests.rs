@@ -1,7 +1,7 @@
 use super::*;
 use crate::samples::{NOW, catalog, catalogs, node, pod, pool, shape, snapshots, waiting};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, PodDisruptionBudget, PodState, Snapshot};
 use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -85,6 +85,22 @@ fn a_plan_that_fails_its_check_is_internal() {
     assert_eq!(status.code(), Code::Internal);
     assert_eq!(status.message(), "the plan for snapshot 3 is not valid: pod default/a appears twice");
     assert!(status.metadata().contains_key(WITHHELD_HEADER));
+}
+
+#[test]
+fn in_process_the_refusals_are_the_same() {
+    let (mut twice, mut unknown) = (waiting(1), waiting(1));
+    twice.pods.push(twice.pods[0].clone());
+    unknown.node_pools[0].catalog = Some("x".into());
+    let catalogs = catalogs();
+    for snapshot in [twice, unknown] {
+        let here = in_process::solve(&snapshot, &catalogs, &PlanOptions::default());
+        assert_eq!(refusal(here.map(|_| ())), refusal(plan(&plan_request(&snapshot))));
+    }
+    let mut unnamed = waiting(1);
+    unnamed.node_pools[0].catalog = None;
+    let plan = in_process::solve(&unnamed, &catalogs, &PlanOptions::default()).unwrap().check().unwrap();
+    assert_eq!(plan.launches.len(), 1, "a pool without a catalog buys from the only one");
 }
 
 #[test]
@@ -330,6 +346,16 @@ proptest! {
         let request = plan_request(&snapshot);
         let (one, other) = (plan(&request).unwrap(), plan(&reversed(request)).unwrap());
         prop_assert_eq!(one.encode_to_vec(), other.encode_to_vec());
+    }
+
+    #[test]
+    fn in_process_the_answer_is_the_same(snapshot in snapshots()) {
+        let catalogs = catalogs();
+        let here = in_process::solve(&snapshot, &catalogs, &PlanOptions::default()).and_then(|plan| plan.check());
+        let mut request = plan_request(&snapshot);
+        request.options = Some((&PlanOptions::default()).into());
+        let sent = plan(&request).unwrap().plan.map(Plan::try_from);
+        prop_assert_eq!(Some(Ok(here.unwrap())), sent);
     }
 
     /// Numbers that nobody has are no reason to fail: the answer is a plan that passed its check, or a refusal.

@@ -61,11 +61,12 @@ fn has_place(error: &ManifestError) {
 }
 
 fn accepted(manifests: &Manifests) {
-    let objects = written(&manifests.objects);
+    let expanded = manifests.objects.clone().expanded();
+    let objects = written(&expanded);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     match from_bytes(list.as_bytes()) {
         Ok(again) => {
-            let again = written(&again.objects);
+            let again = written(&again.objects.expanded());
             for (first, second) in objects.iter().zip(&again) {
                 assert_eq!(first, second, "an object is another one when it is read again");
             }
@@ -76,12 +77,14 @@ fn accepted(manifests: &Manifests) {
     let extra = Extra { source: Source::Files, ..Extra::default() };
     let (snapshot, problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
     problems.iter().for_each(|problem| has_place(&manifests.locate(problem)));
+    let whole = plimsoll_snapshot::build(&expanded, &extra);
+    assert_eq!((&snapshot, &problems), (&whole.0, &whole.1), "replicas are not what their pods are");
     // What the command plans on is what the wire takes.
     let wire = plimsoll_proto::snapshot::v1::Snapshot::from(&snapshot);
     assert_eq!(Snapshot::try_from(wire).as_ref(), Ok(&snapshot), "the snapshot is not one for the wire");
 }
 
-/// All objects with their kinds, in a fixed order of kinds.
+/// All objects with their kinds, in a fixed order of kinds. Replicas are among the pods by now.
 fn written(objects: &Objects) -> Vec<Value> {
     let mut all = Vec::new();
     let Objects {
@@ -102,6 +105,7 @@ fn written(objects: &Objects) -> Vec<Value> {
         capacity_buffers,
         pod_templates,
         // Their pods are there already.
+        replicas: _,
         deployments: _,
         replica_sets: _,
         stateful_sets: _,

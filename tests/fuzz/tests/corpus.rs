@@ -1,37 +1,72 @@
 //! Replays every kept input through its property.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use plimsoll_fuzz::TARGETS;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is kept for one property: it is in everybody's clone.
-const MOST_BYTES: u64 = 128 * 1024;
+const MOST_BYTES: usize = 128 * 1024;
 
-fn inputs(target: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
-    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+/// An input and the name that a failure tells.
+struct Input {
+    name: String,
+    data: Vec<u8>,
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// The inputs of the archive of a target: a line for each, with its name and its bytes in base64.
+fn archived(target: &str) -> Vec<Input> {
+    let text = fs::read_to_string(folder("corpus").join(format!("{target}.base64"))).unwrap();
+    let read = |line: &str| {
+        let (name, data) = line.split_once(' ').unwrap();
+        Input { name: name.to_owned(), data: STANDARD.decode(data).unwrap() }
+    };
+    text.lines().map(read).collect()
+}
+
+/// Inputs that once broke the property, by what they are.
+fn regressions(target: &str) -> Vec<Input> {
+    let Ok(entries) = fs::read_dir(folder("regressions").join(target)) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    files
+    files.iter().map(|file| Input { name: file.display().to_string(), data: fs::read(file).unwrap() }).collect()
 }
 
 #[test]
 fn every_kept_input_holds() {
     for (target, holds) in TARGETS {
-        let files = inputs(target);
-        assert!(files.len() >= 20, "{target}: there are only {} inputs", files.len());
-        for file in files {
-            let data = fs::read(&file).unwrap();
-            let result = std::panic::catch_unwind(|| holds(&data));
-            assert!(result.is_ok(), "{target} does not hold for {}", file.display());
+        let inputs = archived(target);
+        assert!(inputs.len() >= 20, "{target}: there are only {} inputs", inputs.len());
+        for Input { name, data } in inputs.iter().chain(&regressions(target)) {
+            let result = std::panic::catch_unwind(|| holds(data));
+            assert!(result.is_ok(), "{target} does not hold for {name}");
         }
+    }
+}
+
+#[test]
+fn regressions_are_of_targets_and_archives_are_sorted() {
+    let targets: Vec<&str> = TARGETS.iter().map(|(target, _)| *target).collect();
+    for entry in fs::read_dir(folder("regressions")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(targets.contains(&name.as_str()) && !regressions(&name).is_empty(), "regressions/{name}");
+    }
+    for target in targets {
+        // `run.sh --keep` writes them so; each input is there once.
+        assert!(archived(target).is_sorted_by(|first, second| first.name < second.name), "{target}");
     }
 }
 
 #[test]
 fn the_corpus_stays_small() {
     for (target, _) in TARGETS {
-        let bytes: u64 = inputs(target).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+        let bytes: usize = archived(target).iter().chain(&regressions(target)).map(|input| input.data.len()).sum();
         assert!(bytes <= MOST_BYTES, "{target}: {bytes} bytes are kept, {MOST_BYTES} at most");
     }
 }

@@ -34,7 +34,7 @@ fn read(case: &Case, folder: &Path) -> Result<usize, String> {
     let catalog = plimsoll_catalog::file::parse(&text).map_err(|error| error.to_string())?;
     assert_eq!(catalog, case.catalog.catalog());
     let waiting = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
-    Ok(manifests.objects.pods.iter().filter(waiting).count())
+    Ok(manifests.objects.expanded().pods.iter().filter(waiting).count())
 }
 
 #[test]

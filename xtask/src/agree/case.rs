@@ -69,7 +69,7 @@ impl Case {
     pub(super) fn plan(&self, without: &[Move]) -> Result<Planned> {
         let manifests = plimsoll_cli::manifests::read(&[PathBuf::from("-")], &mut self.manifests.as_slice())
             .map_err(|error| anyhow::anyhow!("manifests: {error}"))?;
-        let objects = manifests.objects;
+        let objects = manifests.objects.expanded();
         let question = Question::of(&objects, self.catalog.clone()).map_err(anyhow::Error::msg)?;
         let Question { snapshot, catalogs } = question;
         // What is removed for cost is another question than where pods can be.

@@ -62,6 +62,18 @@ impl TryFrom<wire::Pod> for Pod {
     }
 }
 
+/// Whether [`Pod`]'s conversion from the wire accepts the pod.
+pub(super) fn is_convertible(pod: &Pod) -> bool {
+    let has_keys = !pod.uid.0.is_empty() && !pod.shape.0.is_empty();
+    let buffer_is_named =
+        |buffer: &BufferPod| !buffer.buffer.is_empty() && buffer.node.as_ref().is_none_or(|node| !node.0.is_empty());
+    has_keys
+        && match &pod.state {
+            PodState::Pending => pod.buffer.as_ref().is_none_or(buffer_is_named),
+            PodState::Reserved(node) | PodState::Bound(node) => !node.0.is_empty() && pod.buffer.is_none(),
+        }
+}
+
 impl From<&BufferPod> for wire::BufferPod {
     fn from(pod: &BufferPod) -> Self {
         Self { buffer: pod.buffer.clone(), node: pod.node.as_ref().map(|node| node.0.clone()) }

@@ -1,0 +1,94 @@
+use super::read;
+use crate::manifests::{Manifest, Place, kinds::Kind, typed};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "b", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1", "memory": 1_000_000}},
+            "ports": [{"containerPort": 80}], "livenessProbe": {"httpGet": {"port": "http"}}}], "priority": 3},
+        "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Ready", "status": "True"}]}})
+}
+
+/// What the reader that names fields makes of the value, if anything.
+fn with_paths<T: DeserializeOwned>(value: &Value) -> Option<T> {
+    let manifest = Manifest { place: Place::default(), kind: Kind::Pod, name: "a".to_owned(), value: value.clone() };
+    typed::read_with_paths(&manifest).ok()
+}
+
+#[test]
+fn unknown_fields_are_refused_but_in_the_status() {
+    let table = [
+        ("/metadata/labels/other", json!("x"), true),
+        ("/metadata/imagined", json!("x"), false),
+        ("/metadata/imagined", Value::Null, true),
+        ("/imagined", json!(1), false),
+        ("/status/imagined", json!({"deep": [1]}), true),
+        ("/status/conditions/0/imagined", json!(1), true),
+        ("/status/phase", json!(1), false),
+        ("/spec/containers/0/imagined", json!(1), false),
+        ("/spec/containers/0/resources/requests/gpu", json!(0.5), true),
+        ("/spec/status", json!({"imagined": 1}), false),
+        ("/spec/priority", json!("3"), false),
+        ("/spec/containers", json!({}), false),
+        ("/spec", Value::Null, true),
+        ("/spec/containers/0/livenessProbe/httpGet/port", json!(8080), true),
+    ];
+    for (path, value, accepted) in table {
+        let mut pod = pod();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        let parent = pod.pointer_mut(parent).unwrap();
+        parent.as_object_mut().unwrap().insert(key.to_owned(), value);
+        assert_eq!(read::<Pod>(&pod).is_some(), accepted, "{path}");
+        assert_eq!(read::<Pod>(&pod), with_paths(&pod), "{path}");
+    }
+}
+
+/// Any value.
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z0-9:.-]{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 8, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::hash_map("[a-z]{1,6}", inner, 0..3).prop_map(|it| it.into_iter().collect()),
+        ]
+    })
+}
+
+/// Paths of all values below `value`.
+fn paths(value: &Value, path: &str, found: &mut Vec<String>) {
+    found.push(path.to_owned());
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| paths(value, &format!("{path}/{key}"), found)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, value)| paths(value, &format!("{path}/{index}"), found));
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn both_readers_accept_the_same(at in any::<prop::sample::Index>(), key in "[a-z]{1,8}", value in any_value(), insert: bool) {
+        let mut pod = pod();
+        let mut all: Vec<String> = Vec::new();
+        paths(&pod, "", &mut all);
+        let place = pod.pointer_mut(at.get(&all).as_str()).unwrap();
+        match place.as_object_mut().filter(|_| insert) {
+            Some(fields) => {
+                fields.insert(key, value);
+            }
+            None => *place = value,
+        }
+        prop_assert_eq!(read::<Pod>(&pod), with_paths::<Pod>(&pod));
+        prop_assert_eq!(read::<Node>(&pod), with_paths::<Node>(&pod));
+    }
+}

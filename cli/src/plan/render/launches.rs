@@ -1,0 +1,113 @@
+//! Launches as scripts know them.
+
+use super::price;
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::taints::Taint;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A launch; the order of the fields is that of the output.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LaunchView<'a> {
+    node_pool: &'a str,
+    instance_types: Rc<Vec<&'a str>>,
+    zones: Rc<BTreeSet<&'a str>>,
+    capacity_types: Rc<BTreeSet<&'a str>>,
+    offering: Option<OfferingView<'a>>,
+    requirements: Rc<Vec<&'a NodeSelectorRequirement>>,
+    requests: BTreeMap<&'a str, String>,
+    taints: Vec<TaintView<'a>>,
+    labels: &'a BTreeMap<String, String>,
+    pods: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OfferingView<'a> {
+    instance_type: &'a str,
+    zone: &'a str,
+    capacity_type: &'a str,
+    price: Value,
+}
+
+#[derive(Serialize)]
+struct TaintView<'a> {
+    key: &'a str,
+    value: &'a str,
+    effect: &'a str,
+}
+
+/// What follows from the offerings of a launch.
+#[derive(Clone)]
+struct Choices<'a> {
+    instance_types: Rc<Vec<&'a str>>,
+    zones: Rc<BTreeSet<&'a str>>,
+    capacity_types: Rc<BTreeSet<&'a str>>,
+}
+
+/// The launches of a plan, in its order. What launches share is worked out once for all of them.
+pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = LaunchView<'_>> {
+    // By the addresses of the shared lists. Only looked up.
+    let mut choices: HashMap<*const Vec<OfferingChoice>, Choices<'_>> = HashMap::new();
+    let mut requirements: HashMap<*const Vec<NodeSelectorRequirement>, Rc<Vec<&NodeSelectorRequirement>>> =
+        HashMap::new();
+    plan.launches.iter().map(move |launch| {
+        let choices = choices.entry(Arc::as_ptr(&launch.offerings)).or_insert_with(|| choices_of(&launch.offerings));
+        let requirements = requirements.entry(Arc::as_ptr(&launch.requirements)).or_insert_with(|| {
+            let mut sorted: Vec<_> = launch.requirements.iter().collect();
+            sorted.sort();
+            Rc::new(sorted)
+        });
+        view(launch, choices.clone(), Rc::clone(requirements))
+    })
+}
+
+fn choices_of(offerings: &[OfferingChoice]) -> Choices<'_> {
+    let mut seen = BTreeSet::new();
+    let types = offerings.iter().map(|offering| offering.instance_type.as_str());
+    Choices {
+        instance_types: Rc::new(types.filter(|name| seen.insert(*name)).collect()),
+        zones: Rc::new(offerings.iter().map(|offering| offering.zone.as_str()).collect()),
+        capacity_types: Rc::new(offerings.iter().map(|offering| offering.capacity_type.as_str()).collect()),
+    }
+}
+
+fn view<'a>(
+    launch: &'a Launch,
+    choices: Choices<'a>,
+    requirements: Rc<Vec<&'a NodeSelectorRequirement>>,
+) -> LaunchView<'a> {
+    let Choices { instance_types, zones, capacity_types } = choices;
+    let mut taints: Vec<&Taint> = launch.taints.iter().collect();
+    taints.sort();
+    let taints = taints.into_iter();
+    let mut pods: Vec<&str> = launch.pods.iter().map(|pod| pod.name.as_str()).collect();
+    pods.sort_unstable();
+    LaunchView {
+        node_pool: launch.node_pool.as_str(),
+        instance_types,
+        zones,
+        capacity_types,
+        offering: launch.offerings.first().map(offering),
+        requirements,
+        requests: launch.requests.iter().map(|(name, amount)| (name, format_amount(name, amount))).collect(),
+        taints: taints.map(|it| TaintView { key: &it.key, value: &it.value, effect: it.effect.as_str() }).collect(),
+        labels: &launch.labels,
+        pods,
+    }
+}
+
+fn offering(choice: &OfferingChoice) -> OfferingView<'_> {
+    OfferingView {
+        instance_type: &choice.instance_type,
+        zone: &choice.zone,
+        capacity_type: choice.capacity_type.as_str(),
+        price: price(choice.price),
+    }
+}

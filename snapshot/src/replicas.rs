@@ -1,0 +1,68 @@
+//! Replicas: one pod template with the numbers of the pods made from it, so that a large workload is stored and read once.
+
+use crate::pods;
+use k8s_openapi::api::core::v1::Pod;
+
+/// Pods named `<prefix>-<number>` that are the same in everything else.
+#[derive(Debug, Clone)]
+pub struct Replicas {
+    template: Pod,
+    prefix: String,
+    numbers: Vec<usize>,
+}
+
+impl Replicas {
+    /// Pods of the workload named `prefix`, one per number.
+    ///
+    /// # Errors
+    ///
+    /// Returns the numbers if the pods differ in more than their names: each has claims of its own, or is its own workload.
+    pub fn new(template: Pod, prefix: String, numbers: Vec<usize>) -> Result<Self, Vec<usize>> {
+        if depends_on_name(&template) {
+            return Err(numbers);
+        }
+        Ok(Self { template, prefix, numbers })
+    }
+
+    /// How many pods there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether there are no pods.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// The pods, each in full.
+    pub fn pods(&self) -> impl Iterator<Item = Pod> + '_ {
+        self.names().map(|name| {
+            let mut pod = self.template.clone();
+            pod.metadata.name = Some(name);
+            pod
+        })
+    }
+
+    /// What the pods have in common.
+    pub(crate) fn template(&self) -> &Pod {
+        &self.template
+    }
+
+    /// Names of the pods.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.numbers.iter().map(|number| format!("{}-{number}", self.prefix))
+    }
+}
+
+/// Whether a pod's name decides more than the name: the claims of its volumes, its UID, or which workload it counts for.
+fn depends_on_name(template: &Pod) -> bool {
+    let volumes = template.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+    let claims = volumes.into_iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
+    let owned = template.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    claims || !owned || template.metadata.uid.is_some() || pods::is_terminal(template)
+}
+
+#[cfg(test)]
+mod tests;

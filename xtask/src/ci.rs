@@ -1,0 +1,153 @@
+//! `cargo xtask ci`: what must hold before a change lands, as steps. `.ci/run` runs all of them.
+
+use crate::{Chore, workspace};
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser as _, ValueEnum};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// What the end-to-end run needs beside Rust.
+const TOOLS: [&str; 3] = ["go", "python3", "kubectl"];
+/// A scenario that fails is played once more: it runs against the clock on a machine that others use too. Both tries are told.
+const END_TO_END: [&str; 4] = ["xtask", "e2e", "--again", "1"];
+/// Without actuator/aws: the EC2 SDK would be compiled a second time for the lints alone. With the Criterion benches, which
+/// nothing else compiles.
+const LINTS: &str = "cargo clippy --locked --all-targets --features plimsoll-measure/parts -- -D warnings";
+
+/// What `cargo xtask ci` takes.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The steps to run, in this order; all of them if none is named.
+    #[arg(value_enum)]
+    steps: Vec<Step>,
+}
+
+/// A step. All of them run in this order: what fails fastest comes first.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Formatting.
+    Format,
+    /// Clippy without a warning.
+    Lints,
+    /// The test command of README.md.
+    Tests,
+    /// Tests of the adapter to AWS.
+    Aws,
+    /// The three services on real servers.
+    E2e,
+}
+
+impl Step {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Format => "format",
+            Self::Lints => "lints",
+            Self::Tests => "tests",
+            Self::Aws => "the adapter to AWS",
+            Self::E2e => "end to end",
+        }
+    }
+
+    fn run(self, root: &Path) -> Result<()> {
+        match self {
+            Self::Format => shell(root, "cargo fmt --all --check"),
+            Self::Lints => shell(root, LINTS),
+            Self::Tests => {
+                let readme = std::fs::read_to_string(root.join("README.md")).context("README.md")?;
+                let command = test_command(&readme).context("README.md, section Start: no second sh block")?;
+                shell(root, command)
+            }
+            Self::Aws => shell(root, "cargo test --locked --package plimsoll-actuator-aws"),
+            Self::E2e => end_to_end(),
+        }
+    }
+}
+
+/// Runs the steps; the first that fails is the last.
+///
+/// # Errors
+/// If a step fails, with its name.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (root, _) = workspace::folders()?;
+    let steps = if args.steps.is_empty() { Step::value_variants() } else { &args.steps };
+    let started = Instant::now();
+    for step in steps {
+        tell(&format!("{} ({} s)", step.title(), started.elapsed().as_secs()));
+        step.run(&root).with_context(|| step.title())?;
+    }
+    tell(&format!("done ({} s)", started.elapsed().as_secs()));
+    Ok(())
+}
+
+/// The first line of the second fenced sh block of the README's section "Start".
+fn test_command(readme: &str) -> Option<&str> {
+    let (_, start) = readme.split_once("\n## Start\n")?;
+    let section = start.split("\n## ").next()?;
+    section.split("```sh\n").nth(2)?.lines().next().filter(|line| !line.is_empty() && !line.starts_with("```"))
+}
+
+fn shell(root: &Path, command: &str) -> Result<()> {
+    tell(command);
+    let status = Command::new("bash").args(["-c", command]).current_dir(root).status().context("starting bash")?;
+    if !status.success() {
+        bail!("{command}: {status}");
+    }
+    Ok(())
+}
+
+/// Without its tools it is left out, and said to be.
+fn end_to_end() -> Result<()> {
+    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_installed(tool)).collect();
+    if !missing.is_empty() {
+        tell(&format!("end to end: LEFT OUT, this machine has no {}", missing.join(" ")));
+        return Ok(());
+    }
+    match Chore::try_parse_from(END_TO_END)? {
+        Chore::E2e(args) => crate::e2e::run(args),
+        other => bail!("{END_TO_END:?} is {other:?}"),
+    }
+}
+
+fn is_installed(tool: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(tool).is_file())
+}
+
+/// If not even stderr can be written to, there is nobody left to tell.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "\n== {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{END_TO_END, Step, test_command};
+    use crate::{Chore, workspace};
+    use clap::{Parser as _, ValueEnum as _};
+
+    #[test]
+    fn the_readme_has_a_test_command() {
+        let (root, _) = workspace::folders().unwrap();
+        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+        assert!(test_command(&readme).unwrap().starts_with("cargo test --locked"), "{:?}", test_command(&readme));
+    }
+
+    #[test]
+    fn only_the_second_block_of_the_section_counts() {
+        let section = |blocks: &str| format!("# X\n\n## Start\n\n{blocks}\n## More\n\n```sh\nlater\n```\n");
+        let block = |line: &str| format!("```sh\n{line}\n```\n");
+        assert_eq!(test_command(&section(&(block("one") + &block("two") + &block("three")))), Some("two"));
+        assert_eq!(test_command(&section(&block("one"))), None);
+        assert_eq!(test_command(&section(&(block("one") + "```sh\n```\n"))), None);
+        assert_eq!(test_command("## Start\n"), None);
+    }
+
+    #[test]
+    fn all_steps_can_be_named_and_the_end_to_end_run_is_a_chore() {
+        let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
+        assert_eq!(names.collect::<Vec<_>>(), ["format", "lints", "tests", "aws", "e2e"]);
+        assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
+        assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));
+    }
+}
