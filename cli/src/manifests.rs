@@ -46,7 +46,7 @@ impl Manifests {
     /// What is wrong with an object, with the place in the input that it comes from.
     #[must_use]
     pub fn locate(&self, problem: &Problem) -> ManifestError {
-        let known = kinds::of_name(&problem.kind).and_then(|kind| self.origins.get((kind, problem.name.clone())));
+        let known = kinds::of_name(&problem.kind).and_then(|kind| self.origins.get(&(kind, problem.name.clone())));
         let origin = known.cloned().unwrap_or_else(|| Origin {
             place: Place::default(),
             object: format!("{} {}", problem.kind, problem.name),

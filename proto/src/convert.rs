@@ -1,4 +1,18 @@
 //! Between the wire and the model: `From<&Model>` for messages, `TryFrom<Message>` for the model, refusing what makes no sense.
+//!
+//! ```
+//! use plimsoll_model::snapshot::{LedgerPosition, Snapshot};
+//! use plimsoll_proto::snapshot::v1 as wire;
+//!
+//! let model = Snapshot { sequence: 7, ledger: LedgerPosition { epoch: 1, sequence: 40 }, ..Snapshot::default() };
+//! let message = wire::Snapshot::from(&model);
+//! assert_eq!(Snapshot::try_from(message.clone())?, model);
+//!
+//! let pod = wire::Pod { uid: "u".to_owned(), shape: "s".to_owned(), ..wire::Pod::default() };
+//! let error = Snapshot::try_from(wire::Snapshot { pods: vec![pod], ..message }).unwrap_err();
+//! assert_eq!(error.to_string(), "snapshot.pods[0].state: is not set");
+//! # Ok::<(), plimsoll_proto::convert::ConvertError>(())
+//! ```
 
 mod catalog;
 mod execution;

@@ -1,6 +1,23 @@
 //! What a session sends instead of whole snapshots: pieces of the first one, then changes, both with a checksum.
 //!
 //! Pure: [`chunks`] and [`diff`] are the sender's side, [`Mirror`] is the receiver's.
+//!
+//! ```
+//! use plimsoll_model::snapshot::{IgnoredPod, Snapshot};
+//! use plimsoll_proto::delta::{Mirror, chunks, diff};
+//!
+//! let ignored = IgnoredPod { uid: "u".into(), pod: "shop/web-0".to_owned(), reason: "it is being deleted".to_owned() };
+//! let first = Snapshot { sequence: 1, ..Snapshot::default() };
+//! let second = Snapshot { sequence: 2, ignored: vec![ignored], ..Snapshot::default() };
+//!
+//! let mut mirror = Mirror::new();
+//! for chunk in chunks(&first, 1000) {
+//!     mirror.apply_chunk(chunk)?;
+//! }
+//! mirror.apply_delta(diff(&first, &second))?;
+//! assert_eq!(mirror.snapshot(), Some(&second));
+//! # Ok::<(), plimsoll_proto::delta::MirrorError>(())
+//! ```
 
 mod checksum;
 mod kinds;

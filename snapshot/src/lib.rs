@@ -131,6 +131,25 @@ pub struct Extra {
 }
 
 /// The snapshot of `objects`, and which of them were left out or not read in full, and why.
+///
+/// ```
+/// use plimsoll_snapshot::{Extra, Objects, Source, build};
+/// use serde_json::json;
+///
+/// let pod = |name: &str, cpu: &str| {
+///     serde_json::from_value(json!({
+///         "metadata": {"namespace": "shop", "name": name},
+///         "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": cpu}}}]},
+///     }))
+/// };
+/// let objects = Objects { pods: vec![pod("web-0", "500m")?, pod("web-1", "lots")?], ..Objects::default() };
+/// let (snapshot, problems) = build(&objects, &Extra { source: Source::Files, ..Extra::default() });
+///
+/// assert_eq!(snapshot.pods[0].full_name(), "shop/web-0");
+/// assert_eq!(snapshot.shapes[0].requests.get("cpu"), 500);
+/// assert_eq!((problems.len(), problems[0].name.as_str()), (1, "shop/web-1"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let mut problems = Vec::new();

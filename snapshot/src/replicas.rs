@@ -14,6 +14,21 @@ pub struct Replicas {
 impl Replicas {
     /// Pods of the workload named `prefix`, one per number.
     ///
+    /// ```
+    /// use plimsoll_snapshot::Replicas;
+    /// use serde_json::json;
+    ///
+    /// let template = serde_json::from_value(json!({
+    ///     "metadata": {"namespace": "shop",
+    ///         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u"}]},
+    ///     "spec": {"containers": [{"name": "app"}]},
+    /// }))?;
+    /// let replicas = Replicas::new(template, "web".to_owned(), vec![0, 1, 4]).map_err(|_| "pods differ")?;
+    /// let names: Vec<_> = replicas.pods().filter_map(|pod| pod.metadata.name).collect();
+    /// assert_eq!(names, ["web-0", "web-1", "web-4"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Returns the numbers if the pods differ in more than their names: each has claims of its own, or is its own workload.

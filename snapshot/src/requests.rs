@@ -10,6 +10,22 @@ use std::collections::BTreeMap;
 /// The request of a pod: the larger of what its containers need together and what its init containers need one after the
 /// other (sidecars staying), then what the pod asks for as a whole, plus overhead, with `pods: 1`.
 ///
+/// ```
+/// use plimsoll_snapshot::effective_requests;
+/// use serde_json::json;
+///
+/// let spec = serde_json::from_value(json!({
+///     "containers": [
+///         {"name": "app", "resources": {"requests": {"cpu": "1"}}},
+///         {"name": "proxy", "resources": {"requests": {"cpu": "250m"}}},
+///     ],
+///     "initContainers": [{"name": "migrate", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+/// }))?;
+/// let requests = effective_requests(&spec)?;
+/// assert_eq!((requests.get("cpu"), requests.get("memory"), requests.get("pods")), (1250, 1 << 30, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 ///
 /// The field that is not a quantity or is negative, from the pod's root.

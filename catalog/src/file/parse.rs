@@ -32,6 +32,19 @@ pub enum CatalogFileError {
 type Parsed<T> = Result<T, CatalogFileError>;
 
 /// Reads a catalog. Types come back sorted by name, offerings by zone and capacity type.
+///
+/// ```
+/// use plimsoll_catalog::file;
+///
+/// let catalog = file::parse(r#"{"region": "test-1", "instanceTypes": [{
+///     "name": "small", "architecture": "amd64", "operatingSystems": ["linux"],
+///     "capacity": {"cpu": "2", "memory": "4Gi", "pods": "20"}, "overhead": {"cpu": "100m"}, "labels": {},
+///     "offerings": [{"zone": "test-1a", "zoneId": "t1", "capacityType": "on-demand", "price": 0.1, "available": true}]
+/// }]}"#)?;
+/// assert_eq!(catalog.instance_types[0].offerings[0].price.usd(), 0.1);
+/// assert_eq!(file::parse(&file::render(&catalog))?, catalog);
+/// # Ok::<(), file::CatalogFileError>(())
+/// ```
 pub fn parse(text: &str) -> Parsed<Catalog> {
     if text.len() > MAX_FILE_BYTES {
         return Err(CatalogFileError::TooLarge(text.len()));

@@ -33,8 +33,8 @@ impl Origins {
         self.objects.entry((Kind::Pod, pod)).or_insert(origin);
     }
 
-    pub(super) fn get(&self, id: Id) -> Option<&Origin> {
-        self.objects.get(&id).or_else(|| {
+    pub(super) fn get(&self, id: &Id) -> Option<&Origin> {
+        self.objects.get(id).or_else(|| {
             let (workload, number) = id.1.rsplit_once('-').filter(|_| id.0 == Kind::Pod)?;
             self.replica(workload, number_of(number)?)
         })

@@ -88,22 +88,24 @@ fn bad_snapshots_are_refused_by_path() {
     }
 }
 
+fn buffer(name: &str) -> Option<BufferPod> {
+    Some(BufferPod { buffer: name.to_owned(), node: None })
+}
+
 #[test]
 fn a_bad_snapshot_is_refused_alike_with_and_without_converting_its_pods() -> Result<(), ConvertError> {
-    let buffer = |name: &str| Some(BufferPod { buffer: name.to_owned(), node: None });
-    let cases: [(&str, Box<dyn Fn(&mut Snapshot)>); 9] = [
-        ("snapshot.pods[0].uid: is empty", Box::new(|it| it.pods[0].uid = "".into())),
-        ("snapshot.pods[0].shape: is empty", Box::new(|it| it.pods[0].shape = "".into())),
-        ("snapshot.pods[0].shape: no shape \"x\"", Box::new(|it| it.pods[0].shape = "x".into())),
-        ("snapshot.pods[0].bound_to: is empty", Box::new(|it| it.pods[0].state = PodState::Bound("".into()))),
-        ("snapshot.pods[0].reserved_on: no node", Box::new(|it| it.pods[0].state = PodState::Reserved("x".into()))),
-        ("snapshot.pods[0].buffer: is set for a pod", Box::new(move |it| it.pods[0].buffer = buffer("b"))),
-        (
-            "snapshot.pods[0].buffer.buffer: is empty",
-            Box::new(move |it| (it.pods[0].state, it.pods[0].buffer) = (PodState::Pending, buffer(""))),
-        ),
-        ("snapshot.pods[1].uid: is there twice", Box::new(|it| it.pods.push(it.pods[0].clone()))),
-        ("snapshot.nodes[0].name: is empty", Box::new(|it| it.nodes[0].name = "".into())),
+    let cases: [(&str, Change<Snapshot>); 9] = [
+        ("snapshot.pods[0].uid: is empty", |it| it.pods[0].uid = "".into()),
+        ("snapshot.pods[0].shape: is empty", |it| it.pods[0].shape = "".into()),
+        ("snapshot.pods[0].shape: no shape \"x\"", |it| it.pods[0].shape = "x".into()),
+        ("snapshot.pods[0].bound_to: is empty", |it| it.pods[0].state = PodState::Bound("".into())),
+        ("snapshot.pods[0].reserved_on: no node", |it| it.pods[0].state = PodState::Reserved("x".into())),
+        ("snapshot.pods[0].buffer: is set for a pod", |it| it.pods[0].buffer = buffer("b")),
+        ("snapshot.pods[0].buffer.buffer: is empty", |it| {
+            (it.pods[0].state, it.pods[0].buffer) = (PodState::Pending, buffer(""));
+        }),
+        ("snapshot.pods[1].uid: is there twice", |it| it.pods.push(it.pods[0].clone())),
+        ("snapshot.nodes[0].name: is empty", |it| it.nodes[0].name = "".into()),
     ];
     for (expected, change) in cases {
         let mut snapshot = Snapshot::try_from(valid())?;
