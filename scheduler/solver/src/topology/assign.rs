@@ -40,7 +40,7 @@ pub(crate) fn place<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>
     // A domain may be short only because another one has used up the limit that they share.
     let mut shared = before;
     shared.work = state.work;
-    match place_sharing(world, &mut shared, lots, search) {
+    match place_sharing(world, &mut shared, &lots, search) {
         Some(placed) if unplaced(&placed) < unplaced(&capped) => {
             *state = shared;
             placed
@@ -80,7 +80,7 @@ fn place_capped<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, se
 
 /// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all fit; then single pods more as
 /// long as a domain has room for them. `None` if that comes to nothing in time.
-fn place_sharing<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, search: Search) -> Option<Placed<'a>> {
+fn place_sharing<'a>(world: &World<'a>, state: &mut State, lots: &[Lot<'a>], search: Search) -> Option<Placed<'a>> {
     let mut bounds = Bounds::default();
     let mut best: Option<(usize, State, Placed<'a>)> = None;
     let mut assigned = Caps::new();
@@ -92,7 +92,7 @@ fn place_sharing<'a>(world: &World<'a>, state: &mut State, lots: Vec<Lot<'a>>, s
     for _ in 0..attempts {
         let mut tried = state.clone();
         let Attempt { placed, short, assigned: tried_with } =
-            place_once(world, &mut tried, lots.clone(), &bounds, search);
+            place_once(world, &mut tried, lots.to_vec(), &bounds, search);
         state.work = tried.work;
         if !short.is_empty() {
             if best.is_some() {
