@@ -54,12 +54,16 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {
         ways.push(Way::First(first));
     } else {
+        if social {
+            // The other ways are compared with this one.
+            ways.push(Way::First(tier.start));
+        }
+        ways.push(Way::ByQuote(&cheapest));
         if rivals.len() <= MOST_FIRST && pods <= LARGE {
-            ways.extend(rivals.into_iter().map(Way::First));
+            ways.extend(rivals.into_iter().filter(|pool| !social || *pool != tier.start).map(Way::First));
         } else {
             ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
         }
-        ways.push(Way::ByQuote(&cheapest));
     }
     let limited = tier.clone().any(|pool| state.headroom[pool].iter().any(Option::is_some));
     if limited {
@@ -73,8 +77,7 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
         }
         let trial = attempt(world, state, &placed.left, tier, &way);
         let score = Score::of(world, &trial.placed);
-        let is_mix = social && !matches!(way, Way::First(_));
-        if best.as_ref().is_none_or(|(known, _)| if is_mix { is_worth_it(score, *known) } else { score < *known }) {
+        if best.as_ref().is_none_or(|(known, _)| if social { is_worth_it(score, *known) } else { score < *known }) {
             best = Some((score, trial));
         }
     }
@@ -85,11 +88,11 @@ pub(crate) fn buy<'a>(world: &World<'a>, state: &mut State, placed: &mut Placed<
     }
 }
 
-/// Whether a mix of pools is much better than one pool: more pods, or a tenth cheaper. Where pods depend on each other,
-/// kube-scheduler is more likely to bind a plan of one pool, so that is not given up for less.
-fn is_worth_it(mix: Score, one_pool: Score) -> bool {
-    mix.unplaced < one_pool.unplaced
-        || (mix.unplaced == one_pool.unplaced && mix.cost.saturating_mul(10) < one_pool.cost.saturating_mul(9))
+/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods depend on each other,
+/// kube-scheduler is more likely to bind a plan of the first pool, so that is not given up for less.
+fn is_worth_it(other: Score, known: Score) -> bool {
+    other.unplaced < known.unplaced
+        || (other.unplaced == known.unplaced && other.cost.saturating_mul(10) < known.cost.saturating_mul(9))
 }
 
 /// How pods are divided among the pools of a tier.

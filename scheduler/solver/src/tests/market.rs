@@ -5,7 +5,7 @@ use super::properties::steady;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{NodePool, PodShape};
+use plimsoll_model::snapshot::NodePool;
 use proptest::prelude::*;
 
 const KINDS: [&str; 6] = ["c5.large", "c5.2xlarge", "m5.large", "m5.xlarge", "r5.large", "r5.xlarge"];
@@ -118,19 +118,6 @@ proptest! {
     #[test]
     fn pools_together_are_never_dearer_than_the_best_of_them((drawn, pods) in (any_pools(), any_pods())) {
         compare(&pools(&drawn), |pools| planned(pools, &pods))?;
-    }
-
-    #[test]
-    fn nor_are_they_for_pods_that_are_spread(
-        (drawn, cores, gib, count, key) in (
-            any_pools(), 1..12_i64, 0..10_i64, 1..20_usize, prop::sample::select(vec![label::ZONE, label::HOSTNAME]),
-        )
-    ) {
-        let mut web = PodShape { requests: shape(cores * 250, gib).requests, ..app("web", 1) };
-        web.topology_spread = vec![spread(key, 1)];
-        // Limits may make a pool alone give up zones: that is cheaper, and less than what was asked for.
-        let drawn: Vec<Drawn> = drawn.into_iter().map(|(name, types, _)| (name, types, None)).collect();
-        compare(&pools(&drawn), |pools| Cluster::with(pools).pending("web", count, &web).plan())?;
     }
 }
 
