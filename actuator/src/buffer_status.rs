@@ -1,9 +1,7 @@
 //! What CapacityBuffers show of themselves: what room they ask for, and whether it is there. The watcher says it, with a plan.
 
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
-use crate::writes::{Part, WriteError, update};
-use kube::Api;
+use crate::io::{Part, WriteError};
 use parking_lot::Mutex;
 use plimsoll_api::CapacityBuffer;
 use plimsoll_api::capacity_buffer::{CapacityBufferStatus, LocalObjectRef};
@@ -84,8 +82,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
 
 /// One that is gone, or another one by that name, is no error.
 async fn show(context: &Context, report: &BufferReport) -> Result<(), WriteError> {
-    let api: Api<CapacityBuffer> = Api::namespaced(context.client.clone(), &report.namespace);
-    let found = context.authority.act(CLUSTER_CALL, api.get_opt(&report.name)).await??;
+    let found = context.writes.read_buffer(&report.namespace, &report.name).await?;
     let Some(buffer) = found.filter(|found| found.metadata.uid.as_deref() == Some(report.uid.as_str())) else {
         return Ok(());
     };
@@ -94,7 +91,7 @@ async fn show(context: &Context, report: &BufferReport) -> Result<(), WriteError
         let moment = Moment::of(&buffer.metadata, now);
         apply(buffer.status.get_or_insert_default(), report, moment);
     };
-    update(context, &api, &buffer, Part::Status, change).await.map(|_| ())
+    context.writes.update(&buffer, Part::Status, change).await.map(|_| ())
 }
 
 fn apply(status: &mut CapacityBufferStatus, report: &BufferReport, moment: Moment) {

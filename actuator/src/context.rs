@@ -1,10 +1,11 @@
 //! What everything that acts during a term of leadership needs.
 
-use crate::authority::Authority;
 use crate::buffer_status::BufferReports;
 use crate::catalogs::Catalogs;
 use crate::cluster_facts::Current;
 use crate::events::Recorder;
+use crate::fencing::Fence;
+use crate::io::{CloudCalls, CloudReads, Connections, Reads, Writes};
 use crate::launch::Launches;
 use crate::launch_template::Templates;
 use crate::leadership::Unexecuted;
@@ -13,8 +14,6 @@ use crate::metrics::ActuatorMetrics;
 use crate::node_pool_status::Registrations;
 use crate::nomination::Placed;
 use crate::outcomes::Outcomes;
-use crate::pace::Pace;
-use crate::ports::{Compute, InstanceProfiles, InterruptionQueue, Parameters, PriceList};
 use crate::server::terminations::Job;
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -25,28 +24,15 @@ use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// The cloud behind its ports.
-#[derive(Debug, Clone)]
-pub struct Cloud {
-    /// EC2.
-    pub compute: Arc<dyn Compute>,
-    /// SSM.
-    pub parameters: Arc<dyn Parameters>,
-    /// IAM.
-    pub profiles: Arc<dyn InstanceProfiles>,
-    /// The price list.
-    pub prices: Arc<dyn PriceList>,
-    /// The queue of interruptions, if there is one.
-    pub queue: Option<Arc<dyn InterruptionQueue>>,
-}
-
 /// What outlives a term: the process's own. Clones share it.
 #[derive(Clone)]
 pub struct Shared {
-    /// The cluster, for writes and live reads. It must not retry by itself.
-    pub client: kube::Client,
-    /// The cloud.
-    pub cloud: Cloud,
+    /// Where each term gets its writes and calls from.
+    pub connections: Connections,
+    /// Live reads of the cluster.
+    pub reads: Reads,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
     /// Time.
     pub clock: Clock,
     /// What the installation says; facts of the cluster as at the start.
@@ -61,8 +47,6 @@ pub struct Shared {
     pub catalogs: Catalogs,
     /// Launch templates that exist.
     pub templates: Templates,
-    /// How fast EC2 may be called.
-    pub pace: Pace,
     /// Whether instances became nodes of late.
     pub registrations: Registrations,
     /// Counters.
@@ -80,8 +64,12 @@ pub struct Context {
     pub ledger: LedgerHandle,
     /// Held while the watcher's Lease is read and taken in.
     pub driver_reads: Arc<tokio::sync::Mutex<()>>,
-    /// The gate before every side effect.
-    pub authority: Authority,
+    /// The right to act, which effects are checked against.
+    pub fence: Fence,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
     /// What plans would have done while nothing is written.
     pub unexecuted: Unexecuted,
     /// What became of actions.

@@ -1,9 +1,9 @@
 //! The loop of a controller: look at all objects after each change, and work on those that need it, each by itself.
 
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
+use crate::fencing::CLUSTER_CALL;
+use crate::io::WriteError;
 use crate::stores::Kind;
-use crate::writes::WriteError;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) async fn drive<Input, Work>(
     loop {
         let now = Instant::now();
         // While nothing may be written there is no use in trying, nor in a warning for each object.
-        let allowed = context.authority.may_act(CLUSTER_CALL).is_ok();
+        let allowed = context.fence.check(CLUSTER_CALL).is_ok();
         let candidates = list(context);
         let mut known: BTreeMap<String, State> = BTreeMap::new();
         let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };

@@ -5,9 +5,9 @@ mod pause;
 
 pub use pause::{UNKNOWN, Unexecuted, watch_karpenter};
 
-use crate::authority::{Authority, CLUSTER_CALL};
 use crate::buffer_status::BufferReports;
 use crate::context::{Context, Shared};
+use crate::fencing::Fence;
 use crate::launch::record::annotation;
 use crate::launch::{Launches, launcher};
 use crate::ledger::Ledger;
@@ -16,8 +16,6 @@ use crate::ledger::handle::LedgerHandle;
 use crate::nomination::Placed;
 use crate::outcomes::Outcomes;
 use crate::server::{Standing, terminations};
-use kube::Api;
-use kube::api::ListParams;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
@@ -95,13 +93,13 @@ async fn lead(
         standing.send_replace(Standing::Leading(Box::new(context.clone())));
         controllers(&context, &ending, &mut tasks);
         // Nothing that a former leader may still be doing is judged before its last call is over.
-        context.authority.quarantine().await;
+        context.fence.quarantine().await;
         adopt_late(&context).await;
         context.ledger.with(Ledger::begin_admitting);
         tasks.spawn(launcher::run(context.clone(), groups, ending.clone()));
         tasks.spawn(terminations::run(context.clone(), removals, ending.clone()));
         tasks.spawn(crate::collection::run::run(context.clone(), ending.clone()));
-        tracing::info!(epoch = context.authority.epoch(), "actions are admitted from here on");
+        tracing::info!(epoch = context.fence.epoch(), "actions are admitted from here on");
         while let Some(ended) = tasks.join_next().await {
             ended.map_err(|error| Broke::from(&error))?;
         }
@@ -165,19 +163,21 @@ async fn take_over(
 ) -> (Context, Groups, Removals) {
     let claims = list_claims(shared).await;
     let seeds: Vec<_> = claims.iter().map(seed).collect();
-    let authority = Authority::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
-    let (ledger, problems) = Ledger::from_claims(authority.epoch(), &seeds);
+    let fence = Fence::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
+    let (ledger, problems) = Ledger::from_claims(fence.epoch(), &seeds);
     for problem in problems {
         tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
-    tracing::info!(epoch = authority.epoch(), claims = claims.len(), "taking over");
+    tracing::info!(epoch = fence.epoch(), claims = claims.len(), "taking over");
     let (launches, groups) = Launches::new();
     let (terminations, removals) = terminations::queue();
     let context = Context {
         shared: shared.clone(),
         ledger: LedgerHandle::new(ledger),
         driver_reads: Arc::default(),
-        authority,
+        writes: shared.connections.writes(fence.clone()),
+        cloud: shared.connections.cloud_calls(fence.clone()),
+        fence,
         unexecuted: Unexecuted::default(),
         outcomes: Outcomes::default(),
         launches,
@@ -204,12 +204,10 @@ async fn adopt_late(context: &Context) {
 
 /// All claims, live; tried until it works, since nothing can be done without.
 async fn list_claims(shared: &Shared) -> Vec<NodeClaim> {
-    let api: Api<NodeClaim> = Api::all(shared.client.clone());
     loop {
-        match tokio::time::timeout(CLUSTER_CALL, api.list(&ListParams::default())).await {
-            Ok(Ok(list)) => return list.items,
-            Ok(Err(error)) => tracing::warn!(%error, "claims not listed"),
-            Err(_) => tracing::warn!("claims not listed within {CLUSTER_CALL:?}"),
+        match shared.reads.claims().await {
+            Ok(claims) => return claims,
+            Err(error) => tracing::warn!(%error, "NodeClaims not listed"),
         }
         tokio::time::sleep(LIST_PAUSE).await;
     }

@@ -3,7 +3,6 @@
 //! What it decides is in synchronous cores without clock or IO; the cloud lies behind the traits of [`ports`].
 
 pub mod args;
-pub mod authority;
 pub mod buffer_status;
 pub mod catalogs;
 pub mod cluster_facts;
@@ -12,7 +11,9 @@ pub mod context;
 mod drive;
 pub mod durable;
 pub mod events;
+pub mod fencing;
 pub mod interruption;
+pub mod io;
 pub mod launch;
 pub mod launch_template;
 pub mod leadership;
@@ -23,7 +24,6 @@ pub mod node_class;
 pub mod node_pool_status;
 pub mod nomination;
 pub mod outcomes;
-pub mod pace;
 mod pods;
 pub mod ports;
 pub mod removal;
@@ -31,8 +31,6 @@ pub mod server;
 pub mod service;
 pub mod settings;
 pub mod stores;
-mod terminate;
 pub mod termination;
 pub mod unavailable;
 pub mod user_data;
-pub mod writes;

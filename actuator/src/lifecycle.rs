@@ -10,10 +10,10 @@ pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
 use crate::events::{Note, object, reason};
+use crate::io::{Part, WriteError};
 use crate::stores::Kind;
-use crate::writes::{Part, WriteError, delete, update};
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::identity::NodeName;
@@ -82,7 +82,6 @@ fn is_settled(claim: &NodeClaim) -> bool {
 async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
         let add = |claim: &mut NodeClaim| {
             let finalizers = claim.finalizers_mut();
@@ -90,23 +89,22 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
                 finalizers.push(TERMINATION_FINALIZER.to_owned());
             }
         };
-        update(&context, &claims, claim, Part::Main, add).await?;
+        context.writes.update(claim, Part::Main, add).await?;
     }
     let nodes: Vec<&Node> = subject.nodes.iter().map(|node| &**node).collect();
     let now = context.clock.now();
     let step = next(&Observation { claim, nodes: &nodes, now });
     if let Some(timed_out) = step.timed_out {
-        return give_up(&context, &claims, claim, timed_out).await;
+        return give_up(&context, claim, timed_out).await;
     }
     if let (Some(_), Some(found)) = (&step.node, subject.nodes.first()) {
-        let api: Api<Node> = Api::all(context.client.clone());
         // Worked out again on each newer version of the Node, which its kubelet writes too.
         let apply = |node: &mut Node| {
             if let Some(wanted) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
                 *node = wanted;
             }
         };
-        if !update(&context, &api, found, Part::Main, apply).await?.is_there() {
+        if !context.writes.update(&**found, Part::Main, apply).await?.is_there() {
             return Ok(None);
         }
     }
@@ -121,7 +119,7 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
                 claim.status = Some(status);
             }
         };
-        update(&context, &claims, claim, Part::Status, apply).await?;
+        context.writes.update(claim, Part::Status, apply).await?;
     }
     tell(&context, claim, &name, &nodes, &step.reached);
     let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
@@ -151,12 +149,7 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
 }
 
-async fn give_up(
-    context: &Context,
-    claims: &Api<NodeClaim>,
-    claim: &NodeClaim,
-    timed_out: TimedOut,
-) -> Result<Again, WriteError> {
+async fn give_up(context: &Context, claim: &NodeClaim, timed_out: TimedOut) -> Result<Again, WriteError> {
     let name = claim.name_any();
     let message = match timed_out {
         TimedOut::Launch => "no instance was launched in time: the claim is deleted",
@@ -164,7 +157,7 @@ async fn give_up(
     };
     tracing::warn!(node_claim = name, cause = timed_out.as_str(), "the claim is given up");
     context.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
-    delete(context, claims, claim, None).await?;
+    context.writes.delete(claim, None).await?;
     let pool = pool_of(claim);
     context.registrations.note(pool, false);
     context.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();

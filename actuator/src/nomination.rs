@@ -11,17 +11,15 @@ mod tests;
 
 pub use placed::Placed;
 
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
+use crate::fencing::CLUSTER_CALL;
 use crate::launch::record::annotation as read;
 use crate::lifecycle::{nodes_by_provider, provider_id};
-use crate::pace::Action;
 use crate::pods;
 use crate::stores::Kind;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -87,7 +85,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
         loop {
             ledger.mark_unchanged();
             placed.mark_unchanged();
-            let allowed = context.authority.may_act(CLUSTER_CALL).is_ok();
+            let allowed = context.fence.check(CLUSTER_CALL).is_ok();
             let writes = if allowed { nominator.look(&context) } else { Vec::new() };
             let more = writes.len() == PER_ROUND;
             if let Err(problem) = carry_out(&context, writes).await {
@@ -256,7 +254,6 @@ async fn carry_out(context: &Context, writes: Vec<Write>) -> Result<(), String> 
 
 /// An apply: the API server itself refuses it where the field is another's, or the pod is not as it was seen.
 async fn write(context: &Context, Write { pod, step }: &Write) -> Answer {
-    context.pace.take(Action::Nominate).await;
     let (name, metadata) = (pod.name_any(), &pod.metadata);
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let status = step.node().map_or_else(|| json!({}), |node| json!({ "nominatedNodeName": node }));
@@ -265,9 +262,7 @@ async fn write(context: &Context, Write { pod, step }: &Write) -> Answer {
         "metadata": {"name": name, "namespace": namespace, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
         "status": status,
     });
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
-    let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&config));
-    match context.authority.act(CLUSTER_CALL, api.patch_status(&name, &params, &patch)).await {
+    match context.writes.nominate(pod, FIELD_MANAGER, &config).await {
         Ok(Ok(_)) => Answer::Done,
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Answer::Overtaken,
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Answer::Forbidden(status.message.clone()),

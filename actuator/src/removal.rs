@@ -4,21 +4,19 @@
 pub mod facts;
 pub mod step;
 
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
 use crate::durable;
 use crate::events::{Note, object, reason};
+use crate::io::{Part, WriteError};
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
 use crate::lifecycle::provider_id;
 use crate::pods;
 use crate::stores::Kind;
 use crate::termination::{is_disrupted, taint_disrupted};
-use crate::writes::{Part, WriteError, delete, update};
 use facts::{Obstacle, Surroundings, View};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -181,11 +179,10 @@ fn surroundings<'a>(context: &Context, node: &'a NodeName, others: impl Iterator
 
 async fn write_command(context: &Context, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {
     let text = durable::write(command)?;
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
     let change = |claim: &mut NodeClaim| {
         claim.annotations_mut().insert(annotation::REMOVAL.to_owned(), text.clone());
     };
-    update(context, &api, claim, Part::Main, change).await.map(|_| ())
+    context.writes.update(claim, Part::Main, change).await.map(|_| ())
 }
 
 async fn reconcile(context: Context, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
@@ -270,33 +267,28 @@ fn replacements(context: &Context, command: &Removal) -> Replacements {
 
 /// Taints the node, and says why on the claim.
 async fn mark(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    update(context, &nodes, node, Part::Main, taint_disrupted).await?;
+    context.writes.update(node, Part::Main, taint_disrupted).await?;
     let (why, now) = (command.reason.as_str(), context.clock.now());
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     let change = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
     };
-    update(context, &claims, claim, Part::Status, change).await?;
+    context.writes.update(claim, Part::Status, change).await?;
     Ok(Some(LOOK_EVERY))
 }
 
 /// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go. So no node goes
 /// for an emptiness that the watch alone shows, however many turn empty at once (rule 15).
 async fn finish(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
-    let api: Api<Pod> = Api::all(context.client.clone());
-    let params = ListParams::default().fields(&format!("spec.nodeName={}", command.node));
-    let live = context.authority.act(CLUSTER_CALL, api.list(&params)).await??;
+    let live = context.writes.list_pods_on(command.node.as_str()).await?;
     let mut around = surroundings(context, &command.node, command.rooms.keys());
     around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
     around.pods.extend(live);
     if let Some(cause) = obstacle(context, &claim.name_any(), command, around) {
         return undo(context, claim, Some(command), &cause).await;
     }
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
-    delete(context, &claims, claim, None).await?;
+    context.writes.delete(claim, None).await?;
     let name = claim.name_any();
     let position = context.ledger.with(|ledger| {
         ledger.deleting(&name);
@@ -333,15 +325,13 @@ async fn undo(
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
     if let Some(node) = node_of(context, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
-        let nodes: Api<Node> = Api::all(context.client.clone());
         let untaint = |node: &mut Node| {
             if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
                 taints.retain(|it| it.key != taint::DISRUPTED);
             }
         };
-        update(context, &nodes, &node, Part::Main, untaint).await?;
+        context.writes.update(&*node, Part::Main, untaint).await?;
     }
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     let now = context.clock.now();
     let clear = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
@@ -350,11 +340,11 @@ async fn undo(
             let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
         }
     };
-    update(context, &claims, claim, Part::Status, clear).await?;
+    context.writes.update(claim, Part::Status, clear).await?;
     let forget = |claim: &mut NodeClaim| {
         claim.annotations_mut().remove(annotation::REMOVAL);
     };
-    update(context, &claims, claim, Part::Main, forget).await?;
+    context.writes.update(claim, Part::Main, forget).await?;
     let position = context.ledger.with(|ledger| {
         ledger.removal_undone(&name, cause);
         ledger.position()

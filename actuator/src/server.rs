@@ -6,8 +6,8 @@ mod execute;
 mod ledger;
 pub mod terminations;
 
-use crate::authority::NotAllowed;
 use crate::context::Context;
+use crate::fencing::NotAllowed;
 use plimsoll_proto::actuator::v1 as wire;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorService;
 use plimsoll_runtime::client_pool::LEADER_HEADER;
@@ -121,7 +121,7 @@ where
     Work: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let (sender, receiver) = tokio::sync::mpsc::channel(STREAM_QUEUE);
-    let (lost, closed) = (context.authority.lost(), sender.clone());
+    let (lost, closed) = (context.fence.lost(), sender.clone());
     let work = work(sender.clone());
     tokio::spawn(async move {
         let end = tokio::select! {

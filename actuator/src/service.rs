@@ -1,12 +1,13 @@
 //! The whole service: as a program on a network, or within a process on anything that has these parts.
 
 use crate::cluster_facts::Current;
-use crate::context::{Cloud, Shared};
+use crate::context::Shared;
 use crate::events::Recorder;
+use crate::io::Connections;
 use crate::leadership;
 use crate::metrics::ActuatorMetrics;
 use crate::node_pool_status::Registrations;
-use crate::pace::Pace;
+use crate::ports::Cloud;
 use crate::server::{Server, Standing};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -75,10 +76,13 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let settings = Arc::new(settings);
     let current = Current::new(Arc::clone(&settings));
     tasks.spawn(current.clone().follow(client.clone(), stop.clone()));
+    let actuator_metrics = ActuatorMetrics::new(&metrics)?;
+    let connections = Connections::new(client.clone(), cloud, clock, actuator_metrics.clone());
     let shared = Shared {
         events: Recorder::start(client.clone(), clock, &mut tasks),
-        client: client.clone(),
-        cloud,
+        reads: connections.reads(),
+        cloud_reads: connections.cloud_reads(),
+        connections,
         clock,
         settings,
         current,
@@ -86,9 +90,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         unavailable: Arc::default(),
         catalogs: crate::catalogs::Catalogs::new(),
         templates: crate::launch_template::Templates::default(),
-        pace: Pace::default(),
         registrations: Registrations::default(),
-        metrics: ActuatorMetrics::new(&metrics)?,
+        metrics: actuator_metrics,
     };
     tasks.spawn(async move {
         stores.wait_ready().await;

@@ -14,14 +14,14 @@ use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
 use crate::events::{Note, object, reason};
 use crate::interruption;
+use crate::io::{Part, Updated, WriteError};
 use crate::lifecycle::{nodes_by_provider, provider_id};
 use crate::pods;
 use crate::stores::Kind;
-use crate::writes::{Part, Updated, WriteError, delete, update};
 use instances::{Instances, Standing};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -109,18 +109,17 @@ fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
 }
 
 async fn reconcile(context: Context, shared: Arc<Shared>, subject: Subject) -> Result<Again, WriteError> {
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
         tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
-        delete(&context, &claims, claim, None).await?;
+        context.writes.delete(claim, None).await?;
         return Ok(Some(LOOK_EVERY));
     }
     context.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
     if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
         return Ok(None);
     }
-    let way_out = WayOut { context: &context, shared: &shared, claims: &claims, subject: &subject };
+    let way_out = WayOut { context: &context, shared: &shared, subject: &subject };
     match way_out.go().await? {
         Stage::Over => Ok(None),
         Stage::Wait(after) => Ok(Some(after)),
@@ -130,7 +129,6 @@ async fn reconcile(context: Context, shared: Arc<Shared>, subject: Subject) -> R
 struct WayOut<'a> {
     context: &'a Context,
     shared: &'a Shared,
-    claims: &'a Api<NodeClaim>,
     subject: &'a Subject,
 }
 
@@ -179,7 +177,7 @@ impl WayOut<'_> {
 
     /// Writes the time by which the node is gone, if its claim has a grace period.
     async fn set_deadline(&self) -> Result<Option<Timestamp>, WriteError> {
-        let claim = &self.subject.claim;
+        let claim = &*self.subject.claim;
         let (Some(period), Some(deleted)) = (&claim.spec.termination_grace_period, &claim.metadata.deletion_timestamp)
         else {
             return Ok(None);
@@ -190,19 +188,18 @@ impl WayOut<'_> {
         let change = |claim: &mut NodeClaim| {
             claim.annotations_mut().entry(annotation::TERMINATION_TIMESTAMP.to_owned()).or_insert_with(|| text.clone());
         };
-        update(self.context, self.claims, claim, Part::Main, change).await?;
+        self.context.writes.update(claim, Part::Main, change).await?;
         Ok(Some(deadline))
     }
 
     /// Keeps new pods from the node, and deletes it as far as its finalizer lets it go. Whether that is done.
     async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
-        let api: Api<Node> = Api::all(self.context.client.clone());
-        if let Updated::Gone = update(self.context, &api, node, Part::Main, closed).await? {
+        if let Updated::Gone = self.context.writes.update(node, Part::Main, closed).await? {
             return Ok(false);
         }
         let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
         if is_ours && node.metadata.deletion_timestamp.is_none() {
-            delete(self.context, &api, node, None).await?;
+            self.context.writes.delete(node, None).await?;
         }
         if let Some(deadline) = deadline {
             let message = format!("pods are deleted whatever protects them so that the node is gone by {deadline}");
@@ -212,7 +209,7 @@ impl WayOut<'_> {
     }
 
     async fn drain(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
-        let (context, claim) = (self.context, &self.subject.claim);
+        let (context, claim) = (self.context, &*self.subject.claim);
         let registered: Vec<&Arc<Node>> =
             self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, DRAINED);
@@ -248,7 +245,7 @@ impl WayOut<'_> {
     }
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
-        let claim = &self.subject.claim;
+        let claim = &*self.subject.claim;
         let nodes: Vec<&Arc<Node>> = self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, VOLUMES_DETACHED);
         if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
@@ -301,18 +298,17 @@ impl WayOut<'_> {
 
     /// Lets Node and claim go.
     async fn finish(&self) -> Result<Stage, WriteError> {
-        let api: Api<Node> = Api::all(self.context.client.clone());
         for node in &self.subject.nodes {
             if node.metadata.deletion_timestamp.is_none() {
                 // It was never registered, so nothing held it; nobody else would take it away.
-                delete(self.context, &api, node, None).await?;
+                self.context.writes.delete(&**node, None).await?;
             }
             let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-            update(self.context, &api, node, Part::Main, release).await?;
+            self.context.writes.update(&**node, Part::Main, release).await?;
         }
-        let claim = &self.subject.claim;
+        let claim = &*self.subject.claim;
         let release = |claim: &mut NodeClaim| claim.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-        update(self.context, self.claims, claim, Part::Main, release).await?;
+        self.context.writes.update(claim, Part::Main, release).await?;
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }
@@ -332,7 +328,7 @@ impl WayOut<'_> {
             let conditions = &mut claim.status.get_or_insert_default().conditions;
             CONDITIONS.set(conditions, moment, name, status, reason, message);
         };
-        update(self.context, self.claims, &self.subject.claim, Part::Status, change).await.map(|_| ())
+        self.context.writes.update(&*self.subject.claim, Part::Status, change).await.map(|_| ())
     }
 }
 

@@ -70,7 +70,7 @@ pub async fn run(shared: Shared, stop: CancellationToken) {
     let mut made: BTreeMap<String, Made> = BTreeMap::new();
     loop {
         if region_due.is_due() {
-            match facts::region(&shared.cloud).await {
+            match facts::region(&shared.cloud_reads).await {
                 Ok(read) => {
                     region_due.read(&[]);
                     tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
@@ -83,7 +83,7 @@ pub async fn run(shared: Shared, stop: CancellationToken) {
             }
         }
         if prices_due.is_due() {
-            let (read, failures) = facts::prices(&shared.cloud, &prices).await;
+            let (read, failures) = facts::prices(&shared.cloud_reads, &prices).await;
             prices_due.read(&failures);
             if read != prices {
                 prices = read;

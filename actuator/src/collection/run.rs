@@ -1,16 +1,11 @@
 //! The loop of collection: instances that nobody claims, claims whose instance is gone (safety rule 14).
 
 use super::{Absence, ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
-use crate::authority::{CLOUD_CALL, CLUSTER_CALL};
 use crate::context::Context;
 use crate::launch::record::{annotation, awaits_instance, group_of};
-use crate::launch::write;
 use crate::leadership::epoch_of;
-use crate::pace::Action;
 use crate::ports::{Instance, InstanceFilter};
-use crate::writes;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::{annotation as key, tag};
 use plimsoll_model::time::Timestamp;
@@ -53,16 +48,11 @@ async fn round(context: &Context, memory: &mut Memory) -> Result<(), String> {
 
 async fn instances(context: &Context) -> Result<Vec<Instance>, String> {
     let filter = InstanceFilter::Cluster { cluster: context.settings.cluster_name.clone() };
-    context.pace.take(Action::DescribeInstances).await;
-    let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-    call.await.map_err(|_| format!("no answer within {CLOUD_CALL:?}"))?.map_err(|error| error.to_string())
+    context.cloud_reads.all_instances(&filter).await.map_err(|error| error.to_string())
 }
 
 async fn claims(context: &Context) -> Result<Vec<NodeClaim>, String> {
-    let list = tokio::time::timeout(CLUSTER_CALL, write::api(context).list(&ListParams::default())).await;
-    list.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
-        .map(|list| list.items)
-        .map_err(|error| error.to_string())
+    context.reads.claims().await.map_err(|error| error.to_string())
 }
 
 fn instance_id(claim: &NodeClaim) -> Option<&str> {
@@ -98,7 +88,7 @@ async fn terminate(context: &Context, instance: &Instance) {
     context.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
     let mut answer = Ok(None);
     let ids = [instance.id.clone()];
-    match crate::terminate::terminate(context, &ids, |_, said| answer = said).await.map(|()| answer) {
+    match context.cloud.terminate(&ids, |_, said| answer = said).await.map(|()| answer) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
         Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
@@ -106,8 +96,7 @@ async fn terminate(context: &Context, instance: &Instance) {
     let id = instance.provider_id();
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id.as_str());
     if let Some(node) = context.stores.nodes.find(is_its) {
-        let api = kube::Api::<Node>::all(context.client.clone());
-        if let Err(error) = writes::delete(context, &api, node.as_ref(), None).await {
+        if let Err(error) = context.writes.delete(node.as_ref(), None).await {
             tracing::warn!(node = node.metadata.name, %error, "its Node is still there");
         }
     }
@@ -129,7 +118,7 @@ async fn collect_claims(context: &Context, memory: &mut Memory, instances: &[Ins
         if judge_claim(&facts(context, claim, absence), context.now()) == ClaimVerdict::Delete {
             tracing::warn!(claim = claim.metadata.name, instance, "its instance is gone, it is deleted");
             context.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
-            if let Err(error) = writes::delete(context, &write::api(context), claim, None).await {
+            if let Err(error) = context.writes.delete(claim, None).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "it is still there");
             }
         }
@@ -148,7 +137,7 @@ fn facts(context: &Context, claim: &NodeClaim, instance: Absence) -> ClaimFacts 
     ClaimFacts {
         attempted: true,
         has_provider_id: true,
-        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < context.authority.epoch()),
+        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < context.fence.epoch()),
         node_ready: context.stores.nodes.find(is_its).is_some_and(|node| ready(&node)),
         created: Timestamp(created),
         instance,

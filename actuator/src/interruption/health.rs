@@ -3,7 +3,6 @@
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
 use super::messages::NoticeKind;
-use crate::authority::CLOUD_CALL;
 use crate::context::Context;
 use crate::events::{Note, object, reason};
 use crate::ports::{CloudError, InstanceStatus, StatusCheck};
@@ -40,7 +39,7 @@ pub(super) async fn run(context: &Context, stop: &CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        let call = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instance_status());
+        let call = context.cloud.instance_status();
         let statuses = match call.await {
             Ok(Ok(statuses)) => statuses,
             Ok(Err(CloudError::Denied { message })) => {

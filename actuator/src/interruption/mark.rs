@@ -4,11 +4,11 @@ use super::Interruption;
 use super::messages::NoticeKind;
 use crate::context::Context;
 use crate::events::{Note, object, reason};
+use crate::io::{Part, WriteError};
 use crate::lifecycle::nodes_by_provider;
 use crate::lifecycle::provider_id;
 use crate::unavailable::Key;
-use crate::writes::{Part, WriteError, delete, update};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -70,7 +70,6 @@ pub(super) async fn take(context: &Context, claim: &NodeClaim, kind: &str, urgen
     if claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     let interruption = Interruption { kind: kind.to_owned(), heard: context.now() };
     let text = crate::durable::write(&interruption)?;
     let now = context.clock.now();
@@ -81,10 +80,10 @@ pub(super) async fn take(context: &Context, claim: &NodeClaim, kind: &str, urgen
             annotations.insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
         }
     };
-    if !update(context, &claims, claim, Part::Main, mark).await?.is_there() {
+    if !context.writes.update(claim, Part::Main, mark).await?.is_there() {
         return Ok(());
     }
-    delete(context, &claims, claim, None).await?;
+    context.writes.delete(claim, None).await?;
     let name = claim.name_any();
     context.ledger.with(|ledger| ledger.deleting(&name));
     tracing::info!(node_claim = name, kind, "the claim is deleted: its capacity is taken back");
@@ -96,7 +95,7 @@ pub(super) async fn take(context: &Context, claim: &NodeClaim, kind: &str, urgen
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, "Interrupted", kind);
     };
     // For people only: a failure must not bring the message back.
-    if let Err(error) = update(context, &claims, claim, Part::Status, why).await {
+    if let Err(error) = context.writes.update(claim, Part::Status, why).await {
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }
     Ok(())

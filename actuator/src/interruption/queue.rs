@@ -3,12 +3,12 @@
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
 use super::messages::{Message, NoticeKind, parse};
-use crate::authority::CLOUD_CALL;
 use crate::collection::{Absence, is_ours};
 use crate::context::Context;
-use crate::ports::{InstanceFilter, InterruptionQueue, QueueMessage};
+use crate::fencing::CLOUD_CALL;
+use crate::io::WriteError;
+use crate::ports::{InstanceFilter, QueueMessage};
 use crate::stores::Kind;
-use crate::writes::WriteError;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -54,21 +54,23 @@ struct State {
 }
 
 pub(super) async fn run(context: &Context, stop: &CancellationToken) {
-    let Some(queue) = context.cloud.queue.clone() else { return };
+    if !context.cloud_reads.has_queue() {
+        return;
+    }
     let state = State::default();
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        () = listen(context, &*queue, &state) => {}
+        () = listen(context, &state) => {}
         () = remember(context, &state) => {}
     }
 }
 
-async fn listen(context: &Context, queue: &dyn InterruptionQueue, state: &State) {
+async fn listen(context: &Context, state: &State) {
     let mut failures = 0_u32;
     loop {
-        let result = match context.authority.may_act(CLOUD_CALL) {
-            Ok(()) => round(context, queue, state).await,
+        let result = match context.fence.check(CLOUD_CALL) {
+            Ok(()) => round(context, state).await,
             Err(error) => Err(error.to_string()),
         };
         match result {
@@ -84,15 +86,14 @@ async fn listen(context: &Context, queue: &dyn InterruptionQueue, state: &State)
 }
 
 /// One receipt.
-async fn round(context: &Context, queue: &dyn InterruptionQueue, state: &State) -> Result<(), String> {
-    let received = tokio::time::timeout(RECEIVE, queue.receive()).await;
+async fn round(context: &Context, state: &State) -> Result<(), String> {
+    let received = tokio::time::timeout(RECEIVE, context.cloud_reads.receive()).await;
     let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
     let work = messages.into_iter().map(|message| async move {
         let verdict = handle(context, state, &message).await;
         let verdict = verdict.map_err(|error| error.to_string())?;
         if verdict == Verdict::Done {
-            let deleted = context.authority.act(CLOUD_CALL, queue.delete(&message.receipt)).await;
-            deleted.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            context.cloud.delete_message(&message.receipt).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     });
@@ -150,7 +151,7 @@ async fn keep(context: &Context, state: &State, kind: NoticeKind, ids: &[String]
         return Ok(Verdict::Done);
     }
     let filter = InstanceFilter::Ids(ids.to_vec());
-    let found = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instances(&filter)).await??;
+    let found = context.cloud.instances(&filter).await?;
     let (cluster, now) = (&context.settings.cluster_name, context.now());
     let mut verdict = Verdict::Done;
     for id in ids {

@@ -219,7 +219,7 @@ fn claim_of(
 ) -> plimsoll_api::NodeClaim {
     let class_hash = hash::ec2_node_class(&class.spec, &context.settings.cluster_ca_bundle);
     let facts =
-        GroupFacts { group, epoch: context.authority.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
+        GroupFacts { group, epoch: context.fence.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
     build::object(&admitted.claim, &admitted.narrowed, Live { pool, class, catalog: &admitted.catalog }, &facts)
 }
 

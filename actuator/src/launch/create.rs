@@ -5,11 +5,9 @@
 //! writes the claim or says that the name is taken.
 
 use super::record::annotation;
-use super::write::api;
-use crate::authority::{CLUSTER_CALL, NotAllowed};
 use crate::context::Context;
-use crate::writes::may_have_happened;
-use kube::api::PostParams;
+use crate::fencing::NotAllowed;
+use crate::io::may_have_happened;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::time::Duration;
@@ -97,7 +95,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
             }
         }
         if let Some((_, message)) = &unanswered
-            && (started.elapsed() > GIVE_UP || context.authority.lost().is_cancelled())
+            && (started.elapsed() > GIVE_UP || context.fence.lost().is_cancelled())
         {
             return Err(CreateError::Unknown { name, message: message.clone() });
         }
@@ -108,7 +106,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
 
 async fn attempt(context: &Context, claim: &NodeClaim, name: &str) -> Try {
     let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
-    match context.authority.act(CLUSTER_CALL, api(context).create(&PostParams::default(), claim)).await {
+    match context.writes.create_claim(claim).await {
         Ok(Ok(written)) => Try::Written(Box::new(written)),
         Ok(Err(error)) if may_have_happened(&error) => Try::Unanswered(error.to_string()),
         Ok(Err(kube::Error::Api(status))) => match status.code {
@@ -136,13 +134,11 @@ enum Unread {
 
 /// The claim as it is in the cluster; `None` if there is none of its name.
 async fn read(context: &Context, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
-    // A read needs no lease, but its bound: the caller asks again.
-    match tokio::time::timeout(CLUSTER_CALL, api(context).get_opt(name)).await {
-        Ok(Ok(Some(there))) if is_same(&there, claim) => Ok(Some(there)),
-        Ok(Ok(Some(_))) => Err(Unread::Taken),
-        Ok(Ok(None)) => Ok(None),
-        Ok(Err(error)) => Err(Unread::NotAnswered(error.to_string())),
-        Err(_) => Err(Unread::NotAnswered(format!("no answer within {CLUSTER_CALL:?}"))),
+    match context.reads.claim(name).await {
+        Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),
+        Ok(Some(_)) => Err(Unread::Taken),
+        Ok(None) => Ok(None),
+        Err(error) => Err(Unread::NotAnswered(error.to_string())),
     }
 }
 

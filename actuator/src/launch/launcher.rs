@@ -3,9 +3,7 @@
 use super::admit::Prepared;
 use super::record::{self, Found, Member};
 use super::{run, write};
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
-use kube::api::ListParams;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -142,7 +140,7 @@ fn start_found(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, id:
             Found::Unsent(members) => abandon_unsent(&context, members).await,
             Found::LookUp { group, members, problem } => {
                 tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
-                let cycle_id = format!("recovery-{}", context.authority.epoch());
+                let cycle_id = format!("recovery-{}", context.fence.epoch());
                 run::look_up_only(&context, group, members, cycle_id).await;
             }
         }
@@ -165,14 +163,12 @@ async fn unfinished(context: &Context) -> Vec<(String, Found)> {
     if !seems_unfinished(context) {
         return Vec::new();
     }
-    let list = tokio::time::timeout(CLUSTER_CALL, write::api(context).list(&ListParams::default())).await;
-    let claims = match list {
-        Ok(Ok(list)) => list.items,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "claims not listed");
+    let claims = match context.reads.claims().await {
+        Ok(claims) => claims,
+        Err(error) => {
+            tracing::warn!(%error, "NodeClaims not listed");
             return Vec::new();
         }
-        Err(_) => return Vec::new(),
     };
     let mut groups: BTreeMap<String, Vec<NodeClaim>> = BTreeMap::new();
     for claim in claims {
@@ -180,7 +176,7 @@ async fn unfinished(context: &Context) -> Vec<(String, Found)> {
             groups.entry(group.id).or_default().push(claim);
         }
     }
-    let cycle_id = format!("recovery-{}", context.authority.epoch());
+    let cycle_id = format!("recovery-{}", context.fence.epoch());
     let open = groups.into_iter().filter(|(id, claims)| {
         !context.launches.is_active(id) && claims.iter().any(|claim| wants_instance(context, claim))
     });
@@ -206,6 +202,6 @@ fn wants_instance(context: &Context, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     let young = u128::from(context.now().since(plimsoll_model::time::Timestamp(created)).0) < YOUNG.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
-    let of_this_term = epoch == Some(context.authority.epoch().to_string().as_str());
+    let of_this_term = epoch == Some(context.fence.epoch().to_string().as_str());
     record::awaits_instance(claim) && !(young && of_this_term)
 }

@@ -33,7 +33,7 @@ pub enum Replaced {
 pub enum ReplacementError {
     /// The gate is shut.
     #[error(transparent)]
-    NotAllowed(#[from] crate::authority::NotAllowed),
+    NotAllowed(#[from] crate::fencing::NotAllowed),
     /// The claim lacks its pool, its UID or something that can be read.
     #[error("NodeClaim {0} does not say what to replace it with: {1}")]
     Claim(String, String),
@@ -53,7 +53,7 @@ pub enum ReplacementError {
 /// # Errors
 /// There is none, for that reason.
 pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
-    context.authority.may_admit()?;
+    context.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
     let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
     let uid = old.metadata.uid.as_deref().ok_or_else(|| lacks("no UID"))?;

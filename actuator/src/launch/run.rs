@@ -9,9 +9,8 @@ use super::record::{Group, Member, keeper_annotations};
 use super::request::stamp;
 use super::settle;
 use super::write;
-use crate::authority::{CLOUD_CALL, NotAllowed};
 use crate::context::Context;
-use crate::pace::Action;
+use crate::fencing::NotAllowed;
 use crate::ports::{CloudError, FleetAnswer, FleetInstance, InstanceFilter};
 use futures::StreamExt;
 use plimsoll_model::time::Millis;
@@ -41,7 +40,7 @@ pub async fn fresh(context: &Context, prepared: Prepared, received: Instant) {
     };
     let attempt = Attempt::first(context.now());
     if let Err(error) = write_claims(context, &mut group, &attempt).await {
-        if context.authority.lost().is_cancelled() {
+        if context.fence.lost().is_cancelled() {
             // The next leader reads what is there; nothing was sent.
             return;
         }
@@ -136,21 +135,14 @@ impl Run<'_> {
         if self.attempt.sent == 0 {
             context.metrics.launch_seconds.with_label_values(&["fleet"]).observe(self.received.elapsed().as_secs_f64());
         }
-        context.pace.take(Action::CreateFleet).await;
-        let answer = context.authority.act(CLOUD_CALL, context.cloud.compute.create_fleet(request)).await;
-        let outcome = match answer {
+        let outcome = match context.cloud.create_fleet(request).await {
             Ok(outcome) => outcome,
-            Err(NotAllowed::TimedOut(after)) => {
-                Err(CloudError::Ambiguous { message: format!("no answer within {after:?}") })
-            }
-            Err(NotAllowed::NotLeader) if context.authority.lost().is_cancelled() => return None,
+            Err(NotAllowed::NotLeader) if context.fence.lost().is_cancelled() => return None,
             Err(_) => {
                 tokio::time::sleep(GATE_PAUSE).await;
                 return Some(resume(self.attempt, context.now()));
             }
         };
-        let label = if outcome.is_ok() { "ok" } else { "error" };
-        context.metrics.cloud_calls.with_label_values(&["CreateFleet", label]).inc();
         match &outcome {
             Ok(answer) => self.learn(answer),
             Err(error) => tracing::warn!(%cycle_id, group = %self.group.group.id, %error, "CreateFleet"),
@@ -207,7 +199,7 @@ impl Run<'_> {
     async fn look_up(&mut self, after: Millis) -> Option<Decision> {
         tokio::time::sleep(Duration::from_millis(after.0)).await;
         let context = self.context;
-        if context.authority.lost().is_cancelled() {
+        if context.fence.lost().is_cancelled() {
             return None;
         }
         match living(context, &self.group.group).await {
@@ -258,7 +250,7 @@ impl Run<'_> {
             }
         }
         context.metrics.launch_seconds.with_label_values(&["launched"]).observe(self.received.elapsed().as_secs_f64());
-        if context.authority.lost().is_cancelled() {
+        if context.fence.lost().is_cancelled() {
             return None;
         }
         if again {
@@ -287,10 +279,7 @@ impl Run<'_> {
 pub async fn living(context: &Context, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
     let filter =
         InstanceFilter::LaunchGroup { cluster: context.settings.cluster_name.clone(), group: group.id.clone() };
-    let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-    let instances = call
-        .await
-        .unwrap_or_else(|_| Err(CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") }))?;
+    let instances = context.cloud_reads.instances(&filter).await?;
     let alive = instances.into_iter().filter(|instance| instance.state.is_alive());
     Ok(alive
         .map(|instance| FleetInstance {

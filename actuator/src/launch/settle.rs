@@ -3,13 +3,11 @@
 use super::attempt::Failure;
 use super::record::{Member, annotation};
 use super::write::{self, Bought};
-use crate::authority::CLOUD_CALL;
 use crate::context::Context;
 use crate::events::{Note, object};
-use crate::pace::Action;
+use crate::io::Answer;
+use crate::io::{Updated, WriteError};
 use crate::ports::{FleetInstance, Tags};
-use crate::terminate::{Answer, terminate};
-use crate::writes::{Updated, WriteError};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
@@ -138,12 +136,8 @@ async fn tag_instance(context: &Context, claim: &NodeClaim, instance: &str) {
     tags.extend(name.map(|name| (tag::NODE_CLAIM.to_owned(), name)));
     tags.extend(uid.map(|uid| (tag::NODE_CLAIM_UID.to_owned(), uid)));
     let ids = [instance.to_owned()];
-    context.pace.take(Action::CreateTags).await;
-    let call = context.cloud.compute.create_tags(&ids, &tags);
-    match context.authority.act(CLOUD_CALL, call).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(instance, %error, "the claim's tag is not set"),
-        Err(error) => tracing::warn!(instance, %error, "the claim's tag is not set"),
+    if let Err(error) = context.cloud.create_tags(&ids, &tags).await {
+        tracing::warn!(instance, %error, "the claim's tag is not set");
     }
 }
 
@@ -219,7 +213,7 @@ pub async fn surplus(context: &Context, ids: &[String]) {
             tracing::warn!(instance = id, %error, "the surplus is still there");
         }
     };
-    if let Err(error) = terminate(context, ids, tell).await {
+    if let Err(error) = context.cloud.terminate(ids, tell).await {
         tracing::warn!(?ids, %error, "the surplus is still there");
     }
 }

@@ -1,14 +1,11 @@
 //! Names instances after their Nodes, once there is one (spec: AWS provider section 0.3): for people who look into EC2.
 
 use super::record::annotation;
-use crate::authority::CLOUD_CALL;
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
-use crate::launch::write;
-use crate::pace::Action;
+use crate::io::{Part, WriteError};
 use crate::ports::Tags;
 use crate::stores::Kind;
-use crate::writes::{self, Part, WriteError};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::sync::Arc;
@@ -44,12 +41,13 @@ async fn name_instance(context: Context, claim: Arc<NodeClaim>) -> Result<Again,
     let named = class.is_some_and(|class| class.spec.tags.contains_key(NAME));
     if let Some(id) = provider_id.rsplit('/').next().filter(|_| !named) {
         let (ids, tags) = ([id.to_owned()], Tags::from([(NAME.to_owned(), node.clone())]));
-        context.pace.take(Action::CreateTags).await;
-        context.authority.act(CLOUD_CALL, context.cloud.compute.create_tags(&ids, &tags)).await??;
+        context.cloud.create_tags(&ids, &tags).await?;
     }
-    writes::update(&context, &write::api(&context), claim.as_ref(), Part::Main, |claim| {
-        claim.metadata.annotations.get_or_insert_default().insert(key::TAGGED.to_owned(), "true".to_owned());
-    })
-    .await?;
+    context
+        .writes
+        .update(claim.as_ref(), Part::Main, |claim| {
+            claim.metadata.annotations.get_or_insert_default().insert(key::TAGGED.to_owned(), "true".to_owned());
+        })
+        .await?;
     Ok(None)
 }

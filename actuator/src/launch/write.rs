@@ -3,10 +3,9 @@
 use super::attempt::Attempt;
 use super::record::keeper_annotations;
 use crate::context::Context;
+use crate::io::{Part, Updated, WriteError};
 use crate::ports::{FleetInstance, FleetRequest};
-use crate::writes::{self, Part, Updated, WriteError};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::Api;
 use plimsoll_api::condition::{Moment, node_claim};
 use plimsoll_api::{NodeClaim, ResourceList};
 use plimsoll_model::catalog::InstanceType;
@@ -14,12 +13,6 @@ use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, annotation as
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
-
-/// Claims of the whole cluster.
-#[must_use]
-pub fn api(context: &Context) -> Api<NodeClaim> {
-    Api::all(context.client.clone())
-}
 
 /// Writes the next attempt and its request durably, before it is sent (safety rule 3).
 ///
@@ -32,10 +25,12 @@ pub async fn raise(
     attempt: &Attempt,
 ) -> Result<Updated<NodeClaim>, WriteError> {
     let annotations = keeper_annotations(request, attempt);
-    writes::update(context, &api(context), keeper, Part::Main, |claim| {
-        claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
-    })
-    .await
+    context
+        .writes
+        .update(keeper, Part::Main, |claim| {
+            claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
+        })
+        .await
 }
 
 /// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end. One
@@ -47,14 +42,15 @@ pub async fn abandon(context: &Context, claim: &NodeClaim) -> Result<(), WriteEr
     if claim.metadata.uid.is_none() {
         return Ok(());
     }
-    let api = api(context);
-    writes::delete(context, &api, claim, None).await?;
-    writes::update(context, &api, claim, Part::Main, |claim| {
-        if let Some(finalizers) = &mut claim.metadata.finalizers {
-            finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
-        }
-    })
-    .await?;
+    context.writes.delete(claim, None).await?;
+    context
+        .writes
+        .update(claim, Part::Main, |claim| {
+            if let Some(finalizers) = &mut claim.metadata.finalizers {
+                finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
+            }
+        })
+        .await?;
     Ok(())
 }
 
@@ -122,38 +118,41 @@ pub async fn mark_launched(
     claim: &NodeClaim,
     bought: &Bought<'_>,
 ) -> Result<Updated<NodeClaim>, WriteError> {
-    let api = api(context);
     let labels = bought.labels();
-    let labelled = writes::update(context, &api, claim, Part::Main, |claim| {
-        let own = claim.metadata.labels.take().unwrap_or_default();
-        // What the claim says itself comes before what the type says.
-        let mut all = labels.clone();
-        all.extend(own);
-        claim.metadata.labels = Some(all);
-        if !bought.instance_profile.is_empty() {
-            let annotations = claim.metadata.annotations.get_or_insert_default();
-            annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
-        }
-    })
-    .await?;
+    let labelled = context
+        .writes
+        .update(claim, Part::Main, |claim| {
+            let own = claim.metadata.labels.take().unwrap_or_default();
+            // What the claim says itself comes before what the type says.
+            let mut all = labels.clone();
+            all.extend(own);
+            claim.metadata.labels = Some(all);
+            if !bought.instance_profile.is_empty() {
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
+            }
+        })
+        .await?;
     let claim = match &labelled {
         Updated::Written(written) => written,
         Updated::AlreadySo => claim,
         Updated::Gone => return Ok(Updated::Gone),
     };
     let now = context.clock.now();
-    writes::update(context, &api, claim, Part::Status, |claim| {
-        let moment = Moment::of(&claim.metadata, now);
-        let status = claim.status.get_or_insert_default();
-        status.provider_id = Some(bought.provider_id());
-        status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
-        if let Some(instance_type) = bought.instance_type {
-            status.capacity = quantities(&instance_type.capacity);
-            status.allocatable = quantities(&instance_type.allocatable());
-        }
-        node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
-    })
-    .await
+    context
+        .writes
+        .update(claim, Part::Status, |claim| {
+            let moment = Moment::of(&claim.metadata, now);
+            let status = claim.status.get_or_insert_default();
+            status.provider_id = Some(bought.provider_id());
+            status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
+            if let Some(instance_type) = bought.instance_type {
+                status.capacity = quantities(&instance_type.capacity);
+                status.allocatable = quantities(&instance_type.allocatable());
+            }
+            node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
+        })
+        .await
 }
 
 fn quantities(amounts: &Resources) -> ResourceList {

@@ -1,9 +1,9 @@
 //! Launch templates in EC2: made when a launch needs them, deleted once none has for a while.
 
-use crate::authority::{CLOUD_CALL, NotAllowed};
 use crate::context::Context;
+use crate::fencing::NotAllowed;
+use crate::io::WriteError;
 use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
-use crate::writes::WriteError;
 use parking_lot::Mutex;
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -98,8 +98,7 @@ pub async fn ensure(context: &Context, spec: &LaunchTemplateSpec) -> Result<Laun
     if let Some(template) = context.templates.used(&spec.name, context.now()) {
         return Ok(template);
     }
-    let call = context.cloud.compute.ensure_launch_template(spec);
-    let template = context.authority.act(CLOUD_CALL, call).await??;
+    let template = context.cloud.ensure_launch_template(spec).await??;
     context.templates.saw(&template, context.now());
     Ok(template)
 }
@@ -119,7 +118,7 @@ pub async fn cleanup(context: Context, stop: CancellationToken) {
 }
 
 async fn clean(context: &Context) -> Result<(), WriteError> {
-    let listed = context.cloud.compute.list_launch_templates(&ours(&context.settings.cluster_name)).await?;
+    let listed = context.cloud_reads.launch_templates(&ours(&context.settings.cluster_name)).await?;
     let unused = context.templates.unused(&listed, &needed(context, &listed), context.now());
     delete(context, &unused).await
 }
@@ -131,7 +130,7 @@ async fn clean(context: &Context) -> Result<(), WriteError> {
 pub(crate) async fn delete_of_class(context: &Context, node_class: &str) -> Result<(), WriteError> {
     let mut filter = ours(&context.settings.cluster_name);
     filter.tags.insert(tag::EC2_NODE_CLASS.to_owned(), node_class.to_owned());
-    let listed = context.cloud.compute.list_launch_templates(&filter).await?;
+    let listed = context.cloud_reads.launch_templates(&filter).await?;
     let names: Vec<String> = listed.into_iter().map(|template| template.name).collect();
     delete(context, &names).await
 }
@@ -139,8 +138,7 @@ pub(crate) async fn delete_of_class(context: &Context, node_class: &str) -> Resu
 /// One at a time, so that each call stays within its deadline.
 async fn delete(context: &Context, names: &[String]) -> Result<(), WriteError> {
     for name in names {
-        let call = context.cloud.compute.delete_launch_templates(std::slice::from_ref(name));
-        context.authority.act(CLOUD_CALL, call).await??;
+        context.cloud.delete_launch_template(name).await?;
         context.templates.forget(std::slice::from_ref(name));
         tracing::info!(%name, "deleted an unused launch template");
     }

@@ -2,19 +2,13 @@
 
 use crate::context::Context;
 use crate::server::driver;
-use crate::stores::Pauses;
 use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
 use tokio_util::sync::CancellationToken;
 
 /// Tells the ledger of each holder until `stop`.
 pub(super) async fn follow(context: Context, stop: CancellationToken) {
     let name = &context.settings.watcher_lease;
-    let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
-    let mut leases = std::pin::pin!(watch_object(api, &name.name).backoff(Pauses::default()));
+    let mut leases = std::pin::pin!(context.reads.watch_lease(name));
     loop {
         let lease = tokio::select! {
             biased;

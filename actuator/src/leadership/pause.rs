@@ -1,11 +1,11 @@
 //! One autoscaler at a time (safety rule 20): while Karpenter's Lease is held, nothing is written but that, and what would be
 //! done, as a condition on each NodePool.
 
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
+use crate::fencing::CLUSTER_CALL;
+use crate::io::{Part, WriteError};
 use crate::settings::ObjectName;
 use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::NodePool;
@@ -67,7 +67,7 @@ impl Unexecuted {
 
 /// Says on each NodePool that nothing is done for it and what would be, for as long as that is so.
 pub(super) async fn show(context: Context, stop: CancellationToken) {
-    let mut authority = context.authority.clone();
+    let mut fence = context.fence.clone();
     let mut intents = context.unexecuted.0.subscribe();
     let mut pools = context.stores.changes(&[Kind::NodePool]);
     loop {
@@ -87,7 +87,7 @@ pub(super) async fn show(context: Context, stop: CancellationToken) {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = authority.pause_changed() => {}
+            () = fence.pause_changed() => {}
             changed = intents.changed() => if changed.is_err() { return },
             () = pools.next() => {}
             () = wait => {}
@@ -97,12 +97,11 @@ pub(super) async fn show(context: Context, stop: CancellationToken) {
 }
 
 async fn say(context: &Context) -> Result<(), WriteError> {
-    let pause = context.authority.paused();
+    let pause = context.fence.paused();
     if pause.as_deref() == Some(UNKNOWN) {
         return Ok(());
     }
     let intent = context.unexecuted.0.borrow().clone();
-    let api: Api<NodePool> = Api::all(context.client.clone());
     let now = context.clock.now();
     for pool in context.stores.pools.state() {
         let message = pause.as_ref().map(|reason| message(reason, intent.as_ref(), &pool.name_any()));
@@ -120,7 +119,7 @@ async fn say(context: &Context) -> Result<(), WriteError> {
         };
         let known = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
         if known.is_some() || message.is_some() {
-            update(context, &api, pool.as_ref(), Part::Notice, change).await?;
+            context.writes.update(pool.as_ref(), Part::Notice, change).await?;
         }
     }
     Ok(())

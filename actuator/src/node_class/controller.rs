@@ -4,9 +4,8 @@ use super::status::{self, Memory};
 use super::{finalize, hash, profile};
 use crate::context::Context;
 use crate::drive::{self, Again, Candidate};
+use crate::io::{Part, WriteError};
 use crate::stores::Kind;
-use crate::writes::{self, Part, WriteError};
-use kube::Api;
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_model::identity::ContentHasher;
@@ -60,7 +59,7 @@ fn candidate(context: &Context, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2No
 }
 
 async fn reconcile(context: &Context, class: &EC2NodeClass, memories: &Memories) -> Result<Again, WriteError> {
-    if context.authority.paused().is_some() {
+    if context.fence.paused().is_some() {
         return Ok(Some(PAUSED));
     }
     // The store may lag behind what was written a moment ago; the next change wakes us again.
@@ -73,11 +72,12 @@ async fn reconcile(context: &Context, class: &EC2NodeClass, memories: &Memories)
     let mut memory = memories.lock().get(&uid).cloned().unwrap_or_default();
     let refreshed = status::refresh(context, class, &mut memory).await;
     let next = memory.next();
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    let written = writes::update(context, &api, class, Part::Status, |class| {
-        class.status = Some(refreshed.clone());
-    })
-    .await?;
+    let written = context
+        .writes
+        .update(class, Part::Status, |class| {
+            class.status = Some(refreshed.clone());
+        })
+        .await?;
     // Only what was written counts as looked up.
     if written.is_there() {
         memories.lock().insert(uid, memory);

@@ -2,9 +2,9 @@
 
 use super::profile;
 use crate::context::Context;
+use crate::io::{Part, WriteError};
 use crate::launch_template;
-use crate::writes::{self, Part, WriteError};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::names::EC2_NODE_CLASS_FINALIZER;
 use std::sync::Arc;
@@ -32,10 +32,11 @@ pub(super) async fn finalize(context: &Context, class: &EC2NodeClass) -> Result<
     }
     profile::delete_all(context, class).await?;
     launch_template::delete_of_class(context, class.metadata.name.as_deref().unwrap_or_default()).await?;
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    writes::update(context, &api, class, Part::Main, |class| {
-        class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
-    })
-    .await?;
+    context
+        .writes
+        .update(class, Part::Main, |class| {
+            class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
+        })
+        .await?;
     Ok(true)
 }

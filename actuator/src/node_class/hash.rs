@@ -1,8 +1,8 @@
 //! The hash by which drift is told: written on the class, and carried over on claims when the way of hashing changes.
 
 use crate::context::Context;
-use crate::writes::{self, Part, WriteError};
-use kube::{Api, ResourceExt};
+use crate::io::{Part, WriteError};
+use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
 use plimsoll_api::{EC2NodeClass, NodeClaim, condition, hash};
 use plimsoll_model::names::{EC2_NODE_CLASS_FINALIZER, annotation};
@@ -17,20 +17,21 @@ pub(super) async fn mark(context: &Context, class: &EC2NodeClass) -> Result<(), 
             carry_over(context, &claim, &hash).await?;
         }
     }
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    writes::update(context, &api, class, Part::Main, |class| {
-        let annotations = class.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
-        let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
-        annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
-        if class.metadata.deletion_timestamp.is_none() {
-            let finalizers = class.finalizers_mut();
-            if !finalizers.iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
-                finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
+    context
+        .writes
+        .update(class, Part::Main, |class| {
+            let annotations = class.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
+            let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
+            if class.metadata.deletion_timestamp.is_none() {
+                let finalizers = class.finalizers_mut();
+                if !finalizers.iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
+                    finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
+                }
             }
-        }
-    })
-    .await?;
+        })
+        .await?;
     Ok(())
 }
 
@@ -41,17 +42,18 @@ async fn carry_over(context: &Context, claim: &NodeClaim, hash: &str) -> Result<
     if of_claim(claim).as_deref() == Some(hash::EC2_NODE_CLASS_VERSION) {
         return Ok(());
     }
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    writes::update(context, &api, claim, Part::Main, |claim| {
-        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let drifted = condition::get(conditions, DRIFTED).is_some();
-        let annotations = claim.metadata.annotations.get_or_insert_default();
-        let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
-        annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
-        if !drifted {
-            annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.to_owned());
-        }
-    })
-    .await?;
+    context
+        .writes
+        .update(claim, Part::Main, |claim| {
+            let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let drifted = condition::get(conditions, DRIFTED).is_some();
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
+            if !drifted {
+                annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.to_owned());
+            }
+        })
+        .await?;
     Ok(())
 }

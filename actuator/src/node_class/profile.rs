@@ -1,9 +1,8 @@
 //! Instance profiles: the user's, or one that is made for the class's role (spec: AWS provider section 6.3).
 
-use crate::authority::CLOUD_CALL;
 use crate::context::Context;
+use crate::io::WriteError;
 use crate::ports::{CloudError, Tags};
-use crate::writes::WriteError;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_api::hash;
 use plimsoll_model::names::{label, tag};
@@ -18,9 +17,8 @@ pub(super) async fn resolve(context: &Context, class: &EC2NodeClass) -> Result<S
         return Ok(profile.clone());
     }
     let role = role_name(class.spec.role.as_deref().unwrap_or_default());
-    let profiles = &context.cloud.profiles;
     if let Some(current) = class.status.as_ref().and_then(|status| status.instance_profile.clone()) {
-        match profiles.get(&current).await {
+        match context.cloud_reads.profile(&current).await {
             Ok(profile) if profile.role.as_deref() == Some(role) => return Ok(current),
             // Another role needs another profile: running instances keep theirs.
             Ok(_) | Err(CloudError::NotFound { .. }) => {}
@@ -28,8 +26,7 @@ pub(super) async fn resolve(context: &Context, class: &EC2NodeClass) -> Result<S
         }
     }
     let name = name(context, class, role);
-    context.authority.act(CLOUD_CALL, profiles.create(&name, &path(context, class), &tags(context, class))).await??;
-    context.authority.act(CLOUD_CALL, profiles.set_role(&name, role)).await??;
+    context.cloud.create_profile(&name, &path(context, class), &tags(context, class), role).await?;
     Ok(name)
 }
 
@@ -71,21 +68,21 @@ pub(super) async fn delete_all(context: &Context, class: &EC2NodeClass) -> Resul
     if class.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Ok(());
     }
-    let listed = context.cloud.profiles.list(&path(context, class)).await?;
+    let listed = context.cloud_reads.profiles(&path(context, class)).await?;
     let names: Vec<String> = listed.into_iter().map(|profile| profile.name).collect();
     delete(context, &names).await
 }
 
 /// Profiles of this cluster that nobody uses, by name.
 pub(super) async fn unused(context: &Context, used: &BTreeSet<String>) -> Result<Vec<String>, CloudError> {
-    let listed = context.cloud.profiles.list(&cluster_path(context)).await?;
+    let listed = context.cloud_reads.profiles(&cluster_path(context)).await?;
     Ok(listed.into_iter().map(|profile| profile.name).filter(|name| !used.contains(name)).collect())
 }
 
 /// Deletes profiles by name.
 pub(super) async fn delete(context: &Context, names: &[String]) -> Result<(), WriteError> {
     for name in names {
-        context.authority.act(CLOUD_CALL, context.cloud.profiles.delete(name)).await??;
+        context.cloud.delete_profile(name).await?;
         tracing::info!(%name, "deleted an instance profile");
     }
     Ok(())

@@ -4,7 +4,7 @@
 use super::images::{self, ImagesError};
 use super::{profile, selectors, validation};
 use crate::context::Context;
-use crate::writes::WriteError;
+use crate::io::WriteError;
 use plimsoll_api::condition::ec2_node_class::{
     AMIS_READY, CONDITIONS, INSTANCE_PROFILE_READY, PLACEMENT_GROUP_READY, SECURITY_GROUPS_READY, SUBNETS_READY,
 };
@@ -156,7 +156,7 @@ async fn look_up(
 async fn images(context: &Context, class: &EC2NodeClass, status: &mut EC2NodeClassStatus) -> Result<Found, WriteError> {
     let settings = context.current.get();
     let version = &settings.kubernetes_version;
-    match images::resolve(&context.cloud, &class.spec, version).await {
+    match images::resolve(&context.cloud_reads, &class.spec, version).await {
         Ok(amis) => {
             let any = !amis.is_empty();
             status.amis = amis;
@@ -184,7 +184,7 @@ async fn subnets(
     let terms = selectors::subnets(&class.spec);
     let mut found = match terms.is_empty() {
         true => Vec::new(),
-        false => context.cloud.compute.describe_subnets(&terms).await?,
+        false => context.cloud_reads.subnets(&terms).await?,
     };
     found.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
     let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
@@ -202,7 +202,7 @@ async fn security_groups(
     let terms = selectors::security_groups(&class.spec);
     let mut found = match terms.is_empty() {
         true => Vec::new(),
-        false => context.cloud.compute.describe_security_groups(&terms).await?,
+        false => context.cloud_reads.security_groups(&terms).await?,
     };
     found.sort_by(|left, right| left.id.cmp(&right.id));
     status.security_groups =

@@ -3,12 +3,12 @@
 
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
+use crate::io::{Part, WriteError};
 use crate::pods;
 use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -113,7 +113,7 @@ async fn reconcile(context: Context, seen: Arc<Mutex<Seen>>, subject: Subject) -
             Err(_) => clear(conditions, moment, CONSOLIDATABLE),
         };
     };
-    update(&context, &Api::all(context.client.clone()), claim, Part::Status, show).await?;
+    context.writes.update(claim, Part::Status, show).await?;
     if !changed || event.is_some() {
         seen.lock().insert(key, subject.pods);
     }

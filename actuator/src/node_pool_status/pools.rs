@@ -3,12 +3,12 @@
 use super::health;
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
+use crate::io::{Part, WriteError};
 use crate::lifecycle::{nodes_by_provider, provider_id};
 use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, ResourceList, Validate, hash};
@@ -94,14 +94,13 @@ fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
 }
 
 async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteError> {
-    let api: Api<NodePool> = Api::all(context.client.clone());
     let stamp = |pool: &mut NodePool| {
         let hash = hash::node_pool(&pool.spec.template);
         let annotations = pool.annotations_mut();
         annotations.insert(annotation::NODE_POOL_HASH.to_owned(), hash);
         annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
     };
-    update(&context, &api, &subject.pool, Part::Main, stamp).await?;
+    context.writes.update(&*subject.pool, Part::Main, stamp).await?;
     let (now, healthy) = (context.clock.now(), is_healthy(&context, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
@@ -125,7 +124,7 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
         health::show(&mut status.conditions, moment, healthy);
     };
-    update(&context, &api, &subject.pool, Part::Status, show).await?;
+    context.writes.update(&*subject.pool, Part::Status, show).await?;
     tokio::time::sleep(PACE).await;
     Ok(None)
 }

@@ -1,10 +1,9 @@
 //! Whose plans are carried out (safety rule 17): the holder of the watcher's Lease, read live where it is not known.
 
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
+use crate::fencing::CLUSTER_CALL;
 use crate::ledger::Driver;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use tonic::Status;
 
 /// The driver as the ledger knows it by now; an older one is refused.
@@ -43,10 +42,9 @@ pub(crate) fn is_known(context: &Context, driver: &Driver) -> bool {
 /// The API server does not answer in time, or with an error.
 pub(crate) async fn read(context: &Context) -> Result<(), String> {
     let name = &context.settings.watcher_lease;
-    let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
     let read = async {
         let _in_order = context.driver_reads.lock().await;
-        let lease = api.get_opt(&name.name).await.map_err(|error| error.to_string())?;
+        let lease = context.reads.lease(name).await.map_err(|error| error.to_string())?;
         // A Lease that is gone or free names nobody: whoever drove goes on until another holds it.
         if let Some(driver) = lease.and_then(|lease| of(&lease)) {
             context.ledger.with(|ledger| ledger.observe_driver(driver));

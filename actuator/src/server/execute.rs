@@ -48,7 +48,7 @@ pub(super) async fn execute(
         context.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
     }
     plan.pool_problems.iter().for_each(|problem| context.events.pool_problem(problem));
-    if let Some(reason) = context.authority.paused() {
+    if let Some(reason) = context.fence.paused() {
         tracing::info!(
             cycle_id,
             reason,
@@ -58,7 +58,7 @@ pub(super) async fn execute(
         );
         context.unexecuted.note(&plan);
     }
-    context.authority.may_admit().map_err(|error| refused(&error))?;
+    context.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&context, &driver).await?;
     context.outcomes.planned(context.now());
     let room = context.launches.room(plan.launches.len().min(AT_ONCE));

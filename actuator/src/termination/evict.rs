@@ -1,15 +1,12 @@
 //! Carrying out a drain: evictions that back off while budgets refuse them, and deletions where the time is over.
 
 use super::drain::Drain;
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
 use crate::events::{Note, object, reason};
+use crate::io::WriteError;
 use crate::pods;
-use crate::writes::{WriteError, delete};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
-use kube::api::{DeleteParams, EvictParams, PostParams, Preconditions};
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON};
@@ -66,8 +63,7 @@ impl Evictions {
         drain: &Drain,
     ) -> Result<Option<Duration>, WriteError> {
         for (pod, grace) in &drain.force {
-            let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
-            delete(context, &api, pod, Some(*grace)).await?;
+            context.writes.delete(&**pod, Some(*grace)).await?;
             context.metrics.evictions.with_label_values(&["forced"]).inc();
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
             context.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
@@ -108,14 +104,7 @@ impl Evictions {
 
     async fn evict(&self, context: &Context, pod: &Pod) -> Result<Tried, WriteError> {
         let Ok(_room) = self.room.acquire().await else { return Ok(Tried::Refused(String::new())) };
-        let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
-        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        let params = EvictParams {
-            delete_options: Some(DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }),
-            post_options: PostParams::default(),
-        };
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match context.authority.act(CLUSTER_CALL, api.evict(name, &params)).await? {
+        match context.writes.evict(pod).await? {
             Ok(_) => Ok(Tried::Gone),
             // 409: another pod has the name by now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Tried::Gone),
@@ -142,10 +131,6 @@ impl Evictions {
         let waits = drain.evict.iter().filter_map(|pod| paused.get(&pods::uid(pod)));
         waits.map(|pause| pause.until.saturating_duration_since(Instant::now())).min()
     }
-}
-
-fn namespace(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
 /// Why the claim goes, for its pods' Events.

@@ -1,12 +1,11 @@
 //! Ending instances, many in one call, and seeing them gone. "Gone" is EC2's word for it, or two reads apart without them
 //! (safety rule 14).
 
-use crate::authority::CLOUD_CALL;
 use crate::collection::Absence;
 use crate::context::Context;
+use crate::io::Answer;
 use crate::launch::attempt::SETTLING;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
-use crate::terminate::{self, Answer};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
@@ -145,7 +144,7 @@ impl Instances {
         let due = |watched: &Watched| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
         let ids = self.ids(|watched| watched.end && !watched.asked && !watched.terminated && due(watched));
         let tell = |id: &str, answer: Answer| self.answered(id, answer, context.now());
-        if let Err(error) = terminate::terminate(context, &ids, tell).await {
+        if let Err(error) = context.cloud.terminate(&ids, tell).await {
             tracing::warn!(%error, "instances are not ended now");
         }
     }
@@ -177,14 +176,12 @@ impl Instances {
     async fn read(&self, context: &Context) {
         for ids in self.ids(|watched| !watched.terminated).chunks(PER_CALL) {
             let filter = InstanceFilter::Ids(ids.to_vec());
-            let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-            let instances = match call.await {
-                Ok(Ok(instances)) => instances,
-                Ok(Err(error)) => {
+            let instances = match context.cloud_reads.instances(&filter).await {
+                Ok(instances) => instances,
+                Err(error) => {
                     tracing::warn!(%error, "instances that are to end cannot be read");
                     continue;
                 }
-                Err(_) => continue,
             };
             let now = context.now();
             let mut all = self.watched.lock();

@@ -2,16 +2,14 @@
 //! is the collection's business.
 
 use super::{LOOK_EVERY, Shared, closed, drain};
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
 use crate::drive::{Again, Candidate, drive};
+use crate::io::{Part, WriteError};
 use crate::lifecycle::provider_id;
 use crate::pods;
 use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, ResourceExt};
-use plimsoll_api::NodeClaim;
+use kube::ResourceExt;
 use plimsoll_model::names::TERMINATION_FINALIZER;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,16 +56,14 @@ fn candidates(context: &Context) -> Vec<Candidate<Orphan>> {
 
 async fn reconcile(context: Context, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
     let node = &*orphan.node;
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
         // Our watch may not show the claim yet, or not its providerID.
-        let live = context.authority.act(CLUSTER_CALL, claims.get_opt(&owner.name)).await??;
+        let live = context.writes.read_claim(&owner.name).await?;
         if live.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&owner.uid)) {
             return Ok(Some(LOOK_EVERY));
         }
     }
-    let api: Api<Node> = Api::all(context.client.clone());
-    update(&context, &api, node, Part::Main, closed).await?;
+    context.writes.update(node, Part::Main, closed).await?;
     let plan = drain::plan(&orphan.pods, None, context.clock.now());
     shared.evictions.carry_out(&context, None, Some(&orphan.node), &plan).await?;
     if plan.waiting > 0 {
@@ -75,6 +71,6 @@ async fn reconcile(context: Context, shared: Arc<Shared>, orphan: Orphan) -> Res
     }
     tracing::info!(node = node.name_any(), "a Node without claim is let go");
     let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-    update(&context, &api, node, Part::Main, release).await?;
+    context.writes.update(node, Part::Main, release).await?;
     Ok(None)
 }

@@ -2,15 +2,14 @@
 //! and is kept until look-ups by tag have found nothing for long enough. The attempt itself is written on one claim of the
 //! group only, so that its absence says nothing.
 
-use crate::authority::CLOUD_CALL;
 use crate::collection::Absence;
 use crate::context::Context;
+use crate::io::WriteError;
 use crate::launch::attempt::SETTLING;
 use crate::launch::record::group_of;
 use crate::lifecycle::provider_id;
 use crate::ports::InstanceFilter;
 use crate::termination::instance_id;
-use crate::writes::WriteError;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
@@ -58,9 +57,7 @@ impl LookUps {
         }
         let filter =
             InstanceFilter::LaunchGroup { cluster: context.settings.cluster_name.clone(), group: group.id.clone() };
-        let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-        let Ok(found) = call.await else { return Ok(false) };
-        let found = found?;
+        let found = context.cloud_reads.instances(&filter).await?;
         let others = written(context);
         // Which claim has which instance is settled by the launch, also for claims being deleted; this one waits for it.
         let gone = !found.iter().any(|instance| instance.state.is_alive() && !others.contains(&instance.id));

@@ -1,14 +1,11 @@
 //! Volumes that are still attached to a node. They are read from the API server, and only while nodes wait for them.
 
 use super::drain::is_waited_for;
-use crate::authority::CLUSTER_CALL;
 use crate::context::Context;
+use crate::io::WriteError;
 use crate::pods;
-use crate::writes::WriteError;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,8 +58,7 @@ impl Volumes {
 }
 
 async fn list(context: &Context) -> Result<ByNode, WriteError> {
-    let api: Api<VolumeAttachment> = Api::all(context.client.clone());
-    let list = context.authority.act(CLUSTER_CALL, api.list(&ListParams::default())).await??;
+    let list = context.writes.list_attachments().await?;
     let mut by_node = ByNode::new();
     for attachment in list {
         if let Some(volume) = attachment.spec.source.persistent_volume_name {
@@ -76,14 +72,13 @@ async fn list(context: &Context) -> Result<ByNode, WriteError> {
 async fn kept_by(context: &Context, pod: &Pod) -> Result<Vec<String>, WriteError> {
     let mut names = Vec::new();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
         let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
             (Some(source), _) => source.claim_name.clone(),
             (None, Some(_)) => format!("{}-{}", pod.name_any(), volume.name),
             (None, None) => continue,
         };
-        let found = context.authority.act(CLUSTER_CALL, api.get_opt(&claim)).await??;
+        let found = context.writes.read_volume_claim(namespace, &claim).await?;
         names.extend(found.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
     }
     Ok(names)
