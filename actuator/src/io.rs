@@ -24,14 +24,12 @@ pub use writes::{Updated, WriteError, Writes};
 use crate::fencing::Fence;
 use crate::metrics::ActuatorMetrics;
 use crate::ports::Cloud;
-use plimsoll_runtime::clock::Clock;
 
 /// The clients of the process, from which each term of leadership gets its fenced ones. Clones share them.
 #[derive(Clone)]
 pub struct Connections {
     client: kube::Client,
     cloud: Cloud,
-    clock: Clock,
     rate_limiter: RateLimiter,
     metrics: ActuatorMetrics,
 }
@@ -39,8 +37,8 @@ pub struct Connections {
 impl Connections {
     /// `client` must not retry by itself.
     #[must_use]
-    pub fn new(client: kube::Client, cloud: Cloud, clock: Clock, metrics: ActuatorMetrics) -> Self {
-        Self { client, cloud, clock, rate_limiter: RateLimiter::default(), metrics }
+    pub fn new(client: kube::Client, cloud: Cloud, metrics: ActuatorMetrics) -> Self {
+        Self { client, cloud, rate_limiter: RateLimiter::default(), metrics }
     }
 
     /// Live reads of the cluster.
@@ -58,7 +56,7 @@ impl Connections {
     /// Writes to the cluster during the term of `fence`.
     #[must_use]
     pub fn writes(&self, fence: Fence) -> Writes {
-        Writes::new(self.client.clone(), fence, self.clock, self.rate_limiter.clone())
+        Writes::new(self.client.clone(), fence, self.rate_limiter.clone())
     }
 
     /// Calls to the cloud during the term of `fence`.

@@ -1,15 +1,15 @@
 //! The whole service: as a program on a network, or within a process on anything that has these parts.
 
 use crate::cluster_facts::Current;
-use crate::context::Shared;
 use crate::events::Recorder;
 use crate::io::Connections;
 use crate::leadership;
+use crate::leadership::Process;
 use crate::metrics::ActuatorMetrics;
-use crate::node_pool_status::Registrations;
 use crate::ports::Cloud;
-use crate::server::{Server, Standing};
+use crate::server::{LeaderRole, Server};
 use crate::settings::Settings;
+use crate::state::registrations::Registrations;
 use crate::stores::Stores;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorServiceServer;
 use plimsoll_runtime::admin::Readiness;
@@ -77,17 +77,16 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let current = Current::new(Arc::clone(&settings));
     tasks.spawn(current.clone().follow(client.clone(), stop.clone()));
     let actuator_metrics = ActuatorMetrics::new(&metrics)?;
-    let connections = Connections::new(client.clone(), cloud, clock, actuator_metrics.clone());
-    let shared = Shared {
+    let connections = Connections::new(client.clone(), cloud, actuator_metrics.clone());
+    let reads = connections.reads();
+    let process = Process {
         events: Recorder::start(client.clone(), clock, &mut tasks),
-        reads: connections.reads(),
-        cloud_reads: connections.cloud_reads(),
         connections,
         clock,
         settings,
         current,
         stores: stores.clone(),
-        unavailable: Arc::default(),
+        insufficient_capacity: Arc::default(),
         catalogs: crate::catalogs::Catalogs::new(),
         templates: crate::launch_template::Templates::default(),
         registrations: Registrations::default(),
@@ -98,11 +97,17 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         listed.release();
     });
     // Standbys too: what can be bought is then known at once to a new leader.
-    let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(shared.clone(), stop.clone())));
+    let refresh = crate::catalogs::Refresh {
+        stores: process.stores.clone(),
+        cloud_reads: process.connections.cloud_reads(),
+        settings: Arc::clone(&process.settings),
+        catalogs: process.catalogs.clone(),
+    };
+    let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())));
     let (pause_sender, pause) = watch::channel(Some(leadership::UNKNOWN.to_owned()));
-    tasks.spawn(leadership::watch_karpenter(client.clone(), karpenter, pause_sender));
-    let (standing_sender, standing) = watch::channel(Standing::Following { leader: None });
-    let server = ActuatorServiceServer::new(Server::new(standing, callers, stop.clone()))
+    tasks.spawn(leadership::watch_karpenter(reads, karpenter, pause_sender));
+    let (role_sender, role) = watch::channel(LeaderRole::Following { leader: None });
+    let server = ActuatorServiceServer::new(Server::new(role, callers, stop.clone()))
         .max_decoding_message_size(MAX_DECODING_BYTES)
         .max_encoding_message_size(MAX_ENCODING_BYTES);
     let server = GrpcServer::new(Limits::default())
@@ -112,7 +117,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let (election, states) = Election::new(client, lease, clock)?;
     let released = CancellationToken::new();
     let leading = async {
-        let result = leadership::run(shared, states, standing_sender, pause, stop.clone()).await;
+        let result = leadership::run(process, states, role_sender, pause, stop.clone()).await;
         // Nothing acts any more: now another may.
         released.cancel();
         shutdown.start();

@@ -1,6 +1,6 @@
 //! Calls to the cloud that change something, or on which a change rests.
 
-use super::{Action, CloudReads, RateLimiter};
+use super::{Action, RateLimiter};
 use crate::fencing::{CLOUD_CALL, Fence, NotAllowed};
 use crate::io::WriteError;
 use crate::metrics::ActuatorMetrics;
@@ -21,11 +21,6 @@ pub struct CloudCalls {
 impl CloudCalls {
     pub(super) fn new(cloud: Cloud, fence: Fence, rate_limiter: RateLimiter, metrics: ActuatorMetrics) -> Self {
         Self { cloud, fence, rate_limiter, metrics }
-    }
-
-    /// Reads of the same cloud.
-    pub(crate) fn reads(&self) -> CloudReads {
-        CloudReads::new(self.cloud.clone(), self.rate_limiter.clone())
     }
 
     /// Buys instances. No answer in time is [`CloudError::Ambiguous`].

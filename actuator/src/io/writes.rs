@@ -4,13 +4,11 @@ use super::kinds::Written;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use plimsoll_api::{CapacityBuffer, NodeClaim};
-use plimsoll_runtime::clock::Clock;
 use serde_json::{Value, json};
 
 /// Tries on an object that others write to as well (kubelets, other controllers). Each is made on a newer version.
@@ -89,18 +87,12 @@ pub(crate) enum Part {
 pub struct Writes {
     client: kube::Client,
     fence: Fence,
-    clock: Clock,
     rate_limiter: RateLimiter,
 }
 
 impl Writes {
-    pub(super) fn new(client: kube::Client, fence: Fence, clock: Clock, rate_limiter: RateLimiter) -> Self {
-        Self { client, fence, clock, rate_limiter }
-    }
-
-    /// The time that conditions and annotations are written with.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+    pub(super) fn new(client: kube::Client, fence: Fence, rate_limiter: RateLimiter) -> Self {
+        Self { client, fence, rate_limiter }
     }
 
     /// Changes an object, beginning with the version at hand. `change` is applied again to each newer version.

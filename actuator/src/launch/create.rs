@@ -5,9 +5,9 @@
 //! writes the claim or says that the name is taken.
 
 use super::record::annotation;
-use crate::context::Context;
 use crate::fencing::NotAllowed;
 use crate::io::may_have_happened;
+use crate::launch::launcher::Launcher;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::time::Duration;
@@ -68,19 +68,19 @@ enum Try {
 ///
 /// # Errors
 /// It was not written; or, if [`CreateError::Unknown`], it is not known.
-pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
+pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
     let name = claim.metadata.name.clone().unwrap_or_default();
     let started = Instant::now();
     let mut unanswered: Option<(Instant, String)> = None;
     let (mut refused, mut pause) = (0_u32, FIRST_PAUSE);
     loop {
-        match attempt(context, claim, &name).await {
+        match attempt(deps, claim, &name).await {
             Try::Written(written) => return Ok(*written),
             Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
             Try::Refused(error) => {
                 // An earlier try may still take effect: only a read after its time says that it has not.
                 let Some((last, _)) = &unanswered else { return Err(error) };
-                match read(context, claim, &name).await {
+                match read(deps, claim, &name).await {
                     Ok(Some(there)) => return Ok(there),
                     Ok(None) if last.elapsed() >= MAY_LAND => return Err(error),
                     Err(Unread::Taken) => return Err(CreateError::Taken(name)),
@@ -95,7 +95,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
             }
         }
         if let Some((_, message)) = &unanswered
-            && (started.elapsed() > GIVE_UP || context.fence.lost().is_cancelled())
+            && (started.elapsed() > GIVE_UP || deps.fence.lost().is_cancelled())
         {
             return Err(CreateError::Unknown { name, message: message.clone() });
         }
@@ -104,13 +104,13 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
     }
 }
 
-async fn attempt(context: &Context, claim: &NodeClaim, name: &str) -> Try {
+async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> Try {
     let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
-    match context.writes.create_claim(claim).await {
+    match deps.writes.create_claim(claim).await {
         Ok(Ok(written)) => Try::Written(Box::new(written)),
         Ok(Err(error)) if may_have_happened(&error) => Try::Unanswered(error.to_string()),
         Ok(Err(kube::Error::Api(status))) => match status.code {
-            409 => match read(context, claim, name).await {
+            409 => match read(deps, claim, name).await {
                 Ok(Some(there)) => Try::Written(Box::new(there)),
                 // It went between the two calls.
                 Ok(None) => Try::NotNow(refused(status.message.clone())),
@@ -133,8 +133,8 @@ enum Unread {
 }
 
 /// The claim as it is in the cluster; `None` if there is none of its name.
-async fn read(context: &Context, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
-    match context.reads.claim(name).await {
+async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
+    match deps.reads.claim(name).await {
         Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),
         Ok(Some(_)) => Err(Unread::Taken),
         Ok(None) => Ok(None),

@@ -4,9 +4,9 @@
 //! written last: where it is there, all claims of the group were, and where it is not, nothing was ever sent.
 
 use super::attempt::Attempt;
-use super::group::LaunchGroup;
 use crate::durable;
 use crate::ports::FleetRequest;
+use crate::state::launch_group::LaunchGroup;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::annotation;
@@ -79,6 +79,11 @@ pub enum Found {
 #[must_use]
 pub fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The epoch of the leader that wrote a claim.
+pub(crate) fn epoch_of(claim: &NodeClaim) -> Option<u64> {
+    annotation(claim, annotation::EPOCH)?.parse().ok()
 }
 
 /// The group that a claim belongs to, if it says so readably.

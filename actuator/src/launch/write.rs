@@ -2,8 +2,8 @@
 
 use super::attempt::Attempt;
 use super::record::keeper_annotations;
-use crate::context::Context;
 use crate::io::{Part, Updated, WriteError};
+use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, FleetRequest};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plimsoll_api::condition::{Moment, node_claim};
@@ -19,14 +19,13 @@ use std::collections::BTreeMap;
 /// # Errors
 /// It was not written.
 pub async fn raise(
-    context: &Context,
+    deps: &Launcher,
     keeper: &NodeClaim,
     request: &FleetRequest,
     attempt: &Attempt,
 ) -> Result<Updated<NodeClaim>, WriteError> {
     let annotations = keeper_annotations(request, attempt);
-    context
-        .writes
+    deps.writes
         .update(keeper, Part::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
         })
@@ -38,13 +37,12 @@ pub async fn raise(
 ///
 /// # Errors
 /// It may still be there.
-pub async fn abandon(context: &Context, claim: &NodeClaim) -> Result<(), WriteError> {
+pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteError> {
     if claim.metadata.uid.is_none() {
         return Ok(());
     }
-    context.writes.delete(claim, None).await?;
-    context
-        .writes
+    deps.writes.delete(claim, None).await?;
+    deps.writes
         .update(claim, Part::Main, |claim| {
             if let Some(finalizers) = &mut claim.metadata.finalizers {
                 finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
@@ -114,12 +112,12 @@ impl Bought<'_> {
 /// # Errors
 /// It was not written, or not all of it.
 pub async fn mark_launched(
-    context: &Context,
+    deps: &Launcher,
     claim: &NodeClaim,
     bought: &Bought<'_>,
 ) -> Result<Updated<NodeClaim>, WriteError> {
     let labels = bought.labels();
-    let labelled = context
+    let labelled = deps
         .writes
         .update(claim, Part::Main, |claim| {
             let own = claim.metadata.labels.take().unwrap_or_default();
@@ -138,9 +136,8 @@ pub async fn mark_launched(
         Updated::AlreadySo => claim,
         Updated::Gone => return Ok(Updated::Gone),
     };
-    let now = context.clock.now();
-    context
-        .writes
+    let now = deps.clock.now();
+    deps.writes
         .update(claim, Part::Status, |claim| {
             let moment = Moment::of(&claim.metadata, now);
             let status = claim.status.get_or_insert_default();

@@ -1,11 +1,12 @@
 //! Ending instances, many in one call, and seeing them gone. "Gone" is EC2's word for it, or two reads apart without them
 //! (safety rule 14).
 
-use crate::collection::Absence;
-use crate::context::Context;
+use crate::clock::Timestamped;
 use crate::io::Answer;
-use crate::launch::attempt::SETTLING;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
+use crate::state::absence::Absence;
+use crate::state::absence::SETTLING;
+use crate::termination::Termination;
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
@@ -80,11 +81,6 @@ pub(super) struct Instances {
     work: Notify,
 }
 
-/// The instance's id in `aws:///zone/id`.
-pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
-    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
-}
-
 impl Instances {
     /// Looks at an instance without doing anything to it.
     pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
@@ -119,7 +115,7 @@ impl Instances {
     }
 
     /// Makes the calls until `stop`.
-    pub(super) async fn run(&self, context: &Context, stop: &CancellationToken) {
+    pub(super) async fn run(&self, deps: &Termination, stop: &CancellationToken) {
         loop {
             let idle = self.watched.lock().values().all(|watched| watched.terminated);
             let pause = if idle { Duration::MAX } else { READ_EVERY };
@@ -129,8 +125,8 @@ impl Instances {
                 () = self.work.notified() => tokio::time::sleep(COALESCE).await,
                 () = tokio::time::sleep(pause) => {}
             }
-            self.terminate(context).await;
-            self.read(context).await;
+            self.terminate(deps).await;
+            self.read(deps).await;
         }
     }
 
@@ -139,12 +135,12 @@ impl Instances {
         all.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
     }
 
-    async fn terminate(&self, context: &Context) {
-        let now = context.now();
+    async fn terminate(&self, deps: &Termination) {
+        let now = deps.clock.timestamp();
         let due = |watched: &Watched| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
         let ids = self.ids(|watched| watched.end && !watched.asked && !watched.terminated && due(watched));
-        let tell = |id: &str, answer: Answer| self.answered(id, answer, context.now());
-        if let Err(error) = context.cloud.terminate(&ids, tell).await {
+        let tell = |id: &str, answer: Answer| self.answered(id, answer, deps.clock.timestamp());
+        if let Err(error) = deps.cloud.terminate(&ids, tell).await {
             tracing::warn!(%error, "instances are not ended now");
         }
     }
@@ -173,17 +169,17 @@ impl Instances {
         }
     }
 
-    async fn read(&self, context: &Context) {
+    async fn read(&self, deps: &Termination) {
         for ids in self.ids(|watched| !watched.terminated).chunks(PER_CALL) {
             let filter = InstanceFilter::Ids(ids.to_vec());
-            let instances = match context.cloud_reads.instances(&filter).await {
+            let instances = match deps.cloud_reads.instances(&filter).await {
                 Ok(instances) => instances,
                 Err(error) => {
                     tracing::warn!(%error, "instances that are to end cannot be read");
                     continue;
                 }
             };
-            let now = context.now();
+            let now = deps.clock.timestamp();
             let mut all = self.watched.lock();
             for id in ids {
                 let Some(watched) = all.get_mut(id) else { continue };
@@ -202,12 +198,6 @@ impl Instances {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_id_is_the_last_part() {
-        assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
-        assert_eq!(instance_id("kwok://node"), None);
-    }
 
     #[test]
     fn one_read_without_it_is_not_its_end() {
