@@ -1,15 +1,15 @@
 //! Notices that capacity is about to be taken back (safety rule 13): the claim is marked and deleted at once, so that the next
 //! snapshot has its pods to place; the drain waits for the replacement, but not for long.
 
+mod drain_delay;
 mod health;
-mod hold;
 mod mark;
 pub mod messages;
 mod queue;
 mod room;
 
-pub use hold::DrainDelay;
-pub(crate) use hold::{Owed, hold};
+pub use drain_delay::DrainDelay;
+pub(crate) use drain_delay::{PendingReplacements, remaining_delay};
 
 use crate::events::Recorder;
 use crate::fencing::Fence;

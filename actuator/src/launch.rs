@@ -9,8 +9,8 @@ pub mod matching;
 pub mod record;
 pub mod replacement;
 pub mod request;
+pub mod results;
 pub mod run;
-pub mod settle;
 pub mod tagging;
 pub mod write;
 

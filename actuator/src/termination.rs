@@ -28,7 +28,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::settings::Settings;
 use crate::stores::{Kind, Stores, instance_id, provider_id};
-use instances::{Instances, Standing};
+use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -91,7 +91,7 @@ struct Shared {
     evictions: evict::Evictions,
     volumes: volumes::Volumes,
     unlaunched: unlaunched::LookUps,
-    owed: interruption::Owed,
+    pending_replacements: interruption::PendingReplacements,
 }
 
 /// What a stage of the way out says.
@@ -155,20 +155,20 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: Subject) -> 
     if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
         return Ok(None);
     }
-    let way_out = WayOut { deps: &deps, shared: &shared, subject: &subject };
-    match way_out.go().await? {
+    let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
+    match flow.go().await? {
         Stage::Over => Ok(None),
         Stage::Wait(after) => Ok(Some(after)),
     }
 }
 
-struct WayOut<'a> {
+struct TerminationFlow<'a> {
     deps: &'a Termination,
     shared: &'a Shared,
     subject: &'a Subject,
 }
 
-impl WayOut<'_> {
+impl TerminationFlow<'_> {
     async fn go(&self) -> Result<Stage, WriteError> {
         let deadline = match deadline(&self.subject.claim) {
             Some(deadline) => Some(deadline),
@@ -186,11 +186,11 @@ impl WayOut<'_> {
                 }
             }
         }
-        let is_owed = self.shared.owed.settle(&self.deps.drain_delay, &self.subject.claim);
+        let is_pending = self.shared.pending_replacements.settle(&self.deps.drain_delay, &self.subject.claim);
         match self.end_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
             // The claim says what its replacement is to be like.
-            Stage::Over if is_owed => Ok(Stage::Wait(LOOK_EVERY)),
+            Stage::Over if is_pending => Ok(Stage::Wait(LOOK_EVERY)),
             Stage::Over => self.finish().await,
         }
     }
@@ -199,7 +199,7 @@ impl WayOut<'_> {
     fn is_dead(&self) -> bool {
         let silent = |node: &Arc<Node>| !is_ready(node);
         let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
-        self.shared.instances.look(id, self.created(), self.deps.clock.timestamp()) == Standing::Gone
+        self.shared.instances.look(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
     }
 
     fn instance(&self) -> Option<&str> {
@@ -260,9 +260,13 @@ impl WayOut<'_> {
                 now
             }
         };
-        if let Some(wait) =
-            interruption::hold(&deps.drain_delay, &self.shared.owed, claim, &self.subject.pods, deadline)
-        {
+        if let Some(wait) = interruption::remaining_delay(
+            &deps.drain_delay,
+            &self.shared.pending_replacements,
+            claim,
+            &self.subject.pods,
+            deadline,
+        ) {
             return Ok(Stage::Wait(wait));
         }
         let plan = drain::plan(&self.subject.pods, deadline, now);
@@ -318,8 +322,8 @@ impl WayOut<'_> {
             return Ok(if over { Stage::Over } else { Stage::Wait(LOOK_EVERY) });
         };
         match self.shared.instances.end(id, self.created(), self.deps.clock.timestamp()) {
-            Standing::Gone => Ok(Stage::Over),
-            Standing::There => match self.shared.instances.refusal(id) {
+            InstancePhase::Gone => Ok(Stage::Over),
+            InstancePhase::There => match self.shared.instances.refusal(id) {
                 Some(error) => {
                     let message = format!("instance {id} is not terminated: {error}");
                     self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
@@ -327,7 +331,7 @@ impl WayOut<'_> {
                 }
                 None => Ok(Stage::Wait(Duration::from_millis(200))),
             },
-            Standing::Ending => {
+            InstancePhase::Ending => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
                 Ok(Stage::Wait(LOOK_EVERY))
             }
@@ -350,7 +354,7 @@ impl WayOut<'_> {
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }
-        self.shared.owed.forget(claim);
+        self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
         self.deps.ledger.with(|ledger| ledger.gone(&name));
         let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that are free of cycles. A crate joins the list when its last cycle is gone, and never leaves it.
-const WITHOUT_CYCLES: &[&str] = &["actuator"];
+/// Crates that still have a cycle. The list only shrinks: a crate leaves it when its last cycle is gone.
+const WITH_CYCLES: &[&str] = &["api", "model", "scheduler/solver", "snapshot", "tests/workloads"];
 
 /// Files of the actuator that may name the cluster's client, with the reason.
 const CLIENT_HOLDERS: &[(&str, &str)] = &[
@@ -21,6 +21,12 @@ const CLIENT_HOLDERS: &[(&str, &str)] = &[
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn members() -> Vec<String> {
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
 }
 
 /// Product code of a crate: each Rust file below `src` by its path, without tests and comments.
@@ -148,9 +154,13 @@ fn largest_cycle(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Strin
 
 #[test]
 fn modules_do_not_import_each_other_in_a_circle() {
-    for member in WITHOUT_CYCLES {
+    for member in members().iter().filter(|member| root().join(member).join("src").is_dir()) {
         let files = sources(member);
         let cycle = largest_cycle(&imports(&files));
+        if WITH_CYCLES.contains(&member.as_str()) {
+            assert!(!cycle.is_empty(), "{member} has no cycle any more: take it off WITH_CYCLES");
+            continue;
+        }
         let concerned = files.keys().filter(|file| cycle.contains(module_of(file))).count();
         assert!(cycle.is_empty(), "{member}: {concerned} files of these modules import each other: {cycle:?}");
     }

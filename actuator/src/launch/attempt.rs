@@ -105,7 +105,7 @@ pub enum Decision {
 
 /// What to do with an attempt before anything was heard: at first, or by a new leader.
 #[must_use]
-pub fn resume(attempt: Attempt, now: Timestamp) -> Decision {
+pub fn first_decision(attempt: Attempt, now: Timestamp) -> Decision {
     if now.since(attempt.started) > MAX_RESEND_AGE {
         return Decision::LookUp { after: Millis(0) };
     }

@@ -37,7 +37,7 @@ const GROUPS_AT_ONCE: usize = 64;
 /// Unfinished groups are looked for so often. They come from errors and crashes alone.
 const SWEEP: Duration = Duration::from_secs(30);
 /// A claim of this term without a group at work is left alone for so long: its object may show before its group is noted.
-const YOUNG: Duration = Duration::from_secs(10);
+const RECENT: Duration = Duration::from_secs(10);
 
 /// Carries out launch groups.
 #[derive(Clone)]
@@ -137,7 +137,7 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
             () = stop.cancelled() => break,
             Some(ended) = tasks.running.join_next_with_id() => finished(&deps, &mut tasks, ended),
             group = groups.recv() => match group {
-                Some((group, received)) => start_fresh(&deps, &mut tasks, &limit, group, received),
+                Some((group, received)) => start_admitted(&deps, &mut tasks, &limit, group, received),
                 None => break,
             },
             _ = sweep.tick() => {
@@ -177,11 +177,11 @@ fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinErro
     deps.launches.active.lock().remove(&group);
 }
 
-fn start_fresh(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
+fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
     let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
-        run::fresh(&deps, group, received).await;
+        run::start(&deps, group, received).await;
     });
 }
 
@@ -191,7 +191,7 @@ fn start_found(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: S
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
         match found {
-            Found::Whole(group, attempt) => run::resumed(&deps, *group, attempt).await,
+            Found::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
             Found::Unsent(members) => abandon_unsent(&deps, members).await,
             Found::LookUp { group, members, problem } => {
                 tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
@@ -256,7 +256,7 @@ fn seems_unfinished(deps: &Launcher) -> bool {
 fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     let young =
-        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < YOUNG.as_millis();
+        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < RECENT.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
     let of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
     record::awaits_instance(claim) && !(young && of_this_term)

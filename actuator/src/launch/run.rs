@@ -1,12 +1,13 @@
 //! One launch group from its claims to its instances, as [`super::attempt`] decides.
 
 use super::admit::Prepared;
-use super::attempt::{Attempt, Decision, Failure, LookUps, after_look_up, after_sending, resume};
+use super::attempt;
+use super::attempt::{Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
 use super::create::{CreateError, create};
 use super::matching::match_instances;
-use super::record::{Group, Member, keeper_annotations};
+use super::record::{Group, Member, primary_annotations};
 use super::request::stamp;
-use super::settle;
+use super::results;
 use super::write;
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
@@ -29,14 +30,14 @@ const GATE_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Buys a group that was admitted just now: writes its claims, sends the request, writes what came of it.
-pub async fn fresh(deps: &Launcher, prepared: Prepared, received: Instant) {
+pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
     let mut group = match prepared.complete(&deps.launch_templates).await {
         Ok(group) => group,
         Err((prepared, error)) => {
             let group = prepared.group.id.as_str();
             tracing::warn!(cycle_id = %prepared.cycle_id, group, %error, "nothing is launched");
             let failure = Failure::Refused { code: "LaunchTemplateNotReady".to_owned(), message: error.to_string() };
-            settle::unwritten(deps, prepared.members.into_values(), &failure);
+            results::unwritten(deps, prepared.members.into_values(), &failure);
             return;
         }
     };
@@ -48,7 +49,7 @@ pub async fn fresh(deps: &Launcher, prepared: Prepared, received: Instant) {
         }
         tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
         let failure = Failure::Refused { code: "ClaimNotWritten".to_owned(), message: error.to_string() };
-        settle::fail(deps, group.members.into_values(), &failure, &group.cycle_id, settle::Whose::Cluster).await;
+        results::fail(deps, group.members.into_values(), &failure, &group.cycle_id, results::Whose::Cluster).await;
         return;
     }
     deps.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
@@ -56,15 +57,15 @@ pub async fn fresh(deps: &Launcher, prepared: Prepared, received: Instant) {
 }
 
 /// Goes on with a group that a former leader, or this one before an error, may have sent.
-pub async fn resumed(deps: &Launcher, group: Group, attempt: Attempt) {
-    let first = resume(attempt, deps.clock.timestamp());
+pub async fn resume(deps: &Launcher, group: Group, attempt: Attempt) {
+    let first = attempt::first_decision(attempt, deps.clock.timestamp());
     tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
     Run::new(deps, group, attempt, Instant::now()).go(first).await;
 }
 
-/// The keeper last: where it is, all are (see [`super::record`]).
+/// The primary claim last: where it is, all are (see [`super::record`]).
 async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
-    let Some((keeper_name, mut keeper)) = group.members.pop_first() else { return Ok(()) };
+    let Some((primary_name, mut primary)) = group.members.pop_first() else { return Ok(()) };
     let others = std::mem::take(&mut group.members);
     let writes = others.into_iter().map(|(name, member)| async move {
         let result = create(deps, &member.claim).await;
@@ -80,14 +81,14 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
         group.members.insert(name, member);
     }
     if failure.is_none() {
-        let annotations = keeper.claim.metadata.annotations.get_or_insert_default();
-        annotations.extend(keeper_annotations(&group.request, attempt));
-        match create(deps, &keeper.claim).await {
-            Ok(written) => keeper.claim = written,
+        let annotations = primary.claim.metadata.annotations.get_or_insert_default();
+        annotations.extend(primary_annotations(&group.request, attempt));
+        match create(deps, &primary.claim).await {
+            Ok(written) => primary.claim = written,
             Err(error) => failure = Some(error),
         }
     }
-    group.members.insert(keeper_name, keeper);
+    group.members.insert(primary_name, primary);
     failure.map_or(Ok(()), Err)
 }
 
@@ -150,7 +151,7 @@ impl<'a> Run<'a> {
             Err(NotAllowed::NotLeader) if deps.fence.lost().is_cancelled() => return None,
             Err(_) => {
                 tokio::time::sleep(GATE_PAUSE).await;
-                return Some(resume(self.attempt, deps.clock.timestamp()));
+                return Some(attempt::first_decision(self.attempt, deps.clock.timestamp()));
             }
         };
         match &outcome {
@@ -183,8 +184,8 @@ impl<'a> Run<'a> {
         let next = self.attempt.raised(self.deps.clock.timestamp());
         let Some(mut request) = self.request.clone() else { return Some(Decision::LookUp { after: Millis(0) }) };
         stamp(&mut request, &self.group, next.number);
-        let keeper = self.keeper()?;
-        match write::raise(self.deps, &keeper.claim, &request, &next).await {
+        let primary = self.primary()?;
+        match write::raise(self.deps, &primary.claim, &request, &next).await {
             Ok(written) if written.is_there() => {
                 self.request = Some(request);
                 self.attempt = next;
@@ -199,11 +200,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn keeper(&self) -> Option<&Member> {
-        let is_keeper = |member: &&Member| {
+    fn primary(&self) -> Option<&Member> {
+        let is_primary = |member: &&Member| {
             super::record::annotation(&member.claim, plimsoll_model::names::annotation::LAUNCH_ATTEMPT).is_some()
         };
-        self.members.values().find(is_keeper)
+        self.members.values().find(is_primary)
     }
 
     async fn look_up(&mut self, after: Millis) -> Option<Decision> {
@@ -235,7 +236,7 @@ impl<'a> Run<'a> {
         let writes = matched.assigned.iter().filter_map(|(name, id)| {
             let member = members.get(name).filter(|member| member.instance().is_none())?;
             let instance = by_id.get(id.as_str())?;
-            Some(async move { (name, settle::launched(deps, cycle_id, member, instance).await) })
+            Some(async move { (name, results::launched(deps, cycle_id, member, instance).await) })
         });
         let mut writes = futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE);
         let (mut done, mut again) = (BTreeMap::new(), false);
@@ -263,7 +264,7 @@ impl<'a> Run<'a> {
             tokio::time::sleep(GATE_PAUSE).await;
             return Some(Decision::Adopt { instances, rest });
         }
-        settle::surplus(deps, &matched.surplus).await;
+        results::surplus(deps, &matched.surplus).await;
         match (matched.unmatched.is_empty(), rest) {
             (true, _) => None,
             (false, Some(failure)) => Some(Decision::Fail(failure)),
@@ -274,7 +275,7 @@ impl<'a> Run<'a> {
     async fn fail(&mut self, failure: &Failure) {
         let (without, _): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.members).into_values().partition(|member| member.instance().is_none());
-        settle::fail(self.deps, without.into_iter(), failure, &self.cycle_id, settle::Whose::Cloud).await;
+        results::fail(self.deps, without.into_iter(), failure, &self.cycle_id, results::Whose::Cloud).await;
     }
 }
 

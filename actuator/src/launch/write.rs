@@ -1,7 +1,7 @@
 //! Claims in the cluster: marked once their instance is known, taken away where nothing was bought. [`super::create`] writes them first.
 
 use super::attempt::Attempt;
-use super::record::keeper_annotations;
+use super::record::primary_annotations;
 use crate::io::{Part, Updated, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, FleetRequest};
@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 /// It was not written.
 pub async fn raise(
     deps: &Launcher,
-    keeper: &NodeClaim,
+    primary: &NodeClaim,
     request: &FleetRequest,
     attempt: &Attempt,
 ) -> Result<Updated<NodeClaim>, WriteError> {
-    let annotations = keeper_annotations(request, attempt);
+    let annotations = primary_annotations(request, attempt);
     deps.writes
-        .update(keeper, Part::Main, |claim| {
+        .update(primary, Part::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
         })
         .await

@@ -3,8 +3,8 @@
 use super::pause::{self, PausedStatus};
 use super::{Process, drivers};
 use crate::buffer_status::{self, BufferStatus};
-use crate::collection::run::{self as collection, GarbageCollector};
 use crate::fencing::Fence;
+use crate::garbage_collection::run::{self as collection, GarbageCollector};
 use crate::interruption::{self, DrainDelay, Interruptions};
 use crate::launch::admit::Admission;
 use crate::launch::launcher::{self, Launcher};

@@ -27,7 +27,7 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// How an instance stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum InstancePhase {
     /// Not read yet, or there.
     There,
     /// It was told to end.
@@ -62,14 +62,14 @@ struct Watched {
 }
 
 impl Watched {
-    fn standing(&self, now: Timestamp) -> Standing {
+    fn phase(&self, now: Timestamp) -> InstancePhase {
         let settled = now.since(self.claim_created) > SETTLING;
         if self.terminated || (self.absence.is_confirmed() && settled) {
-            Standing::Gone
+            InstancePhase::Gone
         } else if self.asked {
-            Standing::Ending
+            InstancePhase::Ending
         } else {
-            Standing::There
+            InstancePhase::There
         }
     }
 }
@@ -83,16 +83,16 @@ pub(super) struct Instances {
 
 impl Instances {
     /// Looks at an instance without doing anything to it.
-    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
+    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, false, now)
     }
 
     /// Ends an instance. To be called again until it is gone.
-    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
+    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, true, now)
     }
 
-    fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> Standing {
+    fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> InstancePhase {
         let mut all = self.watched.lock();
         let fresh = !all.contains_key(id);
         let watched = all.entry(id.to_owned()).or_default();
@@ -101,7 +101,7 @@ impl Instances {
             self.work.notify_one();
         }
         watched.end |= end;
-        watched.standing(now)
+        watched.phase(now)
     }
 
     /// Why EC2 does not terminate it, if so.
@@ -203,16 +203,16 @@ mod tests {
     fn one_read_without_it_is_not_its_end() {
         let instances = Instances::default();
         let time = |seconds: i64| Timestamp(seconds * 1000);
-        assert_eq!(instances.end("i-1", time(0), time(200)), Standing::There);
+        assert_eq!(instances.end("i-1", time(0), time(200)), InstancePhase::There);
         instances.answered("i-1", Ok(None), time(200));
-        assert_eq!(instances.end("i-1", time(0), time(201)), Standing::There);
+        assert_eq!(instances.end("i-1", time(0), time(201)), InstancePhase::There);
         instances.answered("i-1", Ok(None), time(211));
-        assert_eq!(instances.end("i-1", time(0), time(211)), Standing::Gone, "two reads, 11 seconds apart");
-        assert_eq!(instances.end("i-1", time(150), time(211)), Standing::There, "too young to be missing");
+        assert_eq!(instances.end("i-1", time(0), time(211)), InstancePhase::Gone, "two reads, 11 seconds apart");
+        assert_eq!(instances.end("i-1", time(150), time(211)), InstancePhase::There, "too young to be missing");
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), time(212));
-        assert_eq!(instances.end("i-1", time(0), time(212)), Standing::Ending);
+        assert_eq!(instances.end("i-1", time(0), time(212)), InstancePhase::Ending);
         instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
-        assert_eq!(instances.end("i-1", time(0), time(213)), Standing::Gone);
+        assert_eq!(instances.end("i-1", time(0), time(213)), InstancePhase::Gone);
     }
     #[test]
     fn a_refused_instance_is_asked_for_ever_more_rarely() {
@@ -230,6 +230,6 @@ mod tests {
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300].map(Millis::from_seconds));
         assert!(instances.refusal("i-1").is_some());
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), Timestamp(0));
-        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, Standing::Ending));
+        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, InstancePhase::Ending));
     }
 }

@@ -61,9 +61,9 @@ enum Cover {
 
 /// How long the drain still waits; `None`: not at all. At the end of the wait a replacement is launched if nobody has
 /// asked for one.
-pub(crate) fn hold(
+pub(crate) fn remaining_delay(
     deps: &DrainDelay,
-    owed: &Owed,
+    pending: &PendingReplacements,
     claim: &NodeClaim,
     all_pods: &[Arc<Pod>],
     deadline: Option<Timestamp>,
@@ -87,11 +87,11 @@ pub(crate) fn hold(
     if left > 0 {
         return Some(Duration::from_millis(left).min(LOOK_EVERY));
     }
-    let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && owed.is_new(claim);
+    let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && pending.is_new(claim);
     if is_first && cover == Cover::None && !deps.outcomes.planned_since(interruption.heard) && !has_room(deps, &to_move)
     {
-        owed.add(claim);
-        owed.settle(deps, claim);
+        pending.add(claim);
+        pending.settle(deps, claim);
     }
     None
 }
@@ -135,13 +135,13 @@ fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
 /// Replacements that are owed: nobody planned one, and it could not be launched at once (a new leader must wait before it buys).
 /// By the old claim's UID.
 #[derive(Debug, Default)]
-pub(crate) struct Owed {
+pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeSet<String>>,
     /// Claims that were looked at: the look is dear, and is taken once.
     judged: Mutex<BTreeSet<String>>,
 }
 
-impl Owed {
+impl PendingReplacements {
     /// Tries what is owed for a claim that goes. Whether it is still owed: then its claim is not to be forgotten yet.
     pub(crate) fn settle(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
         let uid = claim.uid().unwrap_or_default();
