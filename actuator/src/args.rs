@@ -2,8 +2,7 @@
 
 use crate::fencing::LONGEST_CALL;
 use crate::leadership::holder;
-use crate::settings::Facts;
-use crate::settings::{ObjectName, Settings};
+use crate::settings::{Facts, ObjectName, Settings};
 use clap::{ArgAction, Args};
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;

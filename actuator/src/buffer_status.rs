@@ -1,7 +1,6 @@
 //! What CapacityBuffers show of themselves: what room they ask for, and whether it is there. The watcher says it, with a plan.
 
-use crate::io::Writes;
-use crate::io::{Part, WriteError};
+use crate::io::{Part, WriteError, Writes};
 use crate::state::buffer_reports::{BufferReports, Key};
 use plimsoll_api::CapacityBuffer;
 use plimsoll_api::capacity_buffer::{CapacityBufferStatus, LocalObjectRef};

@@ -13,16 +13,12 @@ pub(crate) use drain_delay::{PendingReplacements, remaining_delay};
 
 use crate::events::Recorder;
 use crate::fencing::Fence;
-use crate::io::CloudCalls;
-use crate::io::CloudReads;
-use crate::io::Writes;
+use crate::io::{CloudCalls, CloudReads, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::state::insufficient_capacity::InsufficientCapacity;
-use crate::stores::Stores;
-use crate::stores::instance_id;
-use crate::stores::provider_id;
+use crate::stores::{Stores, instance_id, provider_id};
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::time::Timestamp;

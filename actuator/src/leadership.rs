@@ -131,7 +131,7 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
         tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
     tracing::info!(epoch = fence.epoch(), claims = claims.len(), "taking over");
-    Term::new(process, fence, LedgerHandle::new(ledger))
+    Term::new(process, &fence, &LedgerHandle::new(ledger))
 }
 
 /// Claims that a former leader's last calls made.

@@ -5,21 +5,18 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use crate::events::Recorder;
+use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
-use crate::io::Writes;
+use crate::io::{Part, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::state::registrations::Registrations;
-use crate::stores::Stores;
+use crate::stores::{Kind, Stores, provider_id};
 use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
 use crate::clock::Timestamped;
 use crate::controller_loop::{self, Again, Candidate};
-use crate::events::{Note, object, reason};
-use crate::io::{Part, WriteError};
-use crate::stores::{Kind, provider_id};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};

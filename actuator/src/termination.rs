@@ -14,15 +14,11 @@ pub(crate) use taint::{is_disrupted, taint_disrupted};
 
 use crate::clock::Timestamped;
 use crate::controller_loop::{self, Again, Candidate};
-use crate::events::Recorder;
-use crate::events::{Note, object, reason};
+use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::interruption;
 use crate::interruption::DrainDelay;
-use crate::io::CloudCalls;
-use crate::io::CloudReads;
-use crate::io::Writes;
-use crate::io::{Part, Updated, WriteError};
+use crate::io::{CloudCalls, CloudReads, Part, Updated, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods;

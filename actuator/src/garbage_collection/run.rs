@@ -3,12 +3,8 @@
 use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
 use crate::clock::Timestamped;
 use crate::fencing::Fence;
-use crate::io::CloudCalls;
-use crate::io::CloudReads;
-use crate::io::Reads;
-use crate::io::Writes;
-use crate::launch::record::epoch_of;
-use crate::launch::record::{annotation, awaits_instance, group_of};
+use crate::io::{CloudCalls, CloudReads, Reads, Writes};
+use crate::launch::record::{annotation, awaits_instance, epoch_of, group_of};
 use crate::metrics::ActuatorMetrics;
 use crate::ports::{Instance, InstanceFilter};
 use crate::settings::Settings;
@@ -129,10 +125,10 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
     }
     let id = instance.provider_id();
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id.as_str());
-    if let Some(node) = deps.stores.nodes.find(is_its) {
-        if let Err(error) = deps.writes.delete(node.as_ref(), None).await {
-            tracing::warn!(node = node.metadata.name, %error, "its Node is still there");
-        }
+    if let Some(node) = deps.stores.nodes.find(is_its)
+        && let Err(error) = deps.writes.delete(node.as_ref(), None).await
+    {
+        tracing::warn!(node = node.metadata.name, %error, "its Node is still there");
     }
 }
 

@@ -3,8 +3,7 @@
 use super::admit::Admission;
 use super::build::{self, Live, Narrowed};
 use crate::clock::Timestamped;
-use crate::launch_template::LaunchTemplates;
-use crate::launch_template::{self, EnsureError, PlanError, Planned, Wanted};
+use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, Planned, Wanted};
 use crate::ports::{FleetRequest, LaunchTemplateConfig, Override, Tags};
 use crate::resolve::{NotReady, Resolved, for_launch};
 use crate::state::insufficient_capacity::InsufficientCapacity;

@@ -1,8 +1,7 @@
 //! One launch group from its claims to its instances, as [`super::attempt`] decides.
 
 use super::admit::Prepared;
-use super::attempt;
-use super::attempt::{Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
+use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
 use super::create::{CreateError, create};
 use super::matching::match_instances;
 use super::record::{Group, Member, primary_annotations};

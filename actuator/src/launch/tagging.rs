@@ -3,12 +3,9 @@
 use super::record::annotation;
 use crate::controller_loop::{self, Again, Candidate};
 use crate::fencing::Fence;
-use crate::io::CloudCalls;
-use crate::io::Writes;
-use crate::io::{Part, WriteError};
+use crate::io::{CloudCalls, Part, WriteError, Writes};
 use crate::ports::Tags;
-use crate::stores::Kind;
-use crate::stores::Stores;
+use crate::stores::{Kind, Stores};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::sync::Arc;

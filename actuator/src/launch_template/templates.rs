@@ -2,9 +2,7 @@
 
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
-use crate::io::CloudCalls;
-use crate::io::CloudReads;
-use crate::io::WriteError;
+use crate::io::{CloudCalls, CloudReads, WriteError};
 use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use crate::settings::Settings;
 use crate::stores::Stores;

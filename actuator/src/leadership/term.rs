@@ -53,7 +53,7 @@ pub(super) struct Term {
 
 impl Term {
     /// Builds the controllers of the term of `fence` around its ledger.
-    pub(super) fn new(process: &Process, fence: Fence, ledger: LedgerHandle) -> Self {
+    pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
         let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, .. } = process;
         let (clock, connections) = (*clock, &process.connections);
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());

@@ -7,13 +7,12 @@ mod wishes;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
-use crate::stores::Stores;
+use crate::stores::{Kind, Stores};
 use plimsoll_runtime::clock::Clock;
 pub use seeds::seed;
 
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
-use crate::stores::Kind;
 use k8s_openapi::api::core::v1::Pod;
 use marks::Mark;
 use nodes::NodeFacts;

@@ -3,8 +3,7 @@
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
 use crate::ports::{CloudError, Tags};
-use plimsoll_api::EC2NodeClass;
-use plimsoll_api::hash;
+use plimsoll_api::{EC2NodeClass, hash};
 use plimsoll_model::names::{label, tag};
 use std::collections::BTreeSet;
 

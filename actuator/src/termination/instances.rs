@@ -4,8 +4,7 @@
 use crate::clock::Timestamped;
 use crate::io::Answer;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
-use crate::state::absence::Absence;
-use crate::state::absence::SETTLING;
+use crate::state::absence::{Absence, SETTLING};
 use crate::termination::Termination;
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
