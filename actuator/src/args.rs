@@ -1,9 +1,8 @@
 //! Flags and environment of the program. Which instances it makes is in NodePools and EC2NodeClasses, not here.
 
-use crate::authority::LONGEST_CALL;
-use crate::cluster_facts::Facts;
+use crate::fencing::LONGEST_CALL;
 use crate::leadership::holder;
-use crate::settings::{ObjectName, Settings};
+use crate::settings::{Facts, ObjectName, Settings};
 use clap::{ArgAction, Args};
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;

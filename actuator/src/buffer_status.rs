@@ -1,49 +1,34 @@
 //! What CapacityBuffers show of themselves: what room they ask for, and whether it is there. The watcher says it, with a plan.
 
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
-use crate::writes::{Part, WriteError, update};
-use kube::Api;
-use parking_lot::Mutex;
+use crate::io::{Part, WriteError, Writes};
+use crate::state::buffer_reports::{BufferReports, Key};
 use plimsoll_api::CapacityBuffer;
 use plimsoll_api::capacity_buffer::{CapacityBufferStatus, LocalObjectRef};
 use plimsoll_api::condition::capacity_buffer::{CONDITIONS, PROVISIONING, READY_FOR_PROVISIONING};
 use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::execution::{BufferProvisioning, BufferReady, BufferReport};
-use plimsoll_runtime::signal;
+use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What could not be written is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Namespace and name.
-type Key = (String, String);
-
-/// What was said last of all buffers. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct BufferReports {
-    wanted: Arc<Mutex<BTreeMap<Key, BufferReport>>>,
-    changed: signal::Sender,
-}
-
-impl BufferReports {
-    /// Takes in what is said of all buffers; nothing, if that is as before.
-    pub fn note(&self, reports: Vec<BufferReport>) {
-        if reports.is_empty() {
-            return;
-        }
-        let of = |report: BufferReport| ((report.namespace.clone(), report.name.clone()), report);
-        *self.wanted.lock() = reports.into_iter().map(of).collect();
-        self.changed.tell();
-    }
+/// Shows the status of CapacityBuffers.
+#[derive(Clone)]
+pub struct BufferStatus {
+    /// What CapacityBuffers are to show.
+    pub buffers: BufferReports,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Time.
+    pub clock: Clock,
 }
 
 /// Writes it until `stop`.
-pub(crate) async fn run(context: Context, stop: CancellationToken) {
-    let reports = context.buffers.clone();
+pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
+    let reports = deps.buffers.clone();
     let write = async {
         let mut changed = reports.changed.subscribe();
         let mut written: BTreeMap<Key, BufferReport> = BTreeMap::new();
@@ -56,7 +41,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
                 if written.get(&key) == Some(&report) {
                     continue;
                 }
-                match show(&context, &report).await {
+                match show(&deps, &report).await {
                     Ok(()) => drop(written.insert(key, report)),
                     Err(error) => {
                         failed += 1;
@@ -83,18 +68,17 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
 }
 
 /// One that is gone, or another one by that name, is no error.
-async fn show(context: &Context, report: &BufferReport) -> Result<(), WriteError> {
-    let api: Api<CapacityBuffer> = Api::namespaced(context.client.clone(), &report.namespace);
-    let found = context.authority.act(CLUSTER_CALL, api.get_opt(&report.name)).await??;
+async fn show(deps: &BufferStatus, report: &BufferReport) -> Result<(), WriteError> {
+    let found = deps.writes.read_buffer(&report.namespace, &report.name).await?;
     let Some(buffer) = found.filter(|found| found.metadata.uid.as_deref() == Some(report.uid.as_str())) else {
         return Ok(());
     };
-    let now = context.clock.now();
+    let now = deps.clock.now();
     let change = |buffer: &mut CapacityBuffer| {
         let moment = Moment::of(&buffer.metadata, now);
         apply(buffer.status.get_or_insert_default(), report, moment);
     };
-    update(context, &api, &buffer, Part::Status, change).await.map(|_| ())
+    deps.writes.update(&buffer, Part::Status, change).await.map(|_| ())
 }
 
 fn apply(status: &mut CapacityBufferStatus, report: &BufferReport, moment: Moment) {

@@ -6,7 +6,7 @@ mod build;
 mod facts;
 mod refresh;
 
-pub use refresh::run;
+pub use refresh::{Refresh, run};
 
 use parking_lot::Mutex;
 use plimsoll_model::catalog::Catalog;

@@ -1,7 +1,7 @@
 //! What nodes must know of the cluster, as far as the cluster tells, kept up to date: a control plane is upgraded, and kube-dns
 //! may be installed, while the actuator runs.
 
-use crate::settings::Settings;
+use crate::settings::{Facts, Settings};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::{Api, Client};
@@ -19,17 +19,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Name of the ServiceCIDR that every cluster has.
 const DEFAULT_CIDR: &str = "kubernetes";
-
-/// What the cluster tells; `None` where it does not, or was not heard yet.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// `1.36`.
-    pub kubernetes_version: Option<String>,
-    /// Address of the Service kube-dns.
-    pub cluster_dns: Option<String>,
-    /// Addresses of services, the IPv4 ones first.
-    pub service_cidr: Option<String>,
-}
 
 /// Reads all facts. Second, what could not be read, each with its error.
 pub async fn read(client: &Client) -> (Facts, Vec<String>) {

@@ -56,8 +56,8 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, FormError> {
 mod tests {
     use super::*;
     use crate::interruption::Interruption;
-    use crate::launch::group::LaunchGroup;
     use crate::ledger::Removal;
+    use crate::state::launch_group::LaunchGroup;
     use serde_json::json;
 
     /// What a later version with one more field would write, as a rollback finds it.

@@ -8,4 +8,4 @@ mod templates;
 
 pub use plan::{PlanError, Planned, Wanted, plan, tags};
 pub(crate) use templates::delete_of_class;
-pub use templates::{EnsureError, Templates, cleanup, ensure};
+pub use templates::{EnsureError, LaunchTemplates, Templates, cleanup, ensure};

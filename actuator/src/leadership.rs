@@ -2,26 +2,22 @@
 
 mod drivers;
 mod pause;
+mod process;
+mod term;
 
-pub use pause::{UNKNOWN, Unexecuted, watch_karpenter};
+pub use pause::{UNKNOWN, watch_karpenter};
+pub use process::Process;
+use term::Term;
 
-use crate::authority::{Authority, CLUSTER_CALL};
-use crate::buffer_status::BufferReports;
-use crate::context::{Context, Shared};
-use crate::launch::record::annotation;
-use crate::launch::{Launches, launcher};
+use crate::fencing::Fence;
+use crate::io::Reads;
+use crate::launch::record::epoch_of;
 use crate::ledger::Ledger;
-use crate::ledger::feed::{self, seed};
+use crate::ledger::feed::seed;
 use crate::ledger::handle::LedgerHandle;
-use crate::nomination::Placed;
-use crate::outcomes::Outcomes;
-use crate::server::{Standing, terminations};
-use kube::Api;
-use kube::api::ListParams;
+use crate::server::LeaderRole;
 use plimsoll_api::NodeClaim;
-use plimsoll_model::names::annotation as key;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -48,9 +44,9 @@ impl From<&JoinError> for Broke {
 /// # Errors
 /// A controller panicked.
 pub async fn run(
-    shared: Shared,
+    process: Process,
     mut states: watch::Receiver<LeaseState>,
-    standing: watch::Sender<Standing>,
+    role: watch::Sender<LeaderRole>,
     pause: watch::Receiver<Option<String>>,
     stop: CancellationToken,
 ) -> Result<(), Broke> {
@@ -59,14 +55,14 @@ pub async fn run(
             let state = states.borrow_and_update();
             if let LeaseState::Following { holder, .. } = &*state {
                 let leader = holder.as_deref().and_then(address_of).map(str::to_owned);
-                standing.send_replace(Standing::Following { leader });
+                role.send_replace(LeaderRole::Following { leader });
             }
             state.guard().cloned()
         };
         if let Some(guard) = guard.filter(|guard| !guard.lost().is_cancelled()) {
-            let result = lead(&shared, guard, &standing, pause.clone(), &stop).await;
-            standing.send_replace(Standing::Following { leader: None });
-            shared.metrics.leading.set(0);
+            let result = lead(&process, guard, &role, pause.clone(), &stop).await;
+            role.send_replace(LeaderRole::Following { leader: None });
+            process.metrics.leading.set(0);
             result?;
         }
         tokio::select! {
@@ -79,9 +75,9 @@ pub async fn run(
 
 /// One term: until the lease is lost or the process stops.
 async fn lead(
-    shared: &Shared,
+    process: &Process,
     guard: LeaseGuard,
-    standing: &watch::Sender<Standing>,
+    role: &watch::Sender<LeaderRole>,
     pause: watch::Receiver<Option<String>>,
     stop: &CancellationToken,
 ) -> Result<(), Broke> {
@@ -89,19 +85,18 @@ async fn lead(
     let ending = stop.child_token();
     let mut tasks = JoinSet::new();
     let term = async {
-        shared.stores.wait_ready().await;
-        let (context, groups, removals) = take_over(shared, guard, pause).await;
-        shared.metrics.leading.set(1);
-        standing.send_replace(Standing::Leading(Box::new(context.clone())));
-        controllers(&context, &ending, &mut tasks);
+        process.stores.wait_ready().await;
+        let term = take_over(process, guard, pause).await;
+        process.metrics.leading.set(1);
+        role.send_replace(LeaderRole::Leading(Box::new(term.leader.clone())));
+        term.start(&ending, &mut tasks);
+        let (fence, ledger) = (term.leader.fence.clone(), term.leader.ledger.clone());
         // Nothing that a former leader may still be doing is judged before its last call is over.
-        context.authority.quarantine().await;
-        adopt_late(&context).await;
-        context.ledger.with(Ledger::begin_admitting);
-        tasks.spawn(launcher::run(context.clone(), groups, ending.clone()));
-        tasks.spawn(terminations::run(context.clone(), removals, ending.clone()));
-        tasks.spawn(crate::collection::run::run(context.clone(), ending.clone()));
-        tracing::info!(epoch = context.authority.epoch(), "actions are admitted from here on");
+        fence.quarantine().await;
+        adopt_late(&process.connections.reads(), &ledger).await;
+        ledger.with(Ledger::begin_admitting);
+        term.start_admitted(&ending, &mut tasks);
+        tracing::info!(epoch = fence.epoch(), "actions are admitted from here on");
         while let Some(ended) = tasks.join_next().await {
             ended.map_err(|error| Broke::from(&error))?;
         }
@@ -126,90 +121,34 @@ async fn lead(
     result
 }
 
-/// Everything that runs while this process leads, whether or not actions are admitted yet.
-fn controllers(context: &Context, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
-    let own = || (context.clone(), stop.clone());
-    macro_rules! start {
-        ($($run:path),+ $(,)?) => {
-            $(
-                let (context, stop) = own();
-                tasks.spawn($run(context, stop));
-            )+
-        };
-    }
-    start!(
-        feed::run,
-        drivers::follow,
-        pause::show,
-        crate::node_class::run,
-        crate::launch_template::cleanup,
-        crate::lifecycle::run,
-        crate::termination::run,
-        crate::removal::run,
-        crate::interruption::run,
-        crate::launch::tagging::run,
-        crate::node_pool_status::run,
-        crate::nomination::run,
-        crate::buffer_status::run,
-    );
-}
-
-type Groups = tokio::sync::mpsc::Receiver<(crate::launch::admit::Prepared, tokio::time::Instant)>;
-type Removals = tokio::sync::mpsc::Receiver<Vec<terminations::Job>>;
-
 /// The ledger from a live list: our own watch may lag behind what a former leader wrote.
-async fn take_over(
-    shared: &Shared,
-    guard: LeaseGuard,
-    pause: watch::Receiver<Option<String>>,
-) -> (Context, Groups, Removals) {
-    let claims = list_claims(shared).await;
+async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> Term {
+    let claims = list_claims(&process.connections.reads()).await;
     let seeds: Vec<_> = claims.iter().map(seed).collect();
-    let authority = Authority::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
-    let (ledger, problems) = Ledger::from_claims(authority.epoch(), &seeds);
+    let fence = Fence::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
+    let (ledger, problems) = Ledger::from_claims(fence.epoch(), &seeds);
     for problem in problems {
         tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
-    tracing::info!(epoch = authority.epoch(), claims = claims.len(), "taking over");
-    let (launches, groups) = Launches::new();
-    let (terminations, removals) = terminations::queue();
-    let context = Context {
-        shared: shared.clone(),
-        ledger: LedgerHandle::new(ledger),
-        driver_reads: Arc::default(),
-        authority,
-        unexecuted: Unexecuted::default(),
-        outcomes: Outcomes::default(),
-        launches,
-        placed: Placed::default(),
-        buffers: BufferReports::default(),
-        terminations,
-    };
-    (context, groups, removals)
-}
-
-/// The epoch of the leader that wrote a claim.
-pub(crate) fn epoch_of(claim: &NodeClaim) -> Option<u64> {
-    annotation(claim, key::EPOCH)?.parse().ok()
+    tracing::info!(epoch = fence.epoch(), claims = claims.len(), "taking over");
+    Term::new(process, &fence, &LedgerHandle::new(ledger))
 }
 
 /// Claims that a former leader's last calls made.
-async fn adopt_late(context: &Context) {
-    for claim in list_claims(context).await {
-        if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
+async fn adopt_late(reads: &Reads, ledger: &LedgerHandle) {
+    for claim in list_claims(reads).await {
+        if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
             tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
         }
     }
 }
 
 /// All claims, live; tried until it works, since nothing can be done without.
-async fn list_claims(shared: &Shared) -> Vec<NodeClaim> {
-    let api: Api<NodeClaim> = Api::all(shared.client.clone());
+async fn list_claims(reads: &Reads) -> Vec<NodeClaim> {
     loop {
-        match tokio::time::timeout(CLUSTER_CALL, api.list(&ListParams::default())).await {
-            Ok(Ok(list)) => return list.items,
-            Ok(Err(error)) => tracing::warn!(%error, "claims not listed"),
-            Err(_) => tracing::warn!("claims not listed within {CLUSTER_CALL:?}"),
+        match reads.claims().await {
+            Ok(claims) => return claims,
+            Err(error) => tracing::warn!(%error, "NodeClaims not listed"),
         }
         tokio::time::sleep(LIST_PAUSE).await;
     }

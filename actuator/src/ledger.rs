@@ -24,7 +24,7 @@ pub use record::{ClaimSeed, LedgerProblem, Removal, reserved_text};
 pub use rejection::Rejection;
 pub use removals::RemovalFacts;
 
-use crate::launch::group::claim_name;
+use crate::state::launch_group::claim_name;
 use changes::{Changes, PlanKey};
 use failures::Failures;
 use outcomes::Outcomes;

@@ -5,24 +5,49 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+use crate::events::{Note, Recorder, object, reason};
+use crate::fencing::Fence;
+use crate::io::{Part, WriteError, Writes};
+use crate::ledger::handle::LedgerHandle;
+use crate::metrics::ActuatorMetrics;
+use crate::state::registrations::Registrations;
+use crate::stores::{Kind, Stores, provider_id};
+use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
-use crate::events::{Note, object, reason};
-use crate::stores::Kind;
-use crate::writes::{Part, WriteError, delete, update};
+use crate::clock::Timestamped;
+use crate::controller_loop::{self, Again, Candidate};
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::TERMINATION_FINALIZER;
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// Brings launched claims into service.
+#[derive(Clone)]
+pub struct Lifecycle {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// The right to act.
+    pub fence: Fence,
+    /// Whether instances became nodes of late.
+    pub registrations: Registrations,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+    /// Time.
+    pub clock: Clock,
+}
 
 /// A claim and the Nodes with its providerID.
 #[derive(Clone)]
@@ -32,34 +57,15 @@ struct Subject {
 }
 
 /// Brings claims into service until `stop`.
-pub async fn run(context: Context, stop: CancellationToken) {
+pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [Kind::NodeClaim, Kind::Node];
-    let work = |subject: Subject| reconcile(context.clone(), subject);
-    drive("lifecycle", &context, &stop, &kinds, candidates, work).await;
+    let work = |subject: Subject| reconcile(deps.clone(), subject);
+    controller_loop::run("lifecycle", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }
 
-/// Nodes by their providerID.
-pub(crate) fn nodes_by_provider(context: &Context) -> BTreeMap<String, Vec<Arc<Node>>> {
-    let mut by_provider: BTreeMap<String, Vec<Arc<Node>>> = BTreeMap::new();
-    for node in context.stores.nodes.state() {
-        if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty()) {
-            by_provider.entry(id).or_default().push(node);
-        }
-    }
-    for nodes in by_provider.values_mut() {
-        nodes.sort_by_key(|node| node.metadata.name.clone());
-    }
-    by_provider
-}
-
-/// The claim's providerID.
-pub(crate) fn provider_id(claim: &NodeClaim) -> Option<&str> {
-    claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
-}
-
-fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
-    let nodes = nodes_by_provider(context);
-    let claims = context.stores.claims.state();
+fn candidates(deps: &Lifecycle) -> Vec<Candidate<Subject>> {
+    let nodes = deps.stores.nodes_by_provider();
+    let claims = deps.stores.claims.state();
     let live = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
     live.map(|claim| {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
@@ -79,10 +85,9 @@ fn is_settled(claim: &NodeClaim) -> bool {
     [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| condition::is_true(conditions, name))
 }
 
-async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(deps: Lifecycle, subject: Subject) -> Result<Again, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
         let add = |claim: &mut NodeClaim| {
             let finalizers = claim.finalizers_mut();
@@ -90,30 +95,29 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
                 finalizers.push(TERMINATION_FINALIZER.to_owned());
             }
         };
-        update(&context, &claims, claim, Part::Main, add).await?;
+        deps.writes.update(claim, Part::Main, add).await?;
     }
     let nodes: Vec<&Node> = subject.nodes.iter().map(|node| &**node).collect();
-    let now = context.clock.now();
+    let now = deps.clock.now();
     let step = next(&Observation { claim, nodes: &nodes, now });
     if let Some(timed_out) = step.timed_out {
-        return give_up(&context, &claims, claim, timed_out).await;
+        return give_up(&deps, claim, timed_out).await;
     }
     if let (Some(_), Some(found)) = (&step.node, subject.nodes.first()) {
-        let api: Api<Node> = Api::all(context.client.clone());
         // Worked out again on each newer version of the Node, which its kubelet writes too.
         let apply = |node: &mut Node| {
             if let Some(wanted) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
                 *node = wanted;
             }
         };
-        if !update(&context, &api, found, Part::Main, apply).await?.is_there() {
+        if !deps.writes.update(&**found, Part::Main, apply).await?.is_there() {
             return Ok(None);
         }
     }
     if step.taint_was_missing {
         let message =
             "the Node came without taint karpenter.sh/unregistered: pods may be on it that do not belong there";
-        context.events.publish(Note::warning(object(claim), reason::UNREGISTERED_TAINT_MISSING, message));
+        deps.events.publish(Note::warning(object(claim), reason::UNREGISTERED_TAINT_MISSING, message));
     }
     if step.status.is_some() {
         let apply = |claim: &mut NodeClaim| {
@@ -121,29 +125,29 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
                 claim.status = Some(status);
             }
         };
-        update(&context, &claims, claim, Part::Status, apply).await?;
+        deps.writes.update(claim, Part::Status, apply).await?;
     }
-    tell(&context, claim, &name, &nodes, &step.reached);
+    tell(&deps, claim, &name, &nodes, &step.reached);
     let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
     Ok(again)
 }
 
-fn tell(context: &Context, claim: &NodeClaim, name: &str, nodes: &[&Node], reached: &[&'static str]) {
+fn tell(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&Node], reached: &[&'static str]) {
     let node = nodes.first().and_then(|node| node.metadata.name.clone()).unwrap_or_default();
     for condition in reached {
         let (word, message) = match *condition {
             REGISTERED => {
-                context.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
-                context.registrations.note(pool_of(claim), true);
+                deps.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
+                deps.registrations.note(pool_of(claim), true);
                 (reason::REGISTERED, format!("Node {node} is this claim's"))
             }
             _ => {
-                context.ledger.with(|ledger| ledger.initialized(name, context.now()));
+                deps.ledger.with(|ledger| ledger.initialized(name, deps.clock.timestamp()));
                 (reason::INITIALIZED, format!("Node {node} is in service"))
             }
         };
         tracing::info!(node_claim = name, node, condition, "the claim has come further");
-        context.events.publish(Note::normal(object(claim), word, message));
+        deps.events.publish(Note::normal(object(claim), word, message));
     }
 }
 
@@ -151,24 +155,19 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
 }
 
-async fn give_up(
-    context: &Context,
-    claims: &Api<NodeClaim>,
-    claim: &NodeClaim,
-    timed_out: TimedOut,
-) -> Result<Again, WriteError> {
+async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<Again, WriteError> {
     let name = claim.name_any();
     let message = match timed_out {
         TimedOut::Launch => "no instance was launched in time: the claim is deleted",
         TimedOut::Registration => "the instance did not become a Node in time: the claim is deleted",
     };
     tracing::warn!(node_claim = name, cause = timed_out.as_str(), "the claim is given up");
-    context.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
-    delete(context, claims, claim, None).await?;
+    deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
+    deps.writes.delete(claim, None).await?;
     let pool = pool_of(claim);
-    context.registrations.note(pool, false);
-    context.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();
-    let now = context.now();
-    context.ledger.with(|ledger| ledger.failed(&name, timed_out.as_str(), now));
+    deps.registrations.note(pool, false);
+    deps.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();
+    let now = deps.clock.timestamp();
+    deps.ledger.with(|ledger| ledger.failed(&name, timed_out.as_str(), now));
     Ok(None)
 }

@@ -6,9 +6,8 @@ mod finalize;
 mod hash;
 mod images;
 mod profile;
-pub mod resolve;
 mod selectors;
 mod status;
 mod validation;
 
-pub use controller::run;
+pub use controller::{NodeClasses, run};

@@ -4,27 +4,27 @@
 //! in another order than the plan's take each other's room. It is a hint: nothing waits for it, and what cannot be written is left.
 //! A nomination of ours stands only as long as the plan does: left behind, it would keep its pod from being planned again.
 
-mod placed;
 mod step;
 #[cfg(test)]
 mod tests;
 
-pub use placed::Placed;
-
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
+use crate::clock::Timestamped;
+use crate::fencing::{CLUSTER_CALL, Fence};
+use crate::io::Writes;
 use crate::launch::record::annotation as read;
-use crate::lifecycle::{nodes_by_provider, provider_id};
-use crate::pace::Action;
+use crate::ledger::handle::LedgerHandle;
+use crate::metrics::ActuatorMetrics;
 use crate::pods;
-use crate::stores::Kind;
+use crate::settings::Settings;
+use crate::state::nominations::Placed;
+use crate::stores::{Kind, Stores, provider_id};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_runtime::clock::Clock;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,6 +48,27 @@ const PER_ROUND: usize = 200;
 const MAX_TRIES: u32 = 10;
 /// A write whose effect is not seen is made again after so long.
 const AGAIN: Millis = Millis::from_seconds(10);
+
+/// Nominates pods to the nodes that plans have for them.
+#[derive(Clone)]
+pub struct Nominations {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Where plans place pods, besides launches.
+    pub placed: Placed,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
 
 /// What was written last about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,19 +99,19 @@ enum Answer {
 }
 
 /// Nominates until `stop`, or until it turns out that there is no right to.
-pub(crate) async fn run(context: Context, stop: CancellationToken) {
+pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     let nominate = async {
-        context.stores.wait_ready().await;
-        let mut changes = context.stores.changes(&[Kind::Pod, Kind::Node, Kind::NodeClaim]);
-        let (mut ledger, mut placed) = (context.ledger.subscribe(), context.placed.subscribe());
+        deps.stores.wait_ready().await;
+        let mut changes = deps.stores.changes(&[Kind::Pod, Kind::Node, Kind::NodeClaim]);
+        let (mut ledger, mut placed) = (deps.ledger.subscribe(), deps.placed.subscribe());
         let mut nominator = Nominator::default();
         loop {
             ledger.mark_unchanged();
             placed.mark_unchanged();
-            let allowed = context.authority.may_act(CLUSTER_CALL).is_ok();
-            let writes = if allowed { nominator.look(&context) } else { Vec::new() };
+            let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
+            let writes = if allowed { nominator.look(&deps) } else { Vec::new() };
             let more = writes.len() == PER_ROUND;
-            if let Err(problem) = carry_out(&context, writes).await {
+            if let Err(problem) = carry_out(&deps, writes).await {
                 tracing::warn!(
                     problem,
                     "the right to patch pods/status is missing: pods are not nominated to the nodes that the plan has for them"
@@ -124,19 +145,19 @@ struct Nominator {
 
 impl Nominator {
     /// What is to be written now: what is taken back first, then node by node.
-    fn look(&mut self, context: &Context) -> Vec<Write> {
-        let now = context.now();
-        let all = context.stores.pods.state();
+    fn look(&mut self, deps: &Nominations) -> Vec<Write> {
+        let now = deps.clock.timestamp();
+        let all = deps.stores.pods.state();
         let waiting: BTreeMap<PodUid, Arc<Pod>> =
             all.into_iter().filter(|pod| step::waits(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
-        context.placed.retain(|uid| waiting.contains_key(uid), now);
+        deps.placed.retain(|uid| waiting.contains_key(uid), now);
         self.tried.retain(|uid, _| waiting.contains_key(uid));
         if waiting.is_empty() {
             return Vec::new();
         }
         // Also where nothing is to be nominated: what an earlier start with other options nominated is taken back.
-        let wanted = if context.settings.nominate_nodes { wanted(context, now) } else { BTreeMap::new() };
-        let nodes = context.stores.nodes.state();
+        let wanted = if deps.settings.nominate_nodes { wanted(deps, now) } else { BTreeMap::new() };
+        let nodes = deps.stores.nodes.state();
         self.due(&waiting, &step::sparing(&waiting, &wanted, &nodes), now)
     }
 
@@ -184,12 +205,12 @@ impl Nominator {
 }
 
 /// The node of each pod that some plan has for it: of launches once their Node is there, and of placements.
-fn wanted(context: &Context, now: Timestamp) -> BTreeMap<PodUid, String> {
-    let nodes = context.stores.nodes.state();
+fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
+    let nodes = deps.stores.nodes.state();
     let open: BTreeSet<&str> =
         nodes.iter().filter(|node| is_open(node)).filter_map(|node| node.metadata.name.as_deref()).collect();
-    let (by_provider, mut by_claim, mut leaving) = (nodes_by_provider(context), BTreeMap::new(), BTreeSet::new());
-    for claim in context.stores.claims.state() {
+    let (by_provider, mut by_claim, mut leaving) = (deps.stores.nodes_by_provider(), BTreeMap::new(), BTreeSet::new());
+    for claim in deps.stores.claims.state() {
         let nodes = provider_id(&claim).and_then(|id| by_provider.get(id)).into_iter().flatten();
         let mut names = nodes.filter_map(|node| node.metadata.name.clone());
         let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
@@ -203,9 +224,9 @@ fn wanted(context: &Context, now: Timestamp) -> BTreeMap<PodUid, String> {
         Some(node) => Some(node.clone()),
         None => open.get(name).filter(|name| !leaving.contains(**name)).map(|name| (*name).to_owned()),
     };
-    let mut wanted = context.placed.take(of_place, now);
+    let mut wanted = deps.placed.take(of_place, now);
     // What a launch reserves comes before what some plan placed in passing.
-    context.ledger.read(|ledger| {
+    deps.ledger.read(|ledger| {
         for claim in ledger.claims().filter(|claim| !claim.deleting) {
             let Some(node) = by_claim.get(claim.name) else { continue };
             wanted.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
@@ -224,10 +245,10 @@ fn is_open(node: &Node) -> bool {
 ///
 /// # Errors
 /// There is no right to.
-async fn carry_out(context: &Context, writes: Vec<Write>) -> Result<(), String> {
+async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String> {
     let mut answers = futures::stream::iter(writes)
         .map(|it| async move {
-            let answer = write(context, &it).await;
+            let answer = write(deps, &it).await;
             (it, answer)
         })
         .buffer_unordered(AT_ONCE);
@@ -240,7 +261,7 @@ async fn carry_out(context: &Context, writes: Vec<Write>) -> Result<(), String> 
             (Answer::Forbidden(_), _) => "forbidden",
             (Answer::Failed(_), _) => "failed",
         };
-        context.metrics.nominations.with_label_values(&[result]).inc();
+        deps.metrics.nominations.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), ?step, result, "nomination");
         match answer {
             Answer::Forbidden(problem) => return Err(problem),
@@ -255,8 +276,7 @@ async fn carry_out(context: &Context, writes: Vec<Write>) -> Result<(), String> 
 }
 
 /// An apply: the API server itself refuses it where the field is another's, or the pod is not as it was seen.
-async fn write(context: &Context, Write { pod, step }: &Write) -> Answer {
-    context.pace.take(Action::Nominate).await;
+async fn write(deps: &Nominations, Write { pod, step }: &Write) -> Answer {
     let (name, metadata) = (pod.name_any(), &pod.metadata);
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let status = step.node().map_or_else(|| json!({}), |node| json!({ "nominatedNodeName": node }));
@@ -265,9 +285,7 @@ async fn write(context: &Context, Write { pod, step }: &Write) -> Answer {
         "metadata": {"name": name, "namespace": namespace, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
         "status": status,
     });
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
-    let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&config));
-    match context.authority.act(CLUSTER_CALL, api.patch_status(&name, &params, &patch)).await {
+    match deps.writes.nominate(pod, FIELD_MANAGER, &config).await {
         Ok(Ok(_)) => Answer::Done,
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Answer::Overtaken,
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Answer::Forbidden(status.message.clone()),

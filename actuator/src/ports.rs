@@ -26,6 +26,22 @@ pub use queue::{InterruptionQueue, QueueMessage};
 pub use support::{InstanceProfile, InstanceProfiles, OnDemandPrice, Parameters, PriceList};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All ports together. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Cloud {
+    /// EC2.
+    pub compute: Arc<dyn Compute>,
+    /// SSM.
+    pub parameters: Arc<dyn Parameters>,
+    /// IAM.
+    pub profiles: Arc<dyn InstanceProfiles>,
+    /// The price list.
+    pub prices: Arc<dyn PriceList>,
+    /// The interruption queue, if there is one.
+    pub queue: Option<Arc<dyn InterruptionQueue>>,
+}
 
 /// Tags of a resource, by key.
 pub type Tags = BTreeMap<String, String>;

@@ -4,21 +4,22 @@
 pub mod facts;
 pub mod step;
 
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
+use crate::clock::Timestamped;
+use crate::controller_loop::{self, Again, Candidate};
 use crate::durable;
-use crate::events::{Note, object, reason};
+use crate::events::{Note, Recorder, object, reason};
+use crate::fencing::Fence;
+use crate::io::{Part, WriteError, Writes};
+use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
-use crate::lifecycle::provider_id;
+use crate::metrics::ActuatorMetrics;
 use crate::pods;
-use crate::stores::Kind;
+use crate::state::outcomes::Outcomes;
+use crate::stores::{Kind, Stores, provider_id};
 use crate::termination::{is_disrupted, taint_disrupted};
-use crate::writes::{Part, WriteError, delete, update};
 use facts::{Obstacle, Surroundings, View};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -27,6 +28,7 @@ use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::resources::Resources;
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +37,27 @@ use tokio_util::sync::CancellationToken;
 
 /// Time-outs are noticed by then though nothing changes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Admits and carries out voluntary removals.
+#[derive(Clone)]
+pub struct Removals {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Outcomes of actions.
+    pub outcomes: Outcomes,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
 
 /// A removal that the ledger admitted, and that is not written on its claim yet.
 #[derive(Debug, Clone)]
@@ -56,9 +79,9 @@ pub enum Asked {
 }
 
 /// Asks the ledger for a removal, on what our own watch shows. `replacements` are the launches that it waits for.
-pub fn ask(context: &Context, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> Asked {
+pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> Asked {
     let node = &removal.node;
-    let Some((claim, _)) = claim_of(context, node) else {
+    let Some((claim, _)) = claim_of(deps, node) else {
         return Asked::Rejected(Rejection::UnknownNode(node.clone()));
     };
     let to: BTreeMap<NodeName, BTreeSet<PodUid>> = removal
@@ -66,7 +89,7 @@ pub fn ask(context: &Context, removal: &Termination, replacements: &[ActionId], 
         .iter()
         .map(|placement| (placement.node.clone(), placement.pods.iter().map(|pod| pod.uid.clone()).collect()))
         .collect();
-    let view = View::of(surroundings(context, node, to.keys()));
+    let view = View::of(surroundings(deps, node, to.keys()));
     let known: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
     if let Err(obstacle) = view.check(&known, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
@@ -74,7 +97,7 @@ pub fn ask(context: &Context, removal: &Termination, replacements: &[ActionId], 
     }
     let name = claim.name_any();
     let facts = view.facts(&name, view.moves(&to));
-    let (admission, command) = context.ledger.with(|ledger| {
+    let (admission, command) = deps.ledger.with(|ledger| {
         let admission = ledger.admit_removal(removal, replacements, plan, &facts);
         let command = ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone());
         (admission, command)
@@ -92,16 +115,16 @@ pub fn ask(context: &Context, removal: &Termination, replacements: &[ActionId], 
 ///
 /// # Errors
 /// The command could not be written; the removal is not under way.
-pub async fn begin(context: &Context, admitted: &Admitted) -> Result<(), WriteError> {
+pub async fn begin(deps: &Removals, admitted: &Admitted) -> Result<(), WriteError> {
     let Admitted { claim, command } = admitted;
-    if let Err(error) = write_command(context, claim, command).await {
+    if let Err(error) = write_command(deps, claim, command).await {
         let name = claim.name_any();
         if error.may_have_happened() {
             // It stays in the ledger, where it counts: [`reconcile`] writes it again, or undoes it.
             tracing::warn!(node_claim = name, %error, "it is not known whether the command was written, it is written again");
             return Ok(());
         }
-        context.ledger.with(|ledger| ledger.removal_undone(&name, "the command could not be written"));
+        deps.ledger.with(|ledger| ledger.removal_undone(&name, "the command could not be written"));
         return Err(error);
     }
     Ok(())
@@ -116,28 +139,28 @@ fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
 }
 
 /// Carries out the commands on claims until `stop`.
-pub async fn run(context: Context, stop: CancellationToken) {
+pub async fn run(deps: Removals, stop: CancellationToken) {
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::PodDisruptionBudget];
-    let work = |claim: Arc<NodeClaim>| reconcile(context.clone(), claim);
-    drive("removal", &context, &stop, &kinds, candidates, work).await;
+    let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
+    controller_loop::run("removal", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }
 
 /// Claims under a command, written or only admitted, and those whose node bears the taint of a removal that nobody commands.
-fn candidates(context: &Context) -> Vec<Candidate<Arc<NodeClaim>>> {
-    let nodes = context.stores.nodes.state();
+fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
+    let nodes = deps.stores.nodes.state();
     let stray: BTreeSet<&str> = nodes
         .iter()
         .filter(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
         .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
         .collect();
     let admitted: BTreeSet<String> =
-        context.ledger.read(|ledger| ledger.removals().map(|(claim, _)| claim.to_owned()).collect());
+        deps.ledger.read(|ledger| ledger.removals().map(|(claim, _)| claim.to_owned()).collect());
     let is_concerned = |claim: &Arc<NodeClaim>| {
         let tainted = provider_id(claim).is_some_and(|id| stray.contains(id));
         let commanded = claim.annotations().contains_key(annotation::REMOVAL) || admitted.contains(&claim.name_any());
         claim.metadata.deletion_timestamp.is_none() && (tainted || commanded)
     };
-    let claims = context.stores.claims.state().into_iter().filter(is_concerned);
+    let claims = deps.stores.claims.state().into_iter().filter(is_concerned);
     claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
 }
 
@@ -146,24 +169,24 @@ fn taints(node: &Node) -> &[Taint] {
 }
 
 /// The Node of a claim.
-fn node_of(context: &Context, claim: &NodeClaim) -> Option<Arc<Node>> {
+fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
     let id = provider_id(claim)?;
-    context.stores.nodes.find(|node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == Some(id)))
+    deps.stores.nodes.find(|node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == Some(id)))
 }
 
 /// The claim of a node, and the Node.
-fn claim_of(context: &Context, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
-    let node = context.stores.nodes.find(|node| node.metadata.name.as_deref() == Some(name.as_str()))?;
+fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
+    let node = deps.stores.nodes.find(|node| node.metadata.name.as_deref() == Some(name.as_str()))?;
     let id = node.spec.as_ref()?.provider_id.clone()?;
-    let claim = context.stores.claims.find(|claim| provider_id(claim) == Some(id.as_str()))?;
+    let claim = deps.stores.claims.find(|claim| provider_id(claim) == Some(id.as_str()))?;
     Some((claim, node))
 }
 
 /// A node and those that take its pods, as our watch shows them.
-fn surroundings<'a>(context: &Context, node: &'a NodeName, others: impl Iterator<Item = &'a NodeName>) -> Surroundings {
+fn surroundings<'a>(deps: &Removals, node: &'a NodeName, others: impl Iterator<Item = &'a NodeName>) -> Surroundings {
     let names: BTreeSet<&str> = others.chain([node]).map(NodeName::as_str).collect();
     let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
-    let stores = &context.stores;
+    let stores = &deps.stores;
     let nodes: Vec<Node> =
         stores.nodes.state().iter().filter(|it| has(it.metadata.name.as_deref())).map(|it| (**it).clone()).collect();
     let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
@@ -174,87 +197,86 @@ fn surroundings<'a>(context: &Context, node: &'a NodeName, others: impl Iterator
         claims: claims.map(|claim| (**claim).clone()).collect(),
         pods: stores.pods.state().iter().filter(|pod| has(pods::node_name(pod))).map(|pod| (**pod).clone()).collect(),
         budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
-        now: context.now(),
+        now: deps.clock.timestamp(),
         nodes,
     }
 }
 
-async fn write_command(context: &Context, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {
+async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {
     let text = durable::write(command)?;
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
     let change = |claim: &mut NodeClaim| {
         claim.annotations_mut().insert(annotation::REMOVAL.to_owned(), text.clone());
     };
-    update(context, &api, claim, Part::Main, change).await.map(|_| ())
+    deps.writes.update(claim, Part::Main, change).await.map(|_| ())
 }
 
-async fn reconcile(context: Context, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
     let name = claim.name_any();
-    let admitted = context
+    let admitted = deps
         .ledger
         .read(|ledger| ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone()));
     let Some(text) = claim.annotations().get(annotation::REMOVAL).cloned() else {
         let Some(command) = admitted else {
-            return undo(&context, &claim, None, "nobody commands its removal").await;
+            return undo(&deps, &claim, None, "nobody commands its removal").await;
         };
         // Our watch may not show it yet, or its write was not answered: then it is written now.
-        if context.now().since(command.admitted) > step::TIME_OUT {
-            return undo(&context, &claim, Some(&command), "its command could not be written").await;
+        if deps.clock.timestamp().since(command.admitted) > step::TIME_OUT {
+            return undo(&deps, &claim, Some(&command), "its command could not be written").await;
         }
-        write_command(&context, &claim, &command).await?;
+        write_command(&deps, &claim, &command).await?;
         return Ok(Some(LOOK_EVERY));
     };
     let command: Removal = match durable::read(&text) {
         Ok(command) => command,
         Err(error) => {
             let cause = format!("annotation {} cannot be read: {error}", annotation::REMOVAL);
-            return undo(&context, &claim, None, &cause).await;
+            return undo(&deps, &claim, None, &cause).await;
         }
     };
-    let node = claim_of(&context, &command.node).filter(|(other, _)| other.name_any() == claim.name_any());
+    let node = claim_of(&deps, &command.node).filter(|(other, _)| other.name_any() == claim.name_any());
     let node = node.map(|(_, node)| node);
     let tainted = node.as_ref().is_some_and(|node| is_disrupted(taints(node)));
-    let around = surroundings(&context, &command.node, command.rooms.keys());
+    let around = surroundings(&deps, &command.node, command.rooms.keys());
     let seen = Observation {
         command: &command,
         node_is_there: node.is_some(),
         tainted,
-        obstacle: obstacle(&context, &name, &command, around),
-        replacements: replacements(&context, &command),
-        now: context.now(),
+        obstacle: obstacle(&deps, &name, &command, around),
+        replacements: replacements(&deps, &command),
+        now: deps.clock.timestamp(),
     };
     let next = step::next(&seen);
-    let Some(node) = node else { return undo(&context, &claim, Some(&command), "its node is gone").await };
+    let Some(node) = node else { return undo(&deps, &claim, Some(&command), "its node is gone").await };
     match next {
-        Step::Undo(cause) => undo(&context, &claim, Some(&command), &cause).await,
-        Step::Taint => mark(&context, &claim, &node, &command).await,
+        Step::Undo(cause) => undo(&deps, &claim, Some(&command), &cause).await,
+        Step::Taint => mark(&deps, &claim, &node, &command).await,
         Step::Wait(why) => {
             let note = Note::normal(object(&*claim), reason::DISRUPTION_WAITING, why);
-            context.events.publish(note.because("replacements"));
+            deps.events.publish(note.because("replacements"));
             Ok(Some(LOOK_EVERY))
         }
-        Step::Delete => finish(&context, &claim, &node, &command).await,
+        Step::Delete => finish(&deps, &claim, &node, &command).await,
     }
 }
 
-fn obstacle(context: &Context, claim: &str, command: &Removal, around: Surroundings) -> Option<String> {
+fn obstacle(deps: &Removals, claim: &str, command: &Removal, around: Surroundings) -> Option<String> {
     let view = View::of(around);
     if let Err(obstacle) = view.check(&command.pods, command.reason) {
         return Some(obstacle.to_string());
     }
     let rooms: BTreeMap<NodeName, Resources> = command.rooms.clone();
     let facts = view.facts(claim, rooms);
-    context.ledger.read(|ledger| ledger.check_removal_again(&facts)).err().map(|rejection| rejection.to_string())
+    deps.ledger.read(|ledger| ledger.check_removal_again(&facts)).err().map(|rejection| rejection.to_string())
 }
 
-fn replacements(context: &Context, command: &Removal) -> Replacements {
-    let claims = context.stores.claims.state();
+fn replacements(deps: &Removals, command: &Removal) -> Replacements {
+    let claims = deps.stores.claims.state();
     let mut awaited = Vec::new();
     for action in &command.replacements {
         let made_by =
             |claim: &&Arc<NodeClaim>| claim.annotations().get(annotation::ACTION_ID).is_some_and(|id| *id == action.0);
         match claims.iter().find(made_by) {
-            None if context.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
+            None if deps.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
             Some(claim) => {
@@ -269,36 +291,31 @@ fn replacements(context: &Context, command: &Removal) -> Replacements {
 }
 
 /// Taints the node, and says why on the claim.
-async fn mark(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    update(context, &nodes, node, Part::Main, taint_disrupted).await?;
-    let (why, now) = (command.reason.as_str(), context.clock.now());
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
+    deps.writes.update(node, Part::Main, taint_disrupted).await?;
+    let (why, now) = (command.reason.as_str(), deps.clock.now());
     let change = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
     };
-    update(context, &claims, claim, Part::Status, change).await?;
+    deps.writes.update(claim, Part::Status, change).await?;
     Ok(Some(LOOK_EVERY))
 }
 
 /// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go. So no node goes
 /// for an emptiness that the watch alone shows, however many turn empty at once (rule 15).
-async fn finish(context: &Context, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
-    let api: Api<Pod> = Api::all(context.client.clone());
-    let params = ListParams::default().fields(&format!("spec.nodeName={}", command.node));
-    let live = context.authority.act(CLUSTER_CALL, api.list(&params)).await??;
-    let mut around = surroundings(context, &command.node, command.rooms.keys());
+async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
+    let live = deps.writes.list_pods_on(command.node.as_str()).await?;
+    let mut around = surroundings(deps, &command.node, command.rooms.keys());
     around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
     around.pods.extend(live);
-    if let Some(cause) = obstacle(context, &claim.name_any(), command, around) {
-        return undo(context, claim, Some(command), &cause).await;
+    if let Some(cause) = obstacle(deps, &claim.name_any(), command, around) {
+        return undo(deps, claim, Some(command), &cause).await;
     }
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
-    delete(context, &claims, claim, None).await?;
+    deps.writes.delete(claim, None).await?;
     let name = claim.name_any();
-    let position = context.ledger.with(|ledger| {
+    let position = deps.ledger.with(|ledger| {
         ledger.deleting(&name);
         ledger.position()
     });
@@ -309,10 +326,10 @@ async fn finish(context: &Context, claim: &NodeClaim, node: &Node, command: &Rem
         reason = command.reason.as_str(),
         "the node is removed"
     );
-    context.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
-    context.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
-    context.metrics.actions.with_label_values(&["termination", "removed"]).inc();
-    context.outcomes.post(Outcome {
+    deps.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
+    deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
+    deps.metrics.actions.with_label_values(&["termination", "removed"]).inc();
+    deps.outcomes.post(Outcome {
         action_id: command.action.clone(),
         status: OutcomeStatus::Removed,
         reason: None,
@@ -324,25 +341,18 @@ async fn finish(context: &Context, claim: &NodeClaim, node: &Node, command: &Rem
 }
 
 /// Takes the taint off, then the command: whoever finds the command without the taint begins again, or undoes it too.
-async fn undo(
-    context: &Context,
-    claim: &NodeClaim,
-    command: Option<&Removal>,
-    cause: &str,
-) -> Result<Again, WriteError> {
+async fn undo(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cause: &str) -> Result<Again, WriteError> {
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
-    if let Some(node) = node_of(context, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
-        let nodes: Api<Node> = Api::all(context.client.clone());
+    if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let untaint = |node: &mut Node| {
             if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
                 taints.retain(|it| it.key != taint::DISRUPTED);
             }
         };
-        update(context, &nodes, &node, Part::Main, untaint).await?;
+        deps.writes.update(&*node, Part::Main, untaint).await?;
     }
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
-    let now = context.clock.now();
+    let now = deps.clock.now();
     let clear = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         if let Some(status) = claim.status.as_mut() {
@@ -350,20 +360,20 @@ async fn undo(
             let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
         }
     };
-    update(context, &claims, claim, Part::Status, clear).await?;
+    deps.writes.update(claim, Part::Status, clear).await?;
     let forget = |claim: &mut NodeClaim| {
         claim.annotations_mut().remove(annotation::REMOVAL);
     };
-    update(context, &claims, claim, Part::Main, forget).await?;
-    let position = context.ledger.with(|ledger| {
+    deps.writes.update(claim, Part::Main, forget).await?;
+    let position = deps.ledger.with(|ledger| {
         ledger.removal_undone(&name, cause);
         ledger.position()
     });
     let message = format!("the node stays: {cause}");
-    context.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).because("undone"));
-    context.metrics.actions.with_label_values(&["termination", "failed"]).inc();
+    deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).because("undone"));
+    deps.metrics.actions.with_label_values(&["termination", "failed"]).inc();
     if let Some(command) = command {
-        context.outcomes.post(Outcome {
+        deps.outcomes.post(Outcome {
             action_id: command.action.clone(),
             status: OutcomeStatus::Failed,
             reason: Some(OutcomeReason::NodeChanged),

@@ -3,11 +3,13 @@
 mod catalog;
 pub mod driver;
 mod execute;
+mod leader;
 mod ledger;
 pub mod terminations;
 
-use crate::authority::NotAllowed;
-use crate::context::Context;
+pub use leader::Leader;
+
+use crate::fencing::NotAllowed;
 use plimsoll_proto::actuator::v1 as wire;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorService;
 use plimsoll_runtime::client_pool::LEADER_HEADER;
@@ -25,41 +27,41 @@ const STREAM_QUEUE: usize = 16;
 
 /// Whether this process leads.
 #[derive(Clone)]
-pub enum Standing {
+pub enum LeaderRole {
     /// Somebody else does, or nobody yet.
     Following {
         /// Where the leader answers, if it is known.
         leader: Option<String>,
     },
     /// It does.
-    Leading(Box<Context>),
+    Leading(Box<Leader>),
 }
 
 /// The service.
 #[derive(Clone)]
 pub struct Server {
-    standing: watch::Receiver<Standing>,
+    role: watch::Receiver<LeaderRole>,
     callers: Arc<[String]>,
     stop: CancellationToken,
 }
 
 impl Server {
-    /// Answers as `standing` says until `stop`; those alone who have one of the names of `callers` in their certificate, if
+    /// Answers as `role` says until `stop`; those alone who have one of the names of `callers` in their certificate, if
     /// there are any (safety rule 19).
     #[must_use]
-    pub fn new(standing: watch::Receiver<Standing>, callers: Vec<String>, stop: CancellationToken) -> Self {
-        Self { standing, callers: callers.into(), stop }
+    pub fn new(role: watch::Receiver<LeaderRole>, callers: Vec<String>, stop: CancellationToken) -> Self {
+        Self { role, callers: callers.into(), stop }
     }
 
-    /// The term's context; else UNAVAILABLE with the leader's address, or PERMISSION_DENIED.
-    fn context<T>(&self, request: &Request<T>) -> Result<Context, Status> {
+    /// The leader; else UNAVAILABLE with the leader's address, or PERMISSION_DENIED.
+    fn leader<T>(&self, request: &Request<T>) -> Result<Leader, Status> {
         let callers = &self.callers;
         if !callers.is_empty() && Peer::of(request).is_some_and(|peer| !peer.is_one_of(callers)) {
             return Err(Status::permission_denied(format!("this service is for {}", callers.join(", "))));
         }
-        match &*self.standing.borrow() {
-            Standing::Leading(context) => Ok(Context::clone(context)),
-            Standing::Following { leader } => {
+        match &*self.role.borrow() {
+            LeaderRole::Leading(leader) => Ok(Leader::clone(leader)),
+            LeaderRole::Following { leader } => {
                 let mut status = Status::unavailable("this replica does not lead");
                 if let Some(leader) = leader.as_deref().and_then(|leader| MetadataValue::try_from(leader).ok()) {
                     status.metadata_mut().insert(LEADER_HEADER, leader);
@@ -79,25 +81,25 @@ impl ActuatorService for Server {
     type WatchLedgerStream = Responses<wire::WatchLedgerResponse>;
 
     async fn execute(&self, request: Request<wire::ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
-        let context = self.context(&request)?;
+        let leader = self.leader(&request)?;
         let stop = self.stop.clone();
-        execute::execute(context, request.into_inner(), stop).await.map(Response::new)
+        execute::execute(leader, request.into_inner(), stop).await.map(Response::new)
     }
 
     async fn watch_catalog(
         &self,
         request: Request<wire::WatchCatalogRequest>,
     ) -> Result<Response<Self::WatchCatalogStream>, Status> {
-        let context = self.context(&request)?;
-        Ok(Response::new(catalog::watch(&context, request.into_inner(), self.stop.clone())))
+        let leader = self.leader(&request)?;
+        Ok(Response::new(catalog::watch(&leader, request.into_inner(), self.stop.clone())))
     }
 
     async fn watch_ledger(
         &self,
         request: Request<wire::WatchLedgerRequest>,
     ) -> Result<Response<Self::WatchLedgerStream>, Status> {
-        let context = self.context(&request)?;
-        Ok(Response::new(ledger::watch(&context, self.stop.clone())))
+        let leader = self.leader(&request)?;
+        Ok(Response::new(ledger::watch(&leader, self.stop.clone())))
     }
 }
 
@@ -113,7 +115,7 @@ fn refused(error: &NotAllowed) -> Status {
 
 /// Runs `work` beside the call. It ends with the call, the term or the process, whichever is first.
 fn streaming<T: Send + 'static, Work>(
-    context: &Context,
+    deps: &Leader,
     stop: CancellationToken,
     work: impl FnOnce(tokio::sync::mpsc::Sender<Result<T, Status>>) -> Work,
 ) -> Responses<T>
@@ -121,7 +123,7 @@ where
     Work: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let (sender, receiver) = tokio::sync::mpsc::channel(STREAM_QUEUE);
-    let (lost, closed) = (context.authority.lost(), sender.clone());
+    let (lost, closed) = (deps.fence.lost(), sender.clone());
     let work = work(sender.clone());
     tokio::spawn(async move {
         let end = tokio::select! {
@@ -146,8 +148,8 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_is_not_named_is_refused_and_a_standby_names_the_leader() {
-        let (_sender, standing) = watch::channel(Standing::Following { leader: Some("10.0.0.7:9443".to_owned()) });
-        let server = Server::new(standing, vec!["watcher.test".to_owned()], CancellationToken::new());
+        let (_sender, role) = watch::channel(LeaderRole::Following { leader: Some("10.0.0.7:9443".to_owned()) });
+        let server = Server::new(role, vec!["watcher.test".to_owned()], CancellationToken::new());
         let ask = async |name: &str| {
             let mut request = Request::new(wire::WatchLedgerRequest {});
             let names: Arc<[String]> = vec![name.to_owned()].into();

@@ -1,14 +1,15 @@
 //! The whole service: as a program on a network, or within a process on anything that has these parts.
 
 use crate::cluster_facts::Current;
-use crate::context::{Cloud, Shared};
 use crate::events::Recorder;
+use crate::io::Connections;
 use crate::leadership;
+use crate::leadership::Process;
 use crate::metrics::ActuatorMetrics;
-use crate::node_pool_status::Registrations;
-use crate::pace::Pace;
-use crate::server::{Server, Standing};
+use crate::ports::Cloud;
+use crate::server::{LeaderRole, Server};
 use crate::settings::Settings;
+use crate::state::registrations::Registrations;
 use crate::stores::Stores;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorServiceServer;
 use plimsoll_runtime::admin::Readiness;
@@ -75,31 +76,38 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let settings = Arc::new(settings);
     let current = Current::new(Arc::clone(&settings));
     tasks.spawn(current.clone().follow(client.clone(), stop.clone()));
-    let shared = Shared {
+    let actuator_metrics = ActuatorMetrics::new(&metrics)?;
+    let connections = Connections::new(client.clone(), cloud, actuator_metrics.clone());
+    let reads = connections.reads();
+    let process = Process {
         events: Recorder::start(client.clone(), clock, &mut tasks),
-        client: client.clone(),
-        cloud,
+        connections,
         clock,
         settings,
         current,
         stores: stores.clone(),
-        unavailable: Arc::default(),
+        insufficient_capacity: Arc::default(),
         catalogs: crate::catalogs::Catalogs::new(),
         templates: crate::launch_template::Templates::default(),
-        pace: Pace::default(),
         registrations: Registrations::default(),
-        metrics: ActuatorMetrics::new(&metrics)?,
+        metrics: actuator_metrics,
     };
     tasks.spawn(async move {
         stores.wait_ready().await;
         listed.release();
     });
     // Standbys too: what can be bought is then known at once to a new leader.
-    let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(shared.clone(), stop.clone())));
+    let refresh = crate::catalogs::Refresh {
+        stores: process.stores.clone(),
+        cloud_reads: process.connections.cloud_reads(),
+        settings: Arc::clone(&process.settings),
+        catalogs: process.catalogs.clone(),
+    };
+    let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())));
     let (pause_sender, pause) = watch::channel(Some(leadership::UNKNOWN.to_owned()));
-    tasks.spawn(leadership::watch_karpenter(client.clone(), karpenter, pause_sender));
-    let (standing_sender, standing) = watch::channel(Standing::Following { leader: None });
-    let server = ActuatorServiceServer::new(Server::new(standing, callers, stop.clone()))
+    tasks.spawn(leadership::watch_karpenter(reads, karpenter, pause_sender));
+    let (role_sender, role) = watch::channel(LeaderRole::Following { leader: None });
+    let server = ActuatorServiceServer::new(Server::new(role, callers, stop.clone()))
         .max_decoding_message_size(MAX_DECODING_BYTES)
         .max_encoding_message_size(MAX_ENCODING_BYTES);
     let server = GrpcServer::new(Limits::default())
@@ -109,7 +117,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let (election, states) = Election::new(client, lease, clock)?;
     let released = CancellationToken::new();
     let leading = async {
-        let result = leadership::run(shared, states, standing_sender, pause, stop.clone()).await;
+        let result = leadership::run(process, states, role_sender, pause, stop.clone()).await;
         // Nothing acts any more: now another may.
         released.cancel();
         shutdown.start();

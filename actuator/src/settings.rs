@@ -1,11 +1,21 @@
 //! What an installation is told once, at its start.
 
-use crate::cluster_facts::Facts;
 use std::fmt;
 use std::str::FromStr;
 
+/// What the cluster tells; `None` where it does not, or was not heard yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `1.36`.
+    pub kubernetes_version: Option<String>,
+    /// Address of the Service kube-dns.
+    pub cluster_dns: Option<String>,
+    /// Addresses of services, the IPv4 ones first.
+    pub service_cidr: Option<String>,
+}
+
 /// Options of the installation. What the cluster tells besides changes while the process lives: see
-/// [`Current`](crate::cluster_facts::Current).
+/// `cluster_facts::Current`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The cluster's name: in tags, user data and selectors.

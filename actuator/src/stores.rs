@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,6 +186,32 @@ impl Stores {
     }
 }
 
+impl Stores {
+    /// Nodes by their providerID.
+    pub(crate) fn nodes_by_provider(&self) -> BTreeMap<String, Vec<Arc<Node>>> {
+        let mut by_provider: BTreeMap<String, Vec<Arc<Node>>> = BTreeMap::new();
+        for node in self.nodes.state() {
+            if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty()) {
+                by_provider.entry(id).or_default().push(node);
+            }
+        }
+        for nodes in by_provider.values_mut() {
+            nodes.sort_by_key(|node| node.metadata.name.clone());
+        }
+        by_provider
+    }
+}
+
+/// The claim's providerID.
+pub(crate) fn provider_id(claim: &NodeClaim) -> Option<&str> {
+    claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+}
+
+/// The instance's id in `aws:///zone/id`.
+pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
+    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
+}
+
 /// Keeps one store up to date for ever: the watcher lists again after errors, with back-off.
 async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, board: Arc<Board>)
 where
@@ -208,5 +235,16 @@ where
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, it is begun again"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_is_the_last_part() {
+        assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
+        assert_eq!(instance_id("kwok://node"), None);
     }
 }

@@ -5,27 +5,34 @@ pub mod drain;
 mod evict;
 mod instances;
 mod orphans;
+mod taint;
 mod unlaunched;
 mod volumes;
 
-pub(crate) use instances::instance_id;
+use taint::closed;
+pub(crate) use taint::{is_disrupted, taint_disrupted};
 
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
-use crate::events::{Note, object, reason};
+use crate::clock::Timestamped;
+use crate::controller_loop::{self, Again, Candidate};
+use crate::events::{Note, Recorder, object, reason};
+use crate::fencing::Fence;
 use crate::interruption;
-use crate::lifecycle::{nodes_by_provider, provider_id};
+use crate::interruption::DrainDelay;
+use crate::io::{CloudCalls, CloudReads, Part, Updated, WriteError, Writes};
+use crate::ledger::handle::LedgerHandle;
+use crate::metrics::ActuatorMetrics;
 use crate::pods;
-use crate::stores::Kind;
-use crate::writes::{Part, Updated, WriteError, delete, update};
-use instances::{Instances, Standing};
+use crate::settings::Settings;
+use crate::stores::{Kind, Stores, instance_id, provider_id};
+use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use plimsoll_api::condition::{self, Moment, Status};
-use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +44,33 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LEAST_DRAIN: SignedDuration = SignedDuration::from_secs(5);
 /// Reason of the condition InstanceTerminating while EC2 does not terminate the instance.
 const TERMINATION_REFUSED: &str = "TerminationRefused";
-/// Value of the label that keeps a node out of load balancers, as Karpenter sets it.
-const EXCLUDED_BY: &str = "karpenter";
+
+/// Drains deleted nodes and ends their instances.
+#[derive(Clone)]
+pub struct Termination {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// Waits of interrupted nodes for their replacement.
+    pub drain_delay: DrainDelay,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
 
 /// A claim on its way out, with its Nodes and their pods.
 #[derive(Clone)]
@@ -55,7 +87,7 @@ struct Shared {
     evictions: evict::Evictions,
     volumes: volumes::Volumes,
     unlaunched: unlaunched::LookUps,
-    owed: interruption::Owed,
+    pending_replacements: interruption::PendingReplacements,
 }
 
 /// What a stage of the way out says.
@@ -65,22 +97,22 @@ enum Stage {
 }
 
 /// Ends what is deleted until `stop`.
-pub async fn run(context: Context, stop: CancellationToken) {
+pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
-    let work = |subject: Subject| reconcile(context.clone(), Arc::clone(&shared), subject);
+    let work = |subject: Subject| reconcile(deps.clone(), Arc::clone(&shared), subject);
     tokio::join!(
-        drive("termination", &context, &stop, &kinds, candidates, work),
-        shared.instances.run(&context, &stop),
-        orphans::run(&context, &shared, &stop),
+        controller_loop::run("termination", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
+        shared.instances.run(&deps, &stop),
+        orphans::run(&deps, &shared, &stop),
     );
 }
 
-fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
-    let nodes = nodes_by_provider(context);
+fn candidates(deps: &Termination) -> Vec<Candidate<Subject>> {
+    let nodes = deps.stores.nodes_by_provider();
     let is_ours = |node: &Node| node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
     let mut going: Vec<Subject> = Vec::new();
-    for claim in context.stores.claims.state() {
+    for claim in deps.stores.claims.state() {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
         let node_deleted = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
         if claim.metadata.deletion_timestamp.is_some() || node_deleted {
@@ -92,7 +124,7 @@ fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
     }
     let names: BTreeSet<String> = going.iter().flat_map(|it| &it.nodes).map(|node| node.name_any()).collect();
     let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
-    for pod in context.stores.pods.state() {
+    for pod in deps.stores.pods.state() {
         if let Some(name) = pods::node_name(&pod).filter(|name| names.contains(*name)) {
             by_node.entry(name.to_owned()).or_default().push(pod);
         }
@@ -108,33 +140,31 @@ fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
     with_pods.collect()
 }
 
-async fn reconcile(context: Context, shared: Arc<Shared>, subject: Subject) -> Result<Again, WriteError> {
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
+async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: Subject) -> Result<Again, WriteError> {
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
         tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
-        delete(&context, &claims, claim, None).await?;
+        deps.writes.delete(claim, None).await?;
         return Ok(Some(LOOK_EVERY));
     }
-    context.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
+    deps.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
     if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
         return Ok(None);
     }
-    let way_out = WayOut { context: &context, shared: &shared, claims: &claims, subject: &subject };
-    match way_out.go().await? {
+    let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
+    match flow.go().await? {
         Stage::Over => Ok(None),
         Stage::Wait(after) => Ok(Some(after)),
     }
 }
 
-struct WayOut<'a> {
-    context: &'a Context,
+struct TerminationFlow<'a> {
+    deps: &'a Termination,
     shared: &'a Shared,
-    claims: &'a Api<NodeClaim>,
     subject: &'a Subject,
 }
 
-impl WayOut<'_> {
+impl TerminationFlow<'_> {
     async fn go(&self) -> Result<Stage, WriteError> {
         let deadline = match deadline(&self.subject.claim) {
             Some(deadline) => Some(deadline),
@@ -152,11 +182,11 @@ impl WayOut<'_> {
                 }
             }
         }
-        let is_owed = self.shared.owed.settle(self.context, &self.subject.claim);
+        let is_pending = self.shared.pending_replacements.settle(&self.deps.drain_delay, &self.subject.claim);
         match self.end_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
             // The claim says what its replacement is to be like.
-            Stage::Over if is_owed => Ok(Stage::Wait(LOOK_EVERY)),
+            Stage::Over if is_pending => Ok(Stage::Wait(LOOK_EVERY)),
             Stage::Over => self.finish().await,
         }
     }
@@ -165,7 +195,7 @@ impl WayOut<'_> {
     fn is_dead(&self) -> bool {
         let silent = |node: &Arc<Node>| !is_ready(node);
         let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
-        self.shared.instances.look(id, self.created(), self.context.now()) == Standing::Gone
+        self.shared.instances.look(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
     }
 
     fn instance(&self) -> Option<&str> {
@@ -179,7 +209,7 @@ impl WayOut<'_> {
 
     /// Writes the time by which the node is gone, if its claim has a grace period.
     async fn set_deadline(&self) -> Result<Option<Timestamp>, WriteError> {
-        let claim = &self.subject.claim;
+        let claim = &*self.subject.claim;
         let (Some(period), Some(deleted)) = (&claim.spec.termination_grace_period, &claim.metadata.deletion_timestamp)
         else {
             return Ok(None);
@@ -190,36 +220,35 @@ impl WayOut<'_> {
         let change = |claim: &mut NodeClaim| {
             claim.annotations_mut().entry(annotation::TERMINATION_TIMESTAMP.to_owned()).or_insert_with(|| text.clone());
         };
-        update(self.context, self.claims, claim, Part::Main, change).await?;
+        self.deps.writes.update(claim, Part::Main, change).await?;
         Ok(Some(deadline))
     }
 
     /// Keeps new pods from the node, and deletes it as far as its finalizer lets it go. Whether that is done.
     async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
-        let api: Api<Node> = Api::all(self.context.client.clone());
-        if let Updated::Gone = update(self.context, &api, node, Part::Main, closed).await? {
+        if let Updated::Gone = self.deps.writes.update(node, Part::Main, closed).await? {
             return Ok(false);
         }
         let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
         if is_ours && node.metadata.deletion_timestamp.is_none() {
-            delete(self.context, &api, node, None).await?;
+            self.deps.writes.delete(node, None).await?;
         }
         if let Some(deadline) = deadline {
             let message = format!("pods are deleted whatever protects them so that the node is gone by {deadline}");
-            self.context.events.publish(Note::warning(object(node), reason::GRACE_PERIOD_EXPIRING, message));
+            self.deps.events.publish(Note::warning(object(node), reason::GRACE_PERIOD_EXPIRING, message));
         }
         Ok(true)
     }
 
     async fn drain(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
-        let (context, claim) = (self.context, &self.subject.claim);
+        let (deps, claim) = (self.deps, &*self.subject.claim);
         let registered: Vec<&Arc<Node>> =
             self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, DRAINED);
         if registered.is_empty() || state.as_ref().is_some_and(|(status, _)| status == "True") {
             return Ok(Stage::Over);
         }
-        let now = context.clock.now();
+        let now = deps.clock.now();
         let begun = match state {
             Some((_, since)) => since,
             None => {
@@ -227,11 +256,17 @@ impl WayOut<'_> {
                 now
             }
         };
-        if let Some(wait) = interruption::hold(context, &self.shared.owed, claim, &self.subject.pods, deadline) {
+        if let Some(wait) = interruption::remaining_delay(
+            &deps.drain_delay,
+            &self.shared.pending_replacements,
+            claim,
+            &self.subject.pods,
+            deadline,
+        ) {
             return Ok(Stage::Wait(wait));
         }
         let plan = drain::plan(&self.subject.pods, deadline, now);
-        let left = self.shared.evictions.carry_out(context, Some(claim), registered.first().copied(), &plan).await?;
+        let left = self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
         let least = begun.saturating_add(LEAST_DRAIN).unwrap_or(Timestamp::MAX);
         if plan.waiting > 0 {
             let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
@@ -243,19 +278,19 @@ impl WayOut<'_> {
         }
         self.set(DRAINED, Status::True, DRAINED, "").await?;
         let name = claim.name_any();
-        context.ledger.with(|ledger| ledger.drained(&name));
+        deps.ledger.with(|ledger| ledger.drained(&name));
         Ok(Stage::Over)
     }
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
-        let claim = &self.subject.claim;
+        let claim = &*self.subject.claim;
         let nodes: Vec<&Arc<Node>> = self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, VOLUMES_DETACHED);
         if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
             return Ok(Stage::Over);
         }
-        let now = self.context.clock.now();
-        let attached = self.shared.volumes.attached(self.context, &nodes, &self.subject.pods).await?;
+        let now = self.deps.clock.now();
+        let attached = self.shared.volumes.attached(self.deps, &nodes, &self.subject.pods).await?;
         if attached.is_empty() {
             self.set(VOLUMES_DETACHED, Status::True, VOLUMES_DETACHED, "").await?;
         } else if deadline.is_some_and(|deadline| deadline <= now) {
@@ -266,7 +301,7 @@ impl WayOut<'_> {
             self.set(VOLUMES_DETACHED, Status::Unknown, "AwaitingVolumeDetachment", &message).await?;
             for node in nodes {
                 let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
-                self.context.events.publish(note);
+                self.deps.events.publish(note);
             }
             return Ok(Stage::Wait(LOOK_EVERY));
         }
@@ -279,12 +314,12 @@ impl WayOut<'_> {
                 tracing::error!(node_claim = self.subject.claim.name_any(), "its providerID names no instance of EC2");
                 return Ok(Stage::Over);
             }
-            let over = self.shared.unlaunched.is_over(self.context, &self.subject.claim).await?;
+            let over = self.shared.unlaunched.is_over(self.deps, &self.subject.claim).await?;
             return Ok(if over { Stage::Over } else { Stage::Wait(LOOK_EVERY) });
         };
-        match self.shared.instances.end(id, self.created(), self.context.now()) {
-            Standing::Gone => Ok(Stage::Over),
-            Standing::There => match self.shared.instances.refusal(id) {
+        match self.shared.instances.end(id, self.created(), self.deps.clock.timestamp()) {
+            InstancePhase::Gone => Ok(Stage::Over),
+            InstancePhase::There => match self.shared.instances.refusal(id) {
                 Some(error) => {
                     let message = format!("instance {id} is not terminated: {error}");
                     self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
@@ -292,7 +327,7 @@ impl WayOut<'_> {
                 }
                 None => Ok(Stage::Wait(Duration::from_millis(200))),
             },
-            Standing::Ending => {
+            InstancePhase::Ending => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
                 Ok(Stage::Wait(LOOK_EVERY))
             }
@@ -301,38 +336,37 @@ impl WayOut<'_> {
 
     /// Lets Node and claim go.
     async fn finish(&self) -> Result<Stage, WriteError> {
-        let api: Api<Node> = Api::all(self.context.client.clone());
         for node in &self.subject.nodes {
             if node.metadata.deletion_timestamp.is_none() {
                 // It was never registered, so nothing held it; nobody else would take it away.
-                delete(self.context, &api, node, None).await?;
+                self.deps.writes.delete(&**node, None).await?;
             }
             let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-            update(self.context, &api, node, Part::Main, release).await?;
+            self.deps.writes.update(&**node, Part::Main, release).await?;
         }
-        let claim = &self.subject.claim;
+        let claim = &*self.subject.claim;
         let release = |claim: &mut NodeClaim| claim.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-        update(self.context, self.claims, claim, Part::Main, release).await?;
+        self.deps.writes.update(claim, Part::Main, release).await?;
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }
-        self.shared.owed.forget(claim);
+        self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
-        self.context.ledger.with(|ledger| ledger.gone(&name));
+        self.deps.ledger.with(|ledger| ledger.gone(&name));
         let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);
-        self.context.metrics.claims_terminated.with_label_values(&[pool]).inc();
+        self.deps.metrics.claims_terminated.with_label_values(&[pool]).inc();
         tracing::info!(node_claim = name, "the claim and its instance are gone");
         Ok(Stage::Over)
     }
 
     async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<(), WriteError> {
-        let now = self.context.clock.now();
+        let now = self.deps.clock.now();
         let change = |claim: &mut NodeClaim| {
             let moment = Moment::of(&claim.metadata, now);
             let conditions = &mut claim.status.get_or_insert_default().conditions;
             CONDITIONS.set(conditions, moment, name, status, reason, message);
         };
-        update(self.context, self.claims, &self.subject.claim, Part::Status, change).await.map(|_| ())
+        self.deps.writes.update(&*self.subject.claim, Part::Status, change).await.map(|_| ())
     }
 }
 
@@ -349,29 +383,4 @@ fn is_ready(node: &Node) -> bool {
 fn condition_of(claim: &NodeClaim, name: &str) -> Option<(String, Timestamp)> {
     let found = condition::get(&claim.status.as_ref()?.conditions, name)?;
     Some((found.status.clone(), found.last_transition_time.0))
-}
-
-/// The node as no new pod comes to it, and no load balancer sends to it.
-fn closed(node: &mut Node) {
-    taint_disrupted(node);
-    node.labels_mut().insert(label::EXCLUDE_FROM_LOAD_BALANCERS.to_owned(), EXCLUDED_BY.to_owned());
-}
-
-/// The node with the taint of one that is being removed, in place of any with another effect.
-pub(crate) fn taint_disrupted(node: &mut Node) {
-    let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
-    if !is_disrupted(taints) {
-        taints.retain(|it| it.key != taint::DISRUPTED);
-        taints.push(Taint {
-            key: taint::DISRUPTED.to_owned(),
-            value: None,
-            effect: "NoSchedule".to_owned(),
-            time_added: None,
-        });
-    }
-}
-
-/// Whether the taint of a node that is being removed is there.
-pub(crate) fn is_disrupted(taints: &[Taint]) -> bool {
-    taints.iter().any(|it| it.key == taint::DISRUPTED && it.effect == "NoSchedule")
 }

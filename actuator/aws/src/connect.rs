@@ -5,7 +5,7 @@ use crate::{Ec2, Iam, Pricing, Sqs, Ssm};
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
-use plimsoll_actuator::context::Cloud;
+use plimsoll_actuator::ports::Cloud;
 use plimsoll_actuator::ports::InterruptionQueue;
 use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! How long calls may take in all.
 
-use plimsoll_actuator::authority::CLOUD_CALL;
+use plimsoll_actuator::fencing::CLOUD_CALL;
 use plimsoll_actuator::ports::CloudError;
 use std::future::Future;
 use std::time::Duration;

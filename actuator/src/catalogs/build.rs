@@ -2,7 +2,7 @@
 
 use super::CatalogEntry;
 use super::facts::Region;
-use crate::node_class::resolve;
+use crate::resolve;
 use crate::settings::Settings;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone};

@@ -1,6 +1,6 @@
 //! What EC2 tells of the whole region, whichever the node class: types, where they are offered, prices.
 
-use crate::context::Cloud;
+use crate::io::CloudReads;
 use crate::ports::CloudError;
 use plimsoll_catalog::{InstanceTypeFacts, Prices, SpotPrices, builtin};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -18,10 +18,10 @@ pub(super) struct Region {
 }
 
 /// Asks EC2.
-pub(super) async fn region(cloud: &Cloud) -> Result<Region, CloudError> {
-    let types = cloud.compute.describe_instance_types().await?;
+pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
+    let types = cloud.instance_types().await?;
     let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for offering in cloud.compute.describe_type_offerings().await? {
+    for offering in cloud.type_offerings().await? {
         zones.entry(offering.zone).or_default().insert(offering.instance_type);
     }
     Ok(Region { types: Arc::new(types), zones: Arc::new(zones) })
@@ -34,14 +34,14 @@ pub(super) fn builtin(region: &str) -> Prices {
 }
 
 /// Reads prices over `before`, of which stays what cannot be read now. Returns what could not.
-pub(super) async fn prices(cloud: &Cloud, before: &Prices) -> (Prices, Vec<CloudError>) {
+pub(super) async fn prices(cloud: &CloudReads, before: &Prices) -> (Prices, Vec<CloudError>) {
     let mut prices = before.clone();
     let mut failures = Vec::new();
-    match cloud.prices.on_demand_prices().await {
+    match cloud.on_demand_prices().await {
         Ok(read) => prices.on_demand.extend(read.into_iter().map(|it| (it.instance_type, it.price))),
         Err(error) => failures.push(error),
     }
-    match cloud.compute.spot_prices().await {
+    match cloud.spot_prices().await {
         Ok(read) => {
             let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
             for it in read {

@@ -1,10 +1,11 @@
 //! The loop that keeps the catalogs up to date.
 
 use super::facts::{self, Region};
-use super::{CatalogEntry, build};
-use crate::context::Shared;
+use super::{CatalogEntry, Catalogs, build};
+use crate::io::CloudReads;
 use crate::ports::CloudError;
-use crate::stores::Kind;
+use crate::settings::Settings;
+use crate::stores::{Kind, Stores};
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::Prices;
 use plimsoll_runtime::workers::apart;
@@ -19,6 +20,18 @@ const PERIOD: Duration = Duration::from_secs(12 * 3600);
 /// First pause after a failure; doubles up to [`LAST_PAUSE`]. Before the first answer nothing can be bought.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Keeps the catalogs up to date.
+pub struct Refresh {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// The catalogs.
+    pub catalogs: Catalogs,
+}
 
 /// Something that is read now and then.
 struct Due {
@@ -57,20 +70,20 @@ type Made = (Arc<EC2NodeClass>, CatalogEntry);
 
 /// Keeps the catalogs of all node classes up to date: at once after a change of a class, and now and then from EC2. Standbys
 /// do so too, so that a new leader can buy at once.
-pub async fn run(shared: Shared, stop: CancellationToken) {
+pub async fn run(deps: Refresh, stop: CancellationToken) {
     tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        () = shared.stores.wait_ready() => {}
+        () = deps.stores.wait_ready() => {}
     }
-    let mut changes = shared.stores.changes(&[Kind::EC2NodeClass]);
+    let mut changes = deps.stores.changes(&[Kind::EC2NodeClass]);
     let mut region: Option<Region> = None;
-    let mut prices = facts::builtin(&shared.settings.region);
+    let mut prices = facts::builtin(&deps.settings.region);
     let (mut region_due, mut prices_due) = (Due::now(), Due::now());
     let mut made: BTreeMap<String, Made> = BTreeMap::new();
     loop {
         if region_due.is_due() {
-            match facts::region(&shared.cloud).await {
+            match facts::region(&deps.cloud_reads).await {
                 Ok(read) => {
                     region_due.read(&[]);
                     tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
@@ -83,7 +96,7 @@ pub async fn run(shared: Shared, stop: CancellationToken) {
             }
         }
         if prices_due.is_due() {
-            let (read, failures) = facts::prices(&shared.cloud, &prices).await;
+            let (read, failures) = facts::prices(&deps.cloud_reads, &prices).await;
             prices_due.read(&failures);
             if read != prices {
                 prices = read;
@@ -91,8 +104,8 @@ pub async fn run(shared: Shared, stop: CancellationToken) {
             }
         }
         if let Some(region) = &region {
-            made = rebuild(&shared, region, &prices, made).await;
-            shared.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
+            made = rebuild(&deps, region, &prices, made).await;
+            deps.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
         }
         tokio::select! {
             biased;
@@ -105,13 +118,13 @@ pub async fn run(shared: Shared, stop: CancellationToken) {
 
 /// Entries of the classes there are; those of which nothing changed stay as they are.
 async fn rebuild(
-    shared: &Shared,
+    deps: &Refresh,
     region: &Region,
     prices: &Prices,
     mut made: BTreeMap<String, Made>,
 ) -> BTreeMap<String, Made> {
-    let classes = shared.stores.classes.state();
-    let (settings, region, prices) = (Arc::clone(&shared.settings), region.clone(), prices.clone());
+    let classes = deps.stores.classes.state();
+    let (settings, region, prices) = (Arc::clone(&deps.settings), region.clone(), prices.clone());
     // Thousands of types a class: not on the reactor.
     let built = apart(move || {
         let entries = classes.into_iter().map(|class| {

@@ -1,7 +1,7 @@
 //! The task that writes Events, and the memory of what was said.
 
 use super::{COMPONENT, MAX_MESSAGE, Note, Severity};
-use crate::authority::CLUSTER_CALL;
+use crate::fencing::CLUSTER_CALL;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};

@@ -3,9 +3,9 @@
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
 use super::messages::NoticeKind;
-use crate::authority::CLOUD_CALL;
-use crate::context::Context;
+use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
+use crate::interruption::Interruptions;
 use crate::ports::{CloudError, InstanceStatus, StatusCheck};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ enum Trouble {
 /// When checks were first seen failing, where EC2 does not say.
 type FirstSeen = BTreeMap<String, Timestamp>;
 
-pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     let mut first_seen = FirstSeen::new();
     loop {
         tokio::select! {
@@ -40,7 +40,7 @@ pub(super) async fn run(context: &Context, stop: &CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        let call = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instance_status());
+        let call = deps.cloud.instance_status();
         let statuses = match call.await {
             Ok(Ok(statuses)) => statuses,
             Ok(Err(CloudError::Denied { message })) => {
@@ -54,19 +54,19 @@ pub(super) async fn run(context: &Context, stop: &CancellationToken) {
             Err(_) => continue,
         };
         first_seen.retain(|id, _| statuses.iter().any(|status| status.instance_id == *id));
-        let claims = claims_by_instance(context);
+        let claims = claims_by_instance(deps);
         for status in &statuses {
             let Some(claim) = claims.get(&status.instance_id) else { continue };
-            let taken = match trouble(status, &mut first_seen, context.now()) {
+            let taken = match trouble(status, &mut first_seen, deps.clock.timestamp()) {
                 None => Ok(()),
                 Some(Trouble::Event) => {
-                    mark::tell(context, claim, NoticeKind::ScheduledChange);
-                    mark::take(context, claim, "event_status", Urgency::Drain).await
+                    mark::tell(deps, claim, NoticeKind::ScheduledChange);
+                    mark::take(deps, claim, "event_status", Urgency::Drain).await
                 }
                 Some(Trouble::Impaired(check)) => {
                     let message = format!("EC2's check {check} of the instance fails: the node is replaced");
-                    context.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
-                    mark::take(context, claim, check, Urgency::Force).await
+                    deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
+                    mark::take(deps, claim, check, Urgency::Force).await
                 }
             };
             if let Err(error) = taken {

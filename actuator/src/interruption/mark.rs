@@ -2,13 +2,13 @@
 
 use super::Interruption;
 use super::messages::NoticeKind;
-use crate::context::Context;
+use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
-use crate::lifecycle::nodes_by_provider;
-use crate::lifecycle::provider_id;
-use crate::unavailable::Key;
-use crate::writes::{Part, WriteError, delete, update};
-use kube::{Api, ResourceExt};
+use crate::interruption::Interruptions;
+use crate::io::{Part, WriteError};
+use crate::state::insufficient_capacity::Key;
+use crate::stores::provider_id;
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -36,9 +36,9 @@ fn event_reason(kind: NoticeKind) -> &'static str {
 }
 
 /// Says on the claim and its Node what was heard.
-pub(super) fn tell(context: &Context, claim: &NodeClaim, kind: NoticeKind) {
+pub(super) fn tell(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let message = format!("EC2 says of the instance: {}", kind.as_str());
-    let nodes = provider_id(claim).and_then(|id| nodes_by_provider(context).remove(id)).unwrap_or_default();
+    let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
     for about in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
         let word = event_reason(kind);
         let note = match kind {
@@ -47,12 +47,12 @@ pub(super) fn tell(context: &Context, claim: &NodeClaim, kind: NoticeKind) {
             }
             _ => Note::normal(about, word, message.as_str()),
         };
-        context.events.publish(note);
+        deps.events.publish(note);
     }
 }
 
 /// What a Spot interruption says of its offering: there is no more of it for now.
-pub(super) fn learn(context: &Context, claim: &NodeClaim, kind: NoticeKind) {
+pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     if kind != NoticeKind::SpotInterrupted {
         return;
     }
@@ -60,20 +60,24 @@ pub(super) fn learn(context: &Context, claim: &NodeClaim, kind: NoticeKind) {
     let (instance_type, zone) = (label(label::INSTANCE_TYPE), label(label::ZONE));
     if instance_type.is_some() && zone.is_some() {
         let key = Key { capacity_type: CapacityType::Spot, instance_type, zone };
-        context.unavailable.lock().mark(key, context.now());
-        context.ledger.wake();
+        deps.insufficient_capacity.lock().mark(key, deps.clock.timestamp());
+        deps.ledger.wake();
     }
 }
 
 /// Marks the claim durably and deletes it, so that its Node is drained. One that goes already is left alone.
-pub(super) async fn take(context: &Context, claim: &NodeClaim, kind: &str, urgency: Urgency) -> Result<(), WriteError> {
+pub(super) async fn take(
+    deps: &Interruptions,
+    claim: &NodeClaim,
+    kind: &str,
+    urgency: Urgency,
+) -> Result<(), WriteError> {
     if claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
-    let interruption = Interruption { kind: kind.to_owned(), heard: context.now() };
+    let interruption = Interruption { kind: kind.to_owned(), heard: deps.clock.timestamp() };
     let text = crate::durable::write(&interruption)?;
-    let now = context.clock.now();
+    let now = deps.clock.now();
     let mark = |claim: &mut NodeClaim| {
         let annotations = claim.annotations_mut();
         annotations.entry(annotation::INTERRUPTED.to_owned()).or_insert_with(|| text.clone());
@@ -81,22 +85,22 @@ pub(super) async fn take(context: &Context, claim: &NodeClaim, kind: &str, urgen
             annotations.insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
         }
     };
-    if !update(context, &claims, claim, Part::Main, mark).await?.is_there() {
+    if !deps.writes.update(claim, Part::Main, mark).await?.is_there() {
         return Ok(());
     }
-    delete(context, &claims, claim, None).await?;
+    deps.writes.delete(claim, None).await?;
     let name = claim.name_any();
-    context.ledger.with(|ledger| ledger.deleting(&name));
+    deps.ledger.with(|ledger| ledger.deleting(&name));
     tracing::info!(node_claim = name, kind, "the claim is deleted: its capacity is taken back");
     let message = format!("the node is taken out of service: {kind}");
-    context.events.publish(Note::warning(object(claim), reason::TERMINATING_ON_INTERRUPTION, message));
+    deps.events.publish(Note::warning(object(claim), reason::TERMINATING_ON_INTERRUPTION, message));
     let why = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, "Interrupted", kind);
     };
     // For people only: a failure must not bring the message back.
-    if let Err(error) = update(context, &claims, claim, Part::Status, why).await {
+    if let Err(error) = deps.writes.update(claim, Part::Status, why).await {
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }
     Ok(())

@@ -3,12 +3,14 @@
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
 use super::messages::{Message, NoticeKind, parse};
-use crate::authority::CLOUD_CALL;
-use crate::collection::{Absence, is_ours};
-use crate::context::Context;
-use crate::ports::{InstanceFilter, InterruptionQueue, QueueMessage};
+use crate::clock::Timestamped;
+use crate::fencing::CLOUD_CALL;
+use crate::garbage_collection::is_ours;
+use crate::interruption::Interruptions;
+use crate::io::WriteError;
+use crate::ports::{InstanceFilter, QueueMessage};
+use crate::state::absence::Absence;
 use crate::stores::Kind;
-use crate::writes::WriteError;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -53,22 +55,24 @@ struct State {
     unseen: Mutex<BTreeMap<String, Absence>>,
 }
 
-pub(super) async fn run(context: &Context, stop: &CancellationToken) {
-    let Some(queue) = context.cloud.queue.clone() else { return };
+pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
+    if !deps.cloud_reads.has_queue() {
+        return;
+    }
     let state = State::default();
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        () = listen(context, &*queue, &state) => {}
-        () = remember(context, &state) => {}
+        () = listen(deps, &state) => {}
+        () = remember(deps, &state) => {}
     }
 }
 
-async fn listen(context: &Context, queue: &dyn InterruptionQueue, state: &State) {
+async fn listen(deps: &Interruptions, state: &State) {
     let mut failures = 0_u32;
     loop {
-        let result = match context.authority.may_act(CLOUD_CALL) {
-            Ok(()) => round(context, queue, state).await,
+        let result = match deps.fence.check(CLOUD_CALL) {
+            Ok(()) => round(deps, state).await,
             Err(error) => Err(error.to_string()),
         };
         match result {
@@ -84,15 +88,14 @@ async fn listen(context: &Context, queue: &dyn InterruptionQueue, state: &State)
 }
 
 /// One receipt.
-async fn round(context: &Context, queue: &dyn InterruptionQueue, state: &State) -> Result<(), String> {
-    let received = tokio::time::timeout(RECEIVE, queue.receive()).await;
+async fn round(deps: &Interruptions, state: &State) -> Result<(), String> {
+    let received = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
     let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
     let work = messages.into_iter().map(|message| async move {
-        let verdict = handle(context, state, &message).await;
+        let verdict = handle(deps, state, &message).await;
         let verdict = verdict.map_err(|error| error.to_string())?;
         if verdict == Verdict::Done {
-            let deleted = context.authority.act(CLOUD_CALL, queue.delete(&message.receipt)).await;
-            deleted.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            deps.cloud.delete_message(&message.receipt).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     });
@@ -100,8 +103,8 @@ async fn round(context: &Context, queue: &dyn InterruptionQueue, state: &State) 
     results.into_iter().collect()
 }
 
-async fn handle(context: &Context, state: &State, message: &QueueMessage) -> Result<Verdict, WriteError> {
-    let count = |kind: &str, result: &str| context.metrics.interruptions.with_label_values(&[kind, result]).inc();
+async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> Result<Verdict, WriteError> {
+    let count = |kind: &str, result: &str| deps.metrics.interruptions.with_label_values(&[kind, result]).inc();
     let (kind, ids) = match parse(&message.body) {
         Ok(Message::Notice { kind, instance_ids, .. }) => (kind, instance_ids),
         Ok(Message::NotForUs) => {
@@ -115,13 +118,13 @@ async fn handle(context: &Context, state: &State, message: &QueueMessage) -> Res
             return Ok(Verdict::Done);
         }
     };
-    let claims = claims_by_instance(context);
+    let claims = claims_by_instance(deps);
     let mut unknown = Vec::new();
     for id in ids {
         match claims.get(&id) {
             Some(claim) => {
                 count(kind.as_str(), "handled");
-                act(context, claim, kind).await?;
+                act(deps, claim, kind).await?;
             }
             None => unknown.push(id),
         }
@@ -129,29 +132,29 @@ async fn handle(context: &Context, state: &State, message: &QueueMessage) -> Res
     if unknown.is_empty() {
         return Ok(Verdict::Done);
     }
-    let verdict = keep(context, state, kind, &unknown).await?;
+    let verdict = keep(deps, state, kind, &unknown).await?;
     count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
     Ok(verdict)
 }
 
-async fn act(context: &Context, claim: &plimsoll_api::NodeClaim, kind: NoticeKind) -> Result<(), WriteError> {
-    mark::learn(context, claim, kind);
-    mark::tell(context, claim, kind);
-    if kind.drains() || context.settings.act_on_rebalance {
-        mark::take(context, claim, kind.as_str(), Urgency::Drain).await?;
+async fn act(deps: &Interruptions, claim: &plimsoll_api::NodeClaim, kind: NoticeKind) -> Result<(), WriteError> {
+    mark::learn(deps, claim, kind);
+    mark::tell(deps, claim, kind);
+    if kind.drains() || deps.settings.act_on_rebalance {
+        mark::take(deps, claim, kind.as_str(), Urgency::Drain).await?;
     }
     Ok(())
 }
 
 /// Instances that no claim names. Those that bear our tags and live are ours, and their claim will say so soon; of those that
 /// reads do not show nothing is known until they were missed twice.
-async fn keep(context: &Context, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
-    if !kind.drains() && !context.settings.act_on_rebalance {
+async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
+    if !kind.drains() && !deps.settings.act_on_rebalance {
         return Ok(Verdict::Done);
     }
     let filter = InstanceFilter::Ids(ids.to_vec());
-    let found = context.authority.act(CLOUD_CALL, context.cloud.compute.describe_instances(&filter)).await??;
-    let (cluster, now) = (&context.settings.cluster_name, context.now());
+    let found = deps.cloud.instances(&filter).await?;
+    let (cluster, now) = (&deps.settings.cluster_name, deps.clock.timestamp());
     let mut verdict = Verdict::Done;
     for id in ids {
         match found.iter().find(|instance| instance.id == *id) {
@@ -198,24 +201,24 @@ impl State {
 }
 
 /// Acts on kept notices as soon as their claims are known. The message stays in the queue and is deleted when it comes again.
-async fn remember(context: &Context, state: &State) {
-    let mut changes = context.stores.changes(&[Kind::NodeClaim]);
+async fn remember(deps: &Interruptions, state: &State) {
+    let mut changes = deps.stores.changes(&[Kind::NodeClaim]);
     loop {
         changes.next().await;
         if state.kept.lock().is_empty() {
             continue;
         }
-        let now = context.now();
+        let now = deps.clock.timestamp();
         let due: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
-            let claims = claims_by_instance(context);
+            let claims = claims_by_instance(deps);
             let mut kept = state.kept.lock();
             kept.retain(|_, kept| kept.until > now);
             kept.iter().filter_map(|(id, kept)| Some((Arc::clone(claims.get(id)?), kept.kind))).collect()
         };
         for (claim, kind) in due {
-            match act(context, &claim, kind).await {
+            match act(deps, &claim, kind).await {
                 Ok(()) => {
-                    let id = crate::lifecycle::provider_id(&claim).and_then(crate::termination::instance_id);
+                    let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
                     state.kept.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => tracing::warn!(%error, "a notice that was kept could not be acted on"),

@@ -1,24 +1,58 @@
 //! From a plan's launches to groups: narrowed to what is allowed, admitted one by one, put together by what they buy.
 
 use super::build::{self, GroupFacts, Live, Narrowed};
-use super::group::LaunchGroup;
 use super::record::{Group, Member};
 use super::request::{Purchase, RequestError};
-use crate::context::Context;
-use crate::ledger::{self, Admission, Outcome as LedgerOutcome, PlanContext, Rejection};
+use crate::catalogs::Catalogs;
+use crate::clock::Timestamped;
+use crate::cluster_facts::Current;
+use crate::fencing::Fence;
+use crate::launch::Launches;
+use crate::launch_template::LaunchTemplates;
+use crate::ledger::handle::LedgerHandle;
+use crate::ledger::{self, Admission as LedgerAnswer, Outcome as LedgerOutcome, PlanContext, Rejection};
+use crate::settings::Settings;
+use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::state::launch_group::LaunchGroup;
+use crate::stores::Stores;
 use k8s_openapi::api::core::v1::Pod;
-use plimsoll_api::hash;
+use parking_lot::Mutex;
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, hash};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::{ClaimState, InFlightClaim, OutcomeReason};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Claims in one group: EC2 takes more, but what one answer decides should not be everything.
 const MAX_GROUP: usize = 200;
+
+/// Admits launches and puts them into groups.
+#[derive(Clone)]
+pub struct Admission {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// What each node class can buy.
+    pub catalogs: Catalogs,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Queue of admitted launch groups.
+    pub launches: Launches,
+    /// Offerings without capacity.
+    pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Settings with the facts of the cluster.
+    pub current: Current,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
 
 /// What the cluster says of the pods that launches are for.
 #[derive(Debug, Default)]
@@ -35,6 +69,8 @@ pub struct Admitted {
     narrowed: Narrowed,
     reserved: Resources,
     catalog: Arc<Catalog>,
+    pool: Arc<NodePool>,
+    class: Arc<EC2NodeClass>,
     /// The claim's name.
     pub claim: String,
     /// The ledger after it.
@@ -53,19 +89,19 @@ pub enum Asked {
 }
 
 /// Admits one launch on the actuator's own view (safety rules 5 to 8, 18, 24).
-pub fn ask(context: &Context, launch: &Launch, plan: &PlanContext, pods: &Pods) -> Asked {
+pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> Asked {
     if let Some(known @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
-        context.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
+        deps.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
     {
         return Asked::Repeated(known);
     }
     let rejected = |reason, message: String| Asked::Rejected(reason, message);
-    let entry = context.catalogs.get(&launch.node_class);
+    let entry = deps.catalogs.get(&launch.node_class);
     let Some((_, catalog)) = entry.as_ref().and_then(|entry| entry.catalog.as_ref()) else {
         let problem = entry.and_then(|entry| entry.problem.clone()).unwrap_or_else(|| "it is not known".to_owned());
         return rejected(OutcomeReason::PoolChanged, format!("node class {}: {problem}", launch.node_class));
     };
-    let live = (super::pool_named(context, launch.node_pool.as_str()), super::class_named(context, &launch.node_class));
+    let live = (deps.stores.pools.get(launch.node_pool.as_str()), deps.stores.classes.get(&launch.node_class));
     let (Some(pool), Some(class)) = live else {
         let message = format!("NodePool {} or its node class {} is gone", launch.node_pool, launch.node_class);
         return rejected(OutcomeReason::PoolChanged, message);
@@ -73,10 +109,10 @@ pub fn ask(context: &Context, launch: &Launch, plan: &PlanContext, pods: &Pods) 
     if let Some(message) = launch.pods.iter().find_map(|pod| settled(pod, pods)) {
         return rejected(OutcomeReason::PodChanged, message);
     }
-    let now = context.now();
+    let now = deps.clock.timestamp();
     let live = Live { pool: &pool, class: &class, catalog };
     let narrowed = {
-        let memory = context.unavailable.lock();
+        let memory = deps.insufficient_capacity.lock();
         let closed =
             |choice: &OfferingChoice| memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now);
         match build::narrow(launch, live, closed) {
@@ -87,13 +123,13 @@ pub fn ask(context: &Context, launch: &Launch, plan: &PlanContext, pods: &Pods) 
     let Ok(reserved) = ledger::most(&narrowed.launch, catalog) else {
         return rejected(OutcomeReason::Invalid, "an instance type is not in the catalog".to_owned());
     };
-    match context.ledger.with(|ledger| ledger.admit_launch(&narrowed.launch, &[], plan, catalog, now)) {
-        Admission::Admitted { claim, position } => {
+    match deps.ledger.with(|ledger| ledger.admit_launch(&narrowed.launch, &[], plan, catalog, now)) {
+        LedgerAnswer::Admitted { claim, position } => {
             let catalog = Arc::clone(catalog);
-            Asked::Admitted(Box::new(Admitted { narrowed, reserved, catalog, claim, position }))
+            Asked::Admitted(Box::new(Admitted { narrowed, reserved, catalog, pool, class, claim, position }))
         }
-        Admission::Repeated(outcome) => Asked::Repeated(outcome),
-        Admission::Rejected(rejection) => {
+        LedgerAnswer::Repeated(outcome) => Asked::Repeated(outcome),
+        LedgerAnswer::Rejected(rejection) => {
             let (reason, message) = words(&rejection);
             rejected(reason, message)
         }
@@ -142,13 +178,13 @@ pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
 }
 
 /// What watchers of the ledger are shown until the claim is launched.
-pub fn show(context: &Context, admitted: &Admitted) {
+pub fn show(deps: &Admission, admitted: &Admitted) {
     let Narrowed { launch, requirements, allocatable, .. } = &admitted.narrowed;
     let mut labels = launch.labels.clone();
     for requirement in requirements.iter().filter(|it| !it.complement && it.values.len() == 1) {
         labels.extend(requirement.values.first().map(|value| (requirement.key.clone(), value.clone())));
     }
-    context.ledger.launching(InFlightClaim {
+    deps.ledger.launching(InFlightClaim {
         name: admitted.claim.clone(),
         uid: String::new(),
         node_pool: launch.node_pool.clone(),
@@ -172,20 +208,24 @@ struct Bundle {
 /// A group without its request, which asks EC2 for templates.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The group with its claims.
-    pub group: Group,
+    /// Id and size.
+    pub group: LaunchGroup,
+    /// Its claims by name.
+    pub members: BTreeMap<String, Member>,
+    /// Names the round in logs.
+    pub cycle_id: String,
     purchase: Purchase,
 }
 
 /// Puts admitted launches together into groups. Those that cannot be bought at all come back with the reason.
 pub fn bundle(
-    context: &Context,
+    deps: &Admission,
     admitted: Vec<Admitted>,
     cycle_id: &str,
 ) -> (Vec<Prepared>, Vec<(Admitted, RequestError)>) {
     let (mut bundles, mut refused): (Vec<Bundle>, Vec<_>) = (Vec::new(), Vec::new());
     for launch in admitted {
-        match purchase(context, &launch) {
+        match Purchase::plan(deps, launch.live(), &launch.narrowed) {
             Ok(purchase) => {
                 let fits = |it: &&mut Bundle| it.launches.len() < MAX_GROUP && it.purchase == purchase;
                 match bundles.iter_mut().find(fits) {
@@ -196,89 +236,73 @@ pub fn bundle(
             Err(error) => refused.push((launch, error)),
         }
     }
-    let groups = bundles.into_iter().filter_map(|bundle| prepare(context, bundle, cycle_id)).collect();
+    let groups = bundles.into_iter().filter_map(|bundle| prepare(deps, bundle, cycle_id)).collect();
     (groups, refused)
 }
 
-fn purchase(context: &Context, admitted: &Admitted) -> Result<Purchase, RequestError> {
-    let launch = &admitted.narrowed.launch;
-    let gone = || RequestError::NoSubnet(launch.node_class.clone());
-    let pool = super::pool_named(context, launch.node_pool.as_str()).ok_or_else(gone)?;
-    let class = super::class_named(context, &launch.node_class).ok_or_else(gone)?;
-    let group = LaunchGroup { id: String::new(), size: 1 };
-    let claim = claim_of(context, admitted, &group, &pool, &class);
-    Purchase::plan(context, &class, &admitted.catalog, &admitted.narrowed, &claim)
+fn claim_of(deps: &Admission, admitted: &Admitted, group: &LaunchGroup) -> NodeClaim {
+    let class_hash = hash::ec2_node_class(&admitted.class.spec, &deps.settings.cluster_ca_bundle);
+    let facts = GroupFacts { group, epoch: deps.fence.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
+    build::object(&admitted.claim, &admitted.narrowed, admitted.live(), &facts)
 }
 
-fn claim_of(
-    context: &Context,
-    admitted: &Admitted,
-    group: &LaunchGroup,
-    pool: &plimsoll_api::NodePool,
-    class: &plimsoll_api::EC2NodeClass,
-) -> plimsoll_api::NodeClaim {
-    let class_hash = hash::ec2_node_class(&class.spec, &context.settings.cluster_ca_bundle);
-    let facts =
-        GroupFacts { group, epoch: context.authority.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
-    build::object(&admitted.claim, &admitted.narrowed, Live { pool, class, catalog: &admitted.catalog }, &facts)
-}
-
-fn prepare(context: &Context, bundle: Bundle, cycle_id: &str) -> Option<Prepared> {
-    let actions: Vec<_> = bundle.launches.iter().map(|it| it.narrowed.launch.action_id.clone()).collect();
+fn prepare(deps: &Admission, bundle: Bundle, cycle_id: &str) -> Option<Prepared> {
+    let actions: Vec<_> = bundle.launches.iter().map(|it| it.action().clone()).collect();
     let position = bundle.launches.iter().map(|it| it.position).max()?;
     let group = LaunchGroup::of(&actions, position)?;
-    let mut members = BTreeMap::new();
-    for admitted in &bundle.launches {
-        let launch = &admitted.narrowed.launch;
-        let pool = super::pool_named(context, launch.node_pool.as_str())?;
-        let class = super::class_named(context, &launch.node_class)?;
-        let claim = claim_of(context, admitted, &group, &pool, &class);
-        members.insert(admitted.claim.clone(), Member { claim, action: Some(launch.action_id.clone()) });
-    }
-    let request = bundle.purchase.unsent();
-    let group = Group { group, request, members, cycle_id: cycle_id.to_owned() };
-    Some(Prepared { group, purchase: bundle.purchase })
+    let member = |admitted: &Admitted| {
+        let claim = claim_of(deps, admitted, &group);
+        (admitted.claim.clone(), Member { claim, action: Some(admitted.action().clone()) })
+    };
+    let members = bundle.launches.iter().map(member).collect();
+    Some(Prepared { group, members, cycle_id: cycle_id.to_owned(), purchase: bundle.purchase })
 }
 
 impl Prepared {
     /// The group's id.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.group.group.id
+        &self.group.id
     }
 
     /// The whole group: its templates exist from now on.
     ///
     /// # Errors
     /// A template is not there: nothing was written.
-    pub async fn complete(mut self, context: &Context) -> Result<Group, (Group, RequestError)> {
-        let only = (self.group.members.len() == 1).then(|| self.group.members.keys().next().cloned()).flatten();
-        match self.purchase.request(context, &self.group.group, only.as_deref()).await {
+    pub async fn complete(self, templates: &LaunchTemplates) -> Result<Group, (Self, RequestError)> {
+        let only = (self.members.len() == 1).then(|| self.members.keys().next().cloned()).flatten();
+        match self.purchase.request(templates, &self.group, only.as_deref()).await {
             Ok(request) => {
-                self.group.request = request;
-                Ok(self.group)
+                let Self { group, members, cycle_id, .. } = self;
+                Ok(Group { group, request, members, cycle_id })
             }
-            Err(error) => Err((self.group, error)),
+            Err(error) => Err((self, error)),
         }
     }
 }
 
 impl Admitted {
-    /// The launch's action.
+    /// One that no plan asks for; `None` if an instance type is not in the catalog.
     #[must_use]
-    pub fn action(&self) -> &ActionId {
-        &self.narrowed.launch.action_id
-    }
-
-    /// One that no plan asks for.
-    #[must_use]
-    pub fn unplanned(
+    pub(super) fn unplanned(
         narrowed: Narrowed,
         catalog: Arc<Catalog>,
+        (pool, class): (Arc<NodePool>, Arc<EC2NodeClass>),
         claim: String,
         position: LedgerPosition,
     ) -> Option<Self> {
         let reserved = ledger::most(&narrowed.launch, &catalog).ok()?;
-        Some(Self { narrowed, reserved, catalog, claim, position })
+        Some(Self { narrowed, reserved, catalog, pool, class, claim, position })
+    }
+
+    /// What it was admitted on.
+    fn live(&self) -> Live<'_> {
+        Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    }
+
+    /// The launch's action.
+    #[must_use]
+    pub fn action(&self) -> &ActionId {
+        &self.narrowed.launch.action_id
     }
 }

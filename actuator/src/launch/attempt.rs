@@ -4,12 +4,11 @@
 //! is used only if no sending under the old one can have bought anything.
 
 use crate::ports::{CloudError, FleetAnswer, FleetInstance};
+use crate::state::absence::SETTLING;
 use plimsoll_model::time::{Millis, Timestamp};
 
 /// EC2 remembers a client token for a limited time; beyond this age a repetition could buy again.
 pub const MAX_RESEND_AGE: Millis = Millis::from_seconds(600);
-/// How long look-ups by tag must have found nothing before an instance counts as never bought (rule 14).
-pub const SETTLING: Millis = Millis::from_seconds(120);
 /// "Nothing found" takes this many reads.
 pub const MIN_EMPTY_READS: u32 = 2;
 /// Attempts of one group after definite failures; then its claims fail and the pods are planned again.
@@ -106,7 +105,7 @@ pub enum Decision {
 
 /// What to do with an attempt before anything was heard: at first, or by a new leader.
 #[must_use]
-pub fn resume(attempt: Attempt, now: Timestamp) -> Decision {
+pub fn first_decision(attempt: Attempt, now: Timestamp) -> Decision {
     if now.since(attempt.started) > MAX_RESEND_AGE {
         return Decision::LookUp { after: Millis(0) };
     }

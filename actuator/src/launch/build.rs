@@ -5,6 +5,7 @@ mod object;
 #[cfg(test)]
 mod tests;
 
+pub(super) use object::labels;
 pub use object::{GroupFacts, object};
 
 use plimsoll_api::{EC2NodeClass, NodePool};

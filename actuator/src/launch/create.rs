@@ -5,11 +5,9 @@
 //! writes the claim or says that the name is taken.
 
 use super::record::annotation;
-use super::write::api;
-use crate::authority::{CLUSTER_CALL, NotAllowed};
-use crate::context::Context;
-use crate::writes::may_have_happened;
-use kube::api::PostParams;
+use crate::fencing::NotAllowed;
+use crate::io::may_have_happened;
+use crate::launch::launcher::Launcher;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::time::Duration;
@@ -70,19 +68,19 @@ enum Try {
 ///
 /// # Errors
 /// It was not written; or, if [`CreateError::Unknown`], it is not known.
-pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
+pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
     let name = claim.metadata.name.clone().unwrap_or_default();
     let started = Instant::now();
     let mut unanswered: Option<(Instant, String)> = None;
     let (mut refused, mut pause) = (0_u32, FIRST_PAUSE);
     loop {
-        match attempt(context, claim, &name).await {
+        match attempt(deps, claim, &name).await {
             Try::Written(written) => return Ok(*written),
             Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
             Try::Refused(error) => {
                 // An earlier try may still take effect: only a read after its time says that it has not.
                 let Some((last, _)) = &unanswered else { return Err(error) };
-                match read(context, claim, &name).await {
+                match read(deps, claim, &name).await {
                     Ok(Some(there)) => return Ok(there),
                     Ok(None) if last.elapsed() >= MAY_LAND => return Err(error),
                     Err(Unread::Taken) => return Err(CreateError::Taken(name)),
@@ -97,7 +95,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
             }
         }
         if let Some((_, message)) = &unanswered
-            && (started.elapsed() > GIVE_UP || context.authority.lost().is_cancelled())
+            && (started.elapsed() > GIVE_UP || deps.fence.lost().is_cancelled())
         {
             return Err(CreateError::Unknown { name, message: message.clone() });
         }
@@ -106,13 +104,13 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> Result<NodeClaim, C
     }
 }
 
-async fn attempt(context: &Context, claim: &NodeClaim, name: &str) -> Try {
+async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> Try {
     let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
-    match context.authority.act(CLUSTER_CALL, api(context).create(&PostParams::default(), claim)).await {
+    match deps.writes.create_claim(claim).await {
         Ok(Ok(written)) => Try::Written(Box::new(written)),
         Ok(Err(error)) if may_have_happened(&error) => Try::Unanswered(error.to_string()),
         Ok(Err(kube::Error::Api(status))) => match status.code {
-            409 => match read(context, claim, name).await {
+            409 => match read(deps, claim, name).await {
                 Ok(Some(there)) => Try::Written(Box::new(there)),
                 // It went between the two calls.
                 Ok(None) => Try::NotNow(refused(status.message.clone())),
@@ -135,14 +133,12 @@ enum Unread {
 }
 
 /// The claim as it is in the cluster; `None` if there is none of its name.
-async fn read(context: &Context, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
-    // A read needs no lease, but its bound: the caller asks again.
-    match tokio::time::timeout(CLUSTER_CALL, api(context).get_opt(name)).await {
-        Ok(Ok(Some(there))) if is_same(&there, claim) => Ok(Some(there)),
-        Ok(Ok(Some(_))) => Err(Unread::Taken),
-        Ok(Ok(None)) => Ok(None),
-        Ok(Err(error)) => Err(Unread::NotAnswered(error.to_string())),
-        Err(_) => Err(Unread::NotAnswered(format!("no answer within {CLUSTER_CALL:?}"))),
+async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
+    match deps.reads.claim(name).await {
+        Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),
+        Ok(Some(_)) => Err(Unread::Taken),
+        Ok(None) => Ok(None),
+        Err(error) => Err(Unread::NotAnswered(error.to_string())),
     }
 }
 

@@ -3,11 +3,21 @@
 use super::admit::Prepared;
 use super::record::{self, Found, Member};
 use super::{run, write};
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
-use kube::api::ListParams;
+use crate::catalogs::Catalogs;
+use crate::clock::Timestamped;
+use crate::events::Recorder;
+use crate::fencing::Fence;
+use crate::io::{CloudCalls, CloudReads, Reads, Writes};
+use crate::launch_template::LaunchTemplates;
+use crate::ledger::handle::LedgerHandle;
+use crate::metrics::ActuatorMetrics;
+use crate::settings::Settings;
+use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::state::outcomes::Outcomes;
+use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
@@ -24,7 +34,47 @@ const GROUPS_AT_ONCE: usize = 64;
 /// Unfinished groups are looked for so often. They come from errors and crashes alone.
 const SWEEP: Duration = Duration::from_secs(30);
 /// A claim of this term without a group at work is left alone for so long: its object may show before its group is noted.
-const YOUNG: Duration = Duration::from_secs(10);
+const RECENT: Duration = Duration::from_secs(10);
+
+/// Carries out launch groups.
+#[derive(Clone)]
+pub struct Launcher {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// What each node class can buy.
+    pub catalogs: Catalogs,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Queue of admitted launch groups.
+    pub launches: Launches,
+    /// Live reads of the cluster.
+    pub reads: Reads,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// Launch templates.
+    pub launch_templates: LaunchTemplates,
+    /// Offerings without capacity.
+    pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Outcomes of actions.
+    pub outcomes: Outcomes,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// Admitted groups, with the time at which their plan was received.
+pub type Groups = mpsc::Receiver<(Prepared, Instant)>;
 
 /// Where groups that were admitted go.
 #[derive(Debug, Clone)]
@@ -53,7 +103,7 @@ impl Room<'_> {
 impl Launches {
     /// A queue, and its end for [`run`].
     #[must_use]
-    pub fn new() -> (Self, mpsc::Receiver<(Prepared, Instant)>) {
+    pub fn new() -> (Self, Groups) {
         let (queue, groups) = mpsc::channel(QUEUE);
         (Self { queue, active: Arc::default() }, groups)
     }
@@ -73,7 +123,7 @@ impl Launches {
 }
 
 /// Carries groups out until `stop`. To be started once a former leader's calls are over.
-pub async fn run(context: Context, mut groups: mpsc::Receiver<(Prepared, Instant)>, stop: CancellationToken) {
+pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
     let mut tasks = Tasks::default();
     let mut sweep = tokio::time::interval(SWEEP);
@@ -82,14 +132,14 @@ pub async fn run(context: Context, mut groups: mpsc::Receiver<(Prepared, Instant
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(ended) = tasks.running.join_next_with_id() => finished(&context, &mut tasks, ended),
+            Some(ended) = tasks.running.join_next_with_id() => finished(&deps, &mut tasks, ended),
             group = groups.recv() => match group {
-                Some((group, received)) => start_fresh(&context, &mut tasks, &limit, group, received),
+                Some((group, received)) => start_admitted(&deps, &mut tasks, &limit, group, received),
                 None => break,
             },
             _ = sweep.tick() => {
-                for (id, found) in unfinished(&context).await {
-                    start_found(&context, &mut tasks, &limit, id, found);
+                for (id, found) in unfinished(&deps).await {
+                    start_found(&deps, &mut tasks, &limit, id, found);
                 }
             }
         }
@@ -112,7 +162,7 @@ impl Tasks {
 }
 
 /// However it ended, its claims are looked at again: the sweep goes on with those that still wait.
-fn finished(context: &Context, tasks: &mut Tasks, ended: Result<(Id, ()), JoinError>) {
+fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinError>) {
     let id = match &ended {
         Ok((id, ())) => *id,
         Err(error) => error.id(),
@@ -121,58 +171,56 @@ fn finished(context: &Context, tasks: &mut Tasks, ended: Result<(Id, ()), JoinEr
     if let Err(error) = ended {
         tracing::error!(%group, %error, "a launch broke, its instances are looked for");
     }
-    context.launches.active.lock().remove(&group);
+    deps.launches.active.lock().remove(&group);
 }
 
-fn start_fresh(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
-    let (context, limit, id) = (context.clone(), Arc::clone(limit), group.id().to_owned());
+fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
+    let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
-        run::fresh(&context, group, received).await;
+        run::start(&deps, group, received).await;
     });
 }
 
-fn start_found(context: &Context, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, found: Found) {
-    context.launches.active.lock().insert(id.clone());
-    let (context, limit) = (context.clone(), Arc::clone(limit));
+fn start_found(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, found: Found) {
+    deps.launches.active.lock().insert(id.clone());
+    let (deps, limit) = (deps.clone(), Arc::clone(limit));
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
         match found {
-            Found::Whole(group, attempt) => run::resumed(&context, *group, attempt).await,
-            Found::Unsent(members) => abandon_unsent(&context, members).await,
+            Found::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
+            Found::Unsent(members) => abandon_unsent(&deps, members).await,
             Found::LookUp { group, members, problem } => {
                 tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
-                let cycle_id = format!("recovery-{}", context.authority.epoch());
-                run::look_up_only(&context, group, members, cycle_id).await;
+                let cycle_id = format!("recovery-{}", deps.fence.epoch());
+                run::look_up_only(&deps, group, members, cycle_id).await;
             }
         }
     });
 }
 
 /// Claims of a group that was never written whole: nothing was sent for them (safety rules 2 and 16).
-async fn abandon_unsent(context: &Context, members: BTreeMap<String, Member>) {
+async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
     for member in members.into_values() {
         tracing::warn!(claim = member.name(), "a claim of a launch that was never sent is taken away");
-        match write::abandon(context, &member.claim).await {
-            Ok(()) => context.ledger.with(|ledger| ledger.gone(member.name())),
+        match write::abandon(deps, &member.claim).await {
+            Ok(()) => deps.ledger.with(|ledger| ledger.gone(member.name())),
             Err(error) => tracing::warn!(claim = member.name(), %error, "it is still there"),
         }
     }
 }
 
 /// Groups with claims that wait for an instance while nobody works on them, from a live list.
-async fn unfinished(context: &Context) -> Vec<(String, Found)> {
-    if !seems_unfinished(context) {
+async fn unfinished(deps: &Launcher) -> Vec<(String, Found)> {
+    if !seems_unfinished(deps) {
         return Vec::new();
     }
-    let list = tokio::time::timeout(CLUSTER_CALL, write::api(context).list(&ListParams::default())).await;
-    let claims = match list {
-        Ok(Ok(list)) => list.items,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "claims not listed");
+    let claims = match deps.reads.claims().await {
+        Ok(claims) => claims,
+        Err(error) => {
+            tracing::warn!(%error, "NodeClaims not listed");
             return Vec::new();
         }
-        Err(_) => return Vec::new(),
     };
     let mut groups: BTreeMap<String, Vec<NodeClaim>> = BTreeMap::new();
     for claim in claims {
@@ -180,32 +228,33 @@ async fn unfinished(context: &Context) -> Vec<(String, Found)> {
             groups.entry(group.id).or_default().push(claim);
         }
     }
-    let cycle_id = format!("recovery-{}", context.authority.epoch());
-    let open = groups.into_iter().filter(|(id, claims)| {
-        !context.launches.is_active(id) && claims.iter().any(|claim| wants_instance(context, claim))
-    });
+    let cycle_id = format!("recovery-{}", deps.fence.epoch());
+    let open = groups
+        .into_iter()
+        .filter(|(id, claims)| !deps.launches.is_active(id) && claims.iter().any(|claim| wants_instance(deps, claim)));
     open.filter_map(|(id, claims)| {
         let group = record::group_of(claims.first()?)?;
         let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
-        let may_send_again = |claim: &str| context.ledger.read(|ledger| ledger.may_send_again(claim));
+        let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
         Some((id, record::read(group, members, &cycle_id, may_send_again)))
     })
     .collect()
 }
 
 /// Whether our watch shows any such claim: mostly none, and then nothing is listed.
-fn seems_unfinished(context: &Context) -> bool {
-    context.stores.claims.state().iter().any(|claim| {
-        let inactive = record::group_of(claim).is_some_and(|group| !context.launches.is_active(&group.id));
-        inactive && wants_instance(context, claim)
+fn seems_unfinished(deps: &Launcher) -> bool {
+    deps.stores.claims.state().iter().any(|claim| {
+        let inactive = record::group_of(claim).is_some_and(|group| !deps.launches.is_active(&group.id));
+        inactive && wants_instance(deps, claim)
     })
 }
 
 /// Also of those being deleted: what was bought for them is adopted, and ends with them.
-fn wants_instance(context: &Context, claim: &NodeClaim) -> bool {
+fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let young = u128::from(context.now().since(plimsoll_model::time::Timestamp(created)).0) < YOUNG.as_millis();
+    let young =
+        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < RECENT.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
-    let of_this_term = epoch == Some(context.authority.epoch().to_string().as_str());
+    let of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
     record::awaits_instance(claim) && !(young && of_this_term)
 }

@@ -1,12 +1,12 @@
 //! What claims say of their launch group, and how a new leader reads it back (safety rules 2 and 3).
 //!
-//! The attempt and the one copy of the launch request are on the group's *keeper*, the claim whose name is first. It is
+//! The attempt and the one copy of the launch request are on the group's *primary claim*, the claim whose name is first. It is
 //! written last: where it is there, all claims of the group were, and where it is not, nothing was ever sent.
 
 use super::attempt::Attempt;
-use super::group::LaunchGroup;
 use crate::durable;
 use crate::ports::FleetRequest;
+use crate::state::launch_group::LaunchGroup;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::annotation;
@@ -62,7 +62,7 @@ pub struct Group {
 pub enum Found {
     /// All of it is there and still wanted: it may have been sent, and may be sent again.
     Whole(Box<Group>, Attempt),
-    /// Its keeper was never written, so nothing was sent.
+    /// Its primary claim was never written, so nothing was sent.
     Unsent(BTreeMap<String, Member>),
     /// It may have been sent and must not be sent again: its instances are looked up by tag.
     LookUp {
@@ -81,6 +81,11 @@ pub fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+/// The epoch of the leader that wrote a claim.
+pub(crate) fn epoch_of(claim: &NodeClaim) -> Option<u64> {
+    annotation(claim, annotation::EPOCH)?.parse().ok()
+}
+
 /// The group that a claim belongs to, if it says so readably.
 #[must_use]
 pub fn group_of(claim: &NodeClaim) -> Option<LaunchGroup> {
@@ -94,9 +99,9 @@ pub fn awaits_instance(claim: &NodeClaim) -> bool {
     provider_id.is_none_or(str::is_empty) && annotation(claim, annotation::LAUNCH_GROUP).is_some()
 }
 
-/// The annotations of a keeper.
+/// The annotations of a primary claim.
 #[must_use]
-pub fn keeper_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMap<String, String> {
+pub fn primary_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMap<String, String> {
     // Ordered structs of texts and numbers: nothing that could fail.
     let text = durable::write(request).unwrap_or_default();
     [
@@ -117,17 +122,17 @@ pub fn read(
     cycle_id: &str,
     may_send_again: impl Fn(&str) -> bool,
 ) -> Found {
-    let keeper = members.values().find(|member| annotation(&member.claim, annotation::LAUNCH_ATTEMPT).is_some());
-    let Some(keeper) = keeper else {
-        // A claim with an instance was sent for, whatever became of the keeper.
+    let primary = members.values().find(|member| annotation(&member.claim, annotation::LAUNCH_ATTEMPT).is_some());
+    let Some(primary) = primary else {
+        // A claim with an instance was sent for, whatever became of the primary claim.
         let sent = members.values().any(|member| member.instance().is_some());
-        let problem = "its keeper is gone".to_owned();
+        let problem = "its primary claim is gone".to_owned();
         return if sent { Found::LookUp { group, members, problem } } else { Found::Unsent(members) };
     };
     if let Some(problem) = unwanted(&group, &members, may_send_again) {
         return Found::LookUp { group, members, problem };
     }
-    let claim = &keeper.claim;
+    let claim = &primary.claim;
     let number = annotation(claim, annotation::LAUNCH_ATTEMPT).and_then(|text| text.parse().ok());
     let started = annotation(claim, annotation::LAUNCH_STARTED).and_then(|text| text.parse().ok());
     let request = annotation(claim, annotation::LAUNCH_REQUEST).map(durable::read::<FleetRequest>);
@@ -137,11 +142,11 @@ pub fn read(
             Found::Whole(Box::new(Group { group, request, members, cycle_id: cycle_id.to_owned() }), attempt)
         }
         (_, _, Some(Err(error))) => {
-            let problem = format!("NodeClaim {}: {}: {error}", keeper.name(), annotation::LAUNCH_REQUEST);
+            let problem = format!("NodeClaim {}: {}: {error}", primary.name(), annotation::LAUNCH_REQUEST);
             Found::LookUp { group, members, problem }
         }
         _ => {
-            let problem = format!("NodeClaim {}: attempt, start or request is missing or wrong", keeper.name());
+            let problem = format!("NodeClaim {}: attempt, start or request is missing or wrong", primary.name());
             Found::LookUp { group, members, problem }
         }
     }
@@ -194,17 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_keeper_says_is_read_back_as_it_was() {
+    fn what_a_primary_claim_says_is_read_back_as_it_was() {
         let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
-        let keeper = member("a", keeper_annotations(&request(), &attempt), None);
-        let members = [keeper, member("b", BTreeMap::new(), None)].into();
+        let primary = member("a", primary_annotations(&request(), &attempt), None);
+        let members = [primary, member("b", BTreeMap::new(), None)].into();
         let Found::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
         assert_eq!((found.request, found.members.len()), (request(), 2));
         assert_eq!(resumed, Attempt::resumed(2, Timestamp(7)));
     }
 
     #[test]
-    fn a_group_without_keeper_was_never_sent_unless_an_instance_says_otherwise() {
+    fn a_group_without_primary_claim_was_never_sent_unless_an_instance_says_otherwise() {
         let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c", |_| true);
         assert!(matches!(unsent, Found::Unsent(_)));
         let lost = read(
@@ -214,7 +219,7 @@ mod tests {
             |_| true,
         );
         assert!(matches!(lost, Found::LookUp { .. }));
-        let mut broken = keeper_annotations(&request(), &Attempt::first(Timestamp(1)));
+        let mut broken = primary_annotations(&request(), &Attempt::first(Timestamp(1)));
         broken.insert(annotation::LAUNCH_REQUEST.to_owned(), "{".to_owned());
         let members = [member("a", broken, None), member("b", BTreeMap::new(), None)].into();
         let read = read(group(), members, "c", |_| true);
@@ -225,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_any_more_is_looked_up() {
-        let keeper = || member("a", keeper_annotations(&request(), &Attempt::first(Timestamp(1))), None);
+        let primary = || member("a", primary_annotations(&request(), &Attempt::first(Timestamp(1))), None);
         let problem =
             |members: BTreeMap<String, Member>, may_send_again: bool| match read(group(), members, "c", |name| {
                 name != "b" || may_send_again
@@ -233,14 +238,14 @@ mod tests {
                 Found::LookUp { problem, .. } => problem,
                 other => panic!("not looked up: {other:?}"),
             };
-        assert_eq!(problem([keeper()].into(), true), "1 of its 2 NodeClaims are there");
+        assert_eq!(problem([primary()].into(), true), "1 of its 2 NodeClaims are there");
         let mut deleted = member("b", BTreeMap::new(), None);
         deleted.1.claim.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(problem([keeper(), deleted].into(), true), "NodeClaim b is being deleted");
-        let late = problem([keeper(), member("b", BTreeMap::new(), None)].into(), false);
+        assert_eq!(problem([primary(), deleted].into(), true), "NodeClaim b is being deleted");
+        let late = problem([primary(), member("b", BTreeMap::new(), None)].into(), false);
         assert_eq!(late, "NodeClaim b was written late or its launch has failed");
-        let bought = [keeper(), member("b", BTreeMap::new(), Some("aws:///z/i-1"))].into();
+        let bought = [primary(), member("b", BTreeMap::new(), Some("aws:///z/i-1"))].into();
         assert!(matches!(read(group(), bought, "c", |name| name != "b"), Found::Whole(..)));
     }
 }

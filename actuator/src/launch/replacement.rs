@@ -2,9 +2,10 @@
 
 use super::admit::{self, Admitted};
 use super::build::{self, Live};
-use super::group::replacement_action;
-use crate::context::Context;
-use crate::ledger::{Admission, Rejection};
+use crate::clock::Timestamped;
+use crate::launch::admit::Admission;
+use crate::ledger::{Admission as LedgerAnswer, Rejection};
+use crate::state::launch_group::replacement_action;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::NodePoolName;
@@ -33,7 +34,7 @@ pub enum Replaced {
 pub enum ReplacementError {
     /// The gate is shut.
     #[error(transparent)]
-    NotAllowed(#[from] crate::authority::NotAllowed),
+    NotAllowed(#[from] crate::fencing::NotAllowed),
     /// The claim lacks its pool, its UID or something that can be read.
     #[error("NodeClaim {0} does not say what to replace it with: {1}")]
     Claim(String, String),
@@ -52,8 +53,8 @@ pub enum ReplacementError {
 ///
 /// # Errors
 /// There is none, for that reason.
-pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
-    context.authority.may_admit()?;
+pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
+    deps.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
     let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
     let uid = old.metadata.uid.as_deref().ok_or_else(|| lacks("no UID"))?;
@@ -61,15 +62,15 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
     let pool_name = NodePoolName(labels.get(label::NODE_POOL).cloned().ok_or_else(|| lacks("no pool"))?);
     let class_name = &old.spec.node_class_ref.name;
     let refused = |message: String| ReplacementError::Refused(message);
-    let entry = context.catalogs.get(class_name);
+    let entry = deps.catalogs.get(class_name);
     let (_, catalog) = entry
         .as_ref()
         .and_then(|entry| entry.catalog.as_ref())
         .ok_or_else(|| refused(format!("node class {class_name} has no catalog")))?;
-    let pool = super::pool_named(context, pool_name.as_str())
-        .ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
+    let pool =
+        deps.stores.pools.get(pool_name.as_str()).ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
     let class =
-        super::class_named(context, class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
+        deps.stores.classes.get(class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
     let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let requirements = Requirements::from_api(&asked).map_err(|error| lacks(&error.to_string()))?;
     let requests = requests(old).map_err(|error| lacks(&error))?;
@@ -88,32 +89,32 @@ pub fn request_replacement(context: &Context, old: &NodeClaim) -> Result<Replace
         prioritized: false,
         why: format!("in place of NodeClaim {name}, whose capacity is taken back"),
     };
-    let now = context.now();
+    let now = deps.clock.timestamp();
     let live = Live { pool: &pool, class: &class, catalog };
     let narrowed = {
-        let memory = context.unavailable.lock();
+        let memory = deps.insufficient_capacity.lock();
         let closed = |it: &OfferingChoice| memory.contains(&it.instance_type, &it.zone, it.capacity_type, now);
         build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
     };
-    let mut room = context.launches.room(1).ok_or(ReplacementError::Busy)?;
+    let mut room = deps.launches.room(1).ok_or(ReplacementError::Busy)?;
     let reserve = crate::ledger::most(&narrowed.launch, catalog)?;
-    let admission = context.ledger.with(|ledger| ledger.admit_replacement(&pool_name, &launch.action_id, reserve));
+    let admission = deps.ledger.with(|ledger| ledger.admit_replacement(&pool_name, &launch.action_id, reserve));
     let (claim, position) = match admission {
-        Admission::Admitted { claim, position } => (claim, position),
-        Admission::Repeated(_) => return Ok(Replaced::AlreadyAsked),
-        Admission::Rejected(rejection) => return Err(rejection.into()),
+        LedgerAnswer::Admitted { claim, position } => (claim, position),
+        LedgerAnswer::Repeated(_) => return Ok(Replaced::AlreadyAsked),
+        LedgerAnswer::Rejected(rejection) => return Err(rejection.into()),
     };
     let take_back = |message: String| {
-        context.ledger.with(|ledger| ledger.gone(&claim));
+        deps.ledger.with(|ledger| ledger.gone(&claim));
         refused(message)
     };
-    let admitted = Admitted::unplanned(narrowed, Arc::clone(catalog), claim.clone(), position);
+    let admitted = Admitted::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
     let admitted = admitted.ok_or_else(|| take_back("an instance type is not in the catalog".to_owned()))?;
-    admit::show(context, &admitted);
+    admit::show(deps, &admitted);
     let cycle_id = format!("replace-{uid}");
-    let (groups, errors) = admit::bundle(context, vec![admitted], &cycle_id);
+    let (groups, errors) = admit::bundle(deps, vec![admitted], &cycle_id);
     if let Some((_, error)) = errors.first() {
-        context.ledger.not_launching(&claim);
+        deps.ledger.not_launching(&claim);
         return Err(take_back(error.to_string()));
     }
     for group in groups {

@@ -1,14 +1,15 @@
 //! The launch request of a group: templates that exist, overrides in order of price, tags.
 
-use super::build::Narrowed;
-use super::group::LaunchGroup;
-use crate::context::Context;
-use crate::launch_template::{self, EnsureError, PlanError, Planned, Wanted};
-use crate::node_class::resolve::{NotReady, Resolved, for_launch};
-use crate::ports::{FleetRequest, LaunchTemplateConfig, Override};
-use crate::unavailable::Unavailable;
-use plimsoll_api::{EC2NodeClass, NodeClaim};
-use plimsoll_model::catalog::{Catalog, InstanceType};
+use super::admit::Admission;
+use super::build::{self, Live, Narrowed};
+use crate::clock::Timestamped;
+use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, Planned, Wanted};
+use crate::ports::{FleetRequest, LaunchTemplateConfig, Override, Tags};
+use crate::resolve::{NotReady, Resolved, for_launch};
+use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::state::launch_group::LaunchGroup;
+use plimsoll_api::NodeClaimSpec;
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
 use plimsoll_model::names::{label, tag};
 use plimsoll_model::plan::OfferingChoice;
 use plimsoll_model::taints::Taint;
@@ -37,7 +38,10 @@ pub enum RequestError {
 pub struct Purchase {
     planned: Vec<Planned>,
     overrides: Vec<Override>,
-    request: FleetRequest,
+    capacity_type: CapacityType,
+    prioritized: bool,
+    context: Option<String>,
+    tags: Tags,
 }
 
 impl Purchase {
@@ -45,13 +49,8 @@ impl Purchase {
     ///
     /// # Errors
     /// The node class cannot be used for it.
-    pub fn plan(
-        context: &Context,
-        class: &EC2NodeClass,
-        catalog: &Catalog,
-        narrowed: &Narrowed,
-        claim: &NodeClaim,
-    ) -> Result<Self, RequestError> {
+    pub fn plan(deps: &Admission, live: Live<'_>, narrowed: &Narrowed) -> Result<Self, RequestError> {
+        let (class, catalog) = (live.class, live.catalog);
         let resolved = for_launch(class)?;
         let launch = &narrowed.launch;
         let mut seen = BTreeSet::new();
@@ -59,36 +58,35 @@ impl Purchase {
         let types: Vec<&InstanceType> =
             names.filter(|name| seen.insert(*name)).filter_map(|name| catalog.get(name)).collect();
         let tenancy = narrowed.requirements.find(&format!("{}/instance-tenancy", label::AWS_DOMAIN));
-        let taints = claim.spec.taints.iter().chain(&claim.spec.startup_taints).map(Taint::from).collect();
+        let template = NodeClaimSpec::from(&live.pool.spec.template.spec);
+        let taints = template.taints.iter().chain(&template.startup_taints).map(Taint::from).collect();
         let wanted = Wanted {
             node_pool: launch.node_pool.0.clone(),
-            labels: claim.metadata.labels.clone().unwrap_or_default(),
+            labels: build::labels(narrowed, live),
             taints,
             capacity_type: narrowed.capacity_type,
             dedicated: tenancy.is_some_and(|it| it.has("dedicated") && !it.has("default")),
             requests: launch.requests.clone(),
         };
-        let planned = launch_template::plan(&context.current.get(), class, &resolved, &wanted, &types)?;
-        let overrides = overrides(&launch.offerings, catalog, &resolved, &context.unavailable.lock(), context.now());
+        let planned = launch_template::plan(&deps.current.get(), class, &resolved, &wanted, &types)?;
+        let overrides = overrides(
+            &launch.offerings,
+            catalog,
+            &resolved,
+            &deps.insufficient_capacity.lock(),
+            deps.clock.timestamp(),
+        );
         if overrides.is_empty() {
             return Err(RequestError::NoSubnet(resolved.node_class));
         }
-        let request = FleetRequest {
-            client_token: String::new(),
+        Ok(Self {
+            planned,
+            overrides,
             capacity_type: narrowed.capacity_type,
-            total_target_capacity: 0,
-            launch_template_configs: Vec::new(),
             prioritized: launch.prioritized,
             context: class.spec.context.clone(),
-            tags: launch_template::tags(&context.settings, class, launch.node_pool.as_str()),
-        };
-        Ok(Self { planned, overrides, request })
-    }
-
-    /// The request before its group and its templates are known.
-    #[must_use]
-    pub fn unsent(&self) -> FleetRequest {
-        self.request.clone()
+            tags: launch_template::tags(&deps.settings, class, launch.node_pool.as_str()),
+        })
     }
 
     /// The request of a group, with templates that exist. The one claim of a group of one is named in the tags.
@@ -97,28 +95,37 @@ impl Purchase {
     /// A template is not there.
     pub async fn request(
         &self,
-        context: &Context,
+        templates: &LaunchTemplates,
         group: &LaunchGroup,
         only_claim: Option<&str>,
     ) -> Result<FleetRequest, RequestError> {
-        let mut request = self.request.clone();
+        let mut launch_template_configs = Vec::new();
         for planned in &self.planned {
             let of_template = |way: &&Override| planned.instance_types.contains(&way.instance_type);
             let overrides: Vec<Override> = self.overrides.iter().filter(of_template).cloned().collect();
             if overrides.is_empty() {
                 continue;
             }
-            let template = launch_template::ensure(context, &planned.spec).await?;
-            request.launch_template_configs.push(LaunchTemplateConfig {
+            let template = launch_template::ensure(templates, &planned.spec).await?;
+            launch_template_configs.push(LaunchTemplateConfig {
                 launch_template_name: template.name,
                 version: template.version,
                 overrides,
             });
         }
-        request.total_target_capacity = group.size;
+        let mut tags = self.tags.clone();
         if let Some(claim) = only_claim {
-            request.tags.insert(tag::NODE_CLAIM.to_owned(), claim.to_owned());
+            tags.insert(tag::NODE_CLAIM.to_owned(), claim.to_owned());
         }
+        let mut request = FleetRequest {
+            client_token: group.client_token(1),
+            capacity_type: self.capacity_type,
+            total_target_capacity: group.size,
+            launch_template_configs,
+            prioritized: self.prioritized,
+            context: self.context.clone(),
+            tags,
+        };
         stamp(&mut request, group, 1);
         Ok(request)
     }
@@ -136,7 +143,7 @@ fn overrides(
     offerings: &[OfferingChoice],
     catalog: &Catalog,
     resolved: &Resolved,
-    unavailable: &Unavailable,
+    unavailable: &InsufficientCapacity,
     now: Timestamp,
 ) -> Vec<Override> {
     let way = |choice: &OfferingChoice| {

@@ -1,18 +1,18 @@
 //! One launch group from its claims to its instances, as [`super::attempt`] decides.
 
 use super::admit::Prepared;
-use super::attempt::{Attempt, Decision, Failure, LookUps, after_look_up, after_sending, resume};
+use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
 use super::create::{CreateError, create};
-use super::group::LaunchGroup;
 use super::matching::match_instances;
-use super::record::{Group, Member, keeper_annotations};
+use super::record::{Group, Member, primary_annotations};
 use super::request::stamp;
-use super::settle;
+use super::results;
 use super::write;
-use crate::authority::{CLOUD_CALL, NotAllowed};
-use crate::context::Context;
-use crate::pace::Action;
-use crate::ports::{CloudError, FleetAnswer, FleetInstance, InstanceFilter};
+use crate::clock::Timestamped;
+use crate::fencing::NotAllowed;
+use crate::launch::launcher::Launcher;
+use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter};
+use crate::state::launch_group::LaunchGroup;
 use futures::StreamExt;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,46 +29,45 @@ const GATE_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Buys a group that was admitted just now: writes its claims, sends the request, writes what came of it.
-pub async fn fresh(context: &Context, prepared: Prepared, received: Instant) {
-    let mut group = match prepared.complete(context).await {
+pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
+    let mut group = match prepared.complete(&deps.launch_templates).await {
         Ok(group) => group,
-        Err((group, error)) => {
-            tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "nothing is launched");
+        Err((prepared, error)) => {
+            let group = prepared.group.id.as_str();
+            tracing::warn!(cycle_id = %prepared.cycle_id, group, %error, "nothing is launched");
             let failure = Failure::Refused { code: "LaunchTemplateNotReady".to_owned(), message: error.to_string() };
-            settle::unwritten(context, group.members.into_values(), &failure);
+            results::unwritten(deps, prepared.members.into_values(), &failure);
             return;
         }
     };
-    let attempt = Attempt::first(context.now());
-    if let Err(error) = write_claims(context, &mut group, &attempt).await {
-        if context.authority.lost().is_cancelled() {
+    let attempt = Attempt::first(deps.clock.timestamp());
+    if let Err(error) = write_claims(deps, &mut group, &attempt).await {
+        if deps.fence.lost().is_cancelled() {
             // The next leader reads what is there; nothing was sent.
             return;
         }
         tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
         let failure = Failure::Refused { code: "ClaimNotWritten".to_owned(), message: error.to_string() };
-        settle::fail(context, group.members.into_values(), &failure, &group.cycle_id, settle::Whose::Cluster).await;
+        results::fail(deps, group.members.into_values(), &failure, &group.cycle_id, results::Whose::Cluster).await;
         return;
     }
-    context.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
-    Run { context, group, attempt, look_ups: LookUps::default(), received }
-        .go(Decision::Send { after: Millis(0) })
-        .await;
+    deps.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
+    Run::new(deps, group, attempt, received).go(Decision::Send { after: Millis(0) }).await;
 }
 
 /// Goes on with a group that a former leader, or this one before an error, may have sent.
-pub async fn resumed(context: &Context, group: Group, attempt: Attempt) {
-    let first = resume(attempt, context.now());
+pub async fn resume(deps: &Launcher, group: Group, attempt: Attempt) {
+    let first = attempt::first_decision(attempt, deps.clock.timestamp());
     tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
-    Run { context, group, attempt, look_ups: LookUps::default(), received: Instant::now() }.go(first).await;
+    Run::new(deps, group, attempt, Instant::now()).go(first).await;
 }
 
-/// The keeper last: where it is, all are (see [`super::record`]).
-async fn write_claims(context: &Context, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
-    let Some((keeper_name, mut keeper)) = group.members.pop_first() else { return Ok(()) };
+/// The primary claim last: where it is, all are (see [`super::record`]).
+async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
+    let Some((primary_name, mut primary)) = group.members.pop_first() else { return Ok(()) };
     let others = std::mem::take(&mut group.members);
     let writes = others.into_iter().map(|(name, member)| async move {
-        let result = create(context, &member.claim).await;
+        let result = create(deps, &member.claim).await;
         (name, member, result)
     });
     let mut writes = futures::stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
@@ -81,30 +80,40 @@ async fn write_claims(context: &Context, group: &mut Group, attempt: &Attempt) -
         group.members.insert(name, member);
     }
     if failure.is_none() {
-        let annotations = keeper.claim.metadata.annotations.get_or_insert_default();
-        annotations.extend(keeper_annotations(&group.request, attempt));
-        match create(context, &keeper.claim).await {
-            Ok(written) => keeper.claim = written,
+        let annotations = primary.claim.metadata.annotations.get_or_insert_default();
+        annotations.extend(primary_annotations(&group.request, attempt));
+        match create(deps, &primary.claim).await {
+            Ok(written) => primary.claim = written,
             Err(error) => failure = Some(error),
         }
     }
-    group.members.insert(keeper_name, keeper);
+    group.members.insert(primary_name, primary);
     failure.map_or(Ok(()), Err)
 }
 
 struct Run<'a> {
-    context: &'a Context,
-    group: Group,
+    deps: &'a Launcher,
+    group: LaunchGroup,
+    /// `None` if it cannot be read: nothing is sent then.
+    request: Option<FleetRequest>,
+    members: BTreeMap<String, Member>,
+    cycle_id: String,
     attempt: Attempt,
     look_ups: LookUps,
     received: Instant,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(deps: &'a Launcher, group: Group, attempt: Attempt, received: Instant) -> Self {
+        let Group { group, request, members, cycle_id } = group;
+        let (request, look_ups) = (Some(request), LookUps::default());
+        Self { deps, group, request, members, cycle_id, attempt, look_ups, received }
+    }
+
     async fn go(mut self, first: Decision) {
         let mut decision = first;
         for _ in 0..MAX_STEPS {
-            tracing::debug!(cycle_id = %self.group.cycle_id, group = %self.group.group.id, ?decision, "launch");
+            tracing::debug!(cycle_id = %self.cycle_id, group = %self.group.id, ?decision, "launch");
             let next = match decision {
                 Decision::Send { after } => self.send(after).await,
                 Decision::RaiseAttempt { after } => self.raise(after).await,
@@ -121,99 +130,92 @@ impl Run<'_> {
             }
         }
         // The sweep finds its claims and begins again.
-        tracing::error!(group = %self.group.group.id, "a launch did not come to an end");
+        tracing::error!(group = %self.group.id, "a launch did not come to an end");
     }
 
     async fn send(&mut self, after: Millis) -> Option<Decision> {
         tokio::time::sleep(Duration::from_millis(after.0)).await;
-        let context = self.context;
-        let request = &self.group.request;
-        let cycle_id = &self.group.cycle_id;
+        let deps = self.deps;
+        let Some(request) = &self.request else { return Some(Decision::LookUp { after: Millis(0) }) };
+        let cycle_id = &self.cycle_id;
         tracing::info!(
-            %cycle_id, group = %self.group.group.id, token = %request.client_token, capacity = request.total_target_capacity,
+            %cycle_id, group = %self.group.id, token = %request.client_token, capacity = request.total_target_capacity,
             overrides = request.overrides().count(), "CreateFleet"
         );
         if self.attempt.sent == 0 {
-            context.metrics.launch_seconds.with_label_values(&["fleet"]).observe(self.received.elapsed().as_secs_f64());
+            deps.metrics.launch_seconds.with_label_values(&["fleet"]).observe(self.received.elapsed().as_secs_f64());
         }
-        context.pace.take(Action::CreateFleet).await;
-        let answer = context.authority.act(CLOUD_CALL, context.cloud.compute.create_fleet(request)).await;
-        let outcome = match answer {
+        let outcome = match deps.cloud.create_fleet(request).await {
             Ok(outcome) => outcome,
-            Err(NotAllowed::TimedOut(after)) => {
-                Err(CloudError::Ambiguous { message: format!("no answer within {after:?}") })
-            }
-            Err(NotAllowed::NotLeader) if context.authority.lost().is_cancelled() => return None,
+            Err(NotAllowed::NotLeader) if deps.fence.lost().is_cancelled() => return None,
             Err(_) => {
                 tokio::time::sleep(GATE_PAUSE).await;
-                return Some(resume(self.attempt, context.now()));
+                return Some(attempt::first_decision(self.attempt, deps.clock.timestamp()));
             }
         };
-        let label = if outcome.is_ok() { "ok" } else { "error" };
-        context.metrics.cloud_calls.with_label_values(&["CreateFleet", label]).inc();
         match &outcome {
             Ok(answer) => self.learn(answer),
-            Err(error) => tracing::warn!(%cycle_id, group = %self.group.group.id, %error, "CreateFleet"),
+            Err(error) => tracing::warn!(%cycle_id, group = %self.group.id, %error, "CreateFleet"),
         }
-        Some(after_sending(&mut self.attempt, outcome, context.now()))
+        Some(after_sending(&mut self.attempt, outcome, deps.clock.timestamp()))
     }
 
     /// What was refused is remembered, also where something was bought.
     fn learn(&self, answer: &FleetAnswer) {
-        let now = self.context.now();
+        let now = self.deps.clock.timestamp();
         let mut learnt = false;
-        let mut memory = self.context.unavailable.lock();
+        let mut memory = self.deps.insufficient_capacity.lock();
         for error in &answer.errors {
             learnt |= memory.learn(error, now);
         }
         drop(memory);
         if learnt {
-            self.context.ledger.wake();
+            self.deps.ledger.wake();
         }
         tracing::info!(
-            cycle_id = %self.group.cycle_id, group = %self.group.group.id, bought = answer.instances.len(),
+            cycle_id = %self.cycle_id, group = %self.group.id, bought = answer.instances.len(),
             refused = answer.errors.len(), "CreateFleet answered"
         );
     }
 
     async fn raise(&mut self, after: Millis) -> Option<Decision> {
         tokio::time::sleep(Duration::from_millis(after.0)).await;
-        let next = self.attempt.raised(self.context.now());
-        let mut request = self.group.request.clone();
-        stamp(&mut request, &self.group.group, next.number);
-        let keeper = self.keeper()?;
-        match write::raise(self.context, &keeper.claim, &request, &next).await {
+        let next = self.attempt.raised(self.deps.clock.timestamp());
+        let Some(mut request) = self.request.clone() else { return Some(Decision::LookUp { after: Millis(0) }) };
+        stamp(&mut request, &self.group, next.number);
+        let primary = self.primary()?;
+        match write::raise(self.deps, &primary.claim, &request, &next).await {
             Ok(written) if written.is_there() => {
-                self.group.request = request;
+                self.request = Some(request);
                 self.attempt = next;
                 Some(Decision::Send { after: Millis(0) })
             }
             Ok(_) => Some(Decision::LookUp { after: Millis(0) }),
             Err(error) => {
                 // Whether it was written is not known: what is in the cluster decides, by the sweep.
-                tracing::warn!(group = %self.group.group.id, %error, "attempt not written");
+                tracing::warn!(group = %self.group.id, %error, "attempt not written");
                 None
             }
         }
     }
 
-    fn keeper(&self) -> Option<&Member> {
-        let is_keeper = |member: &&Member| {
+    fn primary(&self) -> Option<&Member> {
+        let is_primary = |member: &&Member| {
             super::record::annotation(&member.claim, plimsoll_model::names::annotation::LAUNCH_ATTEMPT).is_some()
         };
-        self.group.members.values().find(is_keeper)
+        self.members.values().find(is_primary)
     }
 
     async fn look_up(&mut self, after: Millis) -> Option<Decision> {
         tokio::time::sleep(Duration::from_millis(after.0)).await;
-        let context = self.context;
-        if context.authority.lost().is_cancelled() {
+        let deps = self.deps;
+        if deps.fence.lost().is_cancelled() {
             return None;
         }
-        match living(context, &self.group.group).await {
-            Ok(living) => Some(after_look_up(&mut self.look_ups, living, self.group.group.size, context.now())),
+        match living(deps, &self.group).await {
+            Ok(living) => Some(after_look_up(&mut self.look_ups, living, self.group.size, deps.clock.timestamp())),
             Err(error) => {
-                tracing::warn!(group = %self.group.group.id, %error, "look-up by tag");
+                tracing::warn!(group = %self.group.id, %error, "look-up by tag");
                 tokio::time::sleep(LOOK_UP_PAUSE).await;
                 Some(Decision::LookUp { after: Millis(0) })
             }
@@ -222,22 +224,18 @@ impl Run<'_> {
 
     /// Writes the match. `None` ends the group.
     async fn adopt(&mut self, instances: Vec<FleetInstance>, rest: Option<Failure>) -> Option<Decision> {
-        let context = self.context;
-        let claims: BTreeMap<String, Option<String>> = self
-            .group
-            .members
-            .iter()
-            .map(|(name, member)| (name.clone(), member.instance().map(str::to_owned)))
-            .collect();
+        let deps = self.deps;
+        let claims: BTreeMap<String, Option<String>> =
+            self.members.iter().map(|(name, member)| (name.clone(), member.instance().map(str::to_owned))).collect();
         let living: BTreeSet<String> = instances.iter().map(|instance| instance.instance_id.clone()).collect();
         let matched = match_instances(&claims, &living);
         let by_id: BTreeMap<&str, &FleetInstance> =
             instances.iter().map(|instance| (instance.instance_id.as_str(), instance)).collect();
-        let (members, cycle_id) = (&self.group.members, self.group.cycle_id.as_str());
+        let (members, cycle_id) = (&self.members, self.cycle_id.as_str());
         let writes = matched.assigned.iter().filter_map(|(name, id)| {
             let member = members.get(name).filter(|member| member.instance().is_none())?;
             let instance = by_id.get(id.as_str())?;
-            Some(async move { (name, settle::launched(context, cycle_id, member, instance).await) })
+            Some(async move { (name, results::launched(deps, cycle_id, member, instance).await) })
         });
         let mut writes = futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE);
         let (mut done, mut again) = (BTreeMap::new(), false);
@@ -253,19 +251,19 @@ impl Run<'_> {
         drop(writes);
         for (name, settled) in done {
             match settled {
-                Some(claim) => drop(self.group.members.insert(name, Member::of(claim))),
-                None => drop(self.group.members.remove(&name)),
+                Some(claim) => drop(self.members.insert(name, Member::of(claim))),
+                None => drop(self.members.remove(&name)),
             }
         }
-        context.metrics.launch_seconds.with_label_values(&["launched"]).observe(self.received.elapsed().as_secs_f64());
-        if context.authority.lost().is_cancelled() {
+        deps.metrics.launch_seconds.with_label_values(&["launched"]).observe(self.received.elapsed().as_secs_f64());
+        if deps.fence.lost().is_cancelled() {
             return None;
         }
         if again {
             tokio::time::sleep(GATE_PAUSE).await;
             return Some(Decision::Adopt { instances, rest });
         }
-        settle::surplus(context, &matched.surplus).await;
+        results::surplus(deps, &matched.surplus).await;
         match (matched.unmatched.is_empty(), rest) {
             (true, _) => None,
             (false, Some(failure)) => Some(Decision::Fail(failure)),
@@ -275,8 +273,8 @@ impl Run<'_> {
 
     async fn fail(&mut self, failure: &Failure) {
         let (without, _): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.group.members).into_values().partition(|member| member.instance().is_none());
-        settle::fail(self.context, without.into_iter(), failure, &self.group.cycle_id, settle::Whose::Cloud).await;
+            std::mem::take(&mut self.members).into_values().partition(|member| member.instance().is_none());
+        results::fail(self.deps, without.into_iter(), failure, &self.cycle_id, results::Whose::Cloud).await;
     }
 }
 
@@ -284,13 +282,9 @@ impl Run<'_> {
 ///
 /// # Errors
 /// EC2 did not answer.
-pub async fn living(context: &Context, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
-    let filter =
-        InstanceFilter::LaunchGroup { cluster: context.settings.cluster_name.clone(), group: group.id.clone() };
-    let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-    let instances = call
-        .await
-        .unwrap_or_else(|_| Err(CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") }))?;
+pub async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
+    let filter = InstanceFilter::LaunchGroup { cluster: deps.settings.cluster_name.clone(), group: group.id.clone() };
+    let instances = deps.cloud_reads.instances(&filter).await?;
     let alive = instances.into_iter().filter(|instance| instance.state.is_alive());
     Ok(alive
         .map(|instance| FleetInstance {
@@ -305,19 +299,10 @@ pub async fn living(context: &Context, group: &LaunchGroup) -> Result<Vec<FleetI
 }
 
 /// Goes on with a group whose request cannot be read: nothing is sent, instances are looked up by tag.
-pub async fn look_up_only(context: &Context, group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: String) {
-    let request = crate::ports::FleetRequest {
-        client_token: String::new(),
-        capacity_type: plimsoll_model::catalog::CapacityType::OnDemand,
-        total_target_capacity: group.size,
-        launch_template_configs: Vec::new(),
-        prioritized: false,
-        context: None,
-        tags: BTreeMap::new(),
-    };
+pub async fn look_up_only(deps: &Launcher, group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: String) {
     let attempt = Attempt::resumed(1, plimsoll_model::time::Timestamp(0));
-    let group = Group { group, request, members, cycle_id };
-    Run { context, group, attempt, look_ups: LookUps::default(), received: Instant::now() }
+    let (look_ups, received) = (LookUps::default(), Instant::now());
+    Run { deps, group, request: None, members, cycle_id, attempt, look_ups, received }
         .go(Decision::LookUp { after: Millis(0) })
         .await;
 }

@@ -1,14 +1,11 @@
 //! Names instances after their Nodes, once there is one (spec: AWS provider section 0.3): for people who look into EC2.
 
 use super::record::annotation;
-use crate::authority::CLOUD_CALL;
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
-use crate::launch::write;
-use crate::pace::Action;
+use crate::controller_loop::{self, Again, Candidate};
+use crate::fencing::Fence;
+use crate::io::{CloudCalls, Part, WriteError, Writes};
 use crate::ports::Tags;
-use crate::stores::Kind;
-use crate::writes::{self, Part, WriteError};
+use crate::stores::{Kind, Stores};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::sync::Arc;
@@ -17,39 +14,53 @@ use tokio_util::sync::CancellationToken;
 /// The tag that EC2's console shows as an instance's name.
 const NAME: &str = "Name";
 
-/// Tags until `stop`.
-pub async fn run(context: Context, stop: CancellationToken) {
-    let work = |claim: Arc<NodeClaim>| name_instance(context.clone(), claim);
-    drive("tagging", &context, &stop, &[Kind::NodeClaim], candidates, work).await;
+/// Names instances after their Nodes.
+#[derive(Clone)]
+pub struct Tagging {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
+    /// The right to act.
+    pub fence: Fence,
 }
 
-fn candidates(context: &Context) -> Vec<Candidate<Arc<NodeClaim>>> {
+/// Tags until `stop`.
+pub async fn run(deps: Tagging, stop: CancellationToken) {
+    let work = |claim: Arc<NodeClaim>| name_instance(deps.clone(), claim);
+    controller_loop::run("tagging", &deps.stores, &deps.fence, &stop, &[Kind::NodeClaim], || candidates(&deps), work)
+        .await;
+}
+
+fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
     let wants = |claim: &Arc<NodeClaim>| {
         claim.metadata.deletion_timestamp.is_none()
             && annotation(claim, key::OWNER) == Some(key::OWNER_VALUE)
             && annotation(claim, key::TAGGED).is_none()
             && claim.status.as_ref().is_some_and(|status| status.node_name.is_some() && status.provider_id.is_some())
     };
-    let claims = context.stores.claims.state().into_iter().filter(wants);
+    let claims = deps.stores.claims.state().into_iter().filter(wants);
     claims
         .map(|claim| Candidate { key: claim.metadata.name.clone().unwrap_or_default(), version: None, input: claim })
         .collect()
 }
 
-async fn name_instance(context: Context, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
     let Some(status) = &claim.status else { return Ok(None) };
     let (Some(node), Some(provider_id)) = (&status.node_name, &status.provider_id) else { return Ok(None) };
-    let class = super::class_named(&context, &claim.spec.node_class_ref.name);
+    let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);
     // Who names instances in the node class wants that name.
     let named = class.is_some_and(|class| class.spec.tags.contains_key(NAME));
     if let Some(id) = provider_id.rsplit('/').next().filter(|_| !named) {
         let (ids, tags) = ([id.to_owned()], Tags::from([(NAME.to_owned(), node.clone())]));
-        context.pace.take(Action::CreateTags).await;
-        context.authority.act(CLOUD_CALL, context.cloud.compute.create_tags(&ids, &tags)).await??;
+        deps.cloud.create_tags(&ids, &tags).await?;
     }
-    writes::update(&context, &write::api(&context), claim.as_ref(), Part::Main, |claim| {
-        claim.metadata.annotations.get_or_insert_default().insert(key::TAGGED.to_owned(), "true".to_owned());
-    })
-    .await?;
+    deps.writes
+        .update(claim.as_ref(), Part::Main, |claim| {
+            claim.metadata.annotations.get_or_insert_default().insert(key::TAGGED.to_owned(), "true".to_owned());
+        })
+        .await?;
     Ok(None)
 }

@@ -1,12 +1,11 @@
 //! Claims in the cluster: marked once their instance is known, taken away where nothing was bought. [`super::create`] writes them first.
 
 use super::attempt::Attempt;
-use super::record::keeper_annotations;
-use crate::context::Context;
+use super::record::primary_annotations;
+use crate::io::{Part, Updated, WriteError};
+use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, FleetRequest};
-use crate::writes::{self, Part, Updated, WriteError};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::Api;
 use plimsoll_api::condition::{Moment, node_claim};
 use plimsoll_api::{NodeClaim, ResourceList};
 use plimsoll_model::catalog::InstanceType;
@@ -15,27 +14,22 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// Claims of the whole cluster.
-#[must_use]
-pub fn api(context: &Context) -> Api<NodeClaim> {
-    Api::all(context.client.clone())
-}
-
 /// Writes the next attempt and its request durably, before it is sent (safety rule 3).
 ///
 /// # Errors
 /// It was not written.
 pub async fn raise(
-    context: &Context,
-    keeper: &NodeClaim,
+    deps: &Launcher,
+    primary: &NodeClaim,
     request: &FleetRequest,
     attempt: &Attempt,
 ) -> Result<Updated<NodeClaim>, WriteError> {
-    let annotations = keeper_annotations(request, attempt);
-    writes::update(context, &api(context), keeper, Part::Main, |claim| {
-        claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
-    })
-    .await
+    let annotations = primary_annotations(request, attempt);
+    deps.writes
+        .update(primary, Part::Main, |claim| {
+            claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
+        })
+        .await
 }
 
 /// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end. One
@@ -43,18 +37,18 @@ pub async fn raise(
 ///
 /// # Errors
 /// It may still be there.
-pub async fn abandon(context: &Context, claim: &NodeClaim) -> Result<(), WriteError> {
+pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteError> {
     if claim.metadata.uid.is_none() {
         return Ok(());
     }
-    let api = api(context);
-    writes::delete(context, &api, claim, None).await?;
-    writes::update(context, &api, claim, Part::Main, |claim| {
-        if let Some(finalizers) = &mut claim.metadata.finalizers {
-            finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
-        }
-    })
-    .await?;
+    deps.writes.delete(claim, None).await?;
+    deps.writes
+        .update(claim, Part::Main, |claim| {
+            if let Some(finalizers) = &mut claim.metadata.finalizers {
+                finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
+            }
+        })
+        .await?;
     Ok(())
 }
 
@@ -118,42 +112,44 @@ impl Bought<'_> {
 /// # Errors
 /// It was not written, or not all of it.
 pub async fn mark_launched(
-    context: &Context,
+    deps: &Launcher,
     claim: &NodeClaim,
     bought: &Bought<'_>,
 ) -> Result<Updated<NodeClaim>, WriteError> {
-    let api = api(context);
     let labels = bought.labels();
-    let labelled = writes::update(context, &api, claim, Part::Main, |claim| {
-        let own = claim.metadata.labels.take().unwrap_or_default();
-        // What the claim says itself comes before what the type says.
-        let mut all = labels.clone();
-        all.extend(own);
-        claim.metadata.labels = Some(all);
-        if !bought.instance_profile.is_empty() {
-            let annotations = claim.metadata.annotations.get_or_insert_default();
-            annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
-        }
-    })
-    .await?;
+    let labelled = deps
+        .writes
+        .update(claim, Part::Main, |claim| {
+            let own = claim.metadata.labels.take().unwrap_or_default();
+            // What the claim says itself comes before what the type says.
+            let mut all = labels.clone();
+            all.extend(own);
+            claim.metadata.labels = Some(all);
+            if !bought.instance_profile.is_empty() {
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
+            }
+        })
+        .await?;
     let claim = match &labelled {
         Updated::Written(written) => written,
         Updated::AlreadySo => claim,
         Updated::Gone => return Ok(Updated::Gone),
     };
-    let now = context.clock.now();
-    writes::update(context, &api, claim, Part::Status, |claim| {
-        let moment = Moment::of(&claim.metadata, now);
-        let status = claim.status.get_or_insert_default();
-        status.provider_id = Some(bought.provider_id());
-        status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
-        if let Some(instance_type) = bought.instance_type {
-            status.capacity = quantities(&instance_type.capacity);
-            status.allocatable = quantities(&instance_type.allocatable());
-        }
-        node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
-    })
-    .await
+    let now = deps.clock.now();
+    deps.writes
+        .update(claim, Part::Status, |claim| {
+            let moment = Moment::of(&claim.metadata, now);
+            let status = claim.status.get_or_insert_default();
+            status.provider_id = Some(bought.provider_id());
+            status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
+            if let Some(instance_type) = bought.instance_type {
+                status.capacity = quantities(&instance_type.capacity);
+                status.allocatable = quantities(&instance_type.allocatable());
+            }
+            node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
+        })
+        .await
 }
 
 fn quantities(amounts: &Resources) -> ResourceList {

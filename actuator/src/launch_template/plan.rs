@@ -1,8 +1,8 @@
 //! Which launch templates a launch needs, and what is in each (spec: AWS provider sections 4.1 and 4.3). Pure.
 
 use super::{devices, interfaces};
-use crate::node_class::resolve::{Resolved, ResolvedImage};
 use crate::ports::{LaunchTemplateSpec, MetadataOptions, Tags};
+use crate::resolve::{Resolved, ResolvedImage};
 use crate::settings::Settings;
 use crate::user_data::{Bootstrap, UserDataError};
 use plimsoll_api::ec2_node_class::EnabledOrDisabled;

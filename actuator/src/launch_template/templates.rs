@@ -1,12 +1,15 @@
 //! Launch templates in EC2: made when a launch needs them, deleted once none has for a while.
 
-use crate::authority::{CLOUD_CALL, NotAllowed};
-use crate::context::Context;
+use crate::clock::Timestamped;
+use crate::fencing::NotAllowed;
+use crate::io::{CloudCalls, CloudReads, WriteError};
 use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
-use crate::writes::WriteError;
+use crate::settings::Settings;
+use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,23 @@ const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone, Default)]
 pub struct Templates {
     known: Arc<Mutex<BTreeMap<String, Known>>>,
+}
+
+/// Makes and deletes launch templates.
+#[derive(Clone)]
+pub struct LaunchTemplates {
+    /// Templates that exist.
+    pub templates: Templates,
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Time.
+    pub clock: Clock,
 }
 
 #[derive(Debug, Clone)]
@@ -94,62 +114,60 @@ impl Templates {
 ///
 /// # Errors
 /// This process may not act, or EC2 did not make it.
-pub async fn ensure(context: &Context, spec: &LaunchTemplateSpec) -> Result<LaunchTemplate, EnsureError> {
-    if let Some(template) = context.templates.used(&spec.name, context.now()) {
+pub async fn ensure(deps: &LaunchTemplates, spec: &LaunchTemplateSpec) -> Result<LaunchTemplate, EnsureError> {
+    if let Some(template) = deps.templates.used(&spec.name, deps.clock.timestamp()) {
         return Ok(template);
     }
-    let call = context.cloud.compute.ensure_launch_template(spec);
-    let template = context.authority.act(CLOUD_CALL, call).await??;
-    context.templates.saw(&template, context.now());
+    let template = deps.cloud.ensure_launch_template(spec).await??;
+    deps.templates.saw(&template, deps.clock.timestamp());
     Ok(template)
 }
 
 /// Deletes, from time to time, templates of this cluster that no launch uses any more.
-pub async fn cleanup(context: Context, stop: CancellationToken) {
+pub async fn cleanup(deps: LaunchTemplates, stop: CancellationToken) {
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(CLEANUP_PERIOD) => {}
         }
-        if let Err(error) = clean(&context).await {
+        if let Err(error) = clean(&deps).await {
             tracing::warn!(%error, "unused launch templates are left for now");
         }
     }
 }
 
-async fn clean(context: &Context) -> Result<(), WriteError> {
-    let listed = context.cloud.compute.list_launch_templates(&ours(&context.settings.cluster_name)).await?;
-    let unused = context.templates.unused(&listed, &needed(context, &listed), context.now());
-    delete(context, &unused).await
+async fn clean(deps: &LaunchTemplates) -> Result<(), WriteError> {
+    let listed = deps.cloud_reads.launch_templates(&ours(&deps.settings.cluster_name)).await?;
+    let unused = deps.templates.unused(&listed, &needed(deps, &listed), deps.clock.timestamp());
+    delete(deps, &unused).await
 }
 
 /// Deletes all templates that were made for a node class.
 ///
 /// # Errors
 /// This process may not act, or EC2 did not do it.
-pub(crate) async fn delete_of_class(context: &Context, node_class: &str) -> Result<(), WriteError> {
-    let mut filter = ours(&context.settings.cluster_name);
+pub(crate) async fn delete_of_class(deps: &LaunchTemplates, node_class: &str) -> Result<(), WriteError> {
+    let mut filter = ours(&deps.settings.cluster_name);
     filter.tags.insert(tag::EC2_NODE_CLASS.to_owned(), node_class.to_owned());
-    let listed = context.cloud.compute.list_launch_templates(&filter).await?;
+    let listed = deps.cloud_reads.launch_templates(&filter).await?;
     let names: Vec<String> = listed.into_iter().map(|template| template.name).collect();
-    delete(context, &names).await
+    delete(deps, &names).await
 }
 
 /// One at a time, so that each call stays within its deadline.
-async fn delete(context: &Context, names: &[String]) -> Result<(), WriteError> {
+async fn delete(deps: &LaunchTemplates, names: &[String]) -> Result<(), WriteError> {
     for name in names {
-        let call = context.cloud.compute.delete_launch_templates(std::slice::from_ref(name));
-        context.authority.act(CLOUD_CALL, call).await??;
-        context.templates.forget(std::slice::from_ref(name));
+        deps.cloud.delete_launch_template(name).await?;
+        deps.templates.forget(std::slice::from_ref(name));
         tracing::info!(%name, "deleted an unused launch template");
     }
     Ok(())
 }
 
 /// Templates that a stored request names: it may have to be sent again, byte for byte (safety rule 3).
-fn needed(context: &Context, listed: &[LaunchTemplate]) -> BTreeSet<String> {
-    let claims = context.stores.claims.state();
+fn needed(deps: &LaunchTemplates, listed: &[LaunchTemplate]) -> BTreeSet<String> {
+    let claims = deps.stores.claims.state();
     let requests: Vec<&String> = claims
         .iter()
         .filter(|claim| claim.status.as_ref().is_none_or(|status| status.provider_id.is_none()))

@@ -1,20 +1,14 @@
 //! Follows the watcher's Lease, so that a newer watcher is known before its first plan comes (safety rule 17).
 
-use crate::context::Context;
 use crate::server::driver;
-use crate::stores::Pauses;
+use crate::server::driver::Drivers;
 use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
 use tokio_util::sync::CancellationToken;
 
 /// Tells the ledger of each holder until `stop`.
-pub(super) async fn follow(context: Context, stop: CancellationToken) {
-    let name = &context.settings.watcher_lease;
-    let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
-    let mut leases = std::pin::pin!(watch_object(api, &name.name).backoff(Pauses::default()));
+pub(super) async fn follow(deps: Drivers, stop: CancellationToken) {
+    let name = &deps.settings.watcher_lease;
+    let mut leases = std::pin::pin!(deps.reads.watch_lease(name));
     loop {
         let lease = tokio::select! {
             biased;
@@ -24,12 +18,12 @@ pub(super) async fn follow(context: Context, stop: CancellationToken) {
         match lease {
             Some(Ok(lease)) => {
                 let Some(shown) = lease.as_ref().and_then(driver::of) else { continue };
-                if driver::is_known(&context, &shown) {
+                if driver::is_known(&deps, &shown) {
                     continue;
                 }
                 tracing::info!(holder = shown.holder, transitions = shown.transitions, "the watcher that drives");
                 // A watch may lag behind what was read live, also over a deletion: it only says that it is time to read.
-                if let Err(error) = driver::read(&context).await {
+                if let Err(error) = driver::read(&deps).await {
                     tracing::warn!(lease = %name, error, "not read, the next renewal or plan has it read again");
                 }
             }

@@ -1,19 +1,17 @@
 //! One autoscaler at a time (safety rule 20): while Karpenter's Lease is held, nothing is written but that, and what would be
 //! done, as a condition on each NodePool.
 
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
+use crate::fencing::{CLUSTER_CALL, Fence};
+use crate::io::{Part, Reads, WriteError, Writes};
 use crate::settings::ObjectName;
-use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::{Api, Client, ResourceExt};
+use crate::state::unexecuted::{Intent, Unexecuted};
+use crate::stores::{Kind, Stores};
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use kube::ResourceExt;
 use plimsoll_api::NodePool;
 use plimsoll_api::condition::node_pool::{CONDITIONS, PAUSED};
 use plimsoll_api::condition::{self, Moment, Status};
-use plimsoll_model::plan::Plan;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use plimsoll_runtime::clock::Clock;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -33,45 +31,28 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// One that could not be written is tried again after so long.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the last plan would have done.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Intent {
-    launches: BTreeMap<String, usize>,
-    removals: usize,
-}
-
-/// What plans would have done while nothing is written. Clones share it.
-#[derive(Debug, Clone)]
-pub struct Unexecuted(Arc<watch::Sender<Option<Intent>>>);
-
-impl Default for Unexecuted {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(None)))
-    }
-}
-
-impl Unexecuted {
-    /// Takes note of a plan that is not carried out.
-    pub fn note(&self, plan: &Plan) {
-        let mut intent = Intent { removals: plan.terminations.len(), ..Intent::default() };
-        for launch in &plan.launches {
-            *intent.launches.entry(launch.node_pool.0.clone()).or_default() += 1;
-        }
-        self.0.send_if_modified(|known| {
-            let differs = known.as_ref() != Some(&intent);
-            *known = Some(intent);
-            differs
-        });
-    }
+/// Shows on each NodePool that nothing is written.
+#[derive(Clone)]
+pub(super) struct PausedStatus {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// What plans would have done while paused.
+    pub unexecuted: Unexecuted,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
 }
 
 /// Says on each NodePool that nothing is done for it and what would be, for as long as that is so.
-pub(super) async fn show(context: Context, stop: CancellationToken) {
-    let mut authority = context.authority.clone();
-    let mut intents = context.unexecuted.0.subscribe();
-    let mut pools = context.stores.changes(&[Kind::NodePool]);
+pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
+    let mut fence = deps.fence.clone();
+    let mut intents = deps.unexecuted.0.subscribe();
+    let mut pools = deps.stores.changes(&[Kind::NodePool]);
     loop {
-        let again = match say(&context).await {
+        let again = match say(&deps).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "the NodePools do not say whether anything is done for them");
@@ -87,7 +68,7 @@ pub(super) async fn show(context: Context, stop: CancellationToken) {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = authority.pause_changed() => {}
+            () = fence.pause_changed() => {}
             changed = intents.changed() => if changed.is_err() { return },
             () = pools.next() => {}
             () = wait => {}
@@ -96,15 +77,14 @@ pub(super) async fn show(context: Context, stop: CancellationToken) {
     }
 }
 
-async fn say(context: &Context) -> Result<(), WriteError> {
-    let pause = context.authority.paused();
+async fn say(deps: &PausedStatus) -> Result<(), WriteError> {
+    let pause = deps.fence.paused();
     if pause.as_deref() == Some(UNKNOWN) {
         return Ok(());
     }
-    let intent = context.unexecuted.0.borrow().clone();
-    let api: Api<NodePool> = Api::all(context.client.clone());
-    let now = context.clock.now();
-    for pool in context.stores.pools.state() {
+    let intent = deps.unexecuted.0.borrow().clone();
+    let now = deps.clock.now();
+    for pool in deps.stores.pools.state() {
         let message = pause.as_ref().map(|reason| message(reason, intent.as_ref(), &pool.name_any()));
         let change = |pool: &mut NodePool| {
             let moment = Moment::of(&pool.metadata, now);
@@ -120,7 +100,7 @@ async fn say(context: &Context) -> Result<(), WriteError> {
         };
         let known = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
         if known.is_some() || message.is_some() {
-            update(context, &api, pool.as_ref(), Part::Notice, change).await?;
+            deps.writes.update(pool.as_ref(), Part::Notice, change).await?;
         }
     }
     Ok(())
@@ -136,15 +116,14 @@ fn message(reason: &str, intent: Option<&Intent>, pool: &str) -> String {
 }
 
 /// Says why nothing may be written, for as long as that is so. What is not known counts as held.
-pub async fn watch_karpenter(client: Client, lease: Option<ObjectName>, pause: watch::Sender<Option<String>>) {
+pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: watch::Sender<Option<String>>) {
     let Some(name) = lease else {
         pause.send_replace(None);
         return pause.closed().await;
     };
-    let api: Api<Lease> = Api::namespaced(client, &name.namespace);
     let mut seen: Option<(LeaseSpec, Instant)> = None;
     loop {
-        let reason = match tokio::time::timeout(CLUSTER_CALL, api.get_opt(&name.name)).await {
+        let reason = match tokio::time::timeout(CLUSTER_CALL, reads.lease(&name)).await {
             Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut seen, Instant::now())),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {CLUSTER_CALL:?}")),

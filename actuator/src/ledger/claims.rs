@@ -4,7 +4,7 @@ use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
 use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, record};
-use crate::launch::group::claim_name;
+use crate::state::launch_group::claim_name;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::time::Timestamp;

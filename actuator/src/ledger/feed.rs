@@ -5,11 +5,14 @@ mod nodes;
 mod seeds;
 mod wishes;
 
+use crate::events::Recorder;
+use crate::ledger::handle::LedgerHandle;
+use crate::stores::{Kind, Stores};
+use plimsoll_runtime::clock::Clock;
 pub use seeds::seed;
 
 use super::{ClaimSeed, PoolFacts, Subject};
-use crate::context::Context;
-use crate::stores::Kind;
+use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Pod;
 use marks::Mark;
 use nodes::NodeFacts;
@@ -33,6 +36,19 @@ const TICK: Duration = Duration::from_secs(10);
 /// How long our watch may lag behind a claim's end. A claim that is still seen after it was given up by mistake: its write had
 /// succeeded, but the answer did not arrive.
 const LAG: Millis = Millis::from_seconds(60);
+
+/// What the ledger is fed from.
+#[derive(Clone)]
+pub struct Sources {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Time.
+    pub clock: Clock,
+}
 
 /// What was seen before.
 #[derive(Debug, Default)]
@@ -59,12 +75,12 @@ struct Awaiting {
 }
 
 /// Tells the ledger until `stop`.
-pub async fn run(context: Context, stop: CancellationToken) {
+pub async fn run(deps: Sources, stop: CancellationToken) {
     let mut feed = Feed::default();
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
-    let mut changes = context.stores.changes(&kinds);
+    let mut changes = deps.stores.changes(&kinds);
     loop {
-        feed.look(&context);
+        feed.look(&deps);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -77,37 +93,37 @@ pub async fn run(context: Context, stop: CancellationToken) {
 
 impl Feed {
     /// Looks at everything once.
-    pub fn look(&mut self, context: &Context) {
-        refresh_pools(context, &mut self.pools);
-        self.claims(context);
-        let pods = context.stores.pods.state();
-        self.pods(context, &pods);
-        self.nodes(context, &pods);
-        self.wishes.look(context, &pods);
+    pub fn look(&mut self, deps: &Sources) {
+        refresh_pools(deps, &mut self.pools);
+        self.claims(deps);
+        let pods = deps.stores.pods.state();
+        self.pods(deps, &pods);
+        self.nodes(deps, &pods);
+        self.wishes.look(deps, &pods);
     }
 
-    fn claims(&mut self, context: &Context) {
-        let claims = context.stores.claims.state();
-        let now = context.now();
+    fn claims(&mut self, deps: &Sources) {
+        let claims = deps.stores.claims.state();
+        let now = deps.clock.timestamp();
         let mut present = BTreeSet::new();
         for claim in &claims {
             let seed = seed(claim);
             present.insert(seed.name.clone());
             let (known, unreadable) =
-                context.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
+                deps.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
             if !known {
                 // One that was seen before and is not known is gone: our watch lags, but not for long.
                 let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
                 if self.claims.contains(&seed.name) && since.plus(LAG) > now {
                     continue;
                 }
-                adopt(context, &seed);
+                adopt(deps, &seed);
             } else if unreadable && self.unreadable.get(&seed.name) != Some(&seed) {
                 // Somebody may have mended it.
-                adopt(context, &seed);
+                adopt(deps, &seed);
                 self.unreadable.insert(seed.name.clone(), seed.clone());
             }
-            let differs = context.ledger.read(|ledger| {
+            let differs = deps.ledger.read(|ledger| {
                 ledger.claim(&seed.name).is_some_and(|view| {
                     (seed.node.is_some() && view.node != seed.node.as_ref())
                         || (seed.initialized && !view.initialized)
@@ -116,7 +132,7 @@ impl Feed {
                 })
             });
             if differs {
-                context.ledger.with(|ledger| {
+                deps.ledger.with(|ledger| {
                     if let Some(node) = seed.node.clone() {
                         ledger.node_of(&seed.name, node);
                     }
@@ -133,20 +149,20 @@ impl Feed {
             }
         }
         for gone in self.claims.difference(&present) {
-            context.ledger.not_launching(gone);
-            if context.ledger.read(|ledger| ledger.knows(gone)) {
-                context.ledger.with(|ledger| ledger.gone(gone));
+            deps.ledger.not_launching(gone);
+            if deps.ledger.read(|ledger| ledger.knows(gone)) {
+                deps.ledger.with(|ledger| ledger.gone(gone));
             }
         }
-        self.unknown.retain(|claim, _| present.contains(claim) && !context.ledger.read(|ledger| ledger.knows(claim)));
-        self.unreadable.retain(|claim, _| context.ledger.read(|ledger| ledger.is_unreadable(claim)));
+        self.unknown.retain(|claim, _| present.contains(claim) && !deps.ledger.read(|ledger| ledger.knows(claim)));
+        self.unreadable.retain(|claim, _| deps.ledger.read(|ledger| ledger.is_unreadable(claim)));
         self.claims = present;
     }
 
     /// Pods that are reserved: those that were bound since, and those that are gone, need no room any more; those that
     /// kube-scheduler refused again need another.
-    fn pods(&mut self, context: &Context, pods: &[Arc<Pod>]) {
-        let reserved: BTreeMap<PodUid, bool> = context.ledger.read(|ledger| {
+    fn pods(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
+        let reserved: BTreeMap<PodUid, bool> = deps.ledger.read(|ledger| {
             let in_service = |claim: &str| ledger.claim(claim).is_some_and(|view| view.initialized);
             ledger.reservations().map(|(pod, claim)| (pod.clone(), in_service(claim))).collect()
         });
@@ -169,7 +185,7 @@ impl Feed {
         released
             .extend(self.pods.keys().filter(|uid| reserved.contains_key(uid) && !present.contains_key(uid)).cloned());
         if !released.is_empty() || !marked.is_empty() {
-            context.ledger.with(|ledger| {
+            deps.ledger.with(|ledger| {
                 released.iter().for_each(|uid| ledger.release_pod(uid));
                 marked.iter().for_each(|uid| ledger.marked_unschedulable(uid));
             });
@@ -178,8 +194,8 @@ impl Feed {
     }
 
     /// Nodes whose named facts changed: plans made before do not rest on them any more.
-    fn nodes(&mut self, context: &Context, pods: &[Arc<Pod>]) {
-        let now = nodes::facts(&context.stores.nodes.state(), pods);
+    fn nodes(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
+        let now = nodes::facts(&deps.stores.nodes.state(), pods);
         let changed: Vec<NodeName> = now
             .iter()
             .filter(|(name, facts)| self.nodes.get(*name) != Some(*facts))
@@ -188,7 +204,7 @@ impl Feed {
             .cloned()
             .collect();
         if !changed.is_empty() {
-            context.ledger.with(|ledger| {
+            deps.ledger.with(|ledger| {
                 for node in changed {
                     ledger.changed(Subject::Node(node));
                 }
@@ -198,8 +214,8 @@ impl Feed {
     }
 }
 
-fn adopt(context: &Context, seed: &ClaimSeed) {
-    if let Err(problem) = context.ledger.with(|ledger| ledger.adopt(seed)) {
+fn adopt(deps: &Sources, seed: &ClaimSeed) {
+    if let Err(problem) = deps.ledger.with(|ledger| ledger.adopt(seed)) {
         tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
     }
 }
@@ -210,14 +226,14 @@ fn is_over(pod: &Pod) -> bool {
 }
 
 /// Limits and budgets of all pools as they are now. To be asked again before an admission: budgets open and close with time.
-pub fn refresh_pools(context: &Context, known: &mut BTreeSet<NodePoolName>) {
+pub fn refresh_pools(deps: &Sources, known: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
-    for pool in context.stores.pools.state() {
+    for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
-        match facts(context, &pool, &name) {
+        match facts(deps, &pool, &name) {
             Ok(facts) => {
-                if context.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
-                    context.ledger.with(|ledger| ledger.set_pool(&name, facts));
+                if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
+                    deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
                 }
                 present.insert(name);
             }
@@ -225,15 +241,15 @@ pub fn refresh_pools(context: &Context, known: &mut BTreeSet<NodePoolName>) {
         }
     }
     for gone in known.difference(&present) {
-        context.ledger.with(|ledger| ledger.remove_pool(gone));
+        deps.ledger.with(|ledger| ledger.remove_pool(gone));
     }
     *known = present;
 }
 
-fn facts(context: &Context, pool: &NodePool, name: &NodePoolName) -> Result<PoolFacts, String> {
+fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFacts, String> {
     let limits = pool.spec.limits.iter().map(|(resource, limit)| (resource.as_str(), limit.0.as_str()));
     let limits = parse_resources(limits).map_err(|(resource, error)| format!("spec.limits.{resource}: {error}"))?;
-    let of_pool = context.stores.claims.state();
+    let of_pool = deps.stores.claims.state();
     let in_service = of_pool.iter().filter(|claim| {
         let labels = claim.metadata.labels.as_ref();
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -241,7 +257,7 @@ fn facts(context: &Context, pool: &NodePool, name: &NodePoolName) -> Result<Pool
             && condition::is_true(conditions, condition::node_claim::INITIALIZED)
     });
     let total = u32::try_from(in_service.count()).unwrap_or(u32::MAX);
-    let now = context.clock.now();
+    let now = deps.clock.now();
     let mut allowed = BTreeMap::new();
     for (budget, reason) in [
         (BudgetReason::Empty, DisruptionReason::Empty),

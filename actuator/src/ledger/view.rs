@@ -1,7 +1,11 @@
 //! The ledger as its watchers are shown it: claims that are on their way in or out.
 
-use crate::context::Context;
+use crate::clock::Timestamped;
+use crate::ledger::handle::LedgerHandle;
+use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::stores::Stores;
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::identity::PodUid;
@@ -12,23 +16,37 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::UnavailableOffering;
 use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Shows the ledger to its watchers.
+#[derive(Clone)]
+pub struct LedgerView {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Offerings without capacity.
+    pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Time.
+    pub clock: Clock,
+}
+
 /// Claims in flight, by name. One in service is shown as long as pods are reserved for it.
 #[must_use]
-pub fn in_flight(context: &Context) -> BTreeMap<String, InFlightClaim> {
-    let now = context.now();
-    let launching = context.ledger.all_launching();
-    let shown: BTreeMap<String, Arc<NodeClaim>> = context
+pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
+    let now = deps.clock.timestamp();
+    let launching = deps.ledger.all_launching();
+    let shown: BTreeMap<String, Arc<NodeClaim>> = deps
         .stores
         .claims
         .state()
         .into_iter()
         .filter_map(|claim| Some((claim.metadata.name.clone()?, claim)))
         .collect();
-    let names = pod_names(context, &launching);
-    context.ledger.read(|ledger| {
+    let names = pod_names(deps, &launching);
+    deps.ledger.read(|ledger| {
         let open = ledger.claims().filter(|view| !view.initialized || view.deleting || view.pods(now).next().is_some());
         open.map(|view| {
             let known = launching.get(view.name);
@@ -65,10 +83,10 @@ pub fn in_flight(context: &Context) -> BTreeMap<String, InFlightClaim> {
 }
 
 /// Names of reserved pods where no plan that named them is at hand: after a change of leader.
-fn pod_names(context: &Context, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
+fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
     let named: BTreeSet<&PodUid> = launching.values().flat_map(|claim| &claim.pods).map(|pod| &pod.uid).collect();
-    let nameless = context.ledger.read(|ledger| ledger.reserved_pods().any(|uid| !named.contains(uid)));
-    let pods = if nameless { context.stores.pods.state() } else { Vec::new() };
+    let nameless = deps.ledger.read(|ledger| ledger.reserved_pods().any(|uid| !named.contains(uid)));
+    let pods = if nameless { deps.stores.pods.state() } else { Vec::new() };
     let name = |pod: &Pod| {
         let (namespace, name) = (pod.metadata.namespace.as_deref()?, pod.metadata.name.as_deref()?);
         Some((pod.metadata.uid.clone()?, format!("{namespace}/{name}")))
@@ -108,10 +126,10 @@ fn launched_at(claim: &NodeClaim) -> Option<Timestamp> {
 
 /// Offerings that are left alone, and how much longer.
 #[must_use]
-pub fn unavailable(context: &Context) -> Vec<UnavailableOffering> {
-    let memory = context.unavailable.lock();
+pub fn unavailable(deps: &LedgerView) -> Vec<UnavailableOffering> {
+    let memory = deps.insufficient_capacity.lock();
     memory
-        .remaining(context.now())
+        .remaining(deps.clock.timestamp())
         .map(|(key, remaining)| UnavailableOffering {
             instance_type: key.instance_type.clone(),
             zone: key.zone.clone(),

@@ -2,15 +2,18 @@
 
 use super::status::{self, Memory};
 use super::{finalize, hash, profile};
-use crate::context::Context;
-use crate::drive::{self, Again, Candidate};
-use crate::stores::Kind;
-use crate::writes::{self, Part, WriteError};
-use kube::Api;
+use crate::cluster_facts::Current;
+use crate::controller_loop::{self, Again, Candidate};
+use crate::fencing::Fence;
+use crate::io::{CloudCalls, CloudReads, Part, WriteError, Writes};
+use crate::launch_template::LaunchTemplates;
+use crate::settings::Settings;
+use crate::stores::{Kind, Stores};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::annotation;
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,60 +27,89 @@ const PROFILES_PERIOD: Duration = Duration::from_secs(1800);
 /// A profile is left alone for so long after it was last used: an instance may be about to be launched with it.
 const PROFILE_PROTECTED: Duration = Duration::from_secs(3600);
 
+/// Keeps the status of node classes.
+#[derive(Clone)]
+pub struct NodeClasses {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// Launch templates.
+    pub launch_templates: LaunchTemplates,
+    /// Settings with the facts of the cluster.
+    pub current: Current,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// The right to act.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
+
 type Memories = Arc<Mutex<BTreeMap<String, Memory>>>;
 
 /// Keeps the status of all node classes up to date, and ends those that are deleted.
-pub async fn run(context: Context, stop: CancellationToken) {
+pub async fn run(deps: NodeClasses, stop: CancellationToken) {
     let memories = Memories::default();
     let known = Arc::clone(&memories);
-    let list = move |context: &Context| {
-        let classes = context.stores.classes.state();
+    let list_deps = deps.clone();
+    let list = move || {
+        let deps = &list_deps;
+        let classes = deps.stores.classes.state();
         let uids: BTreeSet<&str> = classes.iter().filter_map(|class| class.metadata.uid.as_deref()).collect();
         known.lock().retain(|uid, _| uids.contains(uid.as_str()));
-        classes.iter().map(|class| candidate(context, Arc::clone(class))).collect()
+        classes.iter().map(|class| candidate(deps, Arc::clone(class))).collect()
     };
-    let work_context = context.clone();
+    let work_context = deps.clone();
     let work = move |class: Arc<EC2NodeClass>| {
-        let (context, memories) = (work_context.clone(), Arc::clone(&memories));
-        async move { reconcile(&context, &class, &memories).await }
+        let (deps, memories) = (work_context.clone(), Arc::clone(&memories));
+        async move { reconcile(&deps, &class, &memories).await }
     };
     let kinds = [Kind::EC2NodeClass, Kind::NodeClaim];
-    tokio::join!(drive::drive("node_class", &context, &stop, &kinds, list, work), collect_profiles(&context, &stop),);
+    tokio::join!(
+        controller_loop::run("node_class", &deps.stores, &deps.fence, &stop, &kinds, list, work),
+        collect_profiles(&deps, &stop),
+    );
 }
 
 /// What the class is looked at by: what users write, and while it is being deleted the claims that hold it. Not its status,
 /// which is our own.
-fn candidate(context: &Context, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2NodeClass>> {
+fn candidate(deps: &NodeClasses, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2NodeClass>> {
     let metadata = &class.metadata;
     let mut hasher = ContentHasher::new("node class");
     hasher.text(metadata.uid.as_deref().unwrap_or_default());
     hasher.part(&metadata.generation.unwrap_or(0).to_le_bytes());
     if metadata.deletion_timestamp.is_some() {
-        hasher.part(&(finalize::claims_of(context, &class).len() as u64).to_le_bytes());
+        hasher.part(&(finalize::claims_of(deps, &class).len() as u64).to_le_bytes());
     }
     let version = u64::from_str_radix(&hasher.hex(16), 16).ok();
     Candidate { key: metadata.name.clone().unwrap_or_default(), version, input: class }
 }
 
-async fn reconcile(context: &Context, class: &EC2NodeClass, memories: &Memories) -> Result<Again, WriteError> {
-    if context.authority.paused().is_some() {
+async fn reconcile(deps: &NodeClasses, class: &EC2NodeClass, memories: &Memories) -> Result<Again, WriteError> {
+    if deps.fence.paused().is_some() {
         return Ok(Some(PAUSED));
     }
     // The store may lag behind what was written a moment ago; the next change wakes us again.
     if class.metadata.deletion_timestamp.is_some() {
-        let done = finalize::finalize(context, class).await?;
+        let done = finalize::finalize(deps, class).await?;
         return Ok((!done).then_some(PAUSED));
     }
-    hash::mark(context, class).await?;
+    hash::mark(deps, class).await?;
     let uid = class.metadata.uid.clone().unwrap_or_default();
     let mut memory = memories.lock().get(&uid).cloned().unwrap_or_default();
-    let refreshed = status::refresh(context, class, &mut memory).await;
+    let refreshed = status::refresh(deps, class, &mut memory).await;
     let next = memory.next();
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    let written = writes::update(context, &api, class, Part::Status, |class| {
-        class.status = Some(refreshed.clone());
-    })
-    .await?;
+    let written = deps
+        .writes
+        .update(class, Part::Status, |class| {
+            class.status = Some(refreshed.clone());
+        })
+        .await?;
     // Only what was written counts as looked up.
     if written.is_there() {
         memories.lock().insert(uid, memory);
@@ -86,7 +118,7 @@ async fn reconcile(context: &Context, class: &EC2NodeClass, memories: &Memories)
 }
 
 /// Deletes, from time to time, instance profiles that no class and no claim uses any more.
-async fn collect_profiles(context: &Context, stop: &CancellationToken) {
+async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     let mut last_used: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
         tokio::select! {
@@ -94,16 +126,16 @@ async fn collect_profiles(context: &Context, stop: &CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PROFILES_PERIOD) => {}
         }
-        let used = used_profiles(context);
+        let used = used_profiles(deps);
         let now = Instant::now();
         last_used.extend(used.iter().map(|name| (name.clone(), now)));
         let result = async {
-            let unused = profile::unused(context, &used).await?;
+            let unused = profile::unused(deps, &used).await?;
             // One that was never seen in use may be a former leader's: its time begins now.
             let protected =
                 |name: &String| now.duration_since(*last_used.get(name).unwrap_or(&now)) < PROFILE_PROTECTED;
             let (kept, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
-            profile::delete(context, &gone).await?;
+            profile::delete(deps, &gone).await?;
             Ok::<_, WriteError>((kept, gone))
         };
         match result.await {
@@ -119,9 +151,9 @@ async fn collect_profiles(context: &Context, stop: &CancellationToken) {
 }
 
 /// Profiles of classes, and those that claims were launched with.
-fn used_profiles(context: &Context) -> BTreeSet<String> {
-    let classes = context.stores.classes.state();
-    let claims = context.stores.claims.state();
+fn used_profiles(deps: &NodeClasses) -> BTreeSet<String> {
+    let classes = deps.stores.classes.state();
+    let claims = deps.stores.claims.state();
     let of_classes = classes.iter().filter_map(|class| class.status.as_ref()?.instance_profile.clone());
     let of_claims = claims
         .iter()

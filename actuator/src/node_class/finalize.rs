@@ -1,17 +1,17 @@
 //! The end of a node class: it waits for the claims that use it, then what was made for it in AWS goes.
 
 use super::profile;
-use crate::context::Context;
+use crate::io::{Part, WriteError};
 use crate::launch_template;
-use crate::writes::{self, Part, WriteError};
-use kube::{Api, ResourceExt};
+use crate::node_class::controller::NodeClasses;
+use kube::ResourceExt;
 use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::names::EC2_NODE_CLASS_FINALIZER;
 use std::sync::Arc;
 
 /// Claims that use a class, by name.
-pub(super) fn claims_of(context: &Context, class: &EC2NodeClass) -> Vec<Arc<NodeClaim>> {
-    let mut claims = context.stores.claims.state();
+pub(super) fn claims_of(deps: &NodeClasses, class: &EC2NodeClass) -> Vec<Arc<NodeClaim>> {
+    let mut claims = deps.stores.claims.state();
     claims.retain(|claim| {
         let reference = &claim.spec.node_class_ref;
         reference.kind == "EC2NodeClass" && Some(&reference.name) == class.metadata.name.as_ref()
@@ -21,21 +21,22 @@ pub(super) fn claims_of(context: &Context, class: &EC2NodeClass) -> Vec<Arc<Node
 }
 
 /// Takes away what was made for a class that is being deleted, once no claim uses it. Whether it is done.
-pub(super) async fn finalize(context: &Context, class: &EC2NodeClass) -> Result<bool, WriteError> {
+pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result<bool, WriteError> {
     if !class.finalizers().iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
         return Ok(true);
     }
-    let claims = claims_of(context, class);
+    let claims = claims_of(deps, class);
     if !claims.is_empty() {
         tracing::info!(node_class = class.metadata.name, claims = claims.len(), "waits for its NodeClaims to go");
         return Ok(false);
     }
-    profile::delete_all(context, class).await?;
-    launch_template::delete_of_class(context, class.metadata.name.as_deref().unwrap_or_default()).await?;
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    writes::update(context, &api, class, Part::Main, |class| {
-        class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
-    })
-    .await?;
+    profile::delete_all(deps, class).await?;
+    launch_template::delete_of_class(&deps.launch_templates, class.metadata.name.as_deref().unwrap_or_default())
+        .await?;
+    deps.writes
+        .update(class, Part::Main, |class| {
+            class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
+        })
+        .await?;
     Ok(true)
 }

@@ -1,57 +1,57 @@
 //! The hash by which drift is told: written on the class, and carried over on claims when the way of hashing changes.
 
-use crate::context::Context;
-use crate::writes::{self, Part, WriteError};
-use kube::{Api, ResourceExt};
+use crate::io::{Part, WriteError};
+use crate::node_class::controller::NodeClasses;
+use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
 use plimsoll_api::{EC2NodeClass, NodeClaim, condition, hash};
 use plimsoll_model::names::{EC2_NODE_CLASS_FINALIZER, annotation};
 
 /// The class with its annotations and its finalizer as they should be.
-pub(super) async fn mark(context: &Context, class: &EC2NodeClass) -> Result<(), WriteError> {
-    let hash = hash::ec2_node_class(&class.spec, &context.settings.cluster_ca_bundle);
+pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
+    let hash = hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle);
     let version = class.metadata.annotations.as_ref().and_then(|it| it.get(annotation::EC2_NODE_CLASS_HASH_VERSION));
     if version.is_some_and(|version| version != hash::EC2_NODE_CLASS_VERSION) {
         // Claims first: a crash in between does it again.
-        for claim in super::finalize::claims_of(context, class) {
-            carry_over(context, &claim, &hash).await?;
+        for claim in super::finalize::claims_of(deps, class) {
+            carry_over(deps, &claim, &hash).await?;
         }
     }
-    let api: Api<EC2NodeClass> = Api::all(context.client.clone());
-    writes::update(context, &api, class, Part::Main, |class| {
-        let annotations = class.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
-        let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
-        annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
-        if class.metadata.deletion_timestamp.is_none() {
-            let finalizers = class.finalizers_mut();
-            if !finalizers.iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
-                finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
+    deps.writes
+        .update(class, Part::Main, |class| {
+            let annotations = class.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
+            let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
+            if class.metadata.deletion_timestamp.is_none() {
+                let finalizers = class.finalizers_mut();
+                if !finalizers.iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
+                    finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
+                }
             }
-        }
-    })
-    .await?;
+        })
+        .await?;
     Ok(())
 }
 
 /// A claim hashed in an older way: what the old hash said of drift stands, what it did not say is forgotten.
-async fn carry_over(context: &Context, claim: &NodeClaim, hash: &str) -> Result<(), WriteError> {
+async fn carry_over(deps: &NodeClasses, claim: &NodeClaim, hash: &str) -> Result<(), WriteError> {
     let of_claim =
         |claim: &NodeClaim| claim.metadata.annotations.as_ref()?.get(annotation::EC2_NODE_CLASS_HASH_VERSION).cloned();
     if of_claim(claim).as_deref() == Some(hash::EC2_NODE_CLASS_VERSION) {
         return Ok(());
     }
-    let api: Api<NodeClaim> = Api::all(context.client.clone());
-    writes::update(context, &api, claim, Part::Main, |claim| {
-        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let drifted = condition::get(conditions, DRIFTED).is_some();
-        let annotations = claim.metadata.annotations.get_or_insert_default();
-        let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
-        annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
-        if !drifted {
-            annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.to_owned());
-        }
-    })
-    .await?;
+    deps.writes
+        .update(claim, Part::Main, |claim| {
+            let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let drifted = condition::get(conditions, DRIFTED).is_some();
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
+            if !drifted {
+                annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.to_owned());
+            }
+        })
+        .await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Images of a node class: which there are, and what each runs on (spec: AWS provider section 2).
 
 use super::alias;
-use crate::context::Cloud;
+use crate::io::CloudReads;
 use crate::ports::{CloudError, Image, ImageQuery, SelectorTerm};
 use plimsoll_api::ec2_node_class::{Ami, AmiAlias, AmiSelectorTerm};
 use plimsoll_api::{EC2NodeClassSpec, Operator, Requirement};
@@ -26,7 +26,11 @@ pub(super) enum ImagesError {
 type Needs = Vec<Requirement>;
 
 /// The images that a class selects, the newest first; none if its selectors find nothing.
-pub(super) async fn resolve(cloud: &Cloud, spec: &EC2NodeClassSpec, kubernetes: &str) -> Result<Vec<Ami>, ImagesError> {
+pub(super) async fn resolve(
+    cloud: &CloudReads,
+    spec: &EC2NodeClassSpec,
+    kubernetes: &str,
+) -> Result<Vec<Ami>, ImagesError> {
     let terms = spec.effective_ami_selector_terms();
     let images = match terms.iter().find_map(|term| AmiAlias::parse(term.alias.as_deref()?).ok()) {
         Some(alias) => of_alias(cloud, &alias, kubernetes).await?,
@@ -36,11 +40,11 @@ pub(super) async fn resolve(cloud: &Cloud, spec: &EC2NodeClassSpec, kubernetes: 
 }
 
 /// Images of EKS, by the parameters that name them. One parameter may stand for several variants.
-async fn of_alias(cloud: &Cloud, alias: &AmiAlias, kubernetes: &str) -> Result<Vec<(Image, Needs)>, ImagesError> {
+async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Result<Vec<(Image, Needs)>, ImagesError> {
     let parameters = alias::parameters(alias, kubernetes).map_err(ImagesError::UnsupportedAlias)?;
     let mut variants: BTreeMap<String, Vec<Needs>> = BTreeMap::new();
     for parameter in parameters {
-        match cloud.parameters.get(&parameter.path).await {
+        match cloud.parameter(&parameter.path).await {
             Ok(id) => variants.entry(id.trim().to_owned()).or_default().extend(parameter.needs),
             // Not every family has every variant. Any other failure would make a variant disappear, and its nodes drift.
             Err(CloudError::NotFound { .. }) => {}
@@ -51,7 +55,7 @@ async fn of_alias(cloud: &Cloud, alias: &AmiAlias, kubernetes: &str) -> Result<V
         return Ok(Vec::new());
     }
     let ids = variants.keys().cloned().collect();
-    let images = cloud.compute.describe_images(&ImageQuery::Ids(ids)).await?;
+    let images = cloud.images(&ImageQuery::Ids(ids)).await?;
     let mut found = Vec::new();
     for image in images {
         for needs in variants.remove(&image.id).unwrap_or_default() {
@@ -61,14 +65,14 @@ async fn of_alias(cloud: &Cloud, alias: &AmiAlias, kubernetes: &str) -> Result<V
     Ok(found)
 }
 
-async fn of_terms(cloud: &Cloud, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image, Needs)>, ImagesError> {
+async fn of_terms(cloud: &CloudReads, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image, Needs)>, ImagesError> {
     let mut ids = Vec::new();
     let mut selectors = Vec::new();
     for term in terms {
         if let Some(id) = &term.id {
             ids.push(id.clone());
         } else if let Some(path) = &term.ssm_parameter {
-            match cloud.parameters.get(path).await {
+            match cloud.parameter(path).await {
                 Ok(id) if id.starts_with("ami-") => ids.push(id),
                 Ok(value) => {
                     tracing::warn!(%path, %value, "spec.amiSelectorTerms: the parameter does not name an image");
@@ -92,10 +96,10 @@ async fn of_terms(cloud: &Cloud, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image
     }
     let mut images = Vec::new();
     if !ids.is_empty() {
-        images.extend(cloud.compute.describe_images(&ImageQuery::Ids(ids)).await?);
+        images.extend(cloud.images(&ImageQuery::Ids(ids)).await?);
     }
     if !selectors.is_empty() {
-        images.extend(cloud.compute.describe_images(&ImageQuery::Terms(selectors)).await?);
+        images.extend(cloud.images(&ImageQuery::Terms(selectors)).await?);
     }
     let found = images.into_iter().filter_map(|image| {
         let needs = vec![architecture(&image)?];

@@ -1,11 +1,9 @@
 //! Instance profiles: the user's, or one that is made for the class's role (spec: AWS provider section 6.3).
 
-use crate::authority::CLOUD_CALL;
-use crate::context::Context;
+use crate::io::WriteError;
+use crate::node_class::controller::NodeClasses;
 use crate::ports::{CloudError, Tags};
-use crate::writes::WriteError;
-use plimsoll_api::EC2NodeClass;
-use plimsoll_api::hash;
+use plimsoll_api::{EC2NodeClass, hash};
 use plimsoll_model::names::{label, tag};
 use std::collections::BTreeSet;
 
@@ -13,23 +11,21 @@ use std::collections::BTreeSet;
 const NAME_MAX: usize = 128;
 
 /// The profile that instances of the class get, made if it has to be.
-pub(super) async fn resolve(context: &Context, class: &EC2NodeClass) -> Result<String, WriteError> {
+pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<String, WriteError> {
     if let Some(profile) = &class.spec.instance_profile {
         return Ok(profile.clone());
     }
     let role = role_name(class.spec.role.as_deref().unwrap_or_default());
-    let profiles = &context.cloud.profiles;
     if let Some(current) = class.status.as_ref().and_then(|status| status.instance_profile.clone()) {
-        match profiles.get(&current).await {
+        match deps.cloud_reads.profile(&current).await {
             Ok(profile) if profile.role.as_deref() == Some(role) => return Ok(current),
             // Another role needs another profile: running instances keep theirs.
             Ok(_) | Err(CloudError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let name = name(context, class, role);
-    context.authority.act(CLOUD_CALL, profiles.create(&name, &path(context, class), &tags(context, class))).await??;
-    context.authority.act(CLOUD_CALL, profiles.set_role(&name, role)).await??;
+    let name = name(deps, class, role);
+    deps.cloud.create_profile(&name, &path(deps, class), &tags(deps, class), role).await?;
     Ok(name)
 }
 
@@ -39,26 +35,26 @@ fn role_name(role: &str) -> &str {
 }
 
 /// Made of what the profile is for, so that whoever makes it again makes the same one.
-fn name(context: &Context, class: &EC2NodeClass, role: &str) -> String {
+fn name(deps: &NodeClasses, class: &EC2NodeClass, role: &str) -> String {
     let metadata = &class.metadata;
     let (class_name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
-    let suffix = hash::instance_profile_suffix(&[&context.settings.region, class_name, uid, role]).to_string();
-    let cluster: String = context.settings.cluster_name.chars().take(NAME_MAX - suffix.len() - 1).collect();
+    let suffix = hash::instance_profile_suffix(&[&deps.settings.region, class_name, uid, role]).to_string();
+    let cluster: String = deps.settings.cluster_name.chars().take(NAME_MAX - suffix.len() - 1).collect();
     format!("{cluster}_{suffix}")
 }
 
 /// Profiles of this cluster.
-fn cluster_path(context: &Context) -> String {
-    format!("/karpenter/{}/{}/", context.settings.region, context.settings.cluster_name)
+fn cluster_path(deps: &NodeClasses) -> String {
+    format!("/karpenter/{}/{}/", deps.settings.region, deps.settings.cluster_name)
 }
 
 /// Profiles of a class.
-fn path(context: &Context, class: &EC2NodeClass) -> String {
-    format!("{}{}/", cluster_path(context), class.metadata.uid.as_deref().unwrap_or_default())
+fn path(deps: &NodeClasses, class: &EC2NodeClass) -> String {
+    format!("{}{}/", cluster_path(deps), class.metadata.uid.as_deref().unwrap_or_default())
 }
 
-fn tags(context: &Context, class: &EC2NodeClass) -> Tags {
-    let (settings, mut tags) = (&context.settings, class.spec.tags.clone());
+fn tags(deps: &NodeClasses, class: &EC2NodeClass) -> Tags {
+    let (settings, mut tags) = (&deps.settings, class.spec.tags.clone());
     tags.insert(format!("{}{}", tag::CLUSTER_PREFIX, settings.cluster_name), "owned".to_owned());
     tags.insert(tag::EKS_CLUSTER.to_owned(), settings.cluster_name.clone());
     tags.insert(tag::EC2_NODE_CLASS.to_owned(), class.metadata.name.clone().unwrap_or_default());
@@ -67,25 +63,25 @@ fn tags(context: &Context, class: &EC2NodeClass) -> Tags {
 }
 
 /// Deletes the profiles that were made for a class.
-pub(super) async fn delete_all(context: &Context, class: &EC2NodeClass) -> Result<(), WriteError> {
+pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
     if class.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Ok(());
     }
-    let listed = context.cloud.profiles.list(&path(context, class)).await?;
+    let listed = deps.cloud_reads.profiles(&path(deps, class)).await?;
     let names: Vec<String> = listed.into_iter().map(|profile| profile.name).collect();
-    delete(context, &names).await
+    delete(deps, &names).await
 }
 
 /// Profiles of this cluster that nobody uses, by name.
-pub(super) async fn unused(context: &Context, used: &BTreeSet<String>) -> Result<Vec<String>, CloudError> {
-    let listed = context.cloud.profiles.list(&cluster_path(context)).await?;
+pub(super) async fn unused(deps: &NodeClasses, used: &BTreeSet<String>) -> Result<Vec<String>, CloudError> {
+    let listed = deps.cloud_reads.profiles(&cluster_path(deps)).await?;
     Ok(listed.into_iter().map(|profile| profile.name).filter(|name| !used.contains(name)).collect())
 }
 
 /// Deletes profiles by name.
-pub(super) async fn delete(context: &Context, names: &[String]) -> Result<(), WriteError> {
+pub(super) async fn delete(deps: &NodeClasses, names: &[String]) -> Result<(), WriteError> {
     for name in names {
-        context.authority.act(CLOUD_CALL, context.cloud.profiles.delete(name)).await??;
+        deps.cloud.delete_profile(name).await?;
         tracing::info!(%name, "deleted an instance profile");
     }
     Ok(())

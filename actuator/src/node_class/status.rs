@@ -3,8 +3,8 @@
 
 use super::images::{self, ImagesError};
 use super::{profile, selectors, validation};
-use crate::context::Context;
-use crate::writes::WriteError;
+use crate::io::WriteError;
+use crate::node_class::controller::NodeClasses;
 use plimsoll_api::condition::ec2_node_class::{
     AMIS_READY, CONDITIONS, INSTANCE_PROFILE_READY, PLACEMENT_GROUP_READY, SECURITY_GROUPS_READY, SUBNETS_READY,
 };
@@ -86,16 +86,16 @@ enum Found {
 }
 
 /// The status as it should be now.
-pub(super) async fn refresh(context: &Context, class: &EC2NodeClass, memory: &mut Memory) -> EC2NodeClassStatus {
+pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, memory: &mut Memory) -> EC2NodeClassStatus {
     if memory.generation != class.metadata.generation {
         *memory = Memory { generation: class.metadata.generation, ..Memory::default() };
     }
-    let version = &context.current.get().kubernetes_version;
+    let version = &deps.current.get().kubernetes_version;
     if memory.kubernetes_version != *version {
         memory.kubernetes_version.clone_from(version);
         memory.due[Part::Images as usize] = None;
     }
-    let moment = Moment::of(&class.metadata, context.clock.now());
+    let moment = Moment::of(&class.metadata, deps.clock.now());
     let mut status = memory.status.take().or_else(|| class.status.clone()).unwrap_or_default();
     let conditions = &mut status.conditions;
     CONDITIONS.initialize(conditions, moment);
@@ -104,7 +104,7 @@ pub(super) async fn refresh(context: &Context, class: &EC2NodeClass, memory: &mu
         if memory.due(part).is_some_and(|due| due > now) {
             continue;
         }
-        let found = look_up(context, class, part, &mut status).await;
+        let found = look_up(deps, class, part, &mut status).await;
         if let Err(error) = &found {
             tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "looked up in vain");
         }
@@ -113,7 +113,7 @@ pub(super) async fn refresh(context: &Context, class: &EC2NodeClass, memory: &mu
         record(&mut status.conditions, moment, part.condition(), found);
     }
     placement_group(class, &mut status.conditions, moment);
-    validation::check(&context.current.get(), class, &mut status, moment);
+    validation::check(&deps.current.get(), class, &mut status, moment);
     memory.status = Some(status.clone());
     status
 }
@@ -140,23 +140,27 @@ fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, found: Re
 }
 
 async fn look_up(
-    context: &Context,
+    deps: &NodeClasses,
     class: &EC2NodeClass,
     part: Part,
     status: &mut EC2NodeClassStatus,
 ) -> Result<Found, WriteError> {
     match part {
-        Part::Images => images(context, class, status).await,
-        Part::Subnets => subnets(context, class, status).await,
-        Part::SecurityGroups => security_groups(context, class, status).await,
-        Part::Profile => instance_profile(context, class, status).await,
+        Part::Images => images(deps, class, status).await,
+        Part::Subnets => subnets(deps, class, status).await,
+        Part::SecurityGroups => security_groups(deps, class, status).await,
+        Part::Profile => instance_profile(deps, class, status).await,
     }
 }
 
-async fn images(context: &Context, class: &EC2NodeClass, status: &mut EC2NodeClassStatus) -> Result<Found, WriteError> {
-    let settings = context.current.get();
+async fn images(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    status: &mut EC2NodeClassStatus,
+) -> Result<Found, WriteError> {
+    let settings = deps.current.get();
     let version = &settings.kubernetes_version;
-    match images::resolve(&context.cloud, &class.spec, version).await {
+    match images::resolve(&deps.cloud_reads, &class.spec, version).await {
         Ok(amis) => {
             let any = !amis.is_empty();
             status.amis = amis;
@@ -177,14 +181,14 @@ async fn images(context: &Context, class: &EC2NodeClass, status: &mut EC2NodeCla
 }
 
 async fn subnets(
-    context: &Context,
+    deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
 ) -> Result<Found, WriteError> {
     let terms = selectors::subnets(&class.spec);
     let mut found = match terms.is_empty() {
         true => Vec::new(),
-        false => context.cloud.compute.describe_subnets(&terms).await?,
+        false => deps.cloud_reads.subnets(&terms).await?,
     };
     found.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
     let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
@@ -195,14 +199,14 @@ async fn subnets(
 }
 
 async fn security_groups(
-    context: &Context,
+    deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
 ) -> Result<Found, WriteError> {
     let terms = selectors::security_groups(&class.spec);
     let mut found = match terms.is_empty() {
         true => Vec::new(),
-        false => context.cloud.compute.describe_security_groups(&terms).await?,
+        false => deps.cloud_reads.security_groups(&terms).await?,
     };
     found.sort_by(|left, right| left.id.cmp(&right.id));
     status.security_groups =
@@ -212,7 +216,7 @@ async fn security_groups(
 }
 
 async fn instance_profile(
-    context: &Context,
+    deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
 ) -> Result<Found, WriteError> {
@@ -220,7 +224,7 @@ async fn instance_profile(
         let message = "spec.role: one of role and instanceProfile is needed".to_owned();
         return Ok(Found::No("InstanceProfileNotFound", message));
     }
-    status.instance_profile = Some(profile::resolve(context, class).await?);
+    status.instance_profile = Some(profile::resolve(deps, class).await?);
     Ok(Found::Yes)
 }
 

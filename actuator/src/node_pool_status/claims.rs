@@ -1,14 +1,14 @@
 //! NodeClaims: whether they have drifted from their pool, when a pod last came to them or left them, and whether they may be
 //! consolidated (spec: core sections 6.3 and 6.4).
 
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
+use crate::controller_loop::{self, Again, Candidate};
+use crate::io::{Part, WriteError};
+use crate::node_pool_status::NodePoolStatus;
 use crate::pods;
 use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -37,15 +37,15 @@ struct Subject {
     pods: u64,
 }
 
-pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Pod, Kind::EC2NodeClass];
     let seen: Arc<Mutex<Seen>> = Arc::default();
-    let work = |subject: Subject| reconcile(context.clone(), Arc::clone(&seen), subject);
-    drive("node_claim_status", context, stop, &kinds, candidates, work).await;
+    let work = |subject: Subject| reconcile(deps.clone(), Arc::clone(&seen), subject);
+    controller_loop::run("node_claim_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
-    let stores = &context.stores;
+fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
+    let stores = &deps.stores;
     let pools: BTreeMap<String, Arc<NodePool>> =
         stores.pools.state().into_iter().map(|pool| (pool.name_any(), pool)).collect();
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
@@ -83,9 +83,9 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-async fn reconcile(context: Context, seen: Arc<Mutex<Seen>>, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subject) -> Result<Again, WriteError> {
     let claim = &*subject.claim;
-    let now = context.clock.now();
+    let now = deps.clock.now();
     let status = claim.status.as_ref();
     if !status.is_some_and(|status| condition::is_true(&status.conditions, LAUNCHED)) {
         return Ok(None);
@@ -113,7 +113,7 @@ async fn reconcile(context: Context, seen: Arc<Mutex<Seen>>, subject: Subject) -
             Err(_) => clear(conditions, moment, CONSOLIDATABLE),
         };
     };
-    update(&context, &Api::all(context.client.clone()), claim, Part::Status, show).await?;
+    deps.writes.update(claim, Part::Status, show).await?;
     if !changed || event.is_some() {
         seen.lock().insert(key, subject.pods);
     }

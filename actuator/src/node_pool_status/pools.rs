@@ -1,14 +1,13 @@
 //! NodePools: annotations and status.
 
-use super::health;
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
-use crate::lifecycle::{nodes_by_provider, provider_id};
-use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
+use crate::controller_loop::{self, Again, Candidate};
+use crate::io::{Part, WriteError};
+use crate::node_pool_status::NodePoolStatus;
+use crate::state::registrations as health;
+use crate::stores::{Kind, provider_id};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, ResourceList, Validate, hash};
@@ -34,17 +33,17 @@ struct Subject {
     has: Resources,
 }
 
-pub(super) async fn run(context: &Context, stop: &CancellationToken) {
+pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Node, Kind::EC2NodeClass];
-    let work = |subject: Subject| reconcile(context.clone(), subject);
-    drive("node_pool_status", context, stop, &kinds, candidates, work).await;
+    let work = |subject: Subject| reconcile(deps.clone(), subject);
+    controller_loop::run("node_pool_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
-    let mut has = has_by_pool(context);
+fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
+    let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
-        context.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
-    let pools = context.stores.pools.state().into_iter();
+        deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
+    let pools = deps.stores.pools.state().into_iter();
     pools
         .map(|pool| {
             let class = classes.get(&pool.spec.template.spec.node_class_ref.name).cloned();
@@ -53,17 +52,17 @@ fn candidates(context: &Context) -> Vec<Candidate<Subject>> {
             pool.metadata.resource_version.hash(&mut hasher);
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
-            context.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
+            deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
             Candidate { key: pool.name_any(), version: Some(hasher.finish()), input: Subject { pool, class, has } }
         })
         .collect()
 }
 
 /// What the nodes of each pool have together, those on their way out not counted.
-fn has_by_pool(context: &Context) -> BTreeMap<String, Resources> {
-    let nodes = nodes_by_provider(context);
+fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
+    let nodes = deps.stores.nodes_by_provider();
     let mut by_pool: BTreeMap<String, Resources> = BTreeMap::new();
-    for claim in context.stores.claims.state() {
+    for claim in deps.stores.claims.state() {
         let Some(pool) = claim.labels().get(label::NODE_POOL) else { continue };
         let node = provider_id(&claim).and_then(|id| nodes.get(id)).and_then(|nodes| nodes.first());
         if claim.metadata.deletion_timestamp.is_none() && provider_id(&claim).is_some() {
@@ -93,16 +92,15 @@ fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     capacity
 }
 
-async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteError> {
-    let api: Api<NodePool> = Api::all(context.client.clone());
+async fn reconcile(deps: NodePoolStatus, subject: Subject) -> Result<Again, WriteError> {
     let stamp = |pool: &mut NodePool| {
         let hash = hash::node_pool(&pool.spec.template);
         let annotations = pool.annotations_mut();
         annotations.insert(annotation::NODE_POOL_HASH.to_owned(), hash);
         annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
     };
-    update(&context, &api, &subject.pool, Part::Main, stamp).await?;
-    let (now, healthy) = (context.clock.now(), is_healthy(&context, &subject));
+    deps.writes.update(&*subject.pool, Part::Main, stamp).await?;
+    let (now, healthy) = (deps.clock.now(), is_healthy(&deps, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
         let problem = pool.validate().first().map(ToString::to_string);
@@ -125,13 +123,13 @@ async fn reconcile(context: Context, subject: Subject) -> Result<Again, WriteErr
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
         health::show(&mut status.conditions, moment, healthy);
     };
-    update(&context, &api, &subject.pool, Part::Status, show).await?;
+    deps.writes.update(&*subject.pool, Part::Status, show).await?;
     tokio::time::sleep(PACE).await;
     Ok(None)
 }
 
 /// Whether instances of the pool lately became nodes; unknown again once pool or class have changed.
-fn is_healthy(context: &Context, subject: &Subject) -> Option<bool> {
+fn is_healthy(deps: &NodePoolStatus, subject: &Subject) -> Option<bool> {
     let pool = &subject.pool;
     let status = pool.status.as_ref();
     let known = status.and_then(|status| health::shown(&status.conditions));
@@ -139,7 +137,7 @@ fn is_healthy(context: &Context, subject: &Subject) -> Option<bool> {
     let of_class = status.and_then(|status| status.node_class_observed_generation);
     let changed = known.is_some_and(|known| known.observed_generation != pool.metadata.generation)
         || (of_class.is_some() && of_class != class);
-    context.registrations.judge(&pool.name_any(), known, changed)
+    deps.registrations.judge(&pool.name_any(), known, changed)
 }
 
 fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {

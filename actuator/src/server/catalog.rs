@@ -1,8 +1,8 @@
 //! WatchCatalog: what each node class can buy; catalogs that the client has are not sent again.
 
+use super::Leader;
 use super::{Responses, streaming};
 use crate::catalogs::{CatalogEntry, Entries};
-use crate::context::Context;
 use crate::ledger::view;
 use plimsoll_model::execution::CatalogUpdate;
 use plimsoll_model::snapshot::UnavailableOffering;
@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 const MAX_KNOWN: usize = 1024;
 
 pub(super) fn watch(
-    context: &Context,
+    deps: &Leader,
     request: wire::WatchCatalogRequest,
     stop: CancellationToken,
 ) -> Responses<wire::WatchCatalogResponse> {
-    let inner = context.clone();
-    streaming(context, stop, move |sender| async move {
-        let context = inner;
+    let inner = deps.clone();
+    streaming(deps, stop, move |sender| async move {
+        let deps = inner;
         let mut known: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
-        let mut entries = context.catalogs.subscribe();
-        let mut ledger = context.ledger.subscribe();
+        let mut entries = deps.catalogs.subscribe();
+        let mut ledger = deps.ledger.subscribe();
         let mut told = Entries::default();
         let mut told_unavailable: Option<Vec<UnavailableOffering>> = None;
         let mut complete = false;
@@ -31,11 +31,11 @@ pub(super) fn watch(
             let now = entries.borrow_and_update().clone();
             ledger.mark_unchanged();
             let mut updates = differences(&told, &now, &mut known);
-            let unavailable = view::unavailable(&context);
+            let unavailable = view::unavailable(&deps.view);
             let unavailable_offerings =
                 told_unavailable.as_ref().is_none_or(|told| more_than(told, &unavailable)).then(|| unavailable.clone());
             // A new leader works the catalogs out first: until then, what is missing is not known to be gone.
-            let whole = !complete && is_whole(&context, &now);
+            let whole = !complete && is_whole(&deps, &now);
             if unavailable_offerings.is_some() || whole {
                 told_unavailable = Some(unavailable);
                 complete |= whole;
@@ -57,8 +57,8 @@ pub(super) fn watch(
 }
 
 /// Whether every node class of the cluster has been looked at.
-fn is_whole(context: &Context, entries: &Entries) -> bool {
-    let classes = context.stores.classes.state();
+fn is_whole(deps: &Leader, entries: &Entries) -> bool {
+    let classes = deps.stores.classes.state();
     classes.iter().all(|class| class.metadata.name.as_ref().is_none_or(|name| entries.contains_key(name)))
 }
 

@@ -1,29 +1,44 @@
 //! Whose plans are carried out (safety rule 17): the holder of the watcher's Lease, read live where it is not known.
 
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
+use crate::fencing::CLUSTER_CALL;
+use crate::io::Reads;
 use crate::ledger::Driver;
+use crate::ledger::handle::LedgerHandle;
+use crate::settings::Settings;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use std::sync::Arc;
 use tonic::Status;
 
+/// Knows whose plans are carried out.
+#[derive(Clone)]
+pub struct Drivers {
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
+    /// Live reads of the cluster.
+    pub reads: Reads,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Held while the Lease is read and taken in.
+    pub driver_reads: Arc<tokio::sync::Mutex<()>>,
+}
+
 /// The driver as the ledger knows it by now; an older one is refused.
-pub(crate) async fn check(context: &Context, driver: &Driver) -> Result<(), Status> {
-    if is_known(context, driver) {
+pub(crate) async fn check(deps: &Drivers, driver: &Driver) -> Result<(), Status> {
+    if is_known(deps, driver) {
         return Ok(());
     }
-    read(context).await.map_err(|error| Status::unavailable(format!("the watcher's lease: {error}")))?;
-    if is_known(context, driver) {
+    read(deps).await.map_err(|error| Status::unavailable(format!("the watcher's lease: {error}")))?;
+    if is_known(deps, driver) {
         return Ok(());
     }
-    let known = context.ledger.read(|ledger| ledger.driver().clone());
+    let known = deps.ledger.read(|ledger| ledger.driver().clone());
     tracing::warn!(
         sent_by = driver.holder,
         transitions = driver.transitions,
         leads = known.holder,
         "a plan of a watcher that does not lead"
     );
-    let lease = &context.settings.watcher_lease;
+    let lease = &deps.settings.watcher_lease;
     let message = format!(
         "{} with transition {} does not hold the lease {lease}: {} does, with transition {}",
         driver.holder, driver.transitions, known.holder, known.transitions
@@ -32,8 +47,8 @@ pub(crate) async fn check(context: &Context, driver: &Driver) -> Result<(), Stat
 }
 
 /// Whether it is the one that leads, as far as is known.
-pub(crate) fn is_known(context: &Context, driver: &Driver) -> bool {
-    context.ledger.read(|ledger| ledger.driver() == driver)
+pub(crate) fn is_known(deps: &Drivers, driver: &Driver) -> bool {
+    deps.ledger.read(|ledger| ledger.driver() == driver)
 }
 
 /// Reads the Lease live and tells the ledger who holds it. One read at a time: an answer that was overtaken by a later read
@@ -41,15 +56,14 @@ pub(crate) fn is_known(context: &Context, driver: &Driver) -> bool {
 ///
 /// # Errors
 /// The API server does not answer in time, or with an error.
-pub(crate) async fn read(context: &Context) -> Result<(), String> {
-    let name = &context.settings.watcher_lease;
-    let api: Api<Lease> = Api::namespaced(context.client.clone(), &name.namespace);
+pub(crate) async fn read(deps: &Drivers) -> Result<(), String> {
+    let name = &deps.settings.watcher_lease;
     let read = async {
-        let _in_order = context.driver_reads.lock().await;
-        let lease = api.get_opt(&name.name).await.map_err(|error| error.to_string())?;
+        let _in_order = deps.driver_reads.lock().await;
+        let lease = deps.reads.lease(name).await.map_err(|error| error.to_string())?;
         // A Lease that is gone or free names nobody: whoever drove goes on until another holds it.
         if let Some(driver) = lease.and_then(|lease| of(&lease)) {
-            context.ledger.with(|ledger| ledger.observe_driver(driver));
+            deps.ledger.with(|ledger| ledger.observe_driver(driver));
         }
         Ok(())
     };

@@ -1,7 +1,7 @@
 //! WatchLedger: first all of it, then what differs from what this watcher was told.
 
+use super::Leader;
 use super::{Responses, streaming};
-use crate::context::Context;
 use crate::ledger::view;
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
@@ -23,15 +23,15 @@ struct Told {
     unavailable: Vec<UnavailableOffering>,
 }
 
-pub(super) fn watch(context: &Context, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
-    let inner = context.clone();
-    streaming(context, stop, move |sender| async move {
-        let context = inner;
-        let mut changed = context.ledger.subscribe();
+pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
+    let inner = deps.clone();
+    streaming(deps, stop, move |sender| async move {
+        let deps = inner;
+        let mut changed = deps.ledger.subscribe();
         let mut told = Told::default();
         loop {
             changed.mark_unchanged();
-            for update in told.differences(&context) {
+            for update in told.differences(&deps) {
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return Ok(());
                 }
@@ -47,11 +47,11 @@ pub(super) fn watch(context: &Context, stop: CancellationToken) -> Responses<wir
 
 impl Told {
     /// Messages that bring the watcher up to date. The position comes with the last: what it covers came before.
-    fn differences(&mut self, context: &Context) -> Vec<LedgerUpdate> {
+    fn differences(&mut self, deps: &Leader) -> Vec<LedgerUpdate> {
         // Read first: what is looked at afterwards is at least as new.
-        let position = context.ledger.position();
-        let claims = view::in_flight(context);
-        let unavailable = view::unavailable(context);
+        let position = deps.ledger.position();
+        let claims = view::in_flight(&deps.view);
+        let unavailable = view::unavailable(&deps.view);
         let first = self.position.is_none();
         let upserted: Vec<InFlightClaim> = claims
             .iter()

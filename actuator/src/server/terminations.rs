@@ -1,6 +1,6 @@
 //! Removals of a plan, begun one after the other. That writes to the cluster, so it does not hang on the call that asked.
 
-use crate::context::Context;
+use super::Leader;
 use crate::launch::admit::words;
 use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
 use crate::removal::{self, Asked};
@@ -33,12 +33,12 @@ pub struct Job {
 /// Removals of one plan, in its order. Those that wait for launches are asked for at once: a launch that only replaces a node is carried out
 /// only if its removal is admitted. All others cost a look at all pods each, and can wait for their turn.
 #[must_use]
-pub fn jobs(context: &Context, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Job> {
+pub fn jobs(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Job> {
     let job = |termination: &Termination| {
         let launches = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
         let replacements: Vec<ActionId> = launches.map(|launch| launch.action_id.clone()).collect();
         let replaced = !replacements.is_empty();
-        let asked = replaced.then(|| removal::ask(context, termination, &replacements, about));
+        let asked = replaced.then(|| removal::ask(&deps.removals, termination, &replacements, about));
         let (termination, plan, cycle_id) = (termination.clone(), about.clone(), cycle_id.to_owned());
         Job { termination, replacements, plan, cycle_id, asked }
     };
@@ -68,7 +68,7 @@ pub fn queue() -> (mpsc::Sender<Vec<Job>>, mpsc::Receiver<Vec<Job>>) {
 }
 
 /// Begins removals until `stop`.
-pub async fn run(context: Context, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
+pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
     loop {
         let jobs = tokio::select! {
             biased;
@@ -79,21 +79,21 @@ pub async fn run(context: Context, mut queue: mpsc::Receiver<Vec<Job>>, stop: Ca
             },
         };
         for job in jobs {
-            admit(&context, job).await;
+            admit(&deps, job).await;
         }
     }
 }
 
-async fn admit(context: &Context, job: Job) {
+async fn admit(deps: &Leader, job: Job) {
     let Job { termination, replacements, plan, cycle_id, asked } = job;
-    let asked = asked.unwrap_or_else(|| removal::ask(context, &termination, &replacements, &plan));
+    let asked = asked.unwrap_or_else(|| removal::ask(&deps.removals, &termination, &replacements, &plan));
     let (status, reason, message, claim) = match asked {
-        Asked::Admitted(admitted) => match removal::begin(context, &admitted).await {
+        Asked::Admitted(admitted) => match removal::begin(&deps.removals, &admitted).await {
             Ok(()) => (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any())),
             Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
         },
         Asked::Repeated(known) => {
-            if !context.outcomes.of(&termination.action_id).is_empty() {
+            if !deps.outcomes.of(&termination.action_id).is_empty() {
                 return;
             }
             let done = known == LedgerOutcome::Done;
@@ -106,16 +106,16 @@ async fn admit(context: &Context, job: Job) {
         }
     };
     let counted = if status == OutcomeStatus::Rejected { "rejected" } else { "accepted" };
-    context.metrics.actions.with_label_values(&["termination", counted]).inc();
+    deps.metrics.actions.with_label_values(&["termination", counted]).inc();
     tracing::info!(
         cycle_id, node = %termination.node, reason = termination.reason.as_str(), ?status, message, "removal asked for"
     );
-    context.outcomes.post(Outcome {
+    deps.outcomes.post(Outcome {
         action_id: termination.action_id.clone(),
         status,
         reason,
         message,
         node_claim: claim,
-        ledger: context.ledger.position(),
+        ledger: deps.ledger.position(),
     });
 }

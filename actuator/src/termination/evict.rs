@@ -1,15 +1,12 @@
 //! Carrying out a drain: evictions that back off while budgets refuse them, and deletions where the time is over.
 
 use super::drain::Drain;
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
 use crate::events::{Note, object, reason};
+use crate::io::WriteError;
 use crate::pods;
-use crate::writes::{WriteError, delete};
+use crate::termination::Termination;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
-use kube::api::{DeleteParams, EvictParams, PostParams, Preconditions};
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON};
@@ -60,17 +57,16 @@ impl Evictions {
     /// Evicts and deletes what is due. Returns when the next try is due, if one is waiting.
     pub(super) async fn carry_out(
         &self,
-        context: &Context,
+        deps: &Termination,
         claim: Option<&NodeClaim>,
         node: Option<&Arc<Node>>,
         drain: &Drain,
     ) -> Result<Option<Duration>, WriteError> {
         for (pod, grace) in &drain.force {
-            let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
-            delete(context, &api, pod, Some(*grace)).await?;
-            context.metrics.evictions.with_label_values(&["forced"]).inc();
+            deps.writes.delete(&**pod, Some(*grace)).await?;
+            deps.metrics.evictions.with_label_values(&["forced"]).inc();
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
-            context.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
+            deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
         }
         let now = Instant::now();
         let due: Vec<Arc<Pod>> = {
@@ -78,19 +74,19 @@ impl Evictions {
             let is_due = |pod: &&Arc<Pod>| paused.get(&pods::uid(pod)).is_none_or(|pause| pause.until <= now);
             drain.evict.iter().filter(is_due).cloned().collect()
         };
-        let tries = due.into_iter().map(|pod| async move { (self.evict(context, &pod).await, pod) });
+        let tries = due.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
         let results: Vec<_> = stream::iter(tries).buffer_unordered(PER_NODE).collect().await;
         let mut refusals = Vec::new();
         for (result, pod) in results {
             match result? {
                 Tried::Gone => {
-                    context.metrics.evictions.with_label_values(&["evicted"]).inc();
+                    deps.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
                     let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
-                    context.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
+                    deps.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
                 }
                 Tried::Refused(message) => {
-                    context.metrics.evictions.with_label_values(&["refused"]).inc();
+                    deps.metrics.evictions.with_label_values(&["refused"]).inc();
                     self.pause(&pods::uid(&pod));
                     refusals.push(format!("{}: {message}", pods::full_name(&pod)));
                 }
@@ -101,21 +97,14 @@ impl Evictions {
         if let (Some(node), false) = (node, refusals.is_empty()) {
             let message = format!("{} pods are waited for; {}", drain.waiting, refusals.join("; "));
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
-            context.events.publish(note.because("refused"));
+            deps.events.publish(note.because("refused"));
         }
         Ok(self.next(drain))
     }
 
-    async fn evict(&self, context: &Context, pod: &Pod) -> Result<Tried, WriteError> {
+    async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<Tried, WriteError> {
         let Ok(_room) = self.room.acquire().await else { return Ok(Tried::Refused(String::new())) };
-        let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace(pod));
-        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        let params = EvictParams {
-            delete_options: Some(DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }),
-            post_options: PostParams::default(),
-        };
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match context.authority.act(CLUSTER_CALL, api.evict(name, &params)).await? {
+        match deps.writes.evict(pod).await? {
             Ok(_) => Ok(Tried::Gone),
             // 409: another pod has the name by now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Tried::Gone),
@@ -142,10 +131,6 @@ impl Evictions {
         let waits = drain.evict.iter().filter_map(|pod| paused.get(&pods::uid(pod)));
         waits.map(|pause| pause.until.saturating_duration_since(Instant::now())).min()
     }
-}
-
-fn namespace(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
 /// Why the claim goes, for its pods' Events.

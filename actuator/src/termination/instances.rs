@@ -1,12 +1,11 @@
 //! Ending instances, many in one call, and seeing them gone. "Gone" is EC2's word for it, or two reads apart without them
 //! (safety rule 14).
 
-use crate::authority::CLOUD_CALL;
-use crate::collection::Absence;
-use crate::context::Context;
-use crate::launch::attempt::SETTLING;
+use crate::clock::Timestamped;
+use crate::io::Answer;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
-use crate::terminate::{self, Answer};
+use crate::state::absence::{Absence, SETTLING};
+use crate::termination::Termination;
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
@@ -27,7 +26,7 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// How an instance stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum InstancePhase {
     /// Not read yet, or there.
     There,
     /// It was told to end.
@@ -62,14 +61,14 @@ struct Watched {
 }
 
 impl Watched {
-    fn standing(&self, now: Timestamp) -> Standing {
+    fn phase(&self, now: Timestamp) -> InstancePhase {
         let settled = now.since(self.claim_created) > SETTLING;
         if self.terminated || (self.absence.is_confirmed() && settled) {
-            Standing::Gone
+            InstancePhase::Gone
         } else if self.asked {
-            Standing::Ending
+            InstancePhase::Ending
         } else {
-            Standing::There
+            InstancePhase::There
         }
     }
 }
@@ -81,23 +80,18 @@ pub(super) struct Instances {
     work: Notify,
 }
 
-/// The instance's id in `aws:///zone/id`.
-pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
-    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
-}
-
 impl Instances {
     /// Looks at an instance without doing anything to it.
-    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
+    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, false, now)
     }
 
     /// Ends an instance. To be called again until it is gone.
-    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> Standing {
+    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, true, now)
     }
 
-    fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> Standing {
+    fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> InstancePhase {
         let mut all = self.watched.lock();
         let fresh = !all.contains_key(id);
         let watched = all.entry(id.to_owned()).or_default();
@@ -106,7 +100,7 @@ impl Instances {
             self.work.notify_one();
         }
         watched.end |= end;
-        watched.standing(now)
+        watched.phase(now)
     }
 
     /// Why EC2 does not terminate it, if so.
@@ -120,7 +114,7 @@ impl Instances {
     }
 
     /// Makes the calls until `stop`.
-    pub(super) async fn run(&self, context: &Context, stop: &CancellationToken) {
+    pub(super) async fn run(&self, deps: &Termination, stop: &CancellationToken) {
         loop {
             let idle = self.watched.lock().values().all(|watched| watched.terminated);
             let pause = if idle { Duration::MAX } else { READ_EVERY };
@@ -130,8 +124,8 @@ impl Instances {
                 () = self.work.notified() => tokio::time::sleep(COALESCE).await,
                 () = tokio::time::sleep(pause) => {}
             }
-            self.terminate(context).await;
-            self.read(context).await;
+            self.terminate(deps).await;
+            self.read(deps).await;
         }
     }
 
@@ -140,12 +134,12 @@ impl Instances {
         all.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
     }
 
-    async fn terminate(&self, context: &Context) {
-        let now = context.now();
+    async fn terminate(&self, deps: &Termination) {
+        let now = deps.clock.timestamp();
         let due = |watched: &Watched| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
         let ids = self.ids(|watched| watched.end && !watched.asked && !watched.terminated && due(watched));
-        let tell = |id: &str, answer: Answer| self.answered(id, answer, context.now());
-        if let Err(error) = terminate::terminate(context, &ids, tell).await {
+        let tell = |id: &str, answer: Answer| self.answered(id, answer, deps.clock.timestamp());
+        if let Err(error) = deps.cloud.terminate(&ids, tell).await {
             tracing::warn!(%error, "instances are not ended now");
         }
     }
@@ -174,19 +168,17 @@ impl Instances {
         }
     }
 
-    async fn read(&self, context: &Context) {
+    async fn read(&self, deps: &Termination) {
         for ids in self.ids(|watched| !watched.terminated).chunks(PER_CALL) {
             let filter = InstanceFilter::Ids(ids.to_vec());
-            let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-            let instances = match call.await {
-                Ok(Ok(instances)) => instances,
-                Ok(Err(error)) => {
+            let instances = match deps.cloud_reads.instances(&filter).await {
+                Ok(instances) => instances,
+                Err(error) => {
                     tracing::warn!(%error, "instances that are to end cannot be read");
                     continue;
                 }
-                Err(_) => continue,
             };
-            let now = context.now();
+            let now = deps.clock.timestamp();
             let mut all = self.watched.lock();
             for id in ids {
                 let Some(watched) = all.get_mut(id) else { continue };
@@ -207,25 +199,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_the_last_part() {
-        assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
-        assert_eq!(instance_id("kwok://node"), None);
-    }
-
-    #[test]
     fn one_read_without_it_is_not_its_end() {
         let instances = Instances::default();
         let time = |seconds: i64| Timestamp(seconds * 1000);
-        assert_eq!(instances.end("i-1", time(0), time(200)), Standing::There);
+        assert_eq!(instances.end("i-1", time(0), time(200)), InstancePhase::There);
         instances.answered("i-1", Ok(None), time(200));
-        assert_eq!(instances.end("i-1", time(0), time(201)), Standing::There);
+        assert_eq!(instances.end("i-1", time(0), time(201)), InstancePhase::There);
         instances.answered("i-1", Ok(None), time(211));
-        assert_eq!(instances.end("i-1", time(0), time(211)), Standing::Gone, "two reads, 11 seconds apart");
-        assert_eq!(instances.end("i-1", time(150), time(211)), Standing::There, "too young to be missing");
+        assert_eq!(instances.end("i-1", time(0), time(211)), InstancePhase::Gone, "two reads, 11 seconds apart");
+        assert_eq!(instances.end("i-1", time(150), time(211)), InstancePhase::There, "too young to be missing");
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), time(212));
-        assert_eq!(instances.end("i-1", time(0), time(212)), Standing::Ending);
+        assert_eq!(instances.end("i-1", time(0), time(212)), InstancePhase::Ending);
         instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
-        assert_eq!(instances.end("i-1", time(0), time(213)), Standing::Gone);
+        assert_eq!(instances.end("i-1", time(0), time(213)), InstancePhase::Gone);
     }
     #[test]
     fn a_refused_instance_is_asked_for_ever_more_rarely() {
@@ -243,6 +229,6 @@ mod tests {
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300].map(Millis::from_seconds));
         assert!(instances.refusal("i-1").is_some());
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), Timestamp(0));
-        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, Standing::Ending));
+        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, InstancePhase::Ending));
     }
 }

@@ -2,16 +2,13 @@
 //! is the collection's business.
 
 use super::{LOOK_EVERY, Shared, closed, drain};
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
-use crate::drive::{Again, Candidate, drive};
-use crate::lifecycle::provider_id;
+use crate::controller_loop::{self, Again, Candidate};
+use crate::io::{Part, WriteError};
 use crate::pods;
-use crate::stores::Kind;
-use crate::writes::{Part, WriteError, update};
+use crate::stores::{Kind, provider_id};
+use crate::termination::Termination;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, ResourceExt};
-use plimsoll_api::NodeClaim;
+use kube::ResourceExt;
 use plimsoll_model::names::TERMINATION_FINALIZER;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,27 +21,27 @@ struct Orphan {
     pods: Vec<Arc<Pod>>,
 }
 
-pub(super) async fn run(context: &Context, shared: &Arc<Shared>, stop: &CancellationToken) {
+pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &CancellationToken) {
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
-    let work = |orphan: Orphan| reconcile(context.clone(), Arc::clone(shared), orphan);
-    drive("orphans", context, stop, &kinds, candidates, work).await;
+    let work = |orphan: Orphan| reconcile(deps.clone(), Arc::clone(shared), orphan);
+    controller_loop::run("orphans", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(context: &Context) -> Vec<Candidate<Orphan>> {
+fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
     let is_going = |node: &Arc<Node>| {
         node.metadata.deletion_timestamp.is_some() && node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER)
     };
-    let going: Vec<Arc<Node>> = context.stores.nodes.state().into_iter().filter(is_going).collect();
+    let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
     if going.is_empty() {
         return Vec::new();
     }
-    let claims = context.stores.claims.state();
+    let claims = deps.stores.claims.state();
     let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| provider_id(claim)).collect();
     let owned = |node: &Arc<Node>| {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         id.is_some_and(|id| claimed.contains(id))
     };
-    let all = context.stores.pods.state();
+    let all = deps.stores.pods.state();
     let orphans = going.into_iter().filter(|node| !owned(node));
     orphans
         .map(|node| {
@@ -56,25 +53,23 @@ fn candidates(context: &Context) -> Vec<Candidate<Orphan>> {
         .collect()
 }
 
-async fn reconcile(context: Context, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
+async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
     let node = &*orphan.node;
-    let claims: Api<NodeClaim> = Api::all(context.client.clone());
     for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
         // Our watch may not show the claim yet, or not its providerID.
-        let live = context.authority.act(CLUSTER_CALL, claims.get_opt(&owner.name)).await??;
+        let live = deps.writes.read_claim(&owner.name).await?;
         if live.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&owner.uid)) {
             return Ok(Some(LOOK_EVERY));
         }
     }
-    let api: Api<Node> = Api::all(context.client.clone());
-    update(&context, &api, node, Part::Main, closed).await?;
-    let plan = drain::plan(&orphan.pods, None, context.clock.now());
-    shared.evictions.carry_out(&context, None, Some(&orphan.node), &plan).await?;
+    deps.writes.update(node, Part::Main, closed).await?;
+    let plan = drain::plan(&orphan.pods, None, deps.clock.now());
+    shared.evictions.carry_out(&deps, None, Some(&orphan.node), &plan).await?;
     if plan.waiting > 0 {
         return Ok(Some(LOOK_EVERY));
     }
     tracing::info!(node = node.name_any(), "a Node without claim is let go");
     let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-    update(&context, &api, node, Part::Main, release).await?;
+    deps.writes.update(node, Part::Main, release).await?;
     Ok(None)
 }

@@ -2,15 +2,13 @@
 //! and is kept until look-ups by tag have found nothing for long enough. The attempt itself is written on one claim of the
 //! group only, so that its absence says nothing.
 
-use crate::authority::CLOUD_CALL;
-use crate::collection::Absence;
-use crate::context::Context;
-use crate::launch::attempt::SETTLING;
+use crate::clock::Timestamped;
+use crate::io::WriteError;
 use crate::launch::record::group_of;
-use crate::lifecycle::provider_id;
 use crate::ports::InstanceFilter;
-use crate::termination::instance_id;
-use crate::writes::WriteError;
+use crate::state::absence::{Absence, SETTLING};
+use crate::stores::{instance_id, provider_id};
+use crate::termination::Termination;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
@@ -35,7 +33,7 @@ pub(super) struct LookUps {
 
 impl LookUps {
     /// Whether the claim has no instance for certain.
-    pub(super) async fn is_over(&self, context: &Context, claim: &NodeClaim) -> Result<bool, WriteError> {
+    pub(super) async fn is_over(&self, deps: &Termination, claim: &NodeClaim) -> Result<bool, WriteError> {
         if !claim.annotations().contains_key(annotation::LAUNCH_GROUP) {
             return Ok(true);
         }
@@ -47,7 +45,7 @@ impl LookUps {
             );
             return Ok(true);
         };
-        let (uid, now) = (claim.uid().unwrap_or_default(), context.now());
+        let (uid, now) = (claim.uid().unwrap_or_default(), deps.clock.timestamp());
         {
             let mut all = self.all.lock();
             let look_up = all.entry(uid.clone()).or_default();
@@ -57,11 +55,9 @@ impl LookUps {
             look_up.last = now;
         }
         let filter =
-            InstanceFilter::LaunchGroup { cluster: context.settings.cluster_name.clone(), group: group.id.clone() };
-        let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-        let Ok(found) = call.await else { return Ok(false) };
-        let found = found?;
-        let others = written(context);
+            InstanceFilter::LaunchGroup { cluster: deps.settings.cluster_name.clone(), group: group.id.clone() };
+        let found = deps.cloud_reads.instances(&filter).await?;
+        let others = written(deps);
         // Which claim has which instance is settled by the launch, also for claims being deleted; this one waits for it.
         let gone = !found.iter().any(|instance| instance.state.is_alive() && !others.contains(&instance.id));
         let mut all = self.all.lock();
@@ -80,7 +76,7 @@ impl LookUps {
 }
 
 /// Instances that are written on some claim.
-fn written(context: &Context) -> BTreeSet<String> {
-    let claims = context.stores.claims.state();
+fn written(deps: &Termination) -> BTreeSet<String> {
+    let claims = deps.stores.claims.state();
     claims.iter().filter_map(|claim| provider_id(claim).and_then(instance_id).map(str::to_owned)).collect()
 }

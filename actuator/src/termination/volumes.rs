@@ -1,14 +1,11 @@
 //! Volumes that are still attached to a node. They are read from the API server, and only while nodes wait for them.
 
 use super::drain::is_waited_for;
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
+use crate::io::WriteError;
 use crate::pods;
-use crate::writes::WriteError;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use crate::termination::Termination;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +28,7 @@ impl Volumes {
     /// PersistentVolumes attached to these nodes, without those of pods that nobody waits for.
     pub(super) async fn attached(
         &self,
-        context: &Context,
+        deps: &Termination,
         nodes: &[&Arc<Node>],
         all_pods: &[Arc<Pod>],
     ) -> Result<Vec<String>, WriteError> {
@@ -40,7 +37,7 @@ impl Volumes {
             let mut read = self.read.lock().await;
             let fresh = read.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
             if !fresh {
-                *read = Some((Instant::now(), list(context).await?));
+                *read = Some((Instant::now(), list(deps).await?));
             }
             for node in nodes {
                 let own = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
@@ -50,9 +47,9 @@ impl Volumes {
         if attached.is_empty() {
             return Ok(Vec::new());
         }
-        let now = context.clock.now();
+        let now = deps.clock.now();
         for pod in all_pods.iter().filter(|pod| !is_waited_for(pod, now) && !pods::is_terminal(pod)) {
-            for volume in kept_by(context, pod).await? {
+            for volume in kept_by(deps, pod).await? {
                 attached.remove(&volume);
             }
         }
@@ -60,9 +57,8 @@ impl Volumes {
     }
 }
 
-async fn list(context: &Context) -> Result<ByNode, WriteError> {
-    let api: Api<VolumeAttachment> = Api::all(context.client.clone());
-    let list = context.authority.act(CLUSTER_CALL, api.list(&ListParams::default())).await??;
+async fn list(deps: &Termination) -> Result<ByNode, WriteError> {
+    let list = deps.writes.list_attachments().await?;
     let mut by_node = ByNode::new();
     for attachment in list {
         if let Some(volume) = attachment.spec.source.persistent_volume_name {
@@ -73,17 +69,16 @@ async fn list(context: &Context) -> Result<ByNode, WriteError> {
 }
 
 /// Volumes of a pod that stays until the instance ends.
-async fn kept_by(context: &Context, pod: &Pod) -> Result<Vec<String>, WriteError> {
+async fn kept_by(deps: &Termination, pod: &Pod) -> Result<Vec<String>, WriteError> {
     let mut names = Vec::new();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
         let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
             (Some(source), _) => source.claim_name.clone(),
             (None, Some(_)) => format!("{}-{}", pod.name_any(), volume.name),
             (None, None) => continue,
         };
-        let found = context.authority.act(CLUSTER_CALL, api.get_opt(&claim)).await??;
+        let found = deps.writes.read_volume_claim(namespace, &claim).await?;
         names.extend(found.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
     }
     Ok(names)

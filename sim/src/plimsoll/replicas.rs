@@ -72,7 +72,7 @@ impl Surroundings {
 impl Surroundings {
     fn actuator(&self, port: &str, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
         let ec2 = Arc::new(self.ec2.as_client(process));
-        let cloud = plimsoll_actuator::context::Cloud {
+        let cloud = plimsoll_actuator::ports::Cloud {
             compute: ec2.clone(),
             parameters: ec2.clone(),
             profiles: ec2.clone(),

@@ -199,7 +199,7 @@ async fn a_claim_of_others_with_the_same_name_is_left_alone() {
     let position = stage.ledger().await.position;
     // The actuator does not see it yet.
     stage.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
-    let name = plimsoll_actuator::launch::group::claim_name(&"default".into(), &"a-0".into());
+    let name = plimsoll_actuator::state::launch_group::claim_name(&"default".into(), &"a-0".into());
     stage
         .world
         .apply_object(&serde_json::json!({

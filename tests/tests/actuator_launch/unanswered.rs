@@ -1,7 +1,7 @@
 //! Writes of claims that are not answered: what is not known is found out, and never taken for "not written" (safety rule 2).
 
 use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, wanted};
-use plimsoll_actuator::launch::group::claim_name;
+use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::ResourceId;

@@ -65,14 +65,14 @@ fn a_refusal_after_a_lost_answer_does_not_raise_the_attempt() {
 #[test]
 fn a_resumed_attempt_may_have_bought() {
     let mut attempt = Attempt::resumed(2, START);
-    assert_eq!(resume(attempt, START.plus(MAX_RESEND_AGE)), Decision::Send { after: Millis(0) });
+    assert_eq!(first_decision(attempt, START.plus(MAX_RESEND_AGE)), Decision::Send { after: Millis(0) });
     assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::LookUp { after: Millis(0) });
 }
 
 #[test]
 fn an_old_attempt_is_never_sent() {
     let late = START.plus(MAX_RESEND_AGE).plus(Millis(1));
-    assert_eq!(resume(Attempt::resumed(1, START), late), Decision::LookUp { after: Millis(0) });
+    assert_eq!(first_decision(Attempt::resumed(1, START), late), Decision::LookUp { after: Millis(0) });
     for error in [lost(), CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
         let mut attempt = Attempt::first(START);
         // The pause would end beyond the age, although it is not reached yet.

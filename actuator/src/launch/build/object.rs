@@ -2,8 +2,8 @@
 
 use super::{Live, Narrowed};
 use crate::durable;
-use crate::launch::group::LaunchGroup;
 use crate::ledger::reserved_text;
+use crate::state::launch_group::LaunchGroup;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -62,7 +62,7 @@ pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFact
 }
 
 /// The template's labels, and one value for each label of the pool's own that requirements leave open.
-fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap<String, String> {
+pub(in crate::launch) fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for requirement in narrowed.requirements.iter() {
         let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);

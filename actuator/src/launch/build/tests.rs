@@ -1,5 +1,5 @@
 use super::*;
-use crate::launch::group::LaunchGroup;
+use crate::state::launch_group::LaunchGroup;
 use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
 use plimsoll_api::{EC2NodeClassSpec, NodeClassRef, NodePoolSpec, Operator, Requirement, Taint};
 use plimsoll_model::catalog::{InstanceType, Offering};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::node_class::resolve::ResolvedSubnet;
+use crate::resolve::ResolvedSubnet;
 use plimsoll_model::requirements::{Requirement, Requirements};
 use serde_json::{Value, json};
 

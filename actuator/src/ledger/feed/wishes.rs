@@ -1,7 +1,8 @@
 //! Pods whose wishes cannot be read are told so: nobody else looks at the annotations, and the pods run without.
 
-use crate::context::Context;
+use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
+use crate::ledger::feed::Sources;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ const AT_ONCE: usize = 50;
 pub(super) struct Wishes(Option<Timestamp>);
 
 impl Wishes {
-    pub(super) fn look(&mut self, context: &Context, pods: &[Arc<Pod>]) {
-        let now = context.now();
+    pub(super) fn look(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
+        let now = deps.clock.timestamp();
         if self.0.is_some_and(|last| now.since(last) < EVERY) {
             return;
         }
@@ -25,7 +26,7 @@ impl Wishes {
         let unread = pods.iter().filter_map(|pod| Some((pod, plimsoll_snapshot::ignored_wish(pod)?)));
         for (pod, problem) in unread.take(AT_ONCE) {
             let message = format!("{}: {}; it is ignored", problem.field, problem.message);
-            context.events.publish(Note::warning(object(&**pod), reason::INVALID_ANNOTATION, message).seldom());
+            deps.events.publish(Note::warning(object(&**pod), reason::INVALID_ANNOTATION, message).seldom());
         }
     }
 }

@@ -23,12 +23,12 @@ pub struct Key {
 
 /// The memory of refused offerings and full subnets.
 #[derive(Debug, Clone, Default)]
-pub struct Unavailable {
+pub struct InsufficientCapacity {
     offerings: BTreeMap<Key, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
 }
 
-impl Unavailable {
+impl InsufficientCapacity {
     /// Learns from a refusal; one that is not about capacity teaches nothing. Returns whether something was learnt.
     pub fn learn(&mut self, error: &OfferingError, now: Timestamp) -> bool {
         if error.is_spot_role_missing() {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_refused_offering_is_left_alone_for_three_minutes() {
-        let mut memory = Unavailable::default();
+        let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
         let there = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
         assert!(there("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(MEMORY.0 - 1))));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn other_refusals_teach_nothing() {
-        let mut memory = Unavailable::default();
+        let mut memory = InsufficientCapacity::default();
         assert!(!memory.learn(&refusal("UnauthorizedOperation"), NOW));
         let nowhere = OfferingError { zone: String::new(), ..refusal("UnfulfillableCapacity") };
         assert!(!memory.learn(&nowhere, NOW));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_missing_role_closes_spot_and_a_full_subnet_is_known() {
-        let mut memory = Unavailable::default();
+        let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), NOW));
         assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, NOW));
         assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, NOW));

@@ -1,6 +1,5 @@
-//! How fast EC2 is called: one token bucket for each API action, as EC2 has them. Launches never wait for reads, since
-//! their bucket is their own; waiting here is cheaper than being throttled there. And how fast pods are nominated, since those
-//! writes are only hints.
+//! Client-side rate limits: one token bucket per API action of EC2, as EC2 has them, so that launches never wait for reads and
+//! EC2 need not throttle. Nominations of pods have a bucket too: those writes are only hints.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -38,12 +37,12 @@ impl Action {
 
 /// All buckets. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Pace {
+pub struct RateLimiter {
     /// When the bucket would be full again.
     full_at: Arc<Mutex<BTreeMap<Action, Instant>>>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Takes a token, waiting for it if there is none. In order of asking, as far as time goes.
     pub async fn take(&self, action: Action) {
         tokio::time::sleep_until(self.reserve(action, Instant::now())).await;
@@ -68,13 +67,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_free_and_the_rest_comes_at_the_rate() {
-        let (pace, now) = (Pace::default(), Instant::now());
-        let waits: Vec<Duration> = (0..60).map(|_| pace.reserve(Action::CreateFleet, now) - now).collect();
+        let (limiter, now) = (RateLimiter::default(), Instant::now());
+        let waits: Vec<Duration> = (0..60).map(|_| limiter.reserve(Action::CreateFleet, now) - now).collect();
         assert!(waits.iter().take(50).all(Duration::is_zero));
         assert_eq!(waits[50], Duration::from_millis(200));
         assert_eq!(waits[59], Duration::from_secs(2));
-        assert_eq!(pace.reserve(Action::CreateTags, now), now, "other actions have their own");
+        assert_eq!(limiter.reserve(Action::CreateTags, now), now, "other actions have their own");
         let later = now + Duration::from_secs(12);
-        assert_eq!(pace.reserve(Action::CreateFleet, later), later, "the bucket fills again");
+        assert_eq!(limiter.reserve(Action::CreateFleet, later), later, "the bucket fills again");
     }
 }

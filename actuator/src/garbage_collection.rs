@@ -3,45 +3,10 @@
 
 pub mod run;
 
-use crate::launch::attempt::SETTLING;
 use crate::ports::{Instance, InstanceState};
+use crate::state::absence::{Absence, SETTLING};
 use plimsoll_model::names::{annotation, tag};
-use plimsoll_model::time::{Millis, Timestamp};
-
-/// Two reads count as apart from here on: a cached answer would not survive it.
-const READS_APART: Millis = Millis::from_seconds(10);
-
-/// Reads in a row that did not find something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Absence {
-    first: Option<Timestamp>,
-    last: Option<Timestamp>,
-}
-
-impl Absence {
-    /// A read did not find it.
-    pub fn missed(&mut self, now: Timestamp) {
-        self.first.get_or_insert(now);
-        self.last = Some(now);
-    }
-
-    /// A read found it.
-    pub fn found(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Two reads apart did not find it.
-    #[must_use]
-    pub fn is_confirmed(&self) -> bool {
-        self.lasted().is_some_and(|lasted| lasted >= READS_APART)
-    }
-
-    /// Time from the first to the last read that did not find it.
-    #[must_use]
-    pub fn lasted(&self) -> Option<Millis> {
-        Some(self.last?.since(self.first?))
-    }
-}
+use plimsoll_model::time::Timestamp;
 
 /// What is known of a claim whose instance is not seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +98,7 @@ pub fn judge_instance(instance: &Instance, cluster: &str, claim: LiveClaim, now:
 mod tests {
     use super::*;
     use plimsoll_model::catalog::CapacityType;
+    use plimsoll_model::time::Millis;
 
     const START: Timestamp = Timestamp(1_000_000);
 

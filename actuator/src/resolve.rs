@@ -1,8 +1,7 @@
 //! What a launch takes from a node class: its status alone, so that a launch asks EC2 nothing that could fail (spec: AWS
 //! provider section 8.4).
 
-use plimsoll_api::EC2NodeClass;
-use plimsoll_api::condition;
+use plimsoll_api::{EC2NodeClass, condition};
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirement, RequirementError, Requirements};

@@ -1,25 +1,50 @@
 //! The loop of collection: instances that nobody claims, claims whose instance is gone (safety rule 14).
 
-use super::{Absence, ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
-use crate::authority::{CLOUD_CALL, CLUSTER_CALL};
-use crate::context::Context;
-use crate::launch::record::{annotation, awaits_instance, group_of};
-use crate::launch::write;
-use crate::leadership::epoch_of;
-use crate::pace::Action;
+use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
+use crate::clock::Timestamped;
+use crate::fencing::Fence;
+use crate::io::{CloudCalls, CloudReads, Reads, Writes};
+use crate::launch::record::{annotation, awaits_instance, epoch_of, group_of};
+use crate::metrics::ActuatorMetrics;
 use crate::ports::{Instance, InstanceFilter};
-use crate::writes;
+use crate::settings::Settings;
+use crate::state::absence::Absence;
+use crate::stores::Stores;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::{annotation as key, tag};
 use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Two rounds confirm an absence; what is missed costs a minute's price.
 const EVERY: Duration = Duration::from_secs(60);
+
+/// Ends instances without a claim and deletes claims whose instance is gone.
+#[derive(Clone)]
+pub struct GarbageCollector {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Live reads of the cluster.
+    pub reads: Reads,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Calls to the cloud.
+    pub cloud: CloudCalls,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// The right to act.
+    pub fence: Fence,
+    /// Settings of the installation.
+    pub settings: Arc<Settings>,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+    /// Time.
+    pub clock: Clock,
+}
 
 #[derive(Default)]
 struct Memory {
@@ -28,7 +53,7 @@ struct Memory {
 }
 
 /// Collects until `stop`.
-pub async fn run(context: Context, stop: CancellationToken) {
+pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
     let mut memory = Memory::default();
     loop {
         tokio::select! {
@@ -36,40 +61,35 @@ pub async fn run(context: Context, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
-        if let Err(error) = round(&context, &mut memory).await {
+        if let Err(error) = round(&deps, &mut memory).await {
             tracing::warn!(error, "collection");
         }
     }
 }
 
-async fn round(context: &Context, memory: &mut Memory) -> Result<(), String> {
+async fn round(deps: &GarbageCollector, memory: &mut Memory) -> Result<(), String> {
     // Instances first: a claim that is listed afterwards knows at least as much.
-    let instances = instances(context).await?;
-    let claims = claims(context).await?;
-    collect_instances(context, memory, &instances, &claims).await;
-    collect_claims(context, memory, &instances, &claims).await;
+    let instances = instances(deps).await?;
+    let claims = claims(deps).await?;
+    collect_instances(deps, memory, &instances, &claims).await;
+    collect_claims(deps, memory, &instances, &claims).await;
     Ok(())
 }
 
-async fn instances(context: &Context) -> Result<Vec<Instance>, String> {
-    let filter = InstanceFilter::Cluster { cluster: context.settings.cluster_name.clone() };
-    context.pace.take(Action::DescribeInstances).await;
-    let call = tokio::time::timeout(CLOUD_CALL, context.cloud.compute.describe_instances(&filter));
-    call.await.map_err(|_| format!("no answer within {CLOUD_CALL:?}"))?.map_err(|error| error.to_string())
+async fn instances(deps: &GarbageCollector) -> Result<Vec<Instance>, String> {
+    let filter = InstanceFilter::Cluster { cluster: deps.settings.cluster_name.clone() };
+    deps.cloud_reads.all_instances(&filter).await.map_err(|error| error.to_string())
 }
 
-async fn claims(context: &Context) -> Result<Vec<NodeClaim>, String> {
-    let list = tokio::time::timeout(CLUSTER_CALL, write::api(context).list(&ListParams::default())).await;
-    list.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
-        .map(|list| list.items)
-        .map_err(|error| error.to_string())
+async fn claims(deps: &GarbageCollector) -> Result<Vec<NodeClaim>, String> {
+    deps.reads.claims().await.map_err(|error| error.to_string())
 }
 
 fn instance_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref()?.rsplit('/').next().filter(|id| !id.is_empty())
 }
 
-async fn collect_instances(context: &Context, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
+async fn collect_instances(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
     let claimed: BTreeSet<&str> = claims.iter().filter_map(instance_id).collect();
     // An instance of a group that still waits for some is a match to come.
     let awaited: BTreeSet<String> =
@@ -81,39 +101,38 @@ async fn collect_instances(context: &Context, memory: &mut Memory, instances: &[
             LiveClaim::Present
         } else {
             let mut absence = memory.instances.get(&instance.id).copied().unwrap_or_default();
-            absence.missed(context.now());
+            absence.missed(deps.clock.timestamp());
             absences.insert(instance.id.clone(), absence);
             LiveClaim::Absent(absence)
         };
-        let verdict = judge_instance(instance, &context.settings.cluster_name, claim, context.now());
+        let verdict = judge_instance(instance, &deps.settings.cluster_name, claim, deps.clock.timestamp());
         if verdict == InstanceVerdict::Terminate {
-            terminate(context, instance).await;
+            terminate(deps, instance).await;
         }
     }
     memory.instances = absences;
 }
 
-async fn terminate(context: &Context, instance: &Instance) {
+async fn terminate(deps: &GarbageCollector, instance: &Instance) {
     tracing::warn!(instance = instance.id, "no claim names this instance, it is ended");
-    context.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
+    deps.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
     let mut answer = Ok(None);
     let ids = [instance.id.clone()];
-    match crate::terminate::terminate(context, &ids, |_, said| answer = said).await.map(|()| answer) {
+    match deps.cloud.terminate(&ids, |_, said| answer = said).await.map(|()| answer) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
         Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
     }
     let id = instance.provider_id();
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id.as_str());
-    if let Some(node) = context.stores.nodes.find(is_its) {
-        let api = kube::Api::<Node>::all(context.client.clone());
-        if let Err(error) = writes::delete(context, &api, node.as_ref(), None).await {
-            tracing::warn!(node = node.metadata.name, %error, "its Node is still there");
-        }
+    if let Some(node) = deps.stores.nodes.find(is_its)
+        && let Err(error) = deps.writes.delete(node.as_ref(), None).await
+    {
+        tracing::warn!(node = node.metadata.name, %error, "its Node is still there");
     }
 }
 
-async fn collect_claims(context: &Context, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
+async fn collect_claims(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
     let living: BTreeSet<&str> =
         instances.iter().filter(|instance| instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
     let mut absences = BTreeMap::new();
@@ -124,12 +143,12 @@ async fn collect_claims(context: &Context, memory: &mut Memory, instances: &[Ins
             continue;
         }
         let mut absence = memory.claims.get(&uid).copied().unwrap_or_default();
-        absence.missed(context.now());
+        absence.missed(deps.clock.timestamp());
         absences.insert(uid, absence);
-        if judge_claim(&facts(context, claim, absence), context.now()) == ClaimVerdict::Delete {
+        if judge_claim(&facts(deps, claim, absence), deps.clock.timestamp()) == ClaimVerdict::Delete {
             tracing::warn!(claim = claim.metadata.name, instance, "its instance is gone, it is deleted");
-            context.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
-            if let Err(error) = writes::delete(context, &write::api(context), claim, None).await {
+            deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
+            if let Err(error) = deps.writes.delete(claim, None).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "it is still there");
             }
         }
@@ -137,7 +156,7 @@ async fn collect_claims(context: &Context, memory: &mut Memory, instances: &[Ins
     memory.claims = absences;
 }
 
-fn facts(context: &Context, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
+fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
     let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
     let ready = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -148,8 +167,8 @@ fn facts(context: &Context, claim: &NodeClaim, instance: Absence) -> ClaimFacts 
     ClaimFacts {
         attempted: true,
         has_provider_id: true,
-        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < context.authority.epoch()),
-        node_ready: context.stores.nodes.find(is_its).is_some_and(|node| ready(&node)),
+        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < deps.fence.epoch()),
+        node_ready: deps.stores.nodes.find(is_its).is_some_and(|node| ready(&node)),
         created: Timestamp(created),
         instance,
     }

@@ -29,7 +29,7 @@ impl Registrations {
     }
 
     /// Whether the pool is healthy, as far as is known.
-    pub(super) fn is_healthy(&self, pool: &str) -> Option<bool> {
+    pub(crate) fn is_healthy(&self, pool: &str) -> Option<bool> {
         let pools = self.0.lock();
         let outcomes = pools.get(pool).filter(|outcomes| !outcomes.is_empty())?;
         Some(outcomes.iter().filter(|registered| !**registered).count() < TOO_MANY)
@@ -37,7 +37,7 @@ impl Registrations {
 
     /// As [`Registrations::is_healthy`]. What was before the pool or its class changed does not count (`changed`); what a
     /// former process knew is in the pool's condition.
-    pub(super) fn judge(&self, pool: &str, known: Option<&Condition>, changed: bool) -> Option<bool> {
+    pub(crate) fn judge(&self, pool: &str, known: Option<&Condition>, changed: bool) -> Option<bool> {
         if changed {
             self.0.lock().remove(pool);
             return None;
@@ -55,7 +55,7 @@ impl Registrations {
 }
 
 /// Shows it.
-pub(super) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Option<bool>) {
+pub(crate) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Option<bool>) {
     let (status, reason, message) = match healthy {
         Some(true) => (Status::True, NODE_REGISTRATION_HEALTHY, ""),
         Some(false) => (Status::False, "RegistrationFailed", "instances of the pool do not become nodes in time"),
@@ -67,7 +67,7 @@ pub(super) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Opt
 }
 
 /// What is shown of it now.
-pub(super) fn shown(conditions: &[Condition]) -> Option<&Condition> {
+pub(crate) fn shown(conditions: &[Condition]) -> Option<&Condition> {
     condition::get(conditions, NODE_REGISTRATION_HEALTHY)
 }
 

@@ -54,17 +54,17 @@ impl Placed {
     }
 
     /// Tells of every plan.
-    pub(super) fn subscribe(&self) -> signal::Receiver {
+    pub(crate) fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
     /// Forgets pods that do not wait any more. One that was placed just now may not be seen yet.
-    pub(super) fn retain(&self, waits: impl Fn(&PodUid) -> bool, now: Timestamp) {
+    pub(crate) fn retain(&self, waits: impl Fn(&PodUid) -> bool, now: Timestamp) {
         self.places.lock().retain(|uid, place| waits(uid) || place.told.plus(STANDS) > now);
     }
 
     /// The node of each pod whose node is there; `node` says which that is, by the name that plans have for it.
-    pub(super) fn take(&self, node: impl Fn(&str) -> Option<String>, now: Timestamp) -> BTreeMap<PodUid, String> {
+    pub(crate) fn take(&self, node: impl Fn(&str) -> Option<String>, now: Timestamp) -> BTreeMap<PodUid, String> {
         let (mut places, mut wanted) = (self.places.lock(), BTreeMap::new());
         places.retain(|uid, place| match node(place.node.as_str()) {
             Some(name) => {

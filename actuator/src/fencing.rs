@@ -1,4 +1,5 @@
-//! The gate before every side effect (safety rules 16 and 20): the lease must outlive the call, and Karpenter must be gone.
+//! The fence before every side effect (safety rules 16 and 20): the lease must outlive the call, and Karpenter must not run.
+//! [`crate::io`] takes every write and every call that changes something through it.
 
 use plimsoll_runtime::lease::LeaseGuard;
 use std::future::Future;
@@ -34,14 +35,14 @@ pub enum NotAllowed {
 
 /// The right to act during one term of leadership. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Authority {
+pub struct Fence {
     guard: LeaseGuard,
     epoch: u64,
     quarantine_until: Instant,
     pause: watch::Receiver<Option<String>>,
 }
 
-impl Authority {
+impl Fence {
     /// For a term. `highest` is the highest epoch written on any claim; `pause` says why nothing may be written, if so.
     ///
     /// A Lease that was deleted counts its transitions from 0 again, unless a contender remembers it. The claims then show
@@ -66,7 +67,7 @@ impl Authority {
         self.pause.borrow().clone()
     }
 
-    /// Resolves at the next change of [`Authority::paused`]; never, once nobody tells any more.
+    /// Resolves at the next change of [`Fence::paused`]; never, once its sender is gone.
     pub async fn pause_changed(&mut self) {
         if self.pause.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -79,38 +80,38 @@ impl Authority {
         self.guard.lost()
     }
 
-    /// Whether a side effect with that total deadline may begin now. Ask before each.
+    /// Whether a side effect with that total deadline may begin now.
     ///
     /// # Errors
     /// Why not.
-    pub fn may_act(&self, deadline: Duration) -> Result<(), NotAllowed> {
+    pub fn check(&self, deadline: Duration) -> Result<(), NotAllowed> {
         if let Some(reason) = self.paused() {
             return Err(NotAllowed::Paused(reason));
         }
         if self.guard.outlives(deadline) { Ok(()) } else { Err(NotAllowed::NotLeader) }
     }
 
-    /// Whether new actions may be admitted: as [`Authority::may_act`], and the former leader's last call is over.
+    /// Whether new actions may be admitted: as [`Fence::check`], and the former leader's last call is over.
     ///
     /// # Errors
     /// Why not.
-    pub fn may_admit(&self) -> Result<(), NotAllowed> {
-        self.may_act(LONGEST_CALL)?;
+    pub fn check_admission(&self) -> Result<(), NotAllowed> {
+        self.check(LONGEST_CALL)?;
         if Instant::now() < self.quarantine_until { Err(NotAllowed::Quarantine) } else { Ok(()) }
     }
 
-    /// As [`Authority::act`], for the one thing that is written while nothing else is: that, and why.
+    /// As [`Fence::run`], but also while paused: for the status that says so.
     ///
     /// # Errors
     /// It may not begin, or was given up.
-    pub async fn tell<T>(&self, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
+    pub async fn run_while_paused<T>(&self, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
         if !self.guard.outlives(CLUSTER_CALL) {
             return Err(NotAllowed::NotLeader);
         }
         tokio::time::timeout(CLUSTER_CALL, effect).await.map_err(|_| NotAllowed::TimedOut(CLUSTER_CALL))
     }
 
-    /// Waits until the former leader's last call is over.
+    /// Waits until the former leader's last call can have no effect any more.
     pub async fn quarantine(&self) {
         tokio::time::sleep_until(self.quarantine_until).await;
     }
@@ -119,8 +120,8 @@ impl Authority {
     ///
     /// # Errors
     /// It may not begin, or was given up.
-    pub async fn act<T>(&self, deadline: Duration, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
-        self.may_act(deadline)?;
+    pub async fn run<T>(&self, deadline: Duration, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
+        self.check(deadline)?;
         tokio::time::timeout(deadline, effect).await.map_err(|_| NotAllowed::TimedOut(deadline))
     }
 }

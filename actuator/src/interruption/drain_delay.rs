@@ -1,10 +1,13 @@
 //! The drain of an interrupted node starts when its replacement is launched, or five seconds after the notice (safety rule 13).
 
 use super::{Interruption, room};
-use crate::context::Context;
+use crate::clock::Timestamped;
 use crate::durable;
+use crate::launch::admit::Admission;
 use crate::launch::replacement::{Replaced, ReplacementError, request_replacement};
 use crate::pods;
+use crate::state::outcomes::Outcomes;
+use crate::stores::Stores;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -17,6 +20,7 @@ use plimsoll_api::condition::{
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::Millis;
+use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +35,19 @@ const OVER: [&str; 2] = ["instance_stopped", "instance_terminated"];
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Holds the drain of an interrupted node until its replacement is launched.
+#[derive(Clone)]
+pub struct DrainDelay {
+    /// Cluster as the watches show it.
+    pub stores: Stores,
+    /// Outcomes of actions.
+    pub outcomes: Outcomes,
+    /// Admission of launches.
+    pub admission: Admission,
+    /// Time.
+    pub clock: Clock,
+}
+
 /// Who sees to the pods of an interrupted node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cover {
@@ -44,16 +61,16 @@ enum Cover {
 
 /// How long the drain still waits; `None`: not at all. At the end of the wait a replacement is launched if nobody has
 /// asked for one.
-pub(crate) fn hold(
-    context: &Context,
-    owed: &Owed,
+pub(crate) fn remaining_delay(
+    deps: &DrainDelay,
+    pending: &PendingReplacements,
     claim: &NodeClaim,
     all_pods: &[Arc<Pod>],
     deadline: Option<Timestamp>,
 ) -> Option<Duration> {
     let interruption = interruption(claim)?;
-    let now = context.now();
-    let is_late = deadline.is_some_and(|deadline| deadline <= context.clock.now());
+    let now = deps.clock.timestamp();
+    let is_late = deadline.is_some_and(|deadline| deadline <= deps.clock.now());
     if is_late || OVER.contains(&interruption.kind.as_str()) {
         return None;
     }
@@ -62,7 +79,7 @@ pub(crate) fn hold(
     if to_move.is_empty() {
         return None;
     }
-    let cover = cover(context, claim, &to_move);
+    let cover = cover(deps, claim, &to_move);
     if cover == Cover::Launched {
         return None;
     }
@@ -70,14 +87,11 @@ pub(crate) fn hold(
     if left > 0 {
         return Some(Duration::from_millis(left).min(LOOK_EVERY));
     }
-    let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && owed.is_new(claim);
-    if is_first
-        && cover == Cover::None
-        && !context.outcomes.planned_since(interruption.heard)
-        && !has_room(context, &to_move)
+    let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && pending.is_new(claim);
+    if is_first && cover == Cover::None && !deps.outcomes.planned_since(interruption.heard) && !has_room(deps, &to_move)
     {
-        owed.add(claim);
-        owed.settle(context, claim);
+        pending.add(claim);
+        pending.settle(deps, claim);
     }
     None
 }
@@ -86,16 +100,16 @@ fn interruption(claim: &NodeClaim) -> Option<Interruption> {
     durable::read(claim.annotations().get(annotation::INTERRUPTED)?).ok()
 }
 
-fn has_room(context: &Context, to_move: &BTreeSet<PodUid>) -> bool {
-    let nodes = context.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
+fn has_room(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
+    let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
     let bound = |pod: &&Arc<Pod>| pods::node_name(pod).is_some();
-    let pods = context.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
-    room::has_room(to_move, nodes, pods, context.now())
+    let pods = deps.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
+    room::has_room(to_move, nodes, pods, deps.clock.timestamp())
 }
 
-fn cover(context: &Context, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cover {
+fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cover {
     let mut cover = Cover::None;
-    for claim in context.stores.claims.state() {
+    for claim in deps.stores.claims.state() {
         if claim.metadata.deletion_timestamp.is_some() || claim.metadata.uid == old.metadata.uid {
             continue;
         }
@@ -121,22 +135,22 @@ fn cover(context: &Context, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
 /// Replacements that are owed: nobody planned one, and it could not be launched at once (a new leader must wait before it buys).
 /// By the old claim's UID.
 #[derive(Debug, Default)]
-pub(crate) struct Owed {
+pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeSet<String>>,
     /// Claims that were looked at: the look is dear, and is taken once.
     judged: Mutex<BTreeSet<String>>,
 }
 
-impl Owed {
+impl PendingReplacements {
     /// Tries what is owed for a claim that goes. Whether it is still owed: then its claim is not to be forgotten yet.
-    pub(crate) fn settle(&self, context: &Context, claim: &NodeClaim) -> bool {
+    pub(crate) fn settle(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
         let uid = claim.uid().unwrap_or_default();
         if !self.claims.lock().contains(&uid) {
             return false;
         }
         let heard = interruption(claim).map(|it| it.heard).unwrap_or_default();
-        let late = context.now().since(heard) > REPLACED_WITHIN;
-        if late || context.outcomes.planned_since(heard) || replace(context, claim) {
+        let late = deps.clock.timestamp().since(heard) > REPLACED_WITHIN;
+        if late || deps.outcomes.planned_since(heard) || replace(deps, claim) {
             self.claims.lock().remove(&uid);
             return false;
         }
@@ -160,9 +174,9 @@ impl Owed {
 }
 
 /// Whether nothing more is to be done about it.
-fn replace(context: &Context, claim: &NodeClaim) -> bool {
+fn replace(deps: &DrainDelay, claim: &NodeClaim) -> bool {
     let name = claim.name_any();
-    match request_replacement(context, claim) {
+    match request_replacement(&deps.admission, claim) {
         Ok(Replaced::Launching { claim }) => {
             tracing::warn!(
                 node_claim = name,

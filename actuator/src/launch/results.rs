@@ -3,13 +3,11 @@
 use super::attempt::Failure;
 use super::record::{Member, annotation};
 use super::write::{self, Bought};
-use crate::authority::CLOUD_CALL;
-use crate::context::Context;
+use crate::clock::Timestamped;
 use crate::events::{Note, object};
-use crate::pace::Action;
+use crate::io::{Answer, Updated, WriteError};
+use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, Tags};
-use crate::terminate::{Answer, terminate};
-use crate::writes::{Updated, WriteError};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
@@ -52,12 +50,12 @@ fn message(failure: &Failure) -> String {
     text
 }
 
-fn post(context: &Context, action: Option<&ActionId>, status: OutcomeStatus, claim: &str) {
-    told(context, action, status, None, String::new(), claim);
+fn post(deps: &Launcher, action: Option<&ActionId>, status: OutcomeStatus, claim: &str) {
+    told(deps, action, status, None, String::new(), claim);
 }
 
 fn told(
-    context: &Context,
+    deps: &Launcher,
     action: Option<&ActionId>,
     status: OutcomeStatus,
     reason: Option<OutcomeReason>,
@@ -65,13 +63,13 @@ fn told(
     claim: &str,
 ) {
     let Some(action) = action else { return };
-    context.outcomes.post(Outcome {
+    deps.outcomes.post(Outcome {
         action_id: action.clone(),
         status,
         reason,
         message,
         node_claim: Some(claim.to_owned()),
-        ledger: context.ledger.position(),
+        ledger: deps.ledger.position(),
     });
 }
 
@@ -80,17 +78,17 @@ fn told(
 /// # Errors
 /// It is not written; it is to be tried again.
 pub async fn launched(
-    context: &Context,
+    deps: &Launcher,
     cycle_id: &str,
     member: &Member,
     instance: &FleetInstance,
 ) -> Result<Option<NodeClaim>, WriteError> {
     let name = member.name();
     let class_name = member.claim.spec.node_class_ref.name.as_str();
-    let entry = context.catalogs.get(class_name);
+    let entry = deps.catalogs.get(class_name);
     let catalog = entry.as_ref().and_then(|entry| entry.catalog.as_ref()).map(|(_, catalog)| catalog);
     let instance_type = catalog.and_then(|catalog| catalog.get(&instance.instance_type));
-    let class = super::class_named(context, class_name);
+    let class = deps.stores.classes.get(class_name);
     let status = class.as_ref().and_then(|class| class.status.as_ref());
     let zone_id = status.and_then(|status| {
         let subnet = status.subnets.iter().find(|subnet| subnet.zone == instance.zone)?;
@@ -99,11 +97,11 @@ pub async fn launched(
     let bought = Bought {
         instance,
         instance_type,
-        region: &context.settings.region,
+        region: &deps.settings.region,
         zone_id: zone_id.unwrap_or_default(),
         instance_profile: status.and_then(|status| status.instance_profile.clone()).unwrap_or_default(),
     };
-    let claim = match write::mark_launched(context, &member.claim, &bought).await? {
+    let claim = match write::mark_launched(deps, &member.claim, &bought).await? {
         Updated::Written(claim) => *claim,
         Updated::AlreadySo => member.claim.clone(),
         Updated::Gone => {
@@ -113,9 +111,9 @@ pub async fn launched(
                 instance = instance.instance_id,
                 "the claim is gone, its instance is ended"
             );
-            context.ledger.with(|ledger| ledger.gone(name));
-            context.ledger.not_launching(name);
-            surplus(context, std::slice::from_ref(&instance.instance_id)).await;
+            deps.ledger.with(|ledger| ledger.gone(name));
+            deps.ledger.not_launching(name);
+            surplus(deps, std::slice::from_ref(&instance.instance_id)).await;
             return Ok(None);
         }
     };
@@ -124,32 +122,28 @@ pub async fn launched(
         zone = instance.zone, capacity_type = %instance.capacity_type, "launched"
     );
     if let Some(counted) = bought.counted() {
-        context.ledger.with(|ledger| ledger.launched(name, counted));
+        deps.ledger.with(|ledger| ledger.launched(name, counted));
     }
-    post(context, member.action.as_ref(), OutcomeStatus::Launched, name);
-    tag_instance(context, &claim, &instance.instance_id).await;
+    post(deps, member.action.as_ref(), OutcomeStatus::Launched, name);
+    tag_instance(deps, &claim, &instance.instance_id).await;
     Ok(Some(claim))
 }
 
 /// Names the claim on its instance (safety rule 4). Nothing rests on it that the group's tag does not give: an error is logged.
-async fn tag_instance(context: &Context, claim: &NodeClaim, instance: &str) {
+async fn tag_instance(deps: &Launcher, claim: &NodeClaim, instance: &str) {
     let mut tags = Tags::new();
     let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
     tags.extend(name.map(|name| (tag::NODE_CLAIM.to_owned(), name)));
     tags.extend(uid.map(|uid| (tag::NODE_CLAIM_UID.to_owned(), uid)));
     let ids = [instance.to_owned()];
-    context.pace.take(Action::CreateTags).await;
-    let call = context.cloud.compute.create_tags(&ids, &tags);
-    match context.authority.act(CLOUD_CALL, call).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(instance, %error, "the claim's tag is not set"),
-        Err(error) => tracing::warn!(instance, %error, "the claim's tag is not set"),
+    if let Err(error) = deps.cloud.create_tags(&ids, &tags).await {
+        tracing::warn!(instance, %error, "the claim's tag is not set");
     }
 }
 
 /// Claims that got no instance and will get none: they are taken away, and their pods are planned again.
 pub async fn fail(
-    context: &Context,
+    deps: &Launcher,
     members: impl Iterator<Item = Member>,
     failure: &Failure,
     cycle_id: &str,
@@ -163,21 +157,21 @@ pub async fn fail(
     let cause = cause(failure);
     let deletes = members.map(|member| async move {
         // One that was never written is not there to be taken away.
-        let result = write::abandon(context, &member.claim).await;
+        let result = write::abandon(deps, &member.claim).await;
         (member, result)
     });
     let mut deletes = futures::stream::iter(deletes.collect::<Vec<_>>()).buffer_unordered(DELETES_AT_ONCE);
     while let Some((member, result)) = deletes.next().await {
         let name = member.name();
         let pool = member.claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
-        context.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
+        deps.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
         tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
         if member.claim.metadata.uid.is_some() {
             let reason = if reason == OutcomeReason::NoCapacity { "InsufficientCapacityError" } else { "LaunchFailed" };
-            context.events.publish(Note::warning(object(&member.claim), reason, message(failure)));
+            deps.events.publish(Note::warning(object(&member.claim), reason, message(failure)));
         }
-        let now = context.now();
-        context.ledger.with(|ledger| {
+        let now = deps.clock.timestamp();
+        deps.ledger.with(|ledger| {
             ledger.failed(name, cause, now);
             match &result {
                 Ok(()) => ledger.gone(name),
@@ -185,41 +179,41 @@ pub async fn fail(
                 Err(error) => tracing::warn!(claim = name, %error, "the claim is still there"),
             }
         });
-        context.ledger.not_launching(name);
+        deps.ledger.not_launching(name);
         let action = annotation(&member.claim, key::ACTION_ID).map(ActionId::from);
-        told(context, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
+        told(deps, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
     }
 }
 
 /// Claims that were admitted but never written: only the ledger knows of them.
-pub fn unwritten(context: &Context, members: impl Iterator<Item = Member>, failure: &Failure) {
-    let now = context.now();
+pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
+    let now = deps.clock.timestamp();
     for member in members {
         let name = member.name();
-        context.ledger.with(|ledger| {
+        deps.ledger.with(|ledger| {
             ledger.failed(name, cause(failure), now);
             ledger.gone(name);
         });
-        context.ledger.not_launching(name);
+        deps.ledger.not_launching(name);
         let (status, reason) = (OutcomeStatus::Failed, Some(OutcomeReason::PoolChanged));
-        told(context, member.action.as_ref(), status, reason, message(failure), name);
+        told(deps, member.action.as_ref(), status, reason, message(failure), name);
     }
 }
 
 /// Instances that nobody asked for.
-pub async fn surplus(context: &Context, ids: &[String]) {
+pub async fn surplus(deps: &Launcher, ids: &[String]) {
     if ids.is_empty() {
         return;
     }
     tracing::warn!(?ids, "more instances than claims, the surplus is ended");
-    context.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
+    deps.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
     let tell = |id: &str, answer: Answer| {
         // Collection finds it: no claim names it.
         if let Err(error) = answer {
             tracing::warn!(instance = id, %error, "the surplus is still there");
         }
     };
-    if let Err(error) = terminate(context, ids, tell).await {
+    if let Err(error) = deps.cloud.terminate(ids, tell).await {
         tracing::warn!(?ids, %error, "the surplus is still there");
     }
 }

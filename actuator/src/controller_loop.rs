@@ -1,9 +1,8 @@
 //! The loop of a controller: look at all objects after each change, and work on those that need it, each by itself.
 
-use crate::authority::CLUSTER_CALL;
-use crate::context::Context;
-use crate::stores::Kind;
-use crate::writes::WriteError;
+use crate::fencing::{CLUSTER_CALL, Fence};
+use crate::io::WriteError;
+use crate::stores::{Kind, Stores};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::time::Duration;
@@ -50,19 +49,20 @@ struct State {
 }
 
 /// Runs until `stop`. `list` is asked after each change of `kinds`; `work` is called for objects that differ, or whose time has come.
-pub(crate) async fn drive<Input, Work>(
+pub(crate) async fn run<Input, Work>(
     name: &'static str,
-    context: &Context,
+    stores: &Stores,
+    fence: &Fence,
     stop: &CancellationToken,
     kinds: &[Kind],
-    mut list: impl FnMut(&Context) -> Vec<Candidate<Input>> + Send,
+    mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
     mut work: impl FnMut(Input) -> Work + Send,
 ) where
     Work: Future<Output = Result<Again, WriteError>> + Send + 'static,
     Input: Send,
 {
-    context.stores.wait_ready().await;
-    let mut changes = context.stores.changes(kinds);
+    stores.wait_ready().await;
+    let mut changes = stores.changes(kinds);
     let mut states: BTreeMap<String, State> = BTreeMap::new();
     let mut running: JoinSet<Result<Again, WriteError>> = JoinSet::new();
     let mut tasks: HashMap<Id, String> = HashMap::new();
@@ -70,8 +70,8 @@ pub(crate) async fn drive<Input, Work>(
     loop {
         let now = Instant::now();
         // While nothing may be written there is no use in trying, nor in a warning for each object.
-        let allowed = context.authority.may_act(CLUSTER_CALL).is_ok();
-        let candidates = list(context);
+        let allowed = fence.check(CLUSTER_CALL).is_ok();
+        let candidates = list();
         let mut known: BTreeMap<String, State> = BTreeMap::new();
         let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
         for candidate in candidates {

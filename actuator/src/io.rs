@@ -1,0 +1,67 @@
+//! The only ways to have an effect on the cluster or on the cloud.
+//!
+//! [`Writes`] and [`CloudCalls`] own the clients of one term of leadership. Their fields are private, and every method that
+//! changes something passes the [fence](crate::fencing). [`Reads`] and [`CloudReads`] change nothing and need no leadership.
+
+mod cloud_calls;
+mod cloud_reads;
+mod kinds;
+mod patch;
+mod rate_limiter;
+mod reads;
+mod terminate;
+mod writes;
+
+pub use cloud_calls::CloudCalls;
+pub use cloud_reads::CloudReads;
+use rate_limiter::Action;
+pub use rate_limiter::RateLimiter;
+pub use reads::Reads;
+pub(crate) use terminate::Answer;
+pub(crate) use writes::{Part, may_have_happened};
+pub use writes::{Updated, WriteError, Writes};
+
+use crate::fencing::Fence;
+use crate::metrics::ActuatorMetrics;
+use crate::ports::Cloud;
+
+/// The clients of the process, from which each term of leadership gets its fenced ones. Clones share them.
+#[derive(Clone)]
+pub struct Connections {
+    client: kube::Client,
+    cloud: Cloud,
+    rate_limiter: RateLimiter,
+    metrics: ActuatorMetrics,
+}
+
+impl Connections {
+    /// `client` must not retry by itself.
+    #[must_use]
+    pub fn new(client: kube::Client, cloud: Cloud, metrics: ActuatorMetrics) -> Self {
+        Self { client, cloud, rate_limiter: RateLimiter::default(), metrics }
+    }
+
+    /// Live reads of the cluster.
+    #[must_use]
+    pub fn reads(&self) -> Reads {
+        Reads::new(self.client.clone())
+    }
+
+    /// Reads of the cloud.
+    #[must_use]
+    pub fn cloud_reads(&self) -> CloudReads {
+        CloudReads::new(self.cloud.clone(), self.rate_limiter.clone())
+    }
+
+    /// Writes to the cluster during the term of `fence`.
+    #[must_use]
+    pub fn writes(&self, fence: Fence) -> Writes {
+        Writes::new(self.client.clone(), fence, self.rate_limiter.clone())
+    }
+
+    /// Calls to the cloud during the term of `fence`.
+    #[must_use]
+    pub fn cloud_calls(&self, fence: Fence) -> CloudCalls {
+        CloudCalls::new(self.cloud.clone(), fence, self.rate_limiter.clone(), self.metrics.clone())
+    }
+}

@@ -1,0 +1,98 @@
+//! Calls to the cloud that change something, or on which a change rests.
+
+use super::{Action, RateLimiter};
+use crate::fencing::{CLOUD_CALL, Fence, NotAllowed};
+use crate::io::WriteError;
+use crate::metrics::ActuatorMetrics;
+use crate::ports::{
+    Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, InstanceStatus, LaunchTemplate,
+    LaunchTemplateSpec, Tags,
+};
+
+/// Calls of one term of leadership, each fenced and within its rate limit. Clones share the ports.
+#[derive(Clone)]
+pub struct CloudCalls {
+    pub(super) cloud: Cloud,
+    pub(super) fence: Fence,
+    pub(super) rate_limiter: RateLimiter,
+    metrics: ActuatorMetrics,
+}
+
+impl CloudCalls {
+    pub(super) fn new(cloud: Cloud, fence: Fence, rate_limiter: RateLimiter, metrics: ActuatorMetrics) -> Self {
+        Self { cloud, fence, rate_limiter, metrics }
+    }
+
+    /// Buys instances. No answer in time is [`CloudError::Ambiguous`].
+    pub(crate) async fn create_fleet(
+        &self,
+        request: &FleetRequest,
+    ) -> Result<Result<FleetAnswer, CloudError>, NotAllowed> {
+        self.rate_limiter.take(Action::CreateFleet).await;
+        let outcome = match self.fence.run(CLOUD_CALL, self.cloud.compute.create_fleet(request)).await {
+            Ok(outcome) => outcome,
+            Err(NotAllowed::TimedOut(after)) => {
+                Err(CloudError::Ambiguous { message: format!("no answer within {after:?}") })
+            }
+            Err(refused) => return Err(refused),
+        };
+        let label = if outcome.is_ok() { "ok" } else { "error" };
+        self.metrics.cloud_calls.with_label_values(&["CreateFleet", label]).inc();
+        Ok(outcome)
+    }
+
+    /// Tags instances.
+    pub(crate) async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), WriteError> {
+        self.rate_limiter.take(Action::CreateTags).await;
+        Ok(self.fence.run(CLOUD_CALL, self.cloud.compute.create_tags(ids, tags)).await??)
+    }
+
+    /// The launch template of that content, made if it is missing.
+    pub(crate) async fn ensure_launch_template(
+        &self,
+        spec: &LaunchTemplateSpec,
+    ) -> Result<Result<LaunchTemplate, CloudError>, NotAllowed> {
+        self.fence.run(CLOUD_CALL, self.cloud.compute.ensure_launch_template(spec)).await
+    }
+
+    /// Deletes a launch template.
+    pub(crate) async fn delete_launch_template(&self, name: &String) -> Result<(), WriteError> {
+        let call = self.cloud.compute.delete_launch_templates(std::slice::from_ref(name));
+        Ok(self.fence.run(CLOUD_CALL, call).await??)
+    }
+
+    /// Makes an instance profile with a role.
+    pub(crate) async fn create_profile(
+        &self,
+        name: &str,
+        path: &str,
+        tags: &Tags,
+        role: &str,
+    ) -> Result<(), WriteError> {
+        self.fence.run(CLOUD_CALL, self.cloud.profiles.create(name, path, tags)).await??;
+        Ok(self.fence.run(CLOUD_CALL, self.cloud.profiles.set_role(name, role)).await??)
+    }
+
+    /// Deletes an instance profile.
+    pub(crate) async fn delete_profile(&self, name: &str) -> Result<(), WriteError> {
+        Ok(self.fence.run(CLOUD_CALL, self.cloud.profiles.delete(name)).await??)
+    }
+
+    /// Instances, read by the leader alone: what is learnt decides about a message of the queue.
+    pub(crate) async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, WriteError> {
+        Ok(self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instances(filter)).await??)
+    }
+
+    /// Health of instances.
+    pub(crate) async fn instance_status(&self) -> Result<Result<Vec<InstanceStatus>, CloudError>, NotAllowed> {
+        self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instance_status()).await
+    }
+
+    /// Deletes a message of the interruption queue.
+    pub(crate) async fn delete_message(&self, receipt: &str) -> Result<(), WriteError> {
+        match &self.cloud.queue {
+            Some(queue) => Ok(self.fence.run(CLOUD_CALL, queue.delete(receipt)).await??),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reads of the cloud. They change nothing, so that they need no leadership.
+
+use super::{Action, RateLimiter};
+use crate::fencing::CLOUD_CALL;
+use crate::ports::{
+    Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile, InstanceTypeFacts, LaunchTemplate,
+    LaunchTemplateFilter, OnDemandPrice, QueueMessage, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
+};
+
+/// Reads of the cloud. Clones share the ports.
+#[derive(Debug, Clone)]
+pub struct CloudReads {
+    cloud: Cloud,
+    rate_limiter: RateLimiter,
+}
+
+#[allow(clippy::missing_errors_doc, reason = "every method ends in a CloudError where the cloud does not answer")]
+impl CloudReads {
+    pub(super) fn new(cloud: Cloud, rate_limiter: RateLimiter) -> Self {
+        Self { cloud, rate_limiter }
+    }
+
+    /// Instances, or [`CloudError::Unavailable`] where no answer comes in time.
+    pub async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
+        let call = tokio::time::timeout(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
+        let no_answer = |_| CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") };
+        call.await.map_err(no_answer)?
+    }
+
+    /// As [`CloudReads::instances`], within the rate limit: for the list of all instances of a cluster.
+    pub async fn all_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
+        self.rate_limiter.take(Action::DescribeInstances).await;
+        self.instances(filter).await
+    }
+
+    /// Instance types of the region.
+    pub async fn instance_types(&self) -> Result<Vec<InstanceTypeFacts>, CloudError> {
+        self.cloud.compute.describe_instance_types().await
+    }
+
+    /// Zones in which each type is offered.
+    pub async fn type_offerings(&self) -> Result<Vec<TypeOffering>, CloudError> {
+        self.cloud.compute.describe_type_offerings().await
+    }
+
+    /// Spot prices.
+    pub async fn spot_prices(&self) -> Result<Vec<SpotPrice>, CloudError> {
+        self.cloud.compute.spot_prices().await
+    }
+
+    /// On-demand prices.
+    pub async fn on_demand_prices(&self) -> Result<Vec<OnDemandPrice>, CloudError> {
+        self.cloud.prices.on_demand_prices().await
+    }
+
+    /// Subnets.
+    pub async fn subnets(&self, terms: &[SelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
+        self.cloud.compute.describe_subnets(terms).await
+    }
+
+    /// Security groups.
+    pub async fn security_groups(&self, terms: &[SelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
+        self.cloud.compute.describe_security_groups(terms).await
+    }
+
+    /// Images.
+    pub async fn images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError> {
+        self.cloud.compute.describe_images(query).await
+    }
+
+    /// A parameter of SSM.
+    pub async fn parameter(&self, path: &str) -> Result<String, CloudError> {
+        self.cloud.parameters.get(path).await
+    }
+
+    /// Launch templates.
+    pub async fn launch_templates(&self, filter: &LaunchTemplateFilter) -> Result<Vec<LaunchTemplate>, CloudError> {
+        self.cloud.compute.list_launch_templates(filter).await
+    }
+
+    /// The instance profile of that name.
+    pub async fn profile(&self, name: &str) -> Result<InstanceProfile, CloudError> {
+        self.cloud.profiles.get(name).await
+    }
+
+    /// Instance profiles under a path.
+    pub async fn profiles(&self, path: &str) -> Result<Vec<InstanceProfile>, CloudError> {
+        self.cloud.profiles.list(path).await
+    }
+
+    /// Whether there is a queue of interruptions.
+    #[must_use]
+    pub fn has_queue(&self) -> bool {
+        self.cloud.queue.is_some()
+    }
+
+    /// The next messages of the interruption queue, if there is one.
+    pub async fn receive(&self) -> Result<Vec<QueueMessage>, CloudError> {
+        match &self.cloud.queue {
+            Some(queue) => queue.receive().await,
+            None => Ok(Vec::new()),
+        }
+    }
+}

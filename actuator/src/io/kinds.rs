@@ -1,0 +1,37 @@
+//! The kinds of objects that the actuator writes, each with its Api.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, Client, Resource};
+use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodePool};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+/// A kind that the actuator writes.
+pub(crate) trait Written: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug {
+    /// The Api of objects in a namespace, or of all objects of a kind without namespaces.
+    fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;
+}
+
+macro_rules! cluster_scoped {
+    ($($kind:ty),+) => {
+        $(impl Written for $kind {
+            fn api(client: &Client, _namespace: Option<&str>) -> Api<Self> {
+                Api::all(client.clone())
+            }
+        })+
+    };
+}
+
+macro_rules! namespaced {
+    ($($kind:ty),+) => {
+        $(impl Written for $kind {
+            fn api(client: &Client, namespace: Option<&str>) -> Api<Self> {
+                Api::namespaced(client.clone(), namespace.unwrap_or("default"))
+            }
+        })+
+    };
+}
+
+cluster_scoped!(Node, NodeClaim, NodePool, EC2NodeClass);
+namespaced!(Pod, CapacityBuffer);

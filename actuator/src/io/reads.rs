@@ -1,0 +1,73 @@
+//! Live reads of the cluster. They change nothing, so that they need no leadership, only a deadline.
+
+use super::kinds::Written;
+use crate::fencing::CLUSTER_CALL;
+use crate::settings::ObjectName;
+use futures::Stream;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::ListParams;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watch_object};
+use plimsoll_api::NodeClaim;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Not within the deadline.
+    #[error("no answer within {CLUSTER_CALL:?}")]
+    TimedOut,
+    /// The API server refused.
+    #[error(transparent)]
+    Cluster(#[from] kube::Error),
+}
+
+/// Live reads of the cluster. Clones share the client.
+#[derive(Clone)]
+pub struct Reads {
+    client: kube::Client,
+}
+
+impl Reads {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self { client }
+    }
+
+    /// The NodeClaim of that name; `None` if there is none.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn claim(&self, name: &str) -> Result<Option<NodeClaim>, ReadError> {
+        within_deadline(NodeClaim::api(&self.client, None).get_opt(name)).await
+    }
+
+    /// All NodeClaims.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn claims(&self) -> Result<Vec<NodeClaim>, ReadError> {
+        let api = NodeClaim::api(&self.client, None);
+        Ok(within_deadline(api.list(&ListParams::default())).await?.items)
+    }
+
+    /// A Lease; `None` if there is none. The caller bounds it in time.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn lease(&self, name: &ObjectName) -> kube::Result<Option<Lease>> {
+        self.leases(name).get_opt(&name.name).await
+    }
+
+    /// A Lease now and after each change, watched again after errors.
+    pub fn watch_lease(&self, name: &ObjectName) -> impl Stream<Item = watcher::Result<Option<Lease>>> + use<> {
+        watch_object(self.leases(name), &name.name).backoff(crate::stores::Pauses::default())
+    }
+
+    fn leases(&self, name: &ObjectName) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &name.namespace)
+    }
+}
+
+async fn within_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ReadError> {
+    Ok(tokio::time::timeout(CLUSTER_CALL, call).await.map_err(|_| ReadError::TimedOut)??)
+}

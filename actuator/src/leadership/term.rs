@@ -1,0 +1,267 @@
+//! One term of leadership: its controllers, each built with what it needs and nothing else.
+
+use super::pause::{self, PausedStatus};
+use super::{Process, drivers};
+use crate::buffer_status::{self, BufferStatus};
+use crate::fencing::Fence;
+use crate::garbage_collection::run::{self as collection, GarbageCollector};
+use crate::interruption::{self, DrainDelay, Interruptions};
+use crate::launch::admit::Admission;
+use crate::launch::launcher::{self, Launcher};
+use crate::launch::tagging::{self, Tagging};
+use crate::launch::{Groups, Launches};
+use crate::launch_template::{self, LaunchTemplates};
+use crate::ledger::feed::{self, Sources};
+use crate::ledger::handle::LedgerHandle;
+use crate::ledger::view::LedgerView;
+use crate::lifecycle::{self, Lifecycle};
+use crate::node_class::{self, NodeClasses};
+use crate::node_pool_status::{self, NodePoolStatus};
+use crate::nomination::{self, Nominations};
+use crate::removal::{self, Removals};
+use crate::server::Leader;
+use crate::server::driver::Drivers;
+use crate::server::terminations::{self, Job};
+use crate::state::buffer_reports::BufferReports;
+use crate::state::nominations::Placed;
+use crate::state::outcomes::Outcomes;
+use crate::state::unexecuted::Unexecuted;
+use crate::termination::{self, Termination};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// A term: what answers calls, and the controllers, which are started by [`Term::start`] and [`Term::start_admitted`].
+pub(super) struct Term {
+    pub(super) leader: Leader,
+    buffer_status: BufferStatus,
+    collector: GarbageCollector,
+    interruptions: Interruptions,
+    launch_templates: LaunchTemplates,
+    launcher: Launcher,
+    lifecycle: Lifecycle,
+    node_classes: NodeClasses,
+    node_pools: NodePoolStatus,
+    nominations: Nominations,
+    paused: PausedStatus,
+    tagging: Tagging,
+    termination: Termination,
+    groups: Groups,
+    jobs: mpsc::Receiver<Vec<Job>>,
+}
+
+impl Term {
+    /// Builds the controllers of the term of `fence` around its ledger.
+    pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
+        let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, .. } = process;
+        let (clock, connections) = (*clock, &process.connections);
+        let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
+        let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
+        let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
+        let (placed, buffers) = (Placed::default(), BufferReports::default());
+        let (launches, groups) = Launches::new();
+        let (queue, jobs) = terminations::queue();
+        let launch_templates = LaunchTemplates {
+            templates: process.templates.clone(),
+            stores: stores.clone(),
+            cloud: cloud.clone(),
+            cloud_reads: cloud_reads.clone(),
+            settings: Arc::clone(settings),
+            clock,
+        };
+        let admission = Admission {
+            stores: stores.clone(),
+            catalogs: catalogs.clone(),
+            ledger: ledger.clone(),
+            launches: launches.clone(),
+            insufficient_capacity: Arc::clone(insufficient_capacity),
+            settings: Arc::clone(settings),
+            current: process.current.clone(),
+            fence: fence.clone(),
+            clock,
+        };
+        let removals = Removals {
+            stores: stores.clone(),
+            ledger: ledger.clone(),
+            writes: writes.clone(),
+            outcomes: outcomes.clone(),
+            events: events.clone(),
+            metrics: metrics.clone(),
+            fence: fence.clone(),
+            clock,
+        };
+        let drain_delay =
+            DrainDelay { stores: stores.clone(), outcomes: outcomes.clone(), admission: admission.clone(), clock };
+        let drivers = Drivers {
+            ledger: ledger.clone(),
+            reads: reads.clone(),
+            settings: Arc::clone(settings),
+            driver_reads: Arc::default(),
+        };
+        let sources = Sources { stores: stores.clone(), ledger: ledger.clone(), events: events.clone(), clock };
+        let view = LedgerView {
+            stores: stores.clone(),
+            ledger: ledger.clone(),
+            insufficient_capacity: Arc::clone(insufficient_capacity),
+            clock,
+        };
+        Self {
+            leader: Leader {
+                admission: admission.clone(),
+                removals,
+                drivers,
+                sources,
+                view,
+                stores: stores.clone(),
+                catalogs: catalogs.clone(),
+                ledger: ledger.clone(),
+                outcomes: outcomes.clone(),
+                placed: placed.clone(),
+                buffers: buffers.clone(),
+                unexecuted: unexecuted.clone(),
+                terminations: queue,
+                events: events.clone(),
+                metrics: metrics.clone(),
+                fence: fence.clone(),
+                clock,
+            },
+            buffer_status: BufferStatus { buffers: buffers.clone(), writes: writes.clone(), clock },
+            collector: GarbageCollector {
+                stores: stores.clone(),
+                reads: reads.clone(),
+                writes: writes.clone(),
+                cloud: cloud.clone(),
+                cloud_reads: cloud_reads.clone(),
+                fence: fence.clone(),
+                settings: Arc::clone(settings),
+                metrics: metrics.clone(),
+                clock,
+            },
+            interruptions: Interruptions {
+                stores: stores.clone(),
+                ledger: ledger.clone(),
+                writes: writes.clone(),
+                cloud: cloud.clone(),
+                cloud_reads: cloud_reads.clone(),
+                fence: fence.clone(),
+                insufficient_capacity: Arc::clone(insufficient_capacity),
+                events: events.clone(),
+                settings: Arc::clone(settings),
+                metrics: metrics.clone(),
+                clock,
+            },
+            launcher: Launcher {
+                stores: stores.clone(),
+                catalogs: catalogs.clone(),
+                ledger: ledger.clone(),
+                launches: launches.clone(),
+                reads: reads.clone(),
+                writes: writes.clone(),
+                cloud: cloud.clone(),
+                cloud_reads: cloud_reads.clone(),
+                launch_templates: launch_templates.clone(),
+                insufficient_capacity: Arc::clone(insufficient_capacity),
+                outcomes: outcomes.clone(),
+                events: events.clone(),
+                settings: Arc::clone(settings),
+                metrics: metrics.clone(),
+                fence: fence.clone(),
+                clock,
+            },
+            lifecycle: Lifecycle {
+                stores: stores.clone(),
+                ledger: ledger.clone(),
+                writes: writes.clone(),
+                fence: fence.clone(),
+                registrations: process.registrations.clone(),
+                events: events.clone(),
+                metrics: metrics.clone(),
+                clock,
+            },
+            node_classes: NodeClasses {
+                stores: stores.clone(),
+                writes: writes.clone(),
+                cloud: cloud.clone(),
+                cloud_reads: cloud_reads.clone(),
+                launch_templates: launch_templates.clone(),
+                current: process.current.clone(),
+                settings: Arc::clone(settings),
+                fence: fence.clone(),
+                clock,
+            },
+            node_pools: NodePoolStatus {
+                stores: stores.clone(),
+                writes: writes.clone(),
+                registrations: process.registrations.clone(),
+                fence: fence.clone(),
+                clock,
+            },
+            nominations: Nominations {
+                stores: stores.clone(),
+                ledger: ledger.clone(),
+                placed: placed.clone(),
+                writes: writes.clone(),
+                settings: Arc::clone(settings),
+                metrics: metrics.clone(),
+                fence: fence.clone(),
+                clock,
+            },
+            paused: PausedStatus {
+                stores: stores.clone(),
+                writes: writes.clone(),
+                unexecuted: unexecuted.clone(),
+                fence: fence.clone(),
+                clock,
+            },
+            tagging: Tagging {
+                stores: stores.clone(),
+                writes: writes.clone(),
+                cloud: cloud.clone(),
+                fence: fence.clone(),
+            },
+            termination: Termination {
+                stores: stores.clone(),
+                ledger: ledger.clone(),
+                writes: writes.clone(),
+                cloud: cloud.clone(),
+                cloud_reads: cloud_reads.clone(),
+                drain_delay,
+                events: events.clone(),
+                settings: Arc::clone(settings),
+                metrics: metrics.clone(),
+                fence: fence.clone(),
+                clock,
+            },
+            launch_templates,
+            groups,
+            jobs,
+        }
+    }
+
+    /// Starts what runs whether or not actions are admitted yet.
+    pub(super) fn start(&self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
+        let stop = || stop.clone();
+        let Leader { drivers, sources, removals, .. } = &self.leader;
+        tasks.spawn(feed::run(sources.clone(), stop()));
+        tasks.spawn(drivers::follow(drivers.clone(), stop()));
+        tasks.spawn(pause::show(self.paused.clone(), stop()));
+        tasks.spawn(node_class::run(self.node_classes.clone(), stop()));
+        tasks.spawn(launch_template::cleanup(self.launch_templates.clone(), stop()));
+        tasks.spawn(lifecycle::run(self.lifecycle.clone(), stop()));
+        tasks.spawn(termination::run(self.termination.clone(), stop()));
+        tasks.spawn(removal::run(removals.clone(), stop()));
+        tasks.spawn(interruption::run(self.interruptions.clone(), stop()));
+        tasks.spawn(tagging::run(self.tagging.clone(), stop()));
+        tasks.spawn(node_pool_status::run(self.node_pools.clone(), stop()));
+        tasks.spawn(nomination::run(self.nominations.clone(), stop()));
+        tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
+    }
+
+    /// Starts what acts on admitted actions, and what judges what a former leader may have left.
+    pub(super) fn start_admitted(self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
+        tasks.spawn(launcher::run(self.launcher, self.groups, stop.clone()));
+        tasks.spawn(terminations::run(self.leader, self.jobs, stop.clone()));
+        tasks.spawn(collection::run(self.collector, stop.clone()));
+    }
+}

@@ -1,0 +1,10 @@
+//! What the controllers share within a process or a term of leadership: data that knows no controller.
+
+pub mod absence;
+pub mod buffer_reports;
+pub mod insufficient_capacity;
+pub mod launch_group;
+pub mod nominations;
+pub mod outcomes;
+pub mod registrations;
+pub mod unexecuted;

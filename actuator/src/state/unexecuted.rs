@@ -1,0 +1,38 @@
+//! What plans would have done while nothing is written.
+
+use plimsoll_model::plan::Plan;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What the last plan would have done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub(crate) launches: BTreeMap<String, usize>,
+    pub(crate) removals: usize,
+}
+
+/// What plans would have done while nothing is written. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Unexecuted(pub(crate) Arc<watch::Sender<Option<Intent>>>);
+
+impl Default for Unexecuted {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+}
+
+impl Unexecuted {
+    /// Takes note of a plan that is not carried out.
+    pub fn note(&self, plan: &Plan) {
+        let mut intent = Intent { removals: plan.terminations.len(), ..Intent::default() };
+        for launch in &plan.launches {
+            *intent.launches.entry(launch.node_pool.0.clone()).or_default() += 1;
+        }
+        self.0.send_if_modified(|known| {
+            let differs = known.as_ref() != Some(&intent);
+            *known = Some(intent);
+            differs
+        });
+    }
+}
