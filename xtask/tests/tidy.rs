@@ -17,8 +17,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("snapshot", &["api", "model"]),
     ("catalog", &["api", "model"]),
     ("invariants", &["model"]),
+    ("kubesched", &["invariants", "model"]),
     ("runtime", &["proto"]),
-    ("scheduler/solver", &["invariants", "model"]),
+    ("scheduler/solver", &["invariants", "kubesched", "model"]),
     ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
     ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
     ("actuator", &["api", "catalog", "model", "proto", "runtime", "snapshot"]),
@@ -107,7 +108,7 @@ fn only_the_adapter_names_an_aws_sdk() {
 #[test]
 fn pure_rooms_do_no_io() {
     let io = ["tokio", "tonic", "kube", "tracing", "axum", "hyper", "reqwest", "rand"];
-    for member in ["model", "catalog", "snapshot", "invariants", "scheduler/solver"] {
+    for member in ["model", "catalog", "snapshot", "invariants", "kubesched", "scheduler/solver"] {
         let manifest = manifest(&root().join(member));
         let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { continue };
         let found: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();

@@ -1,6 +1,6 @@
 //! The same plan with its pods elsewhere, and with further nodes.
 
-use super::stage::Targets;
+use super::replay::Targets;
 use super::{Question, placed};
 use crate::gather::named::renamed;
 use crate::gather::narrow::{keep_fitting, narrow};
