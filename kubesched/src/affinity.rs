@@ -4,7 +4,8 @@ use crate::domains::Domains;
 use plimsoll_model::snapshot::{Node, PodAffinityTerm, PodShape};
 use std::rc::Rc;
 
-/// Weight of a required term of a running pod when another pod is scored: kube-scheduler's default hardPodAffinityWeight.
+/// Weight of a required term of a running pod when another pod is scored: kube-scheduler's default
+/// hardPodAffinityWeight.
 const HARD_WEIGHT: i32 = 1;
 
 /// All required affinity terms of one shape.
@@ -57,7 +58,8 @@ impl TermCounts {
         Self { domains: of_nodes, matched, counts: vec![(0, 0); count] }
     }
 
-    /// Counts `change` pods of `shape` on `node`, which have the term if they are `owned`. Whether the node has the label.
+    /// Counts `change` pods of `shape` on `node`, which have the term if they are `owned`. Whether the node has the
+    /// label.
     pub(crate) fn add(&mut self, shape: usize, node: usize, owned: bool, change: i64) -> bool {
         let Some(domain) = self.domains[node] else { return false };
         self.counts[domain].0 += if self.matched[shape] { change } else { 0 };
@@ -102,8 +104,8 @@ impl RequiredAffinity {
         }
     }
 
-    /// Whether a pod of `shape` may go to `node`, where the terms match so many `nominated` pods. The first pod of those that match
-    /// themselves may go anywhere.
+    /// Whether a pod of `shape` may go to `node`, where the terms match so many `nominated` pods. The first pod of
+    /// those that match themselves may go anywhere.
     pub(crate) fn permits(&self, shape: usize, node: usize, nominated: i64) -> bool {
         let near = |(domains, counts): (&Rc<[Option<usize>]>, &Vec<i64>)| {
             domains[node].is_some_and(|domain| nominated > 0 || counts[domain] > 0)

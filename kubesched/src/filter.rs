@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Why a node does not take a pod. In the order of kube-scheduler's filter plugins, the first that refuses the node is given.
+/// Why a node does not take a pod. In the order of kube-scheduler's filter plugins, the first that refuses the node is
+/// given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rejection {
     /// No pod of this shape is pending in the snapshot, so that nothing is known of it.

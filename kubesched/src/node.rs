@@ -83,7 +83,8 @@ fn verdict(shape: &PodShape, node: &Node) -> Option<Rejection> {
     }
 }
 
-/// What is free on each node, and the host ports that are taken. Pods of DaemonSets that are to come have their room already.
+/// What is free on each node, and the host ports that are taken. Pods of DaemonSets that are to come have their room
+/// already.
 pub(crate) fn usage(
     snapshot: &Snapshot,
     index: &SnapshotIndex,

@@ -1,7 +1,8 @@
 //! The nomination gate: which pods may be nominated to one node (`status.nominatedNodeName`) at the same time.
 //!
-//! When kube-scheduler tries a pod on a node, it counts all pods of the same or a higher priority that are nominated to that node, and none
-//! that are nominated elsewhere. More nominated pods than maxSkew allows therefore keep each other out of the node, possibly for ever.
+//! When kube-scheduler tries a pod on a node, it counts all pods of the same or a higher priority that are nominated to
+//! that node, and none that are nominated elsewhere. More nominated pods than maxSkew allows therefore keep each other
+//! out of the node, possibly for ever.
 
 use std::cmp::Reverse;
 
@@ -32,10 +33,11 @@ pub struct Candidate {
     pub is_current: bool,
 }
 
-/// Which `candidates` for one node may be nominated at the same time; candidates are in the order of kube-scheduler's queue.
+/// Which `candidates` for one node may be nominated at the same time; candidates are in the order of kube-scheduler's
+/// queue.
 ///
-/// Higher priorities come first. A current nomination is not withdrawn for another pod of the same priority. Then come the pods whose
-/// constraints count most of the other candidates, since those would keep them out.
+/// Higher priorities come first. A current nomination is not withdrawn for another pod of the same priority. Then come
+/// the pods whose constraints count most of the other candidates, since those would keep them out.
 ///
 /// ```
 /// use plimsoll_kubesched::nomination::{Candidate, Group, SpreadLimit, admissible};

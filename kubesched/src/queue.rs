@@ -4,8 +4,8 @@ use plimsoll_model::snapshot::Pod;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// Orders pending pods as kube-scheduler's PrioritySort does: by priority, then the oldest. Pods of the same second are taken by name; a number
-/// at the end of a name counts as a number (web-2 is before web-10).
+/// Orders pending pods as kube-scheduler's PrioritySort does: by priority, then the oldest. Pods of the same second are
+/// taken by name; a number at the end of a name counts as a number (web-2 is before web-10).
 pub fn key(pod: &Pod, priority: i32) -> impl Ord + '_ {
     (Reverse(priority), pod.created, numbered(&pod.name), &pod.namespace)
 }

@@ -102,6 +102,12 @@ impl ResourceTable {
         self.names.len()
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// The name of resource number `index`.
     #[must_use]
     pub fn name(&self, index: usize) -> &str {

@@ -1,4 +1,5 @@
-//! How kube-scheduler ranks the nodes that pass its filters: the default plugins of release 1.36, as far as a snapshot has what they look at.
+//! How kube-scheduler ranks the nodes that pass its filters: the default plugins of release 1.36, as far as a snapshot
+//! has what they look at.
 
 use crate::node::Machine;
 use plimsoll_model::names::label;
@@ -33,8 +34,8 @@ pub(crate) fn preference(shape: &PodShape, nodes: &[Node]) -> Vec<i64> {
     nodes.iter().zip(&weights).map(score).collect()
 }
 
-/// NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation of a machine for a pod with these requests; `scored` are the places of
-/// the scored resources in amounts.
+/// NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation of a machine for a pod with these requests;
+/// `scored` are the places of the scored resources in amounts.
 pub(crate) fn resources(machine: &Machine, requests: &[i64], scored: [Option<usize>; 2]) -> i64 {
     let (mut least_allocated, mut known) = (0, 0);
     let (mut before, mut after) = ([0.0; 2], [0.0; 2]);

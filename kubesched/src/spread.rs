@@ -11,7 +11,8 @@ pub(crate) struct Spread {
     pub(crate) max_skew: i64,
     min_domains: usize,
     domains: Rc<[Option<usize>]>,
-    /// By node: whether its pods count (nodeAffinityPolicy, nodeTaintsPolicy, and the keys of the pod's other constraints).
+    /// By node: whether its pods count (nodeAffinityPolicy, nodeTaintsPolicy, and the keys of the pod's other
+    /// constraints).
     eligible: Rc<[bool]>,
     /// By shape: whether the selector matches its pods.
     pub(crate) selected: Rc<[bool]>,
@@ -103,7 +104,8 @@ impl Spread {
         (least, open().filter(|domain| count(*domain) == least).count())
     }
 
-    /// Whether one domain can have more pods than another: there is more than one, or minDomains asks for more than one.
+    /// Whether one domain can have more pods than another: there is more than one, or minDomains asks for more than
+    /// one.
     pub(crate) fn can_skew(&self) -> bool {
         self.min_domains > 1 || self.open_domains > 1
     }

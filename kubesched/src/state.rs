@@ -9,6 +9,7 @@ use crate::{queue, score, volumes};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -65,7 +66,8 @@ enum Change {
 #[derive(Debug, Clone, Copy)]
 pub struct Checkpoint(usize);
 
-/// Nodes and pods of a cluster. Nodes and shapes are named by their indices in the snapshot. A clone is cheap enough to keep several.
+/// Nodes and pods of a cluster. Nodes and shapes are named by their indices in the snapshot. A clone is cheap enough to
+/// keep several.
 #[derive(Debug, Clone)]
 pub struct ClusterState {
     facts: Rc<Facts>,
@@ -77,8 +79,8 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// The cluster of `snapshot`, which is in canonical order, before any of its pending pods is bound. Reserved pods count as if they ran on
-    /// their nodes; virtual pods do not exist for kube-scheduler.
+    /// The cluster of `snapshot`, which is in canonical order, before any of its pending pods is bound. Reserved pods
+    /// count as if they ran on their nodes; virtual pods do not exist for kube-scheduler.
     #[must_use]
     pub fn new(snapshot: &Snapshot, index: &SnapshotIndex) -> Self {
         let pods = pending_pods(snapshot, index);
@@ -149,7 +151,8 @@ impl ClusterState {
         self.log.push(Change::Resized { node, before });
     }
 
-    /// Whether a pending pod of `shape` may go to `node`, both with the pods that are `nominated` there and without them.
+    /// Whether a pending pod of `shape` may go to `node`, both with the pods that are `nominated` there and without
+    /// them.
     ///
     /// # Errors
     ///
@@ -160,7 +163,8 @@ impl ClusterState {
         if nominated.is_empty() { Ok(()) } else { self.filter_beside(shape, node, nominated) }
     }
 
-    /// The part of [`Self::filter`] that does not depend on other pods: the node's state, taints and labels, and where volumes are.
+    /// The part of [`Self::filter`] that does not depend on other pods: the node's state, taints and labels, and where
+    /// volumes are.
     ///
     /// # Errors
     ///
@@ -193,25 +197,35 @@ impl ClusterState {
     /// The first reason against it.
     pub fn filter_beside(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
         let pod = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
-        let others = || nominated.iter().filter_map(|(shape, count)| Some((self.facts.shapes[shape].as_ref()?, count)));
-        if clash(&pod.ports, &self.ports[node]) || others().any(|(other, _)| clash(&pod.ports, &other.ports)) {
+        let mut others = self.nominated_shapes(nominated);
+        if clash(&pod.ports, &self.ports[node]) || others.any(|(other, _)| clash(&pod.ports, &other.ports)) {
             return Err(Rejection::HostPorts);
         }
-        let left = |place: usize, free: i64| {
-            let taken = others().map(|(other, count)| other.requests[place].saturating_mul(count));
-            taken.fold(free, i64::saturating_sub)
-        };
-        let mut amounts = pod.requests.iter().zip(&self.machines[node].free).enumerate();
-        if amounts.any(|(place, (need, free))| *need > 0 && *need > left(place, *free)) {
+        if self.lacking(pod, node, nominated).next().is_some() {
             return Err(Rejection::Resources);
         }
         self.topology.filter(shape, node, nominated)
     }
 
-    /// Resources of which `node` has too little for a pod of `shape`.
-    pub fn insufficient(&self, shape: usize, node: usize) -> impl Iterator<Item = &str> {
-        let pairs = self.requests(shape).iter().zip(&self.machines[node].free).enumerate();
-        pairs.filter(|(_, (need, free))| **need > 0 && need > free).map(|(place, _)| self.facts.table.name(place))
+    /// Resources of which `node` has too little for a pod of `shape` beside the `nominated` pods.
+    pub fn insufficient(&self, shape: usize, node: usize, nominated: &Nominated) -> impl Iterator<Item = &str> {
+        let pod = self.facts.shapes[shape].as_ref().into_iter();
+        pod.flat_map(move |pod| self.lacking(pod, node, nominated)).map(|place| self.facts.table.name(place))
+    }
+
+    /// Places of these resources in amounts.
+    fn lacking(&self, pod: &Shape, node: usize, nominated: &Nominated) -> impl Iterator<Item = usize> {
+        let left = move |place: usize, free: i64| {
+            let taken =
+                self.nominated_shapes(nominated).map(|(other, count)| other.requests[place].saturating_mul(count));
+            taken.fold(free, i64::saturating_sub)
+        };
+        let amounts = pod.requests.iter().zip(&self.machines[node].free).enumerate();
+        amounts.filter(move |(place, (need, free))| **need > 0 && **need > left(*place, **free)).map(|(place, _)| place)
+    }
+
+    fn nominated_shapes(&self, nominated: &Nominated) -> impl Iterator<Item = (&Shape, i64)> {
+        nominated.iter().filter_map(|(shape, count)| Some((self.facts.shapes[shape].as_ref()?, count)))
     }
 
     /// How kube-scheduler ranks `nodes`, which all pass its filters, for a pod of `shape`: higher is better.
@@ -230,7 +244,30 @@ impl ClusterState {
         nodes.iter().zip(others).map(total).collect()
     }
 
-    /// Which `candidates` for one node may be nominated to it at the same time; each is the shape of a pending pod, and whether it is nominated now.
+    /// The best of `nodes`, which all pass the filters, for a pod of `shape`; among equals the first.
+    #[must_use]
+    pub fn best(&self, shape: usize, nodes: &[usize]) -> Option<usize> {
+        let scores = self.scores(shape, nodes).into_iter();
+        let best = nodes.iter().zip(scores).min_by_key(|(_, score)| Reverse(*score));
+        best.map(|(node, _)| *node)
+    }
+
+    /// Binds all pending pods in the order of the queue, each to its best node. By [`Self::pods`]: the node, if there
+    /// is one.
+    pub fn schedule(&mut self) -> Vec<Option<usize>> {
+        let facts = Rc::clone(&self.facts);
+        let bind = |pod: &PodSlot| {
+            let fits = |node: &usize| self.filter(pod.shape, *node, &Nominated::default()).is_ok();
+            let nodes: Vec<usize> = (0..self.nodes()).filter(fits).collect();
+            let best = self.best(pod.shape, &nodes)?;
+            self.bind(pod.shape, best);
+            Some(best)
+        };
+        facts.pods.iter().map(bind).collect()
+    }
+
+    /// Which `candidates` for one node may be nominated to it at the same time; each is the shape of a pending pod, and
+    /// whether it is nominated now.
     #[must_use]
     pub fn admissible(&self, candidates: &[(usize, bool)]) -> Vec<bool> {
         if candidates.iter().all(|(shape, _)| self.topology.is_always_admissible(*shape)) {

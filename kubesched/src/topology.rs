@@ -105,8 +105,9 @@ impl Topology {
         Ok(())
     }
 
-    /// Whether kube-scheduler counts the anti-affinity of nominated pods for a pod of `shape`. If the pod has no required terms itself, and no
-    /// running pod keeps it away from any domain, the plugin's `PreFilter` returns `Skip`, and nominated pods are not added either.
+    /// Whether kube-scheduler counts the anti-affinity of nominated pods for a pod of `shape`. If the pod has no
+    /// required terms itself, and no running pod keeps it away from any domain, the plugin's `PreFilter` returns
+    /// `Skip`, and nominated pods are not added either.
     fn counts_nominated_owners(&self, shape: usize) -> bool {
         let any = |number: &usize| {
             let term = &self.anti_affinity[*number];

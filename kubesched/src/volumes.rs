@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const NO_LIMIT: i64 = 1_000_000;
 /// The driver whose limits follow from the machine, not from its settings alone.
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// EBS volumes of a new node on the Nitro system and on older ones: Kubernetes' own figures. The exact number hangs on network
-/// interfaces and disks, and is known only once the driver runs there.
+/// EBS volumes of a new node on the Nitro system and on older ones: Kubernetes' own figures. The exact number hangs on
+/// network interfaces and disks, and is known only once the driver runs there.
 const EBS_ON_NITRO: i64 = 25;
 const EBS_ON_XEN: i64 = 39;
 const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
@@ -37,8 +37,8 @@ pub fn limited_drivers(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catal
     used.into_iter().filter(is_limited).map(str::to_owned).collect()
 }
 
-/// How many volumes of the driver a node takes that does not say so itself: a new one of that type, one that comes up (without a
-/// type), or one in service (`in_service`), whose driver would have said so.
+/// How many volumes of the driver a node takes that does not say so itself: a new one of that type, one that comes up
+/// (without a type), or one in service (`in_service`), whose driver would have said so.
 #[must_use]
 pub fn usual_limit(driver: &str, kind: Option<&InstanceType>, in_service: bool) -> i64 {
     if driver != EBS_DRIVER || in_service {

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("proto", &["model"]),
     ("api", &["model"]),
-    ("snapshot", &["api", "model"]),
+    ("snapshot", &["api", "kubesched", "model"]),
     ("catalog", &["api", "model"]),
     ("invariants", &["model"]),
     ("kubesched", &["invariants", "model"]),

@@ -1,12 +1,12 @@
 //! What does not depend on topology: the node itself, ports, resources, and the order of pods.
 
-use super::{node, shape, snapshot};
+use super::{node, selector, shape, snapshot};
 use crate::{ClusterState, Nominated, Rejection};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    HostPort, Node, PodShape, PodState, PreferredTerm, Snapshot, SnapshotIndex, VolumeTopology,
+    HostPort, Node, PodShape, PodState, PreferredTerm, Snapshot, SnapshotIndex, TopologySpread, VolumeTopology,
 };
 use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::Timestamp;
@@ -110,7 +110,10 @@ fn nominated_pods_take_room_and_ports() {
     assert_eq!(filter(&[first.shape]), Ok(()));
     assert_eq!(filter(&[first.shape, first.shape]), Err(Rejection::Resources));
     assert_eq!(filter(&[second.shape]), Err(Rejection::HostPorts));
-    assert_eq!(state.insufficient(second.shape, 0).count(), 0);
+    assert_eq!(state.insufficient(second.shape, 0, &Nominated::default()).count(), 0);
+    let mut both = Nominated::default();
+    (0..2).for_each(|_| both.add(first.shape));
+    assert_eq!(state.insufficient(second.shape, 0, &both).collect::<Vec<_>>(), ["cpu"]);
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn room_for_pods_of_daemon_sets_is_kept() {
     let state = state(&facts);
     let web = state.pods()[0].shape;
     assert_eq!(state.filter(web, 0, &Nominated::default()), Err(Rejection::Resources));
-    assert_eq!(state.insufficient(web, 0).collect::<Vec<_>>(), ["cpu"]);
+    assert_eq!(state.insufficient(web, 0, &Nominated::default()).collect::<Vec<_>>(), ["cpu"]);
 }
 
 #[test]
@@ -178,4 +181,27 @@ fn a_resized_node_has_the_room_of_the_other_machine_until_it_is_rolled_back() {
     assert_eq!(state.filter(big, 0, &Nominated::default()), Ok(()));
     state.rollback(before);
     assert_eq!(state.filter(big, 0, &Nominated::default()), Err(Rejection::Resources));
+}
+
+#[test]
+fn all_pending_pods_are_scheduled_in_order_each_beside_those_before() {
+    let spread = TopologySpread {
+        topology_key: "zone".into(),
+        max_skew: 1,
+        min_domains: None,
+        required: true,
+        selector: Some(selector("web")),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    };
+    let web = || PodShape { topology_spread: vec![spread.clone()], ..shape("web", 1000) };
+    let first = PodShape { priority: 7, ..shape("first", 3500) };
+    let nodes = vec![node("a", &[("zone", "a")]), node("b", &[("zone", "b")])];
+    let pods = ["w1", "w2", "w3", "w4"].map(|name| (name, web(), PodState::Pending)).into_iter();
+    let facts = snapshot(nodes, pods.chain([("first", first, PodState::Pending)]).collect());
+    let mut state = state(&facts);
+    // The first pod leaves too little room in its zone, so that the skew allows one pod in the other zone.
+    let assignment = state.schedule();
+    assert_eq!(assignment.iter().flatten().count(), 2, "{assignment:?}");
+    assert!(assignment[0].is_some() && assignment[1].is_some() && assignment[0] != assignment[1], "{assignment:?}");
 }

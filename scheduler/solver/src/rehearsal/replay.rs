@@ -26,7 +26,8 @@ pub(super) struct Slot {
 /// A plan to replay. Nodes and shapes by index, as in `after`.
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
-    /// With the launches as nodes, and each pod where the plan has it. Shared by all replays that differ in the nodes of slots.
+    /// With the launches as nodes, and each pod where the plan has it. Shared by all replays that differ in the nodes
+    /// of slots.
     pub(super) after: Rc<Snapshot>,
     /// Before the plan's pods are bound, with launches as the cheapest type that they list.
     pub(super) state: Rc<ClusterState>,
@@ -95,7 +96,8 @@ impl Replay {
     }
 }
 
-/// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`carried::out`] gives their nodes.
+/// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`carried::out`] gives
+/// their nodes.
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     let slots: BTreeSet<&PodUid> = snapshot.pods.iter().filter(|pod| is_actor(pod)).map(|pod| &pod.uid).collect();
     let placements = plan.placements.iter().map(|to| (to.node.clone(), &to.pods));

@@ -1,4 +1,5 @@
-//! One run of a replay: kube-scheduler takes the pods one after another, and the actuator nominates pods to the plan's nodes.
+//! One run of a replay: kube-scheduler takes the pods one after another, and the actuator nominates pods to the plan's
+//! nodes.
 
 use super::replay::Replay;
 use plimsoll_kubesched::queue::Queue;
@@ -41,7 +42,8 @@ struct Run<'r> {
     noise: u64,
 }
 
-/// Where slots are in the end; `None` where kube-scheduler found no node. `state` is that of the replay, also afterwards.
+/// Where slots are in the end; `None` where kube-scheduler found no node. `state` is that of the replay, also
+/// afterwards.
 pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) -> Vec<Option<usize>> {
     let start = state.checkpoint();
     let assignment = Run::new(replay, state, config).play(config);
