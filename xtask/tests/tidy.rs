@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
     ("actuator", &["api", "catalog", "model", "proto", "runtime", "snapshot"]),
     ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
-    ("sim", &["actuator", "api", "catalog", "model", "proto", "runtime", "scheduler", "watcher"]),
+    ("sim", &["actuator", "api", "catalog", "kubesched", "model", "proto", "runtime", "scheduler", "watcher"]),
     ("cli", &["api", "catalog", "invariants", "model", "proto", "runtime", "scheduler", "sim", "snapshot", "solver"]),
     (
         "tests",
