@@ -17,4 +17,3 @@ pub mod resources;
 pub mod snapshot;
 pub mod taints;
 pub mod time;
-pub mod turns;

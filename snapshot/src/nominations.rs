@@ -9,7 +9,7 @@
 
 use crate::selectors;
 use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
-use plimsoll_model::turns::{self, Kind, Waiting};
+use plimsoll_kubesched::nomination::{self, Candidate, Group, SpreadLimit};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Wish<'a> {
     pub stands: bool,
 }
 
-/// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Who comes first: [`turns::at_once`].
+/// Which of them may be nominated beside each other, in their order; `there` are the nodes of the cluster. Which pods come first: [`nomination::admissible`].
 #[must_use]
 pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node>) -> Vec<bool> {
     let there = There::new(there);
@@ -43,24 +43,25 @@ pub fn at_once<'n>(wishes: &[Wish<'_>], there: impl IntoIterator<Item = &'n Node
 
 /// The same for the pods of one node.
 fn sort_out(wishes: &[Wish<'_>], mut own: Vec<usize>, there: &There<'_>, may: &mut [bool]) {
-    let kinds = Kinds::new(wishes, &own, there);
+    let groups = Groups::new(wishes, &own, there);
     own.sort_by_key(|index| (wishes[*index].pod.metadata.creation_timestamp.as_ref().map(|time| time.0), *index));
-    let waiting = own.iter().map(|index| {
+    let candidates = own.iter().map(|index| {
         let wish = &wishes[*index];
-        Waiting { kind: kinds.of[index], priority: priority(wish.pod), stands: wish.stands }
+        Candidate { group: groups.of[index], priority: priority(wish.pod), is_current: wish.stands }
     });
-    let waiting: Vec<Waiting> = waiting.collect();
-    own.iter().zip(turns::at_once(&kinds.all, &waiting)).for_each(|(index, at_once)| may[*index] = at_once);
+    let candidates: Vec<Candidate> = candidates.collect();
+    let admitted = nomination::admissible(&groups.all, &candidates);
+    own.iter().zip(admitted).for_each(|(index, admitted)| may[*index] = admitted);
 }
 
-/// Pods of a node that nothing tells apart here.
-struct Kinds {
+/// Pods of a node, grouped by the rules that the nomination gate looks at.
+struct Groups {
     /// By pod.
     of: BTreeMap<usize, usize>,
-    all: Vec<Kind>,
+    all: Vec<Group>,
 }
 
-impl Kinds {
+impl Groups {
     fn new(wishes: &[Wish<'_>], own: &[usize], there: &There<'_>) -> Self {
         let mut known: BTreeMap<_, usize> = BTreeMap::new();
         let mut of = BTreeMap::new();
@@ -70,22 +71,26 @@ impl Kinds {
             let asked = (spreads(pod).collect::<Vec<_>>(), near(pod).collect::<Vec<_>>());
             let asked = serde_json::to_string(&asked).unwrap_or_default();
             let key = (&pod.metadata.namespace, &pod.metadata.labels, asked, priority(pod));
-            let kind = *known.entry(key).or_insert_with(|| {
+            let group = *known.entry(key).or_insert_with(|| {
                 pods.push(pod);
                 pods.len() - 1
             });
-            of.insert(*index, kind);
+            of.insert(*index, group);
         }
         let counted = |pod: &Pod, spread: &TopologySpreadConstraint| -> Vec<usize> {
             let locks =
                 |other: &Pod| priority(other) >= priority(pod) && counts(pod, spread, other) && waits_for(other, pod);
-            pods.iter().enumerate().filter(|(_, other)| locks(other)).map(|(kind, _)| kind).collect()
+            pods.iter().enumerate().filter(|(_, other)| locks(other)).map(|(group, _)| group).collect()
         };
-        let kind = |pod: &&Pod| {
-            let uneven = spreads(pod).filter(|one| there.has_several(pod, one));
-            Kind { spreads: uneven.map(|one| (i64::from(one.max_skew), counted(pod, one))).collect() }
+        let group = |pod: &&Pod| {
+            let uneven = spreads(pod).filter(|spread| there.has_several(pod, spread));
+            let limit = |spread: &TopologySpreadConstraint| SpreadLimit {
+                max_skew: i64::from(spread.max_skew),
+                counted: counted(pod, spread),
+            };
+            Group { spreads: uneven.map(limit).collect() }
         };
-        Self { of, all: pods.iter().map(kind).collect() }
+        Self { of, all: pods.iter().map(group).collect() }
     }
 }
 

@@ -15,8 +15,9 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// Whether the selector selects an object with these labels. A selector without conditions selects all objects; one with an expression that
-    /// Kubernetes refuses (a comparison, `In` without values, `Exists` with values) selects none.
+    /// Whether the selector selects an object with these labels. A selector without conditions selects all objects; one
+    /// with an expression that Kubernetes refuses (a comparison, `In` without values, `Exists` with values) selects
+    /// none.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);

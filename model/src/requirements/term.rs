@@ -26,7 +26,8 @@ impl NodeSelectorTerm {
         self.matches(None, |key| labels.get(key).map(String::as_str))
     }
 
-    /// Whether the node of that name with these labels matches. A term without requirements, or with one that kube-scheduler cannot read, matches nothing.
+    /// Whether the node of that name with these labels matches. A term without requirements, or with one that
+    /// kube-scheduler cannot read, matches nothing.
     #[must_use]
     pub fn matches_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.matches_node_with(name, |key| labels.get(key).map(String::as_str))
@@ -63,8 +64,8 @@ fn name_matches(field: &NodeSelectorRequirement, name: Option<&str>) -> bool {
     is_valid_field(field) && same == (field.operator == Operator::In)
 }
 
-/// Whether a node satisfies a pod's node selector and, if there are any `terms` of required node affinity, one of them. `label` looks up the
-/// labels of the node.
+/// Whether a node satisfies a pod's node selector and, if there are any `terms` of required node affinity, one of them.
+/// `label` looks up the labels of the node.
 pub fn selects_node<'l>(
     selector: &BTreeMap<String, String>,
     terms: &[NodeSelectorTerm],

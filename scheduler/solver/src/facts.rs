@@ -1,4 +1,5 @@
-//! Requirements of pools, as Karpenter reads them. Selectors of pods have their own rules: see `plimsoll_model::requirements`.
+//! Requirements of pools, as Karpenter reads them. Selectors of pods have their own rules: see
+//! `plimsoll_model::requirements`.
 
 pub(crate) use plimsoll_model::names::label::lookup;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};

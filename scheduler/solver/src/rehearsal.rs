@@ -12,12 +12,10 @@ mod adopt;
 mod fewer;
 mod further;
 mod otherwise;
-mod rules;
+mod replay;
 mod run;
-mod score;
 mod search;
 mod shown;
-mod stage;
 #[cfg(test)]
 mod tests;
 
@@ -27,8 +25,8 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use replay::Replay;
 use shown::{ANEW, PERFORMANCES, Shown};
-use stage::Stage;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods and nodes of a cluster that is rehearsed: it is looked at anew for it, which in larger ones would take longer than the plan. In those a pod that is
@@ -71,9 +69,9 @@ pub struct Rehearsal {
 #[must_use]
 pub fn rehearse(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<Rehearsal> {
     let snapshot = snapshot.sorted();
-    let stage = stage(Question { snapshot: &snapshot, catalogs }, plan)?;
-    let shown = Shown::last(&stage);
-    let stranded = shown.stranded.keys().map(|actor| stage.actors[*actor].uid.clone()).collect();
+    let replay = replayed(Question { snapshot: &snapshot, catalogs }, plan)?;
+    let shown = Shown::last(&replay);
+    let stranded = shown.stranded.keys().map(|slot| replay.slots[*slot].uid.clone()).collect();
     Some(Rehearsal { performances: ANEW * PERFORMANCES, stranding: shown.stranding, stranded })
 }
 
@@ -85,12 +83,12 @@ pub(crate) fn rehearsed(
     plan: &Plan,
     again: impl Fn(&Snapshot, Dealing) -> Plan,
 ) -> Option<Plan> {
-    let stage = stage(question, plan)?;
-    if goes_well(&stage) {
+    let replay = replayed(question, plan)?;
+    if goes_well(&replay) {
         return None;
     }
     let (mut better, mut stranding) =
-        search::better(question, plan, stage, if moves.has(Move::ExchangePods) { search::ALONE } else { 0 });
+        search::better(question, plan, replay, if moves.has(Move::ExchangePods) { search::ALONE } else { 0 });
     let usual = |facts: &Snapshot| again(facts, Dealing::Cheapest);
     let steps: [Step<'_>; 5] = [
         &|known| otherwise::planned(question, moves, known, &again),
@@ -112,7 +110,7 @@ pub(crate) fn rehearsed(
 
 /// The one of `others` that leaves the fewest pods and hardly strands any, if `plan` often does.
 pub(crate) fn surest(question: Question<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
-    let is_sure = |plan: &Plan| stage(question, plan).is_none_or(|stage| Shown::anew(&stage).stranding < OFTEN);
+    let is_sure = |plan: &Plan| replayed(question, plan).is_none_or(|replay| Shown::anew(&replay).stranding < OFTEN);
     if others.is_empty() || is_sure(plan) {
         return None;
     }
@@ -120,16 +118,16 @@ pub(crate) fn surest(question: Question<'_>, plan: &Plan, others: Vec<Plan>) -> 
 }
 
 /// Whether all goes well in each performance: the more of them, the less each takes.
-fn goes_well(stage: &Stage) -> bool {
-    let looks = stage.looks();
-    Shown::of(stage).stranding == 0
-        && (looks > SOON || Shown::closely(stage).stranding == 0)
-        && (looks > AT_ONCE || Shown::anew(stage).stranding == 0)
+fn goes_well(replay: &Replay) -> bool {
+    let looks = replay.looks();
+    Shown::of(replay).stranding == 0
+        && (looks > SOON || Shown::closely(replay).stranding == 0)
+        && (looks > AT_ONCE || Shown::anew(replay).stranding == 0)
 }
 
-fn stage(question: Question<'_>, plan: &Plan) -> Option<Stage> {
+fn replayed(question: Question<'_>, plan: &Plan) -> Option<Replay> {
     let worth = is_to_be(question.snapshot, plan);
-    worth.then(|| Stage::new(question, plan)).flatten().filter(|stage| stage.looks() <= LOOKS)
+    worth.then(|| Replay::new(question, plan)).flatten().filter(|replay| replay.looks() <= LOOKS)
 }
 
 /// Whether anything could go otherwise than planned.

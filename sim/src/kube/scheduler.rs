@@ -1,23 +1,26 @@
 //! A scheduler: binds pending pods to nodes that fit, and says of the others why none does.
 //!
-//! It knows requests, node selectors and required node affinity, taints, the unschedulable flag and host ports. A pod that is nominated
-//! to a node is tried there first, and keeps its room there from pods of the same or a lower priority; a nomination ends when its pod
-//! fits nowhere. It does not preempt, and knows neither topology spread nor pod affinity nor volumes.
+//! It filters and scores by `plimsoll-kubesched`. A pod that is nominated to a node is tried there first, and keeps its
+//! room there from pods of the same or a lower priority; a nomination ends when its pod fits nowhere. It does not
+//! preempt. A claim without a volume holds no pod back.
 
-mod filter;
+mod cluster;
 mod nominations;
+mod rejections;
+mod shape;
 
 use super::Controller;
 use super::mirror::Mirror;
 use super::view::{NodeView, PodView};
 use crate::apiserver::ResourceId;
 use crate::apiserver::object;
-use crate::apiserver::store::{Key, Part, Store, Write};
-use filter::{Rejections, Room};
+use crate::apiserver::store::{Key, Object, Part, Store, Write};
+use cluster::{SchedulerCluster, Surroundings};
 use jiff::{SignedDuration, Timestamp};
 use nominations::Nominations;
+use rejections::Rejections;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The scheduler whose pods these are.
 const NAME: &str = "default-scheduler";
@@ -31,7 +34,23 @@ struct Attempt {
     count: u32,
     at: Timestamp,
     /// The state of the cluster that it was tried on.
-    epoch: u64,
+    epoch: Epoch,
+}
+
+/// Counts changes of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Epoch {
+    /// Changes that may let any pod fit that did not.
+    nodes: u64,
+    /// Pods that came to nodes or left them: those may let pods fit that look at other pods.
+    pods: u64,
+}
+
+impl Epoch {
+    /// Whether a pod that did not fit then may fit `now`.
+    fn is_outdated(self, now: Self, pod: &PodView) -> bool {
+        self.nodes != now.nodes || (self.pods != now.pods && looks_at_pods(pod))
+    }
 }
 
 impl Attempt {
@@ -46,9 +65,12 @@ impl Attempt {
 pub struct Scheduler {
     pods: Mirror<PodView>,
     nodes: Mirror<NodeView>,
+    namespaces: Mirror<Object>,
+    claims: Mirror<Object>,
+    volumes: Mirror<Object>,
+    csi_nodes: Mirror<Object>,
     attempts: BTreeMap<String, Attempt>,
-    /// Raised by every change that may let a pod fit that did not.
-    epoch: u64,
+    epoch: Epoch,
 }
 
 impl Default for Scheduler {
@@ -56,26 +78,37 @@ impl Default for Scheduler {
         Self {
             pods: Mirror::new(ResourceId::PODS, PodView::read),
             nodes: Mirror::new(ResourceId::NODES, NodeView::read),
+            namespaces: Mirror::new(ResourceId::NAMESPACES, Object::clone),
+            claims: Mirror::new(ResourceId::PERSISTENT_VOLUME_CLAIMS, Object::clone),
+            volumes: Mirror::new(ResourceId::PERSISTENT_VOLUMES, Object::clone),
+            csi_nodes: Mirror::new(ResourceId::CSI_NODES, Object::clone),
             attempts: BTreeMap::new(),
-            epoch: 0,
+            epoch: Epoch::default(),
         }
     }
 }
 
 impl Controller for Scheduler {
     fn watches(&self) -> &'static [ResourceId] {
-        &[ResourceId::PODS, ResourceId::NODES]
+        &[
+            ResourceId::PODS,
+            ResourceId::NODES,
+            ResourceId::NAMESPACES,
+            ResourceId::PERSISTENT_VOLUME_CLAIMS,
+            ResourceId::PERSISTENT_VOLUMES,
+            ResourceId::CSI_NODES,
+        ]
     }
 
     fn step(&mut self, store: &mut Store, now: Timestamp) -> Option<Timestamp> {
         self.sync(store);
         let mut next = None;
-        let mut due = Vec::new();
+        let mut due = BTreeSet::new();
         for pod in self.pods.values().filter(|pod| is_pending(pod)) {
             match self.attempts.get(&pod.uid) {
-                None => due.push(pod.key.clone()),
-                Some(attempt) if attempt.epoch == self.epoch => {}
-                Some(attempt) if attempt.retry_at() <= now => due.push(pod.key.clone()),
+                None => drop(due.insert(pod.key.clone())),
+                Some(attempt) if !attempt.epoch.is_outdated(self.epoch, pod) => {}
+                Some(attempt) if attempt.retry_at() <= now => drop(due.insert(pod.key.clone())),
                 Some(attempt) => {
                     let at = attempt.retry_at();
                     next = Some(next.map_or(at, |next: Timestamp| next.min(at)));
@@ -83,7 +116,7 @@ impl Controller for Scheduler {
             }
         }
         if !due.is_empty() {
-            self.place(store, now, due);
+            self.place(store, now, &due);
         }
         next
     }
@@ -93,7 +126,10 @@ impl Scheduler {
     fn sync(&mut self, store: &Store) {
         for (key, before) in self.nodes.sync(store) {
             let (old, new) = (before.map(|node| node.signature), self.nodes.get(&key).map(|node| node.signature));
-            self.epoch += u64::from(new.is_some() && old != new);
+            self.epoch.nodes += u64::from(new.is_some() && old != new);
+        }
+        for mirror in [&mut self.namespaces, &mut self.claims, &mut self.volumes, &mut self.csi_nodes] {
+            self.epoch.nodes += u64::from(!mirror.sync(store).is_empty());
         }
         for (key, before) in self.pods.sync(store) {
             let now = self.pods.get(&key);
@@ -104,7 +140,9 @@ impl Scheduler {
                 is_nominated(now) && Some(&now.nominated) == before.as_ref().map(|it| &it.nominated)
             });
             let went_there = now.zip(before.as_ref()).is_some_and(|(now, before)| now.node == before.nominated);
-            self.epoch += u64::from(frees_room || (was_nominated && !keeps && !went_there));
+            self.epoch.nodes += u64::from(frees_room || (was_nominated && !keeps && !went_there));
+            let node = |pod: Option<&PodView>| pod.map(|pod| (pod.node.clone(), pod.is_active()));
+            self.epoch.pods += u64::from(node(before.as_ref()) != node(now));
             let (Some(before), changed) = (before, now.map(|pod| (&pod.uid, pod.shape))) else { continue };
             // Gone, or not the pod it was: what is remembered no longer counts.
             if changed != Some((&before.uid, before.shape)) {
@@ -113,52 +151,59 @@ impl Scheduler {
         }
     }
 
-    fn place(&mut self, store: &mut Store, now: Timestamp, mut due: Vec<Key>) {
-        // Kubernetes' queue: by priority, then by age.
-        due.sort_by_cached_key(|key| {
-            let pod = self.pods.get(key);
-            let age = pod.map(|pod| object::text(&pod.object, &["metadata", "creationTimestamp"]).to_owned());
-            (std::cmp::Reverse(pod.map_or(0, |pod| pod.priority)), age, key.clone())
-        });
-        let mut rooms: Vec<Room<'_>> = self.nodes.values().map(Room::new).collect();
-        let index: BTreeMap<&str, usize> =
-            rooms.iter().enumerate().map(|(at, room)| (room.node.name.as_str(), at)).collect();
-        for pod in self.pods.values().filter(|pod| !pod.is_over()) {
-            if let Some(at) = index.get(pod.node.as_str()) {
-                rooms[*at].take(pod);
-            }
-        }
-        let mut nominations = Nominations::new(self.pods.values().filter(|pod| is_nominated(pod)), &index);
-        // Room only shrinks within a pass, so what did not fit once will not fit again; but for a pod whose own room is kept.
-        let mut rejected: BTreeMap<u64, String> = BTreeMap::new();
+    fn place(&mut self, store: &mut Store, now: Timestamp, due: &BTreeSet<Key>) {
+        let surroundings = Surroundings {
+            namespaces: self.namespaces.values().collect(),
+            claims: self.claims.iter().collect(),
+            volumes: self.volumes.values().map(|volume| (object::name(volume), volume)).collect(),
+            csi_nodes: self.csi_nodes.values().map(|node| (object::name(node), node)).collect(),
+        };
+        let mut cluster = SchedulerCluster::new(self.nodes.values(), self.pods.values(), &surroundings, is_pending);
+        let by_uid: BTreeMap<&str, &PodView> = self.pods.values().map(|pod| (pod.uid.as_str(), pod)).collect();
+        let slots = cluster.state.pods().to_vec();
+        let pods = slots.iter().filter_map(|slot| Some((slot.shape, *by_uid.get(slot.uid.as_str())?)));
+        let pods: Vec<(usize, &PodView)> = pods.collect();
+        let mut nominations = Nominations::new(&pods, &cluster);
+        // Of pods that do not look at others, what did not fit once in a pass does not fit later in it: room only
+        // shrinks.
+        let mut rejected: BTreeMap<usize, String> = BTreeMap::new();
         let write = Write::new(now, NAME);
-        for key in due {
-            let Some(pod) = self.pods.get(&key) else { continue };
-            if let Some(message) = rejected.get(&pod.shape).filter(|_| pod.nominated.is_empty()) {
+        // In the order of kube-scheduler's queue.
+        for (shape, pod) in pods.into_iter().filter(|(_, pod)| due.contains(&pod.key)) {
+            let known = rejected.get(&shape).filter(|_| pod.nominated.is_empty() && !looks_at_pods(pod));
+            if let Some(message) = known {
                 reject(store, pod, message, &write);
             } else {
-                match choose(&rooms, &nominations, pod) {
+                match choose(&cluster, &nominations, shape, pod) {
                     Ok(best) => {
                         nominations.end(pod);
-                        if store.bind(&key.namespace, &key.name, Some(&pod.uid), &rooms[best].node.name, &write).is_ok()
-                        {
-                            rooms[best].take(pod);
+                        let name = cluster.state.node_name(best).as_str();
+                        if store.bind(&pod.key.namespace, &pod.key.name, Some(&pod.uid), name, &write).is_ok() {
+                            cluster.state.bind(shape, best);
                             self.attempts.remove(&pod.uid);
                         }
                         continue;
                     }
                     Err(rejections) => {
                         nominations.end(pod);
-                        let message = rejections.message(rooms.len());
+                        let message = rejections.message(cluster.state.nodes());
                         reject(store, pod, &message, &write);
-                        rejected.insert(pod.shape, message);
+                        rejected.insert(shape, message);
                     }
                 }
             }
-            let attempt = self.attempts.entry(pod.uid.clone()).or_insert(Attempt { count: 0, at: now, epoch: 0 });
+            let attempt =
+                self.attempts.entry(pod.uid.clone()).or_insert(Attempt { count: 0, at: now, epoch: self.epoch });
             *attempt = Attempt { count: attempt.count + 1, at: now, epoch: self.epoch };
         }
     }
+}
+
+/// Whether it matters to the pod where other pods are.
+fn looks_at_pods(pod: &PodView) -> bool {
+    let has = |path: &[&str]| !object::items(&pod.object, path).is_empty();
+    let affinity = |kind| has(&["spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution"]);
+    has(&["spec", "topologySpreadConstraints"]) || affinity("podAffinity") || affinity("podAntiAffinity")
 }
 
 fn is_pending(pod: &PodView) -> bool {
@@ -173,34 +218,28 @@ fn is_nominated(pod: &PodView) -> bool {
     is_pending(pod) && !pod.nominated.is_empty()
 }
 
-/// The node that it is nominated to, if it fits there; else the fitting one with the best score, among equals the first by name.
-fn choose(rooms: &[Room<'_>], nominations: &Nominations<'_>, pod: &PodView) -> Result<usize, Rejections> {
+/// The node that it is nominated to, if it fits there; else the fitting one with the best score, among equals the first
+/// by name.
+fn choose(
+    cluster: &SchedulerCluster<'_>,
+    nominations: &Nominations,
+    shape: usize,
+    pod: &PodView,
+) -> Result<usize, Rejections> {
+    let fits = |node: &usize| cluster.state.filter(shape, *node, &nominations.beside(pod, *node)).is_ok();
+    if let Some(node) = cluster.node(&pod.nominated).filter(fits) {
+        return Ok(node);
+    }
     let mut rejections = Rejections::default();
-    let mut best: Option<(i64, usize)> = None;
-    let check = |at: usize, room: &Room<'_>| match nominations.beside(pod, at) {
-        kept if kept.is_empty() => room.check(pod),
-        kept => {
-            let mut fuller = room.clone();
-            kept.into_iter().for_each(|other| fuller.take(other));
-            fuller.check(pod)
-        }
-    };
-    let nominated = rooms.iter().position(|room| !pod.nominated.is_empty() && room.node.name == pod.nominated);
-    if let Some(at) = nominated.filter(|at| check(*at, &rooms[*at]).is_ok()) {
-        return Ok(at);
-    }
-    for (at, room) in rooms.iter().enumerate() {
-        match check(at, room) {
-            Ok(()) => {
-                let score = room.score(pod);
-                if best.is_none_or(|(highest, _)| score > highest) {
-                    best = Some((score, at));
-                }
-            }
-            Err(rejection) => rejections.add(rejection),
+    let mut fitting = Vec::new();
+    for node in 0..cluster.state.nodes() {
+        let nominated = nominations.beside(pod, node);
+        match cluster.state.filter(shape, node, &nominated) {
+            Ok(()) => fitting.push(node),
+            Err(rejection) => rejections.add(cluster, (shape, node), &nominated, rejection),
         }
     }
-    best.map(|(_, at)| at).ok_or(rejections)
+    cluster.state.best(shape, &fitting).ok_or(rejections)
 }
 
 fn reject(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {

@@ -1,6 +1,7 @@
 //! Scenarios on a whole cluster, in virtual time.
 
 mod nominations;
+mod scheduling;
 
 use super::{Cluster, Delays, NodeSpec};
 use crate::apiserver::object;

@@ -1,6 +1,6 @@
 //! The same plan with its pods elsewhere, and with further nodes.
 
-use super::stage::Targets;
+use super::replay::Targets;
 use super::{Question, placed};
 use crate::repair::action_names::renamed;
 use crate::repair::fill_nodes::reorder;

@@ -6,8 +6,8 @@
 use super::adopt::{self, Change};
 use super::further::{Ended, Nodes, WORK, played, with_nodes};
 use super::otherwise::{is_valid, left, stranded, unled};
+use super::replay::Replay;
 use super::shown::{ANEW, PERFORMANCES, Shown};
-use super::stage::Stage;
 use super::{OFTEN, Question, is_actor, placed};
 use crate::repair::projection::{self, Room};
 use plimsoll_model::identity::{PodUid, ShapeId};
@@ -29,19 +29,19 @@ pub(super) fn planned(
     if 2 * stranding < ANEW * PERFORMANCES {
         return None;
     }
-    let stage = Stage::new(question, plan)?;
-    let shown = Shown::anew(&stage);
+    let replay = Replay::new(question, plan)?;
+    let shown = Shown::anew(&replay);
     let endings = || shown.broken.iter().take(TRIES).map(|(_, ending)| ending);
-    if endings().any(|ending| finds_room(question, &Ended::new(question, plan, &stage, ending), again)) {
+    if endings().any(|ending| finds_room(question, &Ended::new(question, plan, &replay, ending), again)) {
         return None;
     }
-    let shapes = stranded(&stage, &shown);
+    let shapes = stranded(&replay, &shown);
     let lost: usize = shown.stranded.values().sum();
     let following = unled(question.snapshot, &shapes).into_iter();
     let without = shapes.iter().take(TRIES).map(|shape| without(question.snapshot, shape));
     let anew = following.chain(without).map(|facts| made_for(question, &facts, again));
-    let ended = endings().map(|ending| with_nodes(question, plan, &stage, ending, (again, Nodes::AnyOrNone)));
-    let never = || never_bound(question, plan, &stage, &shown, again);
+    let ended = endings().map(|ending| with_nodes(question, plan, &replay, ending, (again, Nodes::AnyOrNone)));
+    let never = || never_bound(question, plan, &replay, &shown, again);
     let mut work = WORK;
     anew.chain(ended).chain(std::iter::once_with(never)).flatten().find_map(|other| {
         let more = left(&other).len().saturating_sub(left(plan).len());
@@ -62,8 +62,8 @@ fn finds_room(question: Question<'_>, ended: &Ended, again: &impl Fn(&Snapshot) 
 
 /// Whether each performance of a plan for these facts strands a pod.
 fn always_strands(question: Question<'_>, facts: &Snapshot, plan: &Plan) -> bool {
-    let stage = Stage::new(Question { snapshot: facts, ..question }, plan);
-    stage.is_some_and(|stage| Shown::of(&stage).stranding == PERFORMANCES)
+    let replay = Replay::new(Question { snapshot: facts, ..question }, plan);
+    replay.is_some_and(|replay| Shown::of(&replay).stranding == PERFORMANCES)
 }
 
 /// As if there were no such pods.
@@ -96,12 +96,12 @@ fn made_for(question: Question<'_>, facts: &Snapshot, again: &impl Fn(&Snapshot)
 fn never_bound(
     question: Question<'_>,
     plan: &Plan,
-    stage: &Stage,
+    replay: &Replay,
     shown: &Shown,
     again: &impl Fn(&Snapshot) -> Plan,
 ) -> Option<Plan> {
     let rarely = shown.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * PERFORMANCES);
-    let rarely: BTreeSet<&PodUid> = rarely.map(|(actor, _)| &stage.actors[*actor].uid).collect();
+    let rarely: BTreeSet<&PodUid> = rarely.map(|(slot, _)| &replay.slots[*slot].uid).collect();
     let left = placed(plan).filter(|pod| rarely.contains(&pod.uid)).map(|pod| Unschedulable {
         pod: pod.clone(),
         reasons: vec![Reason {
@@ -111,7 +111,7 @@ fn never_bound(
         }],
     });
     let change = Change { left: left.collect(), ..Change::default() };
-    let other = adopt::with(question, plan, &stage.after.nodes, &change)?;
+    let other = adopt::with(question, plan, &replay.after.nodes, &change)?;
     let after = once_done(question, &other);
     let next = again(&after);
     (placed(&next).next().is_none() || always_strands(question, &after, &next)).then_some(other)

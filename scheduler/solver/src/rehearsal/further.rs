@@ -1,8 +1,8 @@
 //! A further node for pods that are stranded too often, or a larger one: what the next plan would buy for them, once they have waited for nothing.
 
 use super::adopt::{self, Change};
+use super::replay::{Replay, Slot, Targets};
 use super::shown::{ANEW, PERFORMANCES, Shown};
-use super::stage::{Actor, Stage, Targets};
 use super::{OFTEN, Question, search};
 use crate::intern::{Amounts, add, fits};
 use crate::repair::{
@@ -57,18 +57,18 @@ fn once(
     work: &mut usize,
     again: &impl Fn(&Snapshot) -> Plan,
 ) -> Option<(Plan, usize)> {
-    let stage = Stage::new(question, plan)?;
+    let replay = Replay::new(question, plan)?;
     let mut best: Option<((bool, i64, usize), Plan)> = None;
-    for (_, ending) in Shown::anew(&stage).broken.iter().take(TRIES) {
-        let more = with_nodes(question, plan, &stage, ending, (again, Nodes::Any));
-        let larger = with_room(question, plan, &stage, ending);
+    for (_, ending) in Shown::anew(&replay).broken.iter().take(TRIES) {
+        let more = with_nodes(question, plan, &replay, ending, (again, Nodes::Any));
+        let larger = with_room(question, plan, &replay, ending);
         // As it is planned, but for those that are stranded: they leave room where they were to go.
-        let apart = stage.actors.iter().zip(ending).map(|(actor, place)| place.map(|_| actor.node));
-        let apart = with_nodes(question, plan, &stage, &apart.collect::<Vec<_>>(), (again, Nodes::New));
+        let apart = replay.slots.iter().zip(ending).map(|(slot, place)| place.map(|_| slot.node));
+        let apart = with_nodes(question, plan, &replay, &apart.collect::<Vec<_>>(), (again, Nodes::New));
         // Or room for those that went elsewhere and were in the way.
-        let strayed = |(actor, place): (&Actor, &Option<usize>)| place.is_none_or(|place| place == actor.node);
-        let home = stage.actors.iter().zip(ending).map(|pair| strayed(pair).then_some(pair.0.node));
-        let home = with_nodes(question, plan, &stage, &home.collect::<Vec<_>>(), (again, Nodes::New));
+        let strayed = |(slot, place): (&Slot, &Option<usize>)| place.is_none_or(|place| place == slot.node);
+        let home = replay.slots.iter().zip(ending).map(|pair| strayed(pair).then_some(pair.0.node));
+        let home = with_nodes(question, plan, &replay, &home.collect::<Vec<_>>(), (again, Nodes::New));
         for other in more.into_iter().chain(larger).chain(apart).chain(home) {
             let Some((other, still)) = played(question, other, work) else { continue };
             let key = (still >= OFTEN, other.hourly.0, still);
@@ -82,9 +82,9 @@ fn once(
 
 /// The plan, or a better one with its nodes, and how many performances of it strand a pod; `None` if there is no `work` left to find out.
 pub(super) fn played(question: Question<'_>, plan: Plan, work: &mut usize) -> Option<(Plan, usize)> {
-    let stage = Stage::new(question, &plan)?;
-    *work = work.checked_sub(search::AMONG + 2 * ANEW * PERFORMANCES * stage.looks())?;
-    let (better, still) = search::better(question, &plan, stage, search::AMONG);
+    let replay = Replay::new(question, &plan)?;
+    *work = work.checked_sub(search::AMONG + 2 * ANEW * PERFORMANCES * replay.looks())?;
+    let (better, still) = search::better(question, &plan, replay, search::AMONG);
     Some((better.unwrap_or(plan), still))
 }
 
@@ -101,26 +101,27 @@ pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Pla
 }
 
 /// `plan` with nodes that are large enough for the pods that come to them in that performance beside those that are stranded.
-fn with_room(question: Question<'_>, plan: &Plan, stage: &Stage, ending: &[Option<usize>]) -> Option<Plan> {
-    let shapes: BTreeMap<&ShapeId, &PodShape> = stage.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+fn with_room(question: Question<'_>, plan: &Plan, replay: &Replay, ending: &[Option<usize>]) -> Option<Plan> {
+    let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let asks: BTreeMap<&PodUid, &PodShape> =
-        stage.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
-    let pairs = || stage.actors.iter().zip(ending);
+        replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
+    let pairs = || replay.slots.iter().zip(ending);
     // Others are kept out by where the rest is, not for want of room.
-    let mut free: Vec<Amounts> = stage.places.iter().map(|place| place.kinds[0].free.clone()).collect();
-    for (actor, place) in pairs() {
-        place.iter().for_each(|place| add(&mut free[*place], &stage.requests[actor.shape], -1));
+    let mut free: Vec<Amounts> =
+        (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
+    for (slot, place) in pairs() {
+        place.iter().for_each(|place| add(&mut free[*place], replay.state.requests(slot.shape), -1));
     }
-    let full = |actor: &Actor| !fits(&stage.requests[actor.shape], &free[actor.node]);
+    let full = |slot: &Slot| !fits(replay.state.requests(slot.shape), &free[slot.node]);
     let short: BTreeSet<usize> =
-        pairs().filter(|(actor, place)| place.is_none() && full(actor)).map(|(actor, _)| actor.node).collect();
+        pairs().filter(|(slot, place)| place.is_none() && full(slot)).map(|(slot, _)| slot.node).collect();
     let mut more: BTreeMap<&NodeName, Resources> = BTreeMap::new();
-    for (actor, place) in pairs().filter(|(actor, place)| **place != Some(actor.node)) {
-        if let (Some(place), Some(shape)) = (place.filter(|place| short.contains(place)), asks.get(&actor.uid)) {
-            more.entry(&stage.places[place].name).or_default().add(&shape.requests);
+    for (slot, place) in pairs().filter(|(slot, place)| **place != Some(slot.node)) {
+        if let (Some(place), Some(shape)) = (place.filter(|place| short.contains(place)), asks.get(&slot.uid)) {
+            more.entry(replay.state.node_name(place)).or_default().add(&shape.requests);
         }
     }
-    adopt::with_room(question, plan, &stage.after.nodes, &more)
+    adopt::with_room(question, plan, &replay.after.nodes, &more)
 }
 
 /// Where pods may go that are stranded.
@@ -142,16 +143,16 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    pub(super) fn new(question: Question<'_>, plan: &Plan, stage: &Stage, ending: &[Option<usize>]) -> Self {
+    pub(super) fn new(question: Question<'_>, plan: &Plan, replay: &Replay, ending: &[Option<usize>]) -> Self {
         let mut targets = Targets::new();
         let mut stranded: BTreeSet<PodUid> = BTreeSet::new();
-        for (actor, place) in stage.actors.iter().zip(ending) {
+        for (slot, place) in replay.slots.iter().zip(ending) {
             match place {
-                Some(place) => drop(targets.insert(actor.uid.clone(), stage.places[*place].name.clone())),
-                None => drop(stranded.insert(actor.uid.clone())),
+                Some(place) => drop(targets.insert(slot.uid.clone(), replay.state.node_name(*place).clone())),
+                None => drop(stranded.insert(slot.uid.clone())),
             }
         }
-        let mut facts = Snapshot::clone(&stage.after);
+        let mut facts = Snapshot::clone(&replay.after);
         projection::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut facts);
         // Others wait where they are left.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
@@ -170,11 +171,11 @@ impl Ended {
 pub(super) fn with_nodes(
     question: Question<'_>,
     plan: &Plan,
-    stage: &Stage,
+    replay: &Replay,
     ending: &[Option<usize>],
     (again, nodes): (&impl Fn(&Snapshot) -> Plan, Nodes),
 ) -> Option<Plan> {
-    let Ended { mut facts, mut targets, stranded } = Ended::new(question, plan, stage, ending);
+    let Ended { mut facts, mut targets, stranded } = Ended::new(question, plan, replay, ending);
     facts.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
     let more = again(&facts);
     let mut further = Vec::new();
@@ -194,7 +195,7 @@ pub(super) fn with_nodes(
     if !left.is_empty() && nodes != Nodes::AnyOrNone {
         return None;
     }
-    adopt::with(question, plan, &stage.after.nodes, &Change { targets, further, left })
+    adopt::with(question, plan, &replay.after.nodes, &Change { targets, further, left })
 }
 
 /// The launch by a name of its own: one for the same pods may be in the plan.

@@ -5,8 +5,8 @@
 //! is made once more: with pods dealt evenly to combinations, as if no pod that is stranded could be the first, and with those spread that others count.
 
 use super::further::{WORK, is_worth, played};
+use super::replay::Replay;
 use super::shown::Shown;
-use super::stage::Stage;
 use super::{OFTEN, Question};
 use crate::moves::{Move, Moves};
 use crate::repair::told_by;
@@ -24,8 +24,8 @@ pub(super) fn planned(
     known: (&Plan, usize),
     again: &impl Fn(&Snapshot, Dealing) -> Plan,
 ) -> Option<(Plan, usize)> {
-    let stage = Stage::new(question, known.0)?;
-    let shapes = stranded(&stage, &Shown::anew(&stage));
+    let replay = Replay::new(question, known.0)?;
+    let shapes = stranded(&replay, &Shown::anew(&replay));
     let level = moves.has(Move::AssignEvenly).then(|| again(question.snapshot, Dealing::Level));
     let unled = moves.has(Move::WithoutSelfAffinity).then(|| unled(question.snapshot, &shapes)).flatten();
     let alone = moves.has(Move::WithoutDaemons).then(|| alone(question.snapshot, &shapes)).flatten();
@@ -39,8 +39,8 @@ pub(super) fn spread(
     known: (&Plan, usize),
     again: &impl Fn(&Snapshot) -> Plan,
 ) -> Option<(Plan, usize)> {
-    let stage = Stage::new(question, known.0)?;
-    let shapes = stranded(&stage, &Shown::anew(&stage));
+    let replay = Replay::new(question, known.0)?;
+    let shapes = stranded(&replay, &Shown::anew(&replay));
     let facts = bound(question.snapshot, alone(question.snapshot, &shapes).as_ref(), &shapes)?;
     best_of(question, known, std::iter::once(again(&facts)))
 }
@@ -71,15 +71,15 @@ fn best_of(
 }
 
 /// Shapes of pods that were stranded, the most often first.
-pub(super) fn stranded(stage: &Stage, shown: &Shown) -> Vec<ShapeId> {
+pub(super) fn stranded(replay: &Replay, shown: &Shown) -> Vec<ShapeId> {
     let mut often: BTreeMap<usize, usize> = BTreeMap::new();
-    for (actor, times) in &shown.stranded {
-        *often.entry(stage.actors[*actor].shape).or_default() += times;
+    for (slot, times) in &shown.stranded {
+        *often.entry(replay.slots[*slot].shape).or_default() += times;
     }
     let mut shapes: Vec<(Reverse<usize>, usize)> =
         often.into_iter().map(|(shape, times)| (Reverse(times), shape)).collect();
     shapes.sort_unstable();
-    shapes.into_iter().map(|(_, shape)| stage.after.shapes[shape].id.clone()).collect()
+    shapes.into_iter().map(|(_, shape)| replay.after.shapes[shape].id.clone()).collect()
 }
 
 /// As if no pod of those shapes could be the first that others follow, though its own rule selects it; `None` if none could.

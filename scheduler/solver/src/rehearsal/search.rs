@@ -1,8 +1,8 @@
 //! The same nodes with the pods elsewhere on them, so that fewer performances strand one.
 
+use super::replay::Replay;
 use super::run::next;
 use super::shown::{CLOSE, PERFORMANCES, Shown};
-use super::stage::Stage;
 use super::{Question, adopt};
 use crate::intern::add;
 use plimsoll_model::plan::Plan;
@@ -20,26 +20,26 @@ const EXCHANGES: usize = 300;
 /// Exchanges that are drawn for it: most do not fit.
 const DRAWS: usize = 3_000;
 
-/// A plan of which fewer performances strand a pod, if one is found in so many `looks`, and how many do when it is looked at closely. `stage` is of `plan`.
-pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: usize) -> (Option<Plan>, usize) {
-    let after = Rc::clone(&stage.after);
-    let left = looks / (stage.looks() * PERFORMANCES).max(1);
-    let (shown, closely) = (Shown::of(&stage), Shown::closely(&stage));
-    let before = Shown::anew(&stage).stranding;
-    let mut search = Search { steps: Vec::new(), stage, shown, closely: closely.stranding, left };
+/// A plan of which fewer performances strand a pod, if one is found in so many `looks`, and how many do when it is looked at closely. `replay` is of `plan`.
+pub(super) fn better(question: Question<'_>, plan: &Plan, replay: Replay, looks: usize) -> (Option<Plan>, usize) {
+    let after = Rc::clone(&replay.after);
+    let left = looks / (replay.looks() * PERFORMANCES).max(1);
+    let (shown, closely) = (Shown::of(&replay), Shown::closely(&replay));
+    let before = Shown::anew(&replay).stranding;
+    let mut search = Search { steps: Vec::new(), replay, shown, closely: closely.stranding, left };
     search.among_endings(closely.whole);
     search.among_exchanges();
     // With the draws that they were chosen by, the last ones do better than they are.
     let finalists = search.steps.into_iter().rev().take(FINALISTS);
-    let mut finalists: Vec<(usize, Stage)> =
-        finalists.map(|stage| (Shown::anew(&stage).stranding, stage)).filter(|(still, _)| *still < before).collect();
+    let mut finalists: Vec<(usize, Replay)> =
+        finalists.map(|replay| (Shown::anew(&replay).stranding, replay)).filter(|(still, _)| *still < before).collect();
     finalists.sort_by_key(|(still, _)| *still);
     // What is not an ending may not be valid.
-    for (still, stage) in finalists {
-        let Some(adopted) = adopt::with(question, plan, &after.nodes, &stage.targets().into()) else { continue };
+    for (still, replay) in finalists {
+        let Some(adopted) = adopt::with(question, plan, &after.nodes, &replay.targets().into()) else { continue };
         // Without a node that has no pod any more it goes otherwise.
         let fewer = adopted.launches.len() < plan.launches.len();
-        let anew = || Stage::new(question, &adopted).map(|stage| Shown::anew(&stage).stranding);
+        let anew = || Replay::new(question, &adopted).map(|replay| Shown::anew(&replay).stranding);
         match if fewer { anew() } else { Some(still) } {
             Some(still) if still < before => return (Some(adopted), still),
             _ => {}
@@ -50,9 +50,9 @@ pub(super) fn better(question: Question<'_>, plan: &Plan, stage: Stage, looks: u
 
 struct Search {
     /// What was better than all before it.
-    steps: Vec<Stage>,
+    steps: Vec<Replay>,
     /// The best so far.
-    stage: Stage,
+    replay: Replay,
     shown: Shown,
     /// Performances of it that strand a pod, looked at closely.
     closely: usize,
@@ -65,7 +65,7 @@ impl Search {
     fn among_endings(&mut self, mut endings: BTreeSet<Vec<usize>>) {
         while self.closely > 0 && !endings.is_empty() {
             let mut improved = false;
-            let from = self.stage.clone();
+            let from = self.replay.clone();
             for ending in std::mem::take(&mut endings) {
                 improved |= self.attempt(from.with(&ending)) == Some(true);
             }
@@ -91,7 +91,7 @@ impl Search {
     }
 
     /// Takes `other` if it is as good as the best so far, or better: with other ways on. Whether it is better; `None` if nothing more is to be played.
-    fn attempt(&mut self, other: Stage) -> Option<bool> {
+    fn attempt(&mut self, other: Replay) -> Option<bool> {
         self.left = self.left.checked_sub(1)?;
         let shown = Shown::of(&other);
         if shown.stranding > self.shown.stranding || shown.whole.is_empty() {
@@ -104,15 +104,15 @@ impl Search {
             self.steps.push(other.clone());
         }
         if closely <= self.closely {
-            (self.stage, self.shown, self.closely) = (other, shown, closely);
+            (self.replay, self.shown, self.closely) = (other, shown, closely);
         }
         Some(better)
     }
 
     /// The best so far with a pod or two elsewhere, as often as not one that was stranded.
-    fn exchanged(&self, draws: &mut u64) -> Option<Stage> {
+    fn exchanged(&self, draws: &mut u64) -> Option<Replay> {
         let mut draw = |many: usize| usize::try_from(next(draws) % many.max(1) as u64).unwrap_or(0);
-        let mut places: Vec<usize> = self.stage.actors.iter().map(|actor| actor.node).collect();
+        let mut places: Vec<usize> = self.replay.slots.iter().map(|slot| slot.node).collect();
         for _ in 0..=draw(2) {
             let lost = self.shown.stranded.len();
             let one = if draw(2) == 0 { *self.shown.stranded.keys().nth(draw(lost))? } else { draw(places.len()) };
@@ -123,16 +123,17 @@ impl Search {
             }
             places[one] = there;
         }
-        let stage = &self.stage;
-        let mut free: Vec<_> = stage.places.iter().map(|place| place.kinds[0].free.clone()).collect();
-        for (actor, place) in stage.actors.iter().zip(&places) {
-            if !stage.open[actor.shape].contains(place) {
+        let replay = &self.replay;
+        let mut free: Vec<_> =
+            (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
+        for (slot, place) in replay.slots.iter().zip(&places) {
+            if !replay.open[slot.shape].contains(place) {
                 return None;
             }
-            add(&mut free[*place], &stage.requests[actor.shape], -1);
+            add(&mut free[*place], replay.state.requests(slot.shape), -1);
         }
-        let changed = stage.actors.iter().zip(&places).any(|(actor, place)| actor.node != *place);
+        let changed = replay.slots.iter().zip(&places).any(|(slot, place)| slot.node != *place);
         let fits = free.iter().flatten().all(|amount| *amount >= 0);
-        (changed && fits).then(|| stage.with(&places))
+        (changed && fits).then(|| replay.with(&places))
     }
 }

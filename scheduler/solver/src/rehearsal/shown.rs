@@ -1,7 +1,8 @@
 //! What several performances of one plan show.
 
-use super::run::{self, Mood};
-use super::stage::Stage;
+use super::replay::Replay;
+use super::run::{self, RunConfig};
+use plimsoll_kubesched::ClusterState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// After how many pods the actuator nominates those that may be by then: it does so within a tenth of a second of a change, in which kube-scheduler takes
@@ -21,7 +22,7 @@ pub(super) const PERFORMANCES: usize = PACES.len() * 2 * DRAWS;
 pub(super) struct Shown {
     /// Performances that strand a pod.
     pub(super) stranding: usize,
-    /// Actors that were stranded, and how often.
+    /// Slots that were stranded, and how often.
     pub(super) stranded: BTreeMap<usize, usize>,
     /// Endings on the cheapest types with all pods bound.
     pub(super) whole: BTreeSet<Vec<usize>>,
@@ -31,35 +32,36 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Plays the plan; no two performances draw alike, and all are the same each time.
-    pub(super) fn of(stage: &Stage) -> Self {
-        Self::many(stage, 0, 1)
+    pub(super) fn of(replay: &Replay) -> Self {
+        Self::many(replay, 0, 1)
     }
 
     /// Plays it [`CLOSE`] times as often, with other draws: what looks best among many is partly luck.
-    pub(super) fn closely(stage: &Stage) -> Self {
-        Self::many(stage, 1, CLOSE)
+    pub(super) fn closely(replay: &Replay) -> Self {
+        Self::many(replay, 1, CLOSE)
     }
 
     /// The same once more with other draws: a plan that was chosen by those above does well with them.
-    pub(super) fn anew(stage: &Stage) -> Self {
-        Self::many(stage, 1 + CLOSE, ANEW)
+    pub(super) fn anew(replay: &Replay) -> Self {
+        Self::many(replay, 1 + CLOSE, ANEW)
     }
 
     /// With draws that nothing was chosen by.
-    pub(super) fn last(stage: &Stage) -> Self {
-        Self::many(stage, 1 + CLOSE + ANEW, ANEW)
+    pub(super) fn last(replay: &Replay) -> Self {
+        Self::many(replay, 1 + CLOSE + ANEW, ANEW)
     }
 
-    fn many(stage: &Stage, from: usize, times: usize) -> Self {
+    fn many(replay: &Replay, from: usize, times: usize) -> Self {
         let mut shown =
             Self { stranding: 0, stranded: BTreeMap::new(), whole: BTreeSet::new(), broken: BTreeSet::new() };
         let mut seed = (from * PERFORMANCES) as u64;
+        let mut state = ClusterState::clone(&replay.state);
         for pace in PACES {
             for any_type in [false, true] {
                 for draw in 0..DRAWS * times {
                     seed += 1;
-                    let mood = Mood { seed, pace, any_type, loose: draw % DRAWS > 0 };
-                    shown.add(run::perform(stage, mood), any_type);
+                    let config = RunConfig { seed, pace, any_type, loose: draw % DRAWS > 0 };
+                    shown.add(run::run(replay, &mut state, config), any_type);
                 }
             }
         }
@@ -75,7 +77,7 @@ impl Shown {
         }
         self.stranding += 1;
         let lost = ending.iter().enumerate().filter(|(_, place)| place.is_none());
-        lost.for_each(|(actor, _)| *self.stranded.entry(actor).or_default() += 1);
+        lost.for_each(|(slot, _)| *self.stranded.entry(slot).or_default() += 1);
         self.broken.insert((any_type, ending));
     }
 }

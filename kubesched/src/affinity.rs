@@ -1,0 +1,160 @@
+//! InterPodAffinity: which pods each domain has, by term.
+
+use crate::domains::Domains;
+use plimsoll_model::snapshot::{Node, PodAffinityTerm, PodShape};
+use std::rc::Rc;
+
+/// Weight of a required term of a running pod when another pod is scored: kube-scheduler's default
+/// hardPodAffinityWeight.
+const HARD_WEIGHT: i32 = 1;
+
+/// All required affinity terms of one shape.
+#[derive(Debug, Clone)]
+pub(crate) struct RequiredAffinity {
+    /// By term and node.
+    domains: Rc<[Rc<[Option<usize>]>]>,
+    /// By term and domain.
+    counts: Vec<Vec<i64>>,
+    /// By shape: whether all terms match its pods. kube-scheduler counts only those.
+    pub(crate) matched: Rc<[bool]>,
+    /// By shape: whether some term matches its pods.
+    pub(crate) matched_by_any: Rc<[bool]>,
+    total: i64,
+}
+
+/// A required anti-affinity term.
+#[derive(Debug, Clone)]
+pub(crate) struct RequiredAntiAffinity {
+    pub(crate) owner: usize,
+    pub(crate) counts: TermCounts,
+    /// Running pods that have the term, in all domains.
+    pub(crate) owners: i64,
+}
+
+/// A term that counts in scores: a preference, or a required affinity term of running pods.
+#[derive(Debug, Clone)]
+pub(crate) struct ScoredTerm {
+    pub(crate) owner: usize,
+    weight: i64,
+    /// Pending pods with the term score nodes by it as well. False for a required term, which filters them.
+    preferred: bool,
+    pub(crate) counts: TermCounts,
+}
+
+/// Pods that a term is about, by domain.
+#[derive(Debug, Clone)]
+pub(crate) struct TermCounts {
+    domains: Rc<[Option<usize>]>,
+    /// By shape: whether the term matches its pods.
+    pub(crate) matched: Rc<[bool]>,
+    /// By domain: pods that the term matches, and pods that have it.
+    counts: Vec<(i64, i64)>,
+}
+
+impl TermCounts {
+    fn new(term: &PodAffinityTerm, shapes: &[PodShape], nodes: &[Node]) -> Self {
+        let Domains { of_nodes, count } = Domains::new(&term.topology_key, nodes);
+        let matched = shapes.iter().map(|shape| matches(term, shape)).collect();
+        Self { domains: of_nodes, matched, counts: vec![(0, 0); count] }
+    }
+
+    /// Counts `change` pods of `shape` on `node`, which have the term if they are `owned`. Whether the node has the
+    /// label.
+    pub(crate) fn add(&mut self, shape: usize, node: usize, owned: bool, change: i64) -> bool {
+        let Some(domain) = self.domains[node] else { return false };
+        self.counts[domain].0 += if self.matched[shape] { change } else { 0 };
+        self.counts[domain].1 += if owned { change } else { 0 };
+        true
+    }
+
+    /// Pods in the domain of `node`: those that the term matches, and those that have it.
+    pub(crate) fn at(&self, node: usize) -> Option<(i64, i64)> {
+        self.domains[node].map(|domain| self.counts[domain])
+    }
+}
+
+impl RequiredAffinity {
+    /// `None` if the shape has no such term.
+    pub(crate) fn new(owner: &PodShape, shapes: &[PodShape], nodes: &[Node]) -> Option<Self> {
+        let terms: Vec<&PodAffinityTerm> =
+            owner.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none()).collect();
+        if terms.is_empty() {
+            return None;
+        }
+        let domains: Vec<Domains> = terms.iter().map(|term| Domains::new(&term.topology_key, nodes)).collect();
+        Some(Self {
+            counts: domains.iter().map(|domains| vec![0; domains.count]).collect(),
+            domains: domains.into_iter().map(|domains| domains.of_nodes).collect(),
+            matched: shapes.iter().map(|shape| terms.iter().all(|term| matches(term, shape))).collect(),
+            matched_by_any: shapes.iter().map(|shape| terms.iter().any(|term| matches(term, shape))).collect(),
+            total: 0,
+        })
+    }
+
+    /// Counts `change` pods of `shape` on `node`.
+    pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
+        if !self.matched[shape] {
+            return;
+        }
+        for (domains, counts) in self.domains.iter().zip(&mut self.counts) {
+            if let Some(domain) = domains[node] {
+                counts[domain] += change;
+                self.total += change;
+            }
+        }
+    }
+
+    /// Whether a pod of `shape` may go to `node`, where the terms match so many `nominated` pods. The first pod of
+    /// those that match themselves may go anywhere.
+    pub(crate) fn permits(&self, shape: usize, node: usize, nominated: i64) -> bool {
+        let near = |(domains, counts): (&Rc<[Option<usize>]>, &Vec<i64>)| {
+            domains[node].is_some_and(|domain| nominated > 0 || counts[domain] > 0)
+        };
+        let labelled = self.domains.iter().all(|domains| domains[node].is_some());
+        let first = self.total == 0 && nominated == 0 && self.matched[shape];
+        labelled && (first || self.domains.iter().zip(&self.counts).all(near))
+    }
+}
+
+impl RequiredAntiAffinity {
+    pub(crate) fn new(owner: usize, term: &PodAffinityTerm, shapes: &[PodShape], nodes: &[Node]) -> Self {
+        Self { owner, counts: TermCounts::new(term, shapes, nodes), owners: 0 }
+    }
+
+    /// Whether the term is about pods of `shape`.
+    pub(crate) fn concerns(&self, shape: usize) -> bool {
+        self.owner == shape || self.counts.matched[shape]
+    }
+
+    pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
+        let owned = self.owner == shape;
+        if self.counts.add(shape, node, owned, change) && owned {
+            self.owners += change;
+        }
+    }
+}
+
+impl ScoredTerm {
+    pub(crate) fn new(owner: usize, term: &PodAffinityTerm, shapes: &[PodShape], nodes: &[Node]) -> Self {
+        let weight = i64::from(term.weight.unwrap_or(HARD_WEIGHT)) * if term.anti { -1 } else { 1 };
+        Self { owner, weight, preferred: term.weight.is_some(), counts: TermCounts::new(term, shapes, nodes) }
+    }
+
+    pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
+        if self.owner == shape || self.counts.matched[shape] {
+            self.counts.add(shape, node, self.owner == shape, change);
+        }
+    }
+
+    /// What the term adds to the score of `node` for a pod of `shape`.
+    pub(crate) fn score(&self, shape: usize, node: usize) -> i64 {
+        let Some((matched, owners)) = self.counts.at(node) else { return 0 };
+        let own = if self.preferred && self.owner == shape { matched } else { 0 };
+        self.weight * (own + if self.counts.matched[shape] { owners } else { 0 })
+    }
+}
+
+fn matches(term: &PodAffinityTerm, shape: &PodShape) -> bool {
+    term.namespaces.contains(&shape.namespace)
+        && term.selector.as_ref().is_some_and(|selector| selector.matches(&shape.labels))
+}

@@ -1,0 +1,33 @@
+//! Topology domains: the values of a node label, as numbers.
+
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::Node;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The domains of one topology key.
+pub(crate) struct Domains {
+    /// By node: its domain; `None` without the label.
+    pub(crate) of_nodes: Rc<[Option<usize>]>,
+    pub(crate) count: usize,
+}
+
+impl Domains {
+    pub(crate) fn new(key: &str, nodes: &[Node]) -> Self {
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let of_nodes = nodes
+            .iter()
+            .map(|node| {
+                let next = numbers.len();
+                domain(key, node).map(|domain| *numbers.entry(domain).or_insert(next))
+            })
+            .collect();
+        Self { of_nodes, count: numbers.len() }
+    }
+}
+
+/// The domain of a node. A planned node has no hostname yet: each node is a domain of its own by its name.
+pub(crate) fn domain<'n>(key: &str, node: &'n Node) -> Option<&'n str> {
+    let key = label::normalized(key);
+    if key == label::HOSTNAME { Some(node.name.as_str()) } else { label::lookup(&node.labels, key) }
+}

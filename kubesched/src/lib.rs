@@ -1,0 +1,59 @@
+//! kube-scheduler's rules: which nodes take a pod, which of them it prefers, in which order pods are tried, and which
+//! pods may be nominated to a node at the same time.
+//!
+//! A [`ClusterState`] is made of a snapshot. It answers for the snapshot's pending pods, and follows as they are bound;
+//! what was bound can be taken back. The rules are those of release 1.36 with its default plugins, without preemption,
+//! dynamic resource allocation and storage capacity.
+//!
+//! ```
+//! use plimsoll_kubesched::{ClusterState, Nominated, Rejection};
+//! use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+//! use plimsoll_model::resources::Resources;
+//! use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+//! use plimsoll_model::time::Timestamp;
+//!
+//! # let node = Node {
+//! #     name: NodeName::from("n1"), node_claim: None, node_pool: None, state: NodeState::Initialized,
+//! #     labels: [].into(), taints: vec![], allocatable: Resources::from([("cpu", 4000)]),
+//! #     limit_usage: Resources::new(), ready: true, cordoned: false, deleting: false, do_not_disrupt: false,
+//! #     created: Timestamp(0), expires: None, idle_since: None, drifted: None, termination_grace_period: None,
+//! # };
+//! # let pod = Pod {
+//! #     uid: PodUid::from("web"), namespace: "default".into(), name: "web".into(), shape: ShapeId::from("web"),
+//! #     state: PodState::Pending, created: Timestamp(0), stays_with_node: false, terminating: false, returns: false,
+//! #     do_not_disrupt_until: None, eviction_cost_milli: 1000, pod_disruption_budgets: vec![], buffer: None,
+//! # };
+//! // A node with 4 CPUs, and a pending pod that requests 3 of them.
+//! let requests = Resources::from([("cpu", 3000)]);
+//! let shape = PodShape { id: ShapeId::from("web"), requests, ..PodShape::default() };
+//! let snapshot = Snapshot { shapes: vec![shape], pods: vec![pod], nodes: vec![node], ..Snapshot::default() };
+//!
+//! let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+//! let (web, n1) = (state.pods()[0].shape, 0);
+//! assert_eq!(state.filter(web, n1, &Nominated::default()), Ok(()));
+//!
+//! let empty = state.checkpoint();
+//! state.bind(web, n1);
+//! assert_eq!(state.filter(web, n1, &Nominated::default()), Err(Rejection::Resources));
+//! state.rollback(empty);
+//! assert_eq!(state.filter(web, n1, &Nominated::default()), Ok(()));
+//! ```
+
+mod affinity;
+mod domains;
+mod filter;
+mod node;
+pub mod nomination;
+pub mod queue;
+pub mod resources;
+mod score;
+mod spread;
+mod state;
+#[cfg(test)]
+mod tests;
+mod topology;
+pub mod volumes;
+
+pub use filter::{Nominated, Rejection};
+pub use node::Machine;
+pub use state::{Checkpoint, ClusterState, PodSlot};

@@ -1,0 +1,137 @@
+//! A node while pods are bound to it.
+
+use crate::filter::Rejection;
+use crate::resources::{Amounts, ResourceTable, add};
+use crate::volumes;
+use plimsoll_model::resources::{CPU, MEMORY};
+use plimsoll_model::snapshot::{HostPort, Node, NodeState, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::taints::{Toleration, repelling};
+use plimsoll_model::{requirements::NodeSelectorTerm, resources::Resources, snapshot::VolumeTopology};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Resources by which NodeResourcesFit and NodeResourcesBalancedAllocation score nodes.
+pub(crate) const SCORED: [&str; 2] = [CPU, MEMORY];
+
+/// What a node has, and what of it is free. A planned node may still become a machine of another type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// What it has for all its pods, by [`SCORED`].
+    pub(crate) allocatable: [i64; 2],
+    pub(crate) free: Amounts,
+}
+
+impl Machine {
+    /// Of `node` with that much `free`.
+    fn new(node: &Node, free: Amounts) -> Self {
+        Self { allocatable: SCORED.map(|name| node.allocatable.get(name)), free }
+    }
+
+    /// The same node as a machine with `other` allocatable amounts instead of `allocatable`.
+    pub(crate) fn resized(&self, table: &ResourceTable, allocatable: &Resources, other: &Resources) -> Self {
+        let mut free = self.free.clone();
+        add(&mut free, &table.vector(allocatable), -1);
+        add(&mut free, &table.vector(other), 1);
+        Self { allocatable: SCORED.map(|name| other.get(name)), free }
+    }
+
+    /// What is free of each resource, by [`ResourceTable`].
+    #[must_use]
+    pub fn free(&self) -> &[i64] {
+        &self.free
+    }
+}
+
+/// What pods of a shape find on nodes, other pods aside.
+type NodeRules<'s> = (&'s BTreeMap<String, String>, &'s [NodeSelectorTerm], &'s [Toleration], &'s [VolumeTopology]);
+
+/// Which nodes take pods of a shape, other pods aside; shared by shapes with the same rules.
+pub(crate) struct Verdicts<'s> {
+    nodes: &'s [Node],
+    known: BTreeMap<NodeRules<'s>, Rc<[Option<Rejection>]>>,
+}
+
+impl<'s> Verdicts<'s> {
+    pub(crate) fn new(nodes: &'s [Node]) -> Self {
+        Self { nodes, known: BTreeMap::new() }
+    }
+
+    /// By node: why it does not take pods of the shape.
+    pub(crate) fn of(&mut self, shape: &'s PodShape) -> Rc<[Option<Rejection>]> {
+        let rules: NodeRules<'s> =
+            (&shape.node_selector, &shape.required_node_affinity, &shape.tolerations, &shape.volumes);
+        let verdicts = || self.nodes.iter().map(|node| verdict(shape, node)).collect();
+        Rc::clone(self.known.entry(rules).or_insert_with(verdicts))
+    }
+}
+
+/// NodeUnschedulable, TaintToleration, NodeAffinity and VolumeBinding.
+fn verdict(shape: &PodShape, node: &Node) -> Option<Rejection> {
+    let name = node.name.as_str();
+    if node.cordoned || node.deleting {
+        Some(Rejection::Unschedulable)
+    } else if !node.ready {
+        Some(Rejection::NotReady)
+    } else if repelling(&node.taints, &shape.tolerations).is_some() {
+        Some(Rejection::Taint)
+    } else if !shape.selects_node(name, &node.labels) {
+        Some(Rejection::NodeAffinity)
+    } else if !shape.attaches_to_node(name, &node.labels) {
+        Some(Rejection::VolumeAffinity)
+    } else {
+        None
+    }
+}
+
+/// What is free on each node, and the host ports that are taken. Pods of DaemonSets that are to come have their room
+/// already.
+pub(crate) fn usage(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    table: &ResourceTable,
+    requests: &[Amounts],
+) -> Vec<(Machine, Vec<HostPort>)> {
+    let numbers: BTreeMap<_, usize> =
+        snapshot.shapes.iter().enumerate().map(|(number, shape)| (&shape.id, number)).collect();
+    let daemons: Vec<usize> =
+        snapshot.daemon_sets.iter().filter_map(|daemon| numbers.get(&daemon.shape).copied()).collect();
+    let usage = |(number, node): (usize, &Node)| {
+        let in_service = node.state == NodeState::Initialized;
+        let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
+        let mut claims: BTreeSet<(&str, &str)> = BTreeSet::new();
+        let mut of_daemons = vec![0; free.len()];
+        let mut ports = Vec::new();
+        for place in index.residents(number).iter().map(|place| *place as usize) {
+            let (pod, Some(number)) = (&snapshot.pods[place], index.shape_of(place)) else { continue };
+            if pod.is_virtual() {
+                continue;
+            }
+            let shape = &snapshot.shapes[number];
+            add(&mut free, &requests[number], -1);
+            for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
+                // Pods that share a claim share its attachment.
+                if !claims.insert((&shape.namespace, &volume.claim))
+                    && let Some(place) = table.attached(&volume.driver)
+                {
+                    free[place] += 1;
+                }
+            }
+            if pod.stays_with_node {
+                add(&mut of_daemons, &requests[number], 1);
+            }
+            ports.extend(shape.host_ports.iter().cloned());
+        }
+        let mut due = vec![0; free.len()];
+        for number in &daemons {
+            let shape = &snapshot.shapes[*number];
+            let tolerated = repelling(&node.taints, &shape.tolerations).is_none();
+            if tolerated && shape.selects_node(node.name.as_str(), &node.labels) {
+                add(&mut due, &requests[*number], 1);
+            }
+        }
+        let missing: Amounts = due.iter().zip(&of_daemons).map(|(due, there)| (due - there).max(0)).collect();
+        add(&mut free, &missing, -1);
+        (Machine::new(node, free), ports)
+    };
+    snapshot.nodes.iter().enumerate().map(usage).collect()
+}

@@ -1,0 +1,104 @@
+//! The nomination gate: which pods may be nominated to one node (`status.nominatedNodeName`) at the same time.
+//!
+//! When kube-scheduler tries a pod on a node, it counts all pods of the same or a higher priority that are nominated to
+//! that node, and none that are nominated elsewhere. More nominated pods than maxSkew allows therefore keep each other
+//! out of the node, possibly for ever.
+
+use std::cmp::Reverse;
+
+/// Pods with the same rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The required topology spread constraints of these pods.
+    pub spreads: Vec<SpreadLimit>,
+}
+
+/// What one topology spread constraint says about pods that are nominated to the same node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpreadLimit {
+    /// Most nominated pods of `counted` groups.
+    pub max_skew: i64,
+    /// Groups that the constraint counts and that may have to wait for a pod with the constraint.
+    pub counted: Vec<usize>,
+}
+
+/// A pod that waits for the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Index of its group.
+    pub group: usize,
+    /// Its priority.
+    pub priority: i32,
+    /// It is nominated to the node already.
+    pub is_current: bool,
+}
+
+/// Which `candidates` for one node may be nominated at the same time; candidates are in the order of kube-scheduler's
+/// queue.
+///
+/// Higher priorities come first. A current nomination is not withdrawn for another pod of the same priority. Then come
+/// the pods whose constraints count most of the other candidates, since those would keep them out.
+///
+/// ```
+/// use plimsoll_kubesched::nomination::{Candidate, Group, SpreadLimit, admissible};
+///
+/// // Pods of one Deployment, spread with maxSkew 2.
+/// let web = Group { spreads: vec![SpreadLimit { max_skew: 2, counted: vec![0] }] };
+/// let pod = Candidate { group: 0, priority: 0, is_current: false };
+/// assert_eq!(admissible(&[web], &[pod; 3]), [true, true, false]);
+/// ```
+#[must_use]
+pub fn admissible(groups: &[Group], candidates: &[Candidate]) -> Vec<bool> {
+    let mut pods = vec![0_usize; groups.len()];
+    candidates.iter().for_each(|candidate| pods[candidate.group] += 1);
+    let hindered_by = |group: usize| -> usize {
+        let counted = groups[group].spreads.iter().flat_map(|spread| &spread.counted);
+        counted.filter(|other| **other != group).map(|other| pods[*other]).sum()
+    };
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by_key(|index| {
+        let candidate = candidates[*index];
+        (Reverse(candidate.priority), !candidate.is_current, Reverse(hindered_by(candidate.group)))
+    });
+    let mut admitted = vec![false; candidates.len()];
+    let mut nominated = vec![0_i64; groups.len()];
+    for index in order {
+        let group = candidates[index].group;
+        nominated[group] += 1;
+        let holds =
+            |spread: &SpreadLimit| spread.counted.iter().map(|group| nominated[*group]).sum::<i64>() <= spread.max_skew;
+        let mut present = groups.iter().zip(&nominated).filter(|(_, count)| **count > 0);
+        admitted[index] = present.all(|(group, _)| group.spreads.iter().all(holds));
+        nominated[group] -= i64::from(!admitted[index]);
+    }
+    admitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(group: usize, priority: i32, is_current: bool) -> Candidate {
+        Candidate { group, priority, is_current }
+    }
+
+    fn spread(max_skew: i64, counted: &[usize]) -> Group {
+        Group { spreads: vec![SpreadLimit { max_skew, counted: counted.to_vec() }] }
+    }
+
+    #[test]
+    fn at_most_max_skew_pods_of_a_spread_are_nominated() {
+        let groups = [spread(2, &[0]), Group::default()];
+        let candidates = [0, 1, 0, 0, 1].map(|group| candidate(group, 0, false));
+        assert_eq!(admissible(&groups, &candidates), [true, true, true, false, true]);
+    }
+
+    #[test]
+    fn priority_comes_first_then_current_nominations_then_pods_that_others_hinder() {
+        let alone = [spread(1, &[0])];
+        assert_eq!(admissible(&alone, &[candidate(0, 0, true), candidate(0, 7, false)]), [false, true]);
+        assert_eq!(admissible(&alone, &[candidate(0, 0, false), candidate(0, 0, true)]), [false, true]);
+        let counts_another = [Group::default(), spread(1, &[0, 1])];
+        assert_eq!(admissible(&counts_another, &[candidate(0, 0, false), candidate(1, 0, false)]), [false, true]);
+    }
+}

@@ -1,0 +1,128 @@
+//! PodTopologySpread: how many pods each domain of a constraint has.
+
+use crate::domains::{Domains, domain};
+use plimsoll_model::snapshot::{Node, PodShape, TopologySpread};
+use plimsoll_model::taints::repelling;
+use std::rc::Rc;
+
+/// A topology spread constraint of one shape, and the pods that it counts.
+#[derive(Debug, Clone)]
+pub(crate) struct Spread {
+    pub(crate) max_skew: i64,
+    min_domains: usize,
+    domains: Rc<[Option<usize>]>,
+    /// By node: whether its pods count (nodeAffinityPolicy, nodeTaintsPolicy, and the keys of the pod's other
+    /// constraints).
+    eligible: Rc<[bool]>,
+    /// By shape: whether the selector matches its pods.
+    pub(crate) selected: Rc<[bool]>,
+    /// By domain.
+    counts: Vec<i64>,
+    /// By domain: whether any of its nodes is eligible.
+    open: Rc<[bool]>,
+    open_domains: usize,
+    /// The least count of the open domains, and how many of them have it.
+    least: (i64, usize),
+    pub(crate) required: bool,
+}
+
+/// Why a constraint refuses a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    MissingLabel,
+    Skew,
+}
+
+impl Spread {
+    pub(crate) fn new(owner: &PodShape, constraint: &TopologySpread, shapes: &[PodShape], nodes: &[Node]) -> Self {
+        let Domains { of_nodes, count } = Domains::new(&constraint.topology_key, nodes);
+        let selected = |shape: &PodShape| {
+            let matches = constraint.selector.as_ref().is_some_and(|selector| selector.matches(&shape.labels));
+            matches && shape.namespace == owner.namespace
+        };
+        let alike = owner.topology_spread.iter().filter(|other| other.required == constraint.required);
+        let keys: Vec<&str> = alike.map(|other| other.topology_key.as_str()).collect();
+        let counts = |node: &Node| {
+            keys.iter().all(|key| domain(key, node).is_some())
+                && (!constraint.honor_node_affinity || owner.selects_node(node.name.as_str(), &node.labels))
+                && (!constraint.honor_node_taints || repelling(&node.taints, &owner.tolerations).is_none())
+        };
+        let eligible: Rc<[bool]> = nodes.iter().map(counts).collect();
+        let mut open = vec![false; count];
+        for (domain, eligible) in of_nodes.iter().zip(eligible.iter()) {
+            if let (Some(domain), true) = (domain, eligible) {
+                open[*domain] = true;
+            }
+        }
+        let open_domains = open.iter().filter(|open| **open).count();
+        Self {
+            max_skew: i64::from(constraint.max_skew),
+            min_domains: constraint.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
+            domains: of_nodes,
+            eligible,
+            selected: shapes.iter().map(selected).collect(),
+            counts: vec![0; count],
+            least: (0, open_domains),
+            open: open.into(),
+            open_domains,
+            required: constraint.required,
+        }
+    }
+
+    /// The domain in which a pod of `shape` on `node` counts, if it counts.
+    fn counted(&self, shape: usize, node: usize) -> Option<usize> {
+        self.domains[node].filter(|_| self.selected[shape] && self.eligible[node])
+    }
+
+    pub(crate) fn add(&mut self, shape: usize, node: usize) {
+        let Some(domain) = self.counted(shape, node) else { return };
+        self.counts[domain] += 1;
+        if self.open[domain] && self.counts[domain] == self.least.0 + 1 {
+            self.least.1 -= 1;
+            if self.least.1 == 0 {
+                self.least = self.least_with(domain, 0);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, shape: usize, node: usize) {
+        let Some(domain) = self.counted(shape, node) else { return };
+        self.counts[domain] -= 1;
+        let count = self.counts[domain];
+        if self.open[domain] && count < self.least.0 {
+            self.least = (count, 1);
+        } else if self.open[domain] && count == self.least.0 {
+            self.least.1 += 1;
+        }
+    }
+
+    /// The least count of the open domains with `more` pods in one of them, and how many domains have it.
+    fn least_with(&self, domain: usize, more: i64) -> (i64, usize) {
+        let open = || (0..self.counts.len()).filter(|domain| self.open[*domain]);
+        let count = |other: usize| self.counts[other] + if other == domain { more } else { 0 };
+        let least = open().map(count).min().unwrap_or(0);
+        (least, open().filter(|domain| count(*domain) == least).count())
+    }
+
+    /// Whether one domain can have more pods than another: there is more than one, or minDomains asks for more than
+    /// one.
+    pub(crate) fn can_skew(&self) -> bool {
+        self.min_domains > 1 || self.open_domains > 1
+    }
+
+    /// Whether a pod of `shape` may go to `node`, where the constraint selects so many `nominated` pods.
+    pub(crate) fn filter(&self, shape: usize, node: usize, nominated: i64) -> Result<(), Refusal> {
+        let domain = self.domains[node].ok_or(Refusal::MissingLabel)?;
+        let nominated = if self.eligible[node] { nominated } else { 0 };
+        let only_least = nominated > 0 && self.least == (self.counts[domain], 1);
+        let least = if only_least { self.least_with(domain, nominated).0 } else { self.least.0 };
+        let least = if self.min_domains > 1 && self.open_domains < self.min_domains { 0 } else { least };
+        let skew = self.counts[domain] + nominated + i64::from(self.selected[shape]) - least;
+        if skew <= self.max_skew { Ok(()) } else { Err(Refusal::Skew) }
+    }
+
+    /// Pods in the domain of `node`.
+    pub(crate) fn count_at(&self, node: usize) -> i64 {
+        self.domains[node].map_or(0, |domain| self.counts[domain])
+    }
+}

@@ -1,0 +1,378 @@
+//! Nodes and pods of a cluster while kube-scheduler binds pods.
+
+use crate::filter::{Nominated, Rejection};
+use crate::node::{self, Machine, SCORED, Verdicts};
+use crate::nomination::{self, Candidate};
+use crate::resources::{Amounts, ResourceTable, add, fits};
+use crate::topology::Topology;
+use crate::{queue, score, volumes};
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{HostPort, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A pending pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodSlot {
+    /// UID.
+    pub uid: PodUid,
+    /// Index of its shape in the snapshot.
+    pub shape: usize,
+    /// Priority.
+    pub priority: i32,
+}
+
+/// What is known of a shape of which pods are pending.
+#[derive(Debug)]
+struct Shape {
+    requests: Amounts,
+    ports: Vec<HostPort>,
+    priority: i32,
+    /// By node.
+    verdicts: Rc<[Option<Rejection>]>,
+    /// By node: the score of what does not change while pods are bound.
+    preference: Vec<i64>,
+}
+
+/// What does not change while pods are bound.
+#[derive(Debug)]
+struct Facts {
+    nodes: Vec<(NodeName, Resources)>,
+    /// By index in the snapshot, if pods of it are pending.
+    shapes: Vec<Option<Shape>>,
+    pods: Vec<PodSlot>,
+    table: ResourceTable,
+    /// Places of [`SCORED`] in amounts.
+    scored: [Option<usize>; 2],
+}
+
+/// An entry of the undo log.
+#[derive(Debug, Clone)]
+enum Change {
+    Bound {
+        shape: usize,
+        node: usize,
+    },
+    /// The node was this machine before.
+    Resized {
+        node: usize,
+        before: Machine,
+    },
+}
+
+/// A moment to go back to.
+#[derive(Debug, Clone, Copy)]
+pub struct Checkpoint(usize);
+
+/// Nodes and pods of a cluster. Nodes and shapes are named by their indices in the snapshot. A clone is cheap enough to
+/// keep several.
+#[derive(Debug, Clone)]
+pub struct ClusterState {
+    facts: Rc<Facts>,
+    machines: Vec<Machine>,
+    /// By node: host ports that are taken.
+    ports: Vec<Vec<HostPort>>,
+    topology: Topology,
+    log: Vec<Change>,
+}
+
+impl ClusterState {
+    /// The cluster of `snapshot`, which is in canonical order, before any of its pending pods is bound. Reserved pods
+    /// count as if they ran on their nodes; virtual pods do not exist for kube-scheduler.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot, index: &SnapshotIndex) -> Self {
+        let pods = pending_pods(snapshot, index);
+        let mut pending = vec![false; snapshot.shapes.len()];
+        pods.iter().for_each(|pod| pending[pod.shape] = true);
+        let drivers = volumes::limited_drivers(snapshot, &BTreeMap::new());
+        let table = ResourceTable::new(snapshot.shapes.iter().map(|shape| &shape.requests), drivers);
+        let requests: Vec<Amounts> = snapshot.shapes.iter().map(|shape| table.request(shape)).collect();
+        let (machines, ports) = node::usage(snapshot, index, &table, &requests).into_iter().unzip();
+        let shared = shared_claims(snapshot);
+        let mut verdicts = Verdicts::new(&snapshot.nodes);
+        let shape = |(number, shape): (usize, _)| {
+            let requests: &Amounts = &requests[number];
+            pending[number].then(|| Shape::new(shape, requests, &table, &shared, &mut verdicts, snapshot))
+        };
+        let shapes = snapshot.shapes.iter().enumerate().map(shape).collect();
+        let mut topology = Topology::new(snapshot, &pending);
+        for (place, pod) in snapshot.pods.iter().enumerate() {
+            let counts = !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
+            if let (true, Some(shape), Some(node)) = (counts, index.shape_of(place), index.node_of(place)) {
+                topology.add(shape, node);
+            }
+        }
+        let nodes = snapshot.nodes.iter().map(|node| (node.name.clone(), node.allocatable.clone())).collect();
+        let facts = Facts { nodes, shapes, pods, scored: SCORED.map(|name| table.place(name)), table };
+        Self { facts: Rc::new(facts), machines, ports, topology, log: Vec::new() }
+    }
+
+    /// Pending pods in the order of the scheduling queue.
+    #[must_use]
+    pub fn pods(&self) -> &[PodSlot] {
+        &self.facts.pods
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// The name of a node.
+    #[must_use]
+    pub fn node_name(&self, node: usize) -> &NodeName {
+        &self.facts.nodes[node].0
+    }
+
+    /// What the pods of a shape request, by [`ResourceTable`]; nothing if none are pending.
+    #[must_use]
+    pub fn requests(&self, shape: usize) -> &[i64] {
+        self.facts.shapes[shape].as_ref().map_or(&[], |shape| &shape.requests)
+    }
+
+    /// What the node is now.
+    #[must_use]
+    pub fn machine(&self, node: usize) -> &Machine {
+        &self.machines[node]
+    }
+
+    /// The node as a machine that has `allocatable` for all its pods.
+    #[must_use]
+    pub fn resized(&self, node: usize, allocatable: &Resources) -> Machine {
+        self.machines[node].resized(&self.facts.table, &self.facts.nodes[node].1, allocatable)
+    }
+
+    /// The node is this machine from now on.
+    pub fn resize(&mut self, node: usize, machine: Machine) {
+        let before = std::mem::replace(&mut self.machines[node], machine);
+        self.log.push(Change::Resized { node, before });
+    }
+
+    /// Whether a pending pod of `shape` may go to `node`, both with the pods that are `nominated` there and without
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// The first reason against it.
+    pub fn filter(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
+        self.filter_node(shape, node)?;
+        self.filter_pods(shape, node)?;
+        if nominated.is_empty() { Ok(()) } else { self.filter_beside(shape, node, nominated) }
+    }
+
+    /// The part of [`Self::filter`] that does not depend on other pods: the node's state, taints and labels, and where
+    /// volumes are.
+    ///
+    /// # Errors
+    ///
+    /// The first reason against it.
+    pub fn filter_node(&self, shape: usize, node: usize) -> Result<(), Rejection> {
+        let shape = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
+        shape.verdicts[node].map_or(Ok(()), Err)
+    }
+
+    /// The part of [`Self::filter`] that depends on bound pods: ports, resources, topology spread and affinity.
+    ///
+    /// # Errors
+    ///
+    /// The first reason against it.
+    pub fn filter_pods(&self, shape: usize, node: usize) -> Result<(), Rejection> {
+        let pod = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
+        if clash(&pod.ports, &self.ports[node]) {
+            return Err(Rejection::HostPorts);
+        }
+        if !fits(&pod.requests, &self.machines[node].free) {
+            return Err(Rejection::Resources);
+        }
+        self.topology.filter(shape, node, &Nominated::default())
+    }
+
+    /// The part of [`Self::filter`] that depends on bound and `nominated` pods together.
+    ///
+    /// # Errors
+    ///
+    /// The first reason against it.
+    pub fn filter_beside(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
+        let pod = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
+        let mut others = self.nominated_shapes(nominated);
+        if clash(&pod.ports, &self.ports[node]) || others.any(|(other, _)| clash(&pod.ports, &other.ports)) {
+            return Err(Rejection::HostPorts);
+        }
+        if self.lacking(pod, node, nominated).next().is_some() {
+            return Err(Rejection::Resources);
+        }
+        self.topology.filter(shape, node, nominated)
+    }
+
+    /// Resources of which `node` has too little for a pod of `shape` beside the `nominated` pods.
+    pub fn insufficient(&self, shape: usize, node: usize, nominated: &Nominated) -> impl Iterator<Item = &str> {
+        let pod = self.facts.shapes[shape].as_ref().into_iter();
+        pod.flat_map(move |pod| self.lacking(pod, node, nominated)).map(|place| self.facts.table.name(place))
+    }
+
+    /// Places of these resources in amounts.
+    fn lacking(&self, pod: &Shape, node: usize, nominated: &Nominated) -> impl Iterator<Item = usize> {
+        let left = move |place: usize, free: i64| {
+            let taken =
+                self.nominated_shapes(nominated).map(|(other, count)| other.requests[place].saturating_mul(count));
+            taken.fold(free, i64::saturating_sub)
+        };
+        let amounts = pod.requests.iter().zip(&self.machines[node].free).enumerate();
+        amounts.filter(move |(place, (need, free))| **need > 0 && **need > left(*place, **free)).map(|(place, _)| place)
+    }
+
+    fn nominated_shapes(&self, nominated: &Nominated) -> impl Iterator<Item = (&Shape, i64)> {
+        nominated.iter().filter_map(|(shape, count)| Some((self.facts.shapes[shape].as_ref()?, count)))
+    }
+
+    /// How kube-scheduler ranks `nodes`, which all pass its filters, for a pod of `shape`: higher is better.
+    #[must_use]
+    pub fn scores(&self, shape: usize, nodes: &[usize]) -> Vec<i64> {
+        let Some(pod) = self.facts.shapes[shape].as_ref() else { return vec![0; nodes.len()] };
+        let spread: Vec<i64> = nodes.iter().map(|node| self.topology.spread_score(shape, *node)).collect();
+        let affinity: Vec<i64> = nodes.iter().map(|node| self.topology.affinity_score(shape, *node)).collect();
+        let others = score::normalized(&spread, false).into_iter().zip(score::normalized(&affinity, true));
+        let total = |(node, (spread, affinity)): (&usize, (i64, i64))| {
+            score::resources(&self.machines[*node], &pod.requests, self.facts.scored)
+                + pod.preference[*node]
+                + score::TOPOLOGY_SPREAD * spread
+                + score::POD_AFFINITY * affinity
+        };
+        nodes.iter().zip(others).map(total).collect()
+    }
+
+    /// The best of `nodes`, which all pass the filters, for a pod of `shape`; among equals the first.
+    #[must_use]
+    pub fn best(&self, shape: usize, nodes: &[usize]) -> Option<usize> {
+        let scores = self.scores(shape, nodes).into_iter();
+        let best = nodes.iter().zip(scores).min_by_key(|(_, score)| Reverse(*score));
+        best.map(|(node, _)| *node)
+    }
+
+    /// Binds all pending pods in the order of the queue, each to its best node. By [`Self::pods`]: the node, if there
+    /// is one.
+    pub fn schedule(&mut self) -> Vec<Option<usize>> {
+        let facts = Rc::clone(&self.facts);
+        let bind = |pod: &PodSlot| {
+            let fits = |node: &usize| self.filter(pod.shape, *node, &Nominated::default()).is_ok();
+            let nodes: Vec<usize> = (0..self.nodes()).filter(fits).collect();
+            let best = self.best(pod.shape, &nodes)?;
+            self.bind(pod.shape, best);
+            Some(best)
+        };
+        facts.pods.iter().map(bind).collect()
+    }
+
+    /// Which `candidates` for one node may be nominated to it at the same time; each is the shape of a pending pod, and
+    /// whether it is nominated now.
+    #[must_use]
+    pub fn admissible(&self, candidates: &[(usize, bool)]) -> Vec<bool> {
+        if candidates.iter().all(|(shape, _)| self.topology.is_always_admissible(*shape)) {
+            return vec![true; candidates.len()];
+        }
+        let mut shapes: Vec<usize> = candidates.iter().map(|(shape, _)| *shape).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        let candidate = |(shape, is_current): &(usize, bool)| {
+            let priority = self.facts.shapes[*shape].as_ref().map_or(0, |shape| shape.priority);
+            Candidate { group: shapes.binary_search(shape).unwrap_or(0), priority, is_current: *is_current }
+        };
+        let candidates: Vec<Candidate> = candidates.iter().map(candidate).collect();
+        nomination::admissible(&self.topology.nomination_groups(&shapes), &candidates)
+    }
+
+    /// Binds a pending pod of `shape` to `node`.
+    pub fn bind(&mut self, shape: usize, node: usize) {
+        let Some(pod) = self.facts.shapes[shape].as_ref() else { return };
+        add(&mut self.machines[node].free, &pod.requests, -1);
+        self.ports[node].extend(pod.ports.iter().cloned());
+        self.topology.add(shape, node);
+        self.log.push(Change::Bound { shape, node });
+    }
+
+    /// The present moment, for [`Self::rollback`].
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint(self.log.len())
+    }
+
+    /// Takes back all that changed since then.
+    pub fn rollback(&mut self, to: Checkpoint) {
+        while self.log.len() > to.0 {
+            match self.log.pop() {
+                Some(Change::Bound { shape, node }) => self.unbind(shape, node),
+                Some(Change::Resized { node, before }) => self.machines[node] = before,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes the last binding to `node` back.
+    fn unbind(&mut self, shape: usize, node: usize) {
+        let Some(pod) = self.facts.shapes[shape].as_ref() else { return };
+        add(&mut self.machines[node].free, &pod.requests, 1);
+        let ports = &mut self.ports[node];
+        ports.truncate(ports.len().saturating_sub(pod.ports.len()));
+        self.topology.remove(shape, node);
+    }
+}
+
+impl Shape {
+    fn new<'s>(
+        shape: &'s PodShape,
+        requests: &Amounts,
+        table: &ResourceTable,
+        shared: &BTreeSet<(&str, &str)>,
+        verdicts: &mut Verdicts<'s>,
+        snapshot: &Snapshot,
+    ) -> Self {
+        let mut requests = requests.clone();
+        for volume in &shape.volumes {
+            // A volume that the pod shares is attached for other pods as well, or is one of very few.
+            if shared.contains(&(shape.namespace.as_str(), volume.claim.as_str()))
+                && let Some(place) = table.attached(&volume.driver)
+            {
+                requests[place] -= 1;
+            }
+        }
+        Self {
+            requests,
+            ports: shape.host_ports.clone(),
+            priority: shape.priority,
+            verdicts: verdicts.of(shape),
+            preference: score::preference(shape, &snapshot.nodes),
+        }
+    }
+}
+
+fn pending_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> Vec<PodSlot> {
+    let mut pods: Vec<(&Pod, PodSlot)> = Vec::new();
+    for (place, pod) in snapshot.pods.iter().enumerate() {
+        if let (PodState::Pending, false, Some(shape)) = (&pod.state, pod.is_virtual(), index.shape_of(place)) {
+            let priority = snapshot.shapes[shape].priority;
+            pods.push((pod, PodSlot { uid: pod.uid.clone(), shape, priority }));
+        }
+    }
+    pods.sort_by_key(|(pod, slot)| queue::key(pod, slot.priority));
+    pods.into_iter().map(|(_, slot)| slot).collect()
+}
+
+fn clash(wanted: &[HostPort], taken: &[HostPort]) -> bool {
+    wanted.iter().any(|port| taken.iter().any(|other| other.conflicts(port)))
+}
+
+/// PersistentVolumeClaims that several pods use, by namespace and name.
+fn shared_claims(snapshot: &Snapshot) -> BTreeSet<(&str, &str)> {
+    let mut users: BTreeMap<&ShapeId, usize> = BTreeMap::new();
+    snapshot.pods.iter().for_each(|pod| *users.entry(&pod.shape).or_default() += 1);
+    let mut claims: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for shape in &snapshot.shapes {
+        for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
+            *claims.entry((&shape.namespace, &volume.claim)).or_default() += users.get(&shape.id).copied().unwrap_or(0);
+        }
+    }
+    claims.into_iter().filter(|(_, users)| *users > 1).map(|(claim, _)| claim).collect()
+}

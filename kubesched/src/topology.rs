@@ -1,0 +1,161 @@
+//! What depends on where other pods are: topology spread, pod affinity and anti-affinity.
+
+use crate::affinity::{RequiredAffinity, RequiredAntiAffinity, ScoredTerm};
+use crate::filter::{Nominated, Rejection};
+use crate::nomination::{Group, SpreadLimit};
+use crate::spread::{Refusal, Spread};
+use plimsoll_model::snapshot::Snapshot;
+use std::rc::Rc;
+
+/// All constraints, and the pods that they count. Shapes and nodes by index, as in the snapshot.
+#[derive(Debug, Clone)]
+pub(crate) struct Topology {
+    /// Of pending pods: nobody asks for those of running ones.
+    spreads: Vec<Spread>,
+    /// By shape, of pending pods.
+    affinity: Vec<Option<RequiredAffinity>>,
+    /// Of all pods: running pods keep others away as well.
+    anti_affinity: Vec<RequiredAntiAffinity>,
+    scored: Vec<ScoredTerm>,
+    /// By shape: its spreads.
+    own_spreads: Rc<[Vec<usize>]>,
+    /// By shape: the anti-affinity terms that it has or that match it.
+    concerned: Rc<[Vec<usize>]>,
+    priorities: Rc<[i32]>,
+}
+
+impl Topology {
+    /// Without any pod; `pending` says of each shape whether pods of it are to be scheduled.
+    pub(crate) fn new(snapshot: &Snapshot, pending: &[bool]) -> Self {
+        let (shapes, nodes) = (&snapshot.shapes, &snapshot.nodes);
+        let mut own_spreads = vec![Vec::new(); shapes.len()];
+        let mut affinity = vec![None; shapes.len()];
+        let (mut spreads, mut anti_affinity, mut scored) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, shape) in shapes.iter().enumerate() {
+            for constraint in shape.topology_spread.iter().filter(|_| pending[number]) {
+                own_spreads[number].push(spreads.len());
+                spreads.push(Spread::new(shape, constraint, shapes, nodes));
+            }
+            if pending[number] {
+                affinity[number] = RequiredAffinity::new(shape, shapes, nodes);
+            }
+            for term in &shape.pod_affinity {
+                if term.anti && term.weight.is_none() {
+                    anti_affinity.push(RequiredAntiAffinity::new(number, term, shapes, nodes));
+                } else {
+                    scored.push(ScoredTerm::new(number, term, shapes, nodes));
+                }
+            }
+        }
+        let concerned = (0..shapes.len())
+            .map(|shape| (0..anti_affinity.len()).filter(|term| anti_affinity[*term].concerns(shape)).collect())
+            .collect();
+        let priorities = shapes.iter().map(|shape| shape.priority).collect();
+        Self { spreads, affinity, anti_affinity, scored, own_spreads: own_spreads.into(), concerned, priorities }
+    }
+
+    /// A pod of `shape` is on `node` from now on.
+    pub(crate) fn add(&mut self, shape: usize, node: usize) {
+        self.spreads.iter_mut().for_each(|spread| spread.add(shape, node));
+        self.change(shape, node, 1);
+    }
+
+    /// A pod of `shape` is no longer on `node`.
+    pub(crate) fn remove(&mut self, shape: usize, node: usize) {
+        self.spreads.iter_mut().for_each(|spread| spread.remove(shape, node));
+        self.change(shape, node, -1);
+    }
+
+    fn change(&mut self, shape: usize, node: usize, change: i64) {
+        self.affinity.iter_mut().flatten().for_each(|terms| terms.add(shape, node, change));
+        self.scored.iter_mut().for_each(|term| term.add(shape, node, change));
+        for term in &self.concerned[shape] {
+            self.anti_affinity[*term].add(shape, node, change);
+        }
+    }
+
+    /// Whether a pod of `shape` may go to `node`, beside the pods that are `nominated` there.
+    pub(crate) fn filter(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
+        for number in &self.own_spreads[shape] {
+            let spread = &self.spreads[*number];
+            if spread.required {
+                spread.filter(shape, node, nominated.count(&spread.selected)).map_err(|refusal| match refusal {
+                    Refusal::MissingLabel => Rejection::MissingTopologyLabel,
+                    Refusal::Skew => Rejection::TopologySpread,
+                })?;
+            }
+        }
+        if let Some(terms) = &self.affinity[shape]
+            && !terms.permits(shape, node, nominated.count(&terms.matched))
+        {
+            return Err(Rejection::PodAffinity);
+        }
+        let counts_nominated = nominated.is_empty() || self.counts_nominated_owners(shape);
+        for number in &self.concerned[shape] {
+            let term = &self.anti_affinity[*number];
+            let Some((matched, owners)) = term.counts.at(node) else { continue };
+            if term.owner == shape && matched + nominated.count(&term.counts.matched) > 0 {
+                return Err(Rejection::PodAntiAffinity);
+            }
+            let nominated_owners = if counts_nominated { nominated.of(term.owner) } else { 0 };
+            if term.counts.matched[shape] && owners + nominated_owners > 0 {
+                return Err(Rejection::ExistingPodAntiAffinity);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether kube-scheduler counts the anti-affinity of nominated pods for a pod of `shape`. If the pod has no
+    /// required terms itself, and no running pod keeps it away from any domain, the plugin's `PreFilter` returns
+    /// `Skip`, and nominated pods are not added either.
+    fn counts_nominated_owners(&self, shape: usize) -> bool {
+        let any = |number: &usize| {
+            let term = &self.anti_affinity[*number];
+            term.owner == shape || (term.counts.matched[shape] && term.owners > 0)
+        };
+        self.affinity[shape].is_some() || self.concerned[shape].iter().any(any)
+    }
+
+    fn required_spreads(&self, shape: usize) -> impl Iterator<Item = &Spread> {
+        self.own_spreads[shape].iter().map(|number| &self.spreads[*number]).filter(|spread| spread.required)
+    }
+
+    /// Whether any number of pods of `shape` may be nominated to a node at the same time.
+    pub(crate) fn is_always_admissible(&self, shape: usize) -> bool {
+        !self.required_spreads(shape).any(Spread::can_skew)
+    }
+
+    /// What the nomination gate has to know of pods of these shapes.
+    pub(crate) fn nomination_groups(&self, shapes: &[usize]) -> Vec<Group> {
+        let follows = |pod: usize, other: usize| {
+            self.affinity[pod].as_ref().is_some_and(|affinity| affinity.matched_by_any[other])
+        };
+        let waits_for = |pod: usize, other: usize| {
+            self.required_spreads(pod).any(|spread| spread.selected[other]) || follows(pod, other)
+        };
+        let group = |shape: &usize| {
+            let limit = |spread: &Spread| {
+                let counted = |other: usize| {
+                    self.priorities[other] >= self.priorities[*shape]
+                        && spread.selected[other]
+                        && waits_for(other, *shape)
+                };
+                let counted = (0..shapes.len()).filter(|number| counted(shapes[*number])).collect();
+                SpreadLimit { max_skew: spread.max_skew, counted }
+            };
+            Group { spreads: self.required_spreads(*shape).filter(|spread| spread.can_skew()).map(limit).collect() }
+        };
+        shapes.iter().map(group).collect()
+    }
+
+    /// The raw InterPodAffinity score: higher is better.
+    pub(crate) fn affinity_score(&self, shape: usize, node: usize) -> i64 {
+        self.scored.iter().map(|term| term.score(shape, node)).sum()
+    }
+
+    /// The raw PodTopologySpread score, pods in the node's domains: lower is better.
+    pub(crate) fn spread_score(&self, shape: usize, node: usize) -> i64 {
+        let preferred = self.own_spreads[shape].iter().map(|number| &self.spreads[*number]).filter(|one| !one.required);
+        preferred.map(|spread| spread.count_at(node)).sum()
+    }
+}

@@ -1,0 +1,163 @@
+//! The cluster as the scheduler sees it: all nodes and pods of the mirrors as a snapshot.
+
+use super::shape::{Namespaces, of_pod, resources, strings, term};
+use crate::apiserver::object;
+use crate::apiserver::store::{Key, Object};
+use crate::kube::view::{NodeView, PodView, Taint as TaintView};
+use plimsoll_kubesched::ClusterState;
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex, VolumeTopology};
+use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+
+/// The taint that stands for the unschedulable flag.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Objects beside pods and nodes that decide where pods go.
+pub(super) struct Surroundings<'a> {
+    pub(super) namespaces: Vec<&'a Object>,
+    pub(super) claims: BTreeMap<&'a Key, &'a Object>,
+    pub(super) volumes: BTreeMap<&'a str, &'a Object>,
+    pub(super) csi_nodes: BTreeMap<&'a str, &'a Object>,
+}
+
+/// All nodes and pods. Nodes are in the order of their names.
+pub(super) struct SchedulerCluster<'a> {
+    pub(super) state: ClusterState,
+    pub(super) snapshot: Snapshot,
+    nodes: Vec<&'a NodeView>,
+}
+
+impl<'a> SchedulerCluster<'a> {
+    /// `is_pending` says which pods are to be scheduled.
+    pub(super) fn new(
+        nodes: impl Iterator<Item = &'a NodeView>,
+        pods: impl Iterator<Item = &'a PodView>,
+        surroundings: &Surroundings<'_>,
+        is_pending: fn(&PodView) -> bool,
+    ) -> Self {
+        let mut nodes: Vec<&NodeView> = nodes.collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let namespaces = surroundings.namespaces.iter();
+        let namespaces: Namespaces<'_> =
+            namespaces.map(|it| (object::name(it), strings(object::at(it, &["metadata", "labels"])))).collect();
+        let mut shapes: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
+        let mut snapshot = Snapshot::default();
+        for pod in pods.filter(|pod| !pod.is_over()) {
+            let state = match is_pending(pod) {
+                true => PodState::Pending,
+                false if !pod.node.is_empty() => PodState::Bound(NodeName::from(pod.node.as_str())),
+                false => continue,
+            };
+            let shape = of_pod(pod, &namespaces, volumes(pod, surroundings));
+            snapshot.pods.push(model_pod(pod, shape.id.clone(), state));
+            shapes.entry(shape.id.clone()).or_insert(shape);
+        }
+        snapshot.shapes = shapes.into_values().collect();
+        snapshot.nodes = nodes.iter().map(|node| model_node(node, surroundings)).collect();
+        snapshot.sort();
+        let state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+        Self { state, snapshot, nodes }
+    }
+
+    /// The index of a node.
+    pub(super) fn node(&self, name: &str) -> Option<usize> {
+        self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()
+    }
+
+    /// Whether the unschedulable flag of the node keeps pods of the shape away.
+    pub(super) fn is_flagged(&self, shape: usize, node: usize) -> bool {
+        let tolerations = &self.snapshot.shapes[shape].tolerations;
+        self.nodes[node].unschedulable && !tolerations.iter().any(|toleration| toleration.tolerates(&flag()))
+    }
+
+    /// Whether the node would have enough of a resource without its pods.
+    pub(super) fn could_have(&self, shape: usize, node: usize, resource: &str) -> bool {
+        let (request, node) = (&self.snapshot.shapes[shape].requests, &self.snapshot.nodes[node]);
+        request.get(resource) <= node.allocatable.get(resource)
+    }
+}
+
+fn flag() -> Taint {
+    Taint { key: UNSCHEDULABLE.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }
+}
+
+fn model_pod(pod: &PodView, shape: ShapeId, state: PodState) -> Pod {
+    let created = object::time_at(&pod.object, &["metadata", "creationTimestamp"]);
+    Pod {
+        uid: PodUid::from(pod.uid.as_str()),
+        namespace: pod.key.namespace.clone(),
+        name: pod.key.name.clone(),
+        shape,
+        state,
+        created: Timestamp(created.map_or(0, |time| time.as_millisecond())),
+        stays_with_node: false,
+        terminating: pod.deletion.is_some(),
+        returns: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 0,
+        pod_disruption_budgets: Vec::new(),
+        buffer: None,
+    }
+}
+
+/// kube-scheduler goes by the taints of a node, not by its conditions: to it every node is in service.
+fn model_node(node: &NodeView, surroundings: &Surroundings<'_>) -> Node {
+    let taint = |taint: &TaintView| {
+        let effect = TaintEffect::parse(&taint.effect)?;
+        Some(Taint { key: taint.key.clone(), value: taint.value.clone(), effect })
+    };
+    let flag = node.unschedulable.then(flag);
+    let mut allocatable = resources(&node.allocatable, |whole| whole.div_euclid(1000));
+    limit_volumes(&mut allocatable, surroundings.csi_nodes.get(node.name.as_str()).copied());
+    Node {
+        name: NodeName::from(node.name.as_str()),
+        node_claim: None,
+        node_pool: None,
+        state: NodeState::Initialized,
+        labels: strings(object::at(&node.object, &["metadata", "labels"])),
+        taints: node.taints.iter().filter_map(taint).chain(flag).collect(),
+        allocatable,
+        limit_usage: Resources::new(),
+        ready: true,
+        cordoned: false,
+        deleting: false,
+        do_not_disrupt: false,
+        created: Timestamp(0),
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    }
+}
+
+/// What the node's CSINode says of the volumes that it takes.
+fn limit_volumes(allocatable: &mut Resources, csi_node: Option<&Object>) {
+    let drivers = csi_node.map_or(&[][..], |csi_node| object::items(csi_node, &["spec", "drivers"]));
+    for driver in drivers {
+        if let Some(count) = object::integer(driver, &["allocatable", "count"]) {
+            let name = object::text(driver, &["name"]);
+            allocatable.set(&format!("{ATTACHABLE_VOLUMES_PREFIX}{name}"), count);
+        }
+    }
+}
+
+/// Where the pod's volumes can be attached. A claim without a volume is bound wherever its pod goes.
+fn volumes(pod: &PodView, surroundings: &Surroundings<'_>) -> Vec<VolumeTopology> {
+    let volume = |volume: &serde_json::Value| {
+        let claim = object::text(volume, &["persistentVolumeClaim", "claimName"]);
+        let bound = surroundings.claims.get(&Key::new(&pod.key.namespace, claim))?;
+        let volume = surroundings.volumes.get(object::text(bound, &["spec", "volumeName"]))?;
+        let terms = object::items(volume, &["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
+        Some(VolumeTopology {
+            claim: claim.to_owned(),
+            driver: object::text(volume, &["spec", "csi", "driver"]).to_owned(),
+            alternatives: terms.iter().map(term).collect(),
+            problem: None,
+        })
+    };
+    object::items(&pod.object, &["spec", "volumes"]).iter().filter_map(volume).collect()
+}
