@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use plimsoll_model::plan::{Plan, PlanOptions};
-use plimsoll_solver::{Move, rehearse, solve_without};
+use plimsoll_solver::{Move, replay, solve_without};
 use plimsoll_workloads::{Profile, Question};
 use std::io::Write as _;
 
@@ -92,8 +92,8 @@ impl Figures {
         plan.lower_bound = plan.hourly;
         let launched: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
         let kept: usize = plan.placements.iter().map(|to| to.pods.len()).sum();
-        let shown = rehearse(&question.snapshot, &question.catalogs, &plan);
-        let strands = shown.is_some_and(|shown| shown.stranding * 48 > shown.performances);
+        let shown = replay(&question.snapshot, &question.catalogs, &plan);
+        let strands = shown.is_some_and(|shown| shown.stranding * 48 > shown.runs);
         Self { pods: i64::try_from(launched + kept).unwrap_or(i64::MAX), strands, plan }
     }
 }

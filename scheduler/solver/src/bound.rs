@@ -1,11 +1,12 @@
 //! What no plan can cost less than: a relaxation in which nodes can be bought in fractions.
 
-use crate::columns::{self, Kind, Row, rules};
-use crate::draft;
-use crate::duals;
-use crate::hosts::Tally;
-use crate::intern::{Amounts, Bits, add};
-use crate::world::World;
+pub(crate) mod resource_prices;
+
+use crate::input::context::SolveContext;
+use crate::input::intern::{Amounts, Bits, add};
+use crate::place::columns::{self, PodKind, Row, rules};
+use crate::place::draft;
+use crate::place::hostname_topology::Tally;
 use plimsoll_model::money::MicroUsdPerHour;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,15 +30,19 @@ struct Component {
 
 /// The bound: shapes that share no offering are independent, within a component no plan beats the optimum in fractions.
 /// `enough` is what the plan costs: no bound has to be higher.
-pub(crate) fn lower_bound(world: &World<'_>, demand: &draft::Demand, enough: MicroUsdPerHour) -> MicroUsdPerHour {
+pub(crate) fn lower_bound(
+    context: &SolveContext<'_>,
+    demand: &draft::Demand,
+    enough: MicroUsdPerHour,
+) -> MicroUsdPerHour {
     let mut components: Vec<Component> = Vec::new();
     // Shapes that can run at the same places meet the same components.
     let mut alike: BTreeMap<Vec<Bits>, Vec<Demand>> = BTreeMap::new();
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
-        alike.entry(places(world, *shape)).or_default().push((*shape, *count));
+        alike.entry(places(context, *shape)).or_default().push((*shape, *count));
     }
     for (offerings, demand) in alike {
-        let mut merged = component(world, offerings, demand);
+        let mut merged = component(context, offerings, demand);
         let (meeting, apart): (Vec<Component>, Vec<Component>) = components
             .into_iter()
             .partition(|known| known.offerings.iter().zip(&merged.offerings).any(|(mine, theirs)| mine.meets(theirs)));
@@ -51,7 +56,7 @@ pub(crate) fn lower_bound(world: &World<'_>, demand: &draft::Demand, enough: Mic
         components.push(merged);
     }
     let mut work = WORK;
-    let bounds: Vec<Bound> = components.iter().map(|component| bound_of(world, component, &mut work)).collect();
+    let bounds: Vec<Bound> = components.iter().map(|component| bound_of(context, component, &mut work)).collect();
     let mut sum: i64 = bounds.iter().map(|bound| bound.least).sum();
     let mut work = CLOSER_WORK;
     for bound in bounds {
@@ -87,29 +92,30 @@ impl Bound {
 }
 
 /// Per pool: where pods of the shape can run.
-fn places(world: &World<'_>, shape: usize) -> Vec<Bits> {
-    let view = &world.shapes[shape];
-    let any = |(pool, fits): (&crate::offerings::PoolView<'_>, &Vec<crate::offerings::Alternative>)| {
+fn places(context: &SolveContext<'_>, shape: usize) -> Vec<Bits> {
+    let view = &context.shapes[shape];
+    let any = |(pool, fits): (&crate::input::offerings::PoolView<'_>, &Vec<crate::input::offerings::Alternative>)| {
         let mut any = Bits::none(pool.offerings.len());
         fits.iter().for_each(|one| any.join(&one.offerings));
         any
     };
-    world.pools.iter().zip(view.fits).map(any).collect()
+    context.pools.iter().zip(view.fits).map(any).collect()
 }
 
-fn component(world: &World<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Component {
-    let cheapest = world.pools.iter().zip(&offerings).filter_map(|(pool, any)| any.first().map(|one| pool.price(one)));
+fn component(context: &SolveContext<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Component {
+    let cheapest =
+        context.pools.iter().zip(&offerings).filter_map(|(pool, any)| any.first().map(|one| pool.price(one)));
     let single = cheapest.min().unwrap_or(0);
-    let mut load = vec![0; world.table.len()];
+    let mut load = vec![0; context.table.len()];
     for (shape, count) in &demand {
-        add(&mut load, world.shapes[*shape].requests, i64::try_from(*count).unwrap_or(i64::MAX));
+        add(&mut load, context.shapes[*shape].requests, i64::try_from(*count).unwrap_or(i64::MAX));
     }
     Component { offerings, demand, load, single }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
-fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> Bound {
-    let Some(program) = program(world, component) else { return Bound::of(fluid(world, component)) };
+fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -> Bound {
+    let Some(program) = program(context, component) else { return Bound::of(fluid(context, component)) };
     let kinds = program.kinds();
     if let Some((optimum, _)) = columns::small::optimum(&kinds, &program.rows, work) {
         return Bound::of(optimum.max(component.single));
@@ -125,29 +131,29 @@ fn bound_of(world: &World<'_>, component: &Component, work: &mut u64) -> Bound {
 }
 
 /// Each resource by itself, for more kinds of pods than can be told apart.
-fn fluid(world: &World<'_>, component: &Component) -> i64 {
-    let shared = shared(world, component);
-    let mut load = vec![0; world.table.len() + shared.len()];
+fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
+    let shared = shared(context, component);
+    let mut load = vec![0; context.table.len() + shared.len()];
     for (shape, count) in &component.demand {
-        let view = &world.shapes[*shape];
+        let view = &context.shapes[*shape];
         let requests = rules::requests(view.requests, view.hosts, &shared);
         add(&mut load, &requests, i64::try_from(*count).unwrap_or(i64::MAX));
     }
     // Who may be where is not told apart either.
-    let rows = rows(world, component, &shared, |_, _| Bits::default());
+    let rows = rows(context, component, &shared, |_, _| Bits::default());
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
     value(&offered, &load).max(component.single)
 }
 
 /// The offerings that are worth a look, with the kinds that `suits` gives by pool and offering.
 fn rows(
-    world: &World<'_>,
+    context: &SolveContext<'_>,
     component: &Component,
     shared: &[rules::Shared],
     suits: impl Fn(usize, usize) -> Bits,
 ) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (number, (pool, bits)) in world.pools.iter().zip(&component.offerings).enumerate() {
+    for (number, (pool, bits)) in context.pools.iter().zip(&component.offerings).enumerate() {
         let own = bits.iter().map(|index| {
             // No node holds more than there is.
             let room = pool.offerings[index].room.iter().zip(&component.load).map(|(room, load)| *room.min(load));
@@ -174,13 +180,13 @@ fn undominated(rows: impl Iterator<Item = Row>) -> Vec<Row> {
 /// What `load` is worth at prices at which no offering is worth more than it costs. Costs are whole numbers, so that may be rounded up.
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
 fn value(offered: &[(i64, &Amounts)], load: &[i64]) -> i64 {
-    let prices = duals::resource_prices(offered, load);
-    (duals::worth(&prices, load) * (1.0 - 1e-9)).ceil() as i64
+    let prices = resource_prices::resource_prices(offered, load);
+    (resource_prices::worth(&prices, load) * (1.0 - 1e-9)).ceil() as i64
 }
 
-fn shared(world: &World<'_>, component: &Component) -> Vec<rules::Shared> {
-    let members = component.demand.iter().map(|(shape, count)| (world.shapes[*shape].hosts, *count));
-    rules::shared(&world.topology.host_rules, members, 1)
+fn shared(context: &SolveContext<'_>, component: &Component) -> Vec<rules::Shared> {
+    let members = component.demand.iter().map(|(shape, count)| (context.shapes[*shape].hosts, *count));
+    rules::shared(&context.topology.host_rules, members, 1)
 }
 
 /// What is bought in fractions.
@@ -191,8 +197,8 @@ struct Program {
 }
 
 impl Program {
-    fn kinds(&self) -> Vec<Kind<'_>> {
-        self.kinds.iter().map(|(requests, count, most)| Kind { requests, count: *count, most: *most }).collect()
+    fn kinds(&self) -> Vec<PodKind<'_>> {
+        self.kinds.iter().map(|(requests, count, most)| PodKind { requests, count: *count, most: *most }).collect()
     }
 
     /// Of pods that request the same each can go wherever one of them can: fewer kinds, and whatever serves the old ones serves the new.
@@ -223,11 +229,11 @@ impl Program {
 }
 
 /// Pods by what they request and where they can run, and the offerings that are worth a look; `None` if that is too much to look at.
-fn program(world: &World<'_>, component: &Component) -> Option<Program> {
-    let shared = shared(world, component);
+fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program> {
+    let shared = shared(context, component);
     let mut sizes: BTreeSet<Amounts> = BTreeSet::new();
     for (shape, _) in &component.demand {
-        let view = &world.shapes[*shape];
+        let view = &context.shapes[*shape];
         sizes.insert(rules::requests(view.requests, view.hosts, &shared));
         if sizes.len() > columns::MAX_KINDS {
             return None;
@@ -237,10 +243,10 @@ fn program(world: &World<'_>, component: &Component) -> Option<Program> {
     let mut places: Vec<Vec<Bits>> = Vec::new();
     let mut known: BTreeMap<(Amounts, Vec<Bits>, usize), usize> = BTreeMap::new();
     for (shape, count) in &component.demand {
-        let view = &world.shapes[*shape];
+        let view = &context.shapes[*shape];
         let ports = if view.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
-        let most = ports.min(Tally::default().limit(&world.topology.host_rules, view.hosts, true)).max(1);
-        let own = self::places(world, *shape);
+        let most = ports.min(Tally::default().limit(&context.topology.host_rules, view.hosts, true)).max(1);
+        let own = self::places(context, *shape);
         let requests = rules::requests(view.requests, view.hosts, &shared);
         let next = kinds.len();
         let number = *known.entry((requests.clone(), own.clone(), most)).or_insert(next);
@@ -251,7 +257,7 @@ fn program(world: &World<'_>, component: &Component) -> Option<Program> {
         kinds[number].1 += count;
     }
     let suits = |pool: usize, index: usize| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));
-    let rows = rows(world, component, &shared, suits);
+    let rows = rows(context, component, &shared, suits);
     let program = Program { kinds, rows };
     Some(if program.kinds.len() > columns::MAX_KINDS { program.coarser() } else { program })
 }

@@ -5,11 +5,13 @@ pub(crate) mod action_names;
 pub(crate) mod fill_nodes;
 mod give_up_domains;
 mod host_skew;
+pub(crate) mod moves;
 pub(crate) mod narrow;
 pub(crate) mod projection;
+pub(crate) mod replay;
 mod retry_subset;
 
-use crate::moves::{Move, Moves};
+use crate::repair::moves::{Move, Moves};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
@@ -132,7 +134,7 @@ impl Best<'_> {
         let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
-        (facts, told_by(tried, &self.plan))
+        (facts, with_reports_of(tried, &self.plan))
     }
 
     /// Takes a plan that was made from the present one, under the same conditions.
@@ -189,7 +191,7 @@ fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
 }
 
 /// `plan` with what `known`, made without the changes, says about pools and pods.
-pub(crate) fn told_by(mut plan: Plan, known: &Plan) -> Plan {
+pub(crate) fn with_reports_of(mut plan: Plan, known: &Plan) -> Plan {
     let mut told = known.unschedulable.clone();
     let still: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
     told.retain(|one| still.contains(&one.pod.uid));

@@ -1,7 +1,7 @@
 //! Which of two ways to place the same pods is better.
 
+use crate::input::context::SolveContext;
 use crate::place::Placed;
-use crate::world::World;
 
 /// What a node counts beyond its price, in micro-USD per hour: two nodes of half the size usually cost the same as one, but each also has to
 /// be booted, watched and drained. About half a percent of the smallest nodes in use.
@@ -25,8 +25,8 @@ impl Score {
         Self { unplaced, cost: price.saturating_add(overhead), nodes }
     }
 
-    pub(crate) fn of(world: &World<'_>, placed: &Placed<'_>) -> Self {
-        let price = placed.launches.iter().map(|draft| draft.price(world)).sum();
+    pub(crate) fn of(context: &SolveContext<'_>, placed: &Placed<'_>) -> Self {
+        let price = placed.launches.iter().map(|draft| draft.price(context)).sum();
         Self::new(unplaced(placed), price, placed.launches.len())
     }
 
@@ -38,7 +38,7 @@ impl Score {
 
 /// Pods without a place.
 pub(crate) fn unplaced(placed: &Placed<'_>) -> usize {
-    placed.left.iter().map(|lot| lot.pods.len()).sum()
+    placed.left.iter().map(|pod_group| pod_group.pods.len()).sum()
 }
 
 #[cfg(test)]

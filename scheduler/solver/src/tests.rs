@@ -1,12 +1,15 @@
 //! Scenarios, one small cluster each, built by [`builder`].
 
 mod bounds;
+mod buffer_pods;
 pub(crate) mod builder;
-mod fixed;
+mod early_batch;
 mod followers;
+mod local_search;
 mod market;
-mod mix;
+mod max_node_share;
 mod offers;
+mod on_demand_ratio;
 mod placing;
 mod planner;
 mod pools;
@@ -14,13 +17,10 @@ mod preferences;
 mod priority;
 mod properties;
 mod reasons;
-mod refit;
-mod rehearsal;
 mod removal;
-mod rooms;
-mod share;
+mod replay;
 mod spread;
+mod static_pools;
 mod topology;
 mod uneven;
-mod vanguard;
 mod volumes;

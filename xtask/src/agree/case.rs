@@ -93,9 +93,9 @@ mod tests {
     fn what_was_once_stranded_has_a_place_in_nearly_all_performances() {
         for seed in ONCE_STRANDED {
             let planned = Case::random(seed).and_then(|case| case.plan(&[])).unwrap();
-            let shown = plimsoll_solver::rehearse(&planned.snapshot, &planned.catalogs, &planned.plan);
+            let shown = plimsoll_solver::replay(&planned.snapshot, &planned.catalogs, &planned.plan);
             // As often as a plan may that buys no further node (decision 74); and where pods are left, others are placed.
-            let rare = |shown: &plimsoll_solver::Rehearsal| shown.stranding * 48 <= shown.performances;
+            let rare = |shown: &plimsoll_solver::ReplayReport| shown.stranding * 48 <= shown.runs;
             assert!(shown.as_ref().is_none_or(rare), "seed {seed}: {shown:?}");
             assert!(!planned.plan.launches.is_empty(), "seed {seed}");
         }

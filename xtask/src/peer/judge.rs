@@ -168,8 +168,8 @@ fn side(question: &Question, plan: &Plan) -> Side {
         launches: plan.launches.iter().map(launch).chain(nodes).collect(),
         violations: violations.iter().map(ToString::to_string).collect(),
         refused: refused.collect(),
-        stranding: plimsoll_solver::rehearse(&question.snapshot, &question.catalogs, plan)
-            .map(|it| (it.stranding, it.performances)),
+        stranding: plimsoll_solver::replay(&question.snapshot, &question.catalogs, plan)
+            .map(|it| (it.stranding, it.runs)),
     }
 }
 

@@ -4,10 +4,14 @@ use plimsoll_model::identity::{ActionId, ContentHasher};
 
 /// The name of a launch that was called `id`, after `what` was done to it, with what tells it from others to which the
 /// same was done.
-pub(crate) fn renamed(id: &ActionId, what: &str, told_by: impl IntoIterator<Item = impl AsRef<str>>) -> ActionId {
+pub(crate) fn renamed(
+    id: &ActionId,
+    what: &str,
+    with_reports_of: impl IntoIterator<Item = impl AsRef<str>>,
+) -> ActionId {
     let mut hasher = ContentHasher::new(what);
     hasher.text(&id.0);
-    told_by.into_iter().for_each(|text| hasher.text(text.as_ref()));
+    with_reports_of.into_iter().for_each(|text| hasher.text(text.as_ref()));
     ActionId(hasher.hex(16))
 }
 

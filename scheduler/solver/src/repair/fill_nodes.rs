@@ -9,7 +9,7 @@ mod tests;
 use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
 use super::projection::Room;
 use super::{Best, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
-use crate::in_order;
+use crate::pipeline::in_order;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::overlay::{self, Repriced};
@@ -71,7 +71,8 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
     // Where it matters what the nodes of launches will be, it is said.
     let known = (best.snapshot, best.catalogs);
     let limited = way.buys && way.room == Room::Cheapest;
-    let said: &[Said] = if limited { &[Said::Types] } else { &[Said::None, Said::Own, Said::All] };
+    let said: &[FillOutcome] =
+        if limited { &[FillOutcome::Types] } else { &[FillOutcome::None, FillOutcome::Own, FillOutcome::All] };
     said.iter().any(|said| {
         let mut other = with(known, &best.plan, &more, &after, *said);
         Repriced::new(best.snapshot, best.catalogs).mark(&mut other.launches);
@@ -96,7 +97,7 @@ fn share_volumes(facts: &mut Snapshot) {
 
 /// Which launches are narrowed to what their nodes are expected to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum FillOutcome {
     None,
     /// Those that get more pods.
     Own,
@@ -123,18 +124,18 @@ fn with(
     plan: &Plan,
     more: &Plan,
     after: &Snapshot,
-    said: Said,
+    said: FillOutcome,
 ) -> Plan {
     let overlaid = overlay::applied(snapshot, catalogs);
     let facts = overlaid.as_ref().map_or((snapshot, catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let mut all = plan.clone();
     let mut narrowed = BTreeSet::new();
-    if said == Said::All || said == Said::Types {
+    if said == FillOutcome::All || said == FillOutcome::Types {
         for launch in all.launches.iter_mut().filter(|launch| !launch.pods.is_empty()) {
             let before = launch.offerings.len();
             let node = after.nodes.iter().find(|node| node.name.0 == launch.action_id.0);
             match node {
-                _ if said == Said::Types => keep_cheapest_type(launch),
+                _ if said == FillOutcome::Types => keep_cheapest_type(launch),
                 Some(node) => narrow(launch, node),
                 None => {}
             }
@@ -159,7 +160,7 @@ fn with(
             let wanted: BTreeSet<&PodShape> = pods.iter().filter_map(|pod| shape_of(&pod.uid)).collect();
             pods.iter().filter_map(|pod| shape_of(&pod.uid)).for_each(|shape| launch.requests.add(&shape.requests));
             if let Some(node) = after.nodes.iter().find(|node| node.name == to.node) {
-                if said == Said::Own {
+                if said == FillOutcome::Own {
                     narrow(launch, node);
                 }
                 keep_fitting(facts, launch, node, &wanted);

@@ -6,7 +6,7 @@
 //! time, the one with the fewest pods first. The spread still holds over all others.
 
 use super::{Best, projection, spread_over, without};
-use crate::facts::lookup;
+use crate::input::pool_requirements::lookup;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::label;

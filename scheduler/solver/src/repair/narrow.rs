@@ -1,8 +1,8 @@
 //! Launches of which some offerings will not do any more.
 
 use super::projection;
-use crate::facts::{equals, lookup, one_of, selects};
-use crate::volumes;
+use crate::input::pool_requirements::{equals, lookup, one_of, selects};
+use crate::input::volumes;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::label;

@@ -1,8 +1,8 @@
 //! The cluster after a plan is carried out, and the pods per domain that kube-scheduler then counts.
 
-use crate::facts::{holds, lookup, selects};
-use crate::topology::matches;
-use crate::world::tolerated;
+use crate::input::context::tolerated;
+use crate::input::pool_requirements::{holds, lookup, selects};
+use crate::place::topology::matches;
 use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::{NODES_RESOURCE, label};

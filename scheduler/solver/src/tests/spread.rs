@@ -22,7 +22,7 @@ type PerZone = [i64; 3];
 
 /// A cluster of nodes of one type with pods of one workload, spread over zones.
 #[derive(Debug, Clone)]
-struct World {
+struct SolveContext {
     pods: i64,
     skew: i64,
     /// Pods of the workload that one node holds.
@@ -37,7 +37,7 @@ struct World {
     nodes: Vec<(usize, i64)>,
 }
 
-fn any_world() -> impl Strategy<Value = World> {
+fn any_world() -> impl Strategy<Value = SolveContext> {
     let zones = prop::array::uniform3(prop::bool::weighted(0.6));
     let pools = prop::collection::vec((zones, prop::option::weighted(0.7, 0..5_i64)), 1..=3);
     let nodes = prop::collection::vec((0..3_usize, 0..=2_i64), 0..4);
@@ -46,12 +46,12 @@ fn any_world() -> impl Strategy<Value = World> {
         |(pods, skew, per_node, apart, pools, closed, nodes)| {
             let apart = apart && per_node == 1;
             let nodes = nodes.into_iter().map(|(zone, running)| (zone, running.min(per_node))).collect();
-            World { pods, skew, per_node, apart, pools, closed, nodes }
+            SolveContext { pods, skew, per_node, apart, pools, closed, nodes }
         },
     )
 }
 
-impl World {
+impl SolveContext {
     fn cluster(&self) -> Cluster {
         let pools = self.pools.iter().enumerate().map(|(index, (zones, limit))| {
             let mut one = pool(&format!("p{index}"));
@@ -201,8 +201,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
 
     #[test]
-    fn a_spread_uses_every_zone_that_it_can(world in any_world()) {
-        world.check(&world.cluster().plan_with(false))?;
+    fn a_spread_uses_every_zone_that_it_can(context in any_world()) {
+        context.check(&context.cluster().plan_with(false))?;
     }
 }
 
@@ -210,8 +210,9 @@ proptest! {
 #[test]
 fn a_limit_is_shared_by_the_zones() {
     let pools = vec![([true; 3], Some(4))];
-    let world = World { pods: 6, skew: 1, per_node: 1, apart: true, pools, closed: [false; 3], nodes: Vec::new() };
-    let mut pods = world.after(&world.cluster().plan()).0;
+    let context =
+        SolveContext { pods: 6, skew: 1, per_node: 1, apart: true, pools, closed: [false; 3], nodes: Vec::new() };
+    let mut pods = context.after(&context.cluster().plan()).0;
     pods.sort_unstable();
     assert_eq!(pods, [1, 1, 2]);
 }
@@ -221,8 +222,9 @@ fn a_limit_is_shared_by_the_zones() {
 #[test]
 fn one_zone_is_given_up_if_that_places_more() {
     let pools = vec![([true, true, false], None), ([false, false, true], Some(1))];
-    let world = World { pods: 9, skew: 1, per_node: 2, apart: false, pools, closed: [false; 3], nodes: Vec::new() };
-    let mut pods = world.after(&world.cluster().plan()).0;
+    let context =
+        SolveContext { pods: 9, skew: 1, per_node: 2, apart: false, pools, closed: [false; 3], nodes: Vec::new() };
+    let mut pods = context.after(&context.cluster().plan()).0;
     pods.sort_unstable();
     assert_eq!(pods, [0, 4, 5]);
 }

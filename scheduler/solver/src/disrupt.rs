@@ -1,0 +1,129 @@
+//! Which nodes can go: expired, empty, drifted, and those whose pods are served for less elsewhere.
+//!
+//! One after another, each on what the ones before it left, so that the plan holds as a whole. Budgets, do-not-disrupt and
+//! disruption budgets of pods hold for all but expired nodes, whose time is over whatever they run.
+
+pub(crate) mod single_node;
+
+mod allowance;
+mod candidates;
+mod consolidate;
+mod record;
+mod surplus;
+
+use crate::input::context::SolveContext;
+use crate::place::buffer_pods::{self, PlacedBufferPods};
+use crate::place::draft::{Demand, listed};
+use crate::place::launch::Listings;
+use crate::place::pod_groups::{self, PodGroup};
+use crate::place::{Placed, Search, State};
+use allowance::Allowance;
+use candidates::Candidate;
+pub(crate) use candidates::expired;
+use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::snapshot::{DisruptionReason, Pod};
+pub(crate) use record::{Removed, terminations};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was found so far.
+pub(crate) struct Removal<'a> {
+    pub(crate) removed: Vec<Removed<'a>>,
+    /// Moved pods by the number of the node that takes them.
+    pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
+    /// Virtual pods, which move with their nodes as others do.
+    pub(crate) placed_buffer_pods: PlacedBufferPods<'a>,
+    /// Launches that were told before the plan was whole.
+    pub(crate) early: Vec<Launch>,
+    /// All others.
+    pub(crate) launches: Vec<Launch>,
+    /// What those list.
+    pub(crate) listings: Listings,
+    /// Pods of all launches, by shape.
+    pub(crate) demand: Demand,
+    /// Nodes that take pods by this plan: they stay.
+    pub(crate) busy: BTreeSet<usize>,
+}
+
+impl<'a> Removal<'a> {
+    fn is_gone(&self, node: usize) -> bool {
+        self.removed.iter().any(|one| one.node == node)
+    }
+
+    /// The node goes, and nobody stays there.
+    fn note(&mut self, candidate: &Candidate<'a>, reason: DisruptionReason) {
+        self.placed_buffer_pods.remove(&candidate.node);
+        self.removed.push(candidate.removed(reason));
+    }
+
+    fn commit(&mut self, context: &SolveContext<'a>, placed: Placed<'a>) {
+        for (node, pods) in placed.existing {
+            self.busy.insert(node);
+            let (pods, placed_buffer_pods) = buffer_pods::apart(&pods);
+            if !pods.is_empty() {
+                self.existing.entry(node).or_default().extend(pods);
+            }
+            if !placed_buffer_pods.is_empty() {
+                self.placed_buffer_pods.entry(node).or_default().extend(placed_buffer_pods);
+            }
+        }
+        self.launches.extend(listed(context, &placed.launches, &mut self.listings, &mut self.demand));
+    }
+}
+
+/// Adds terminations to `removal`, which has the expired nodes already.
+pub(crate) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, plan: &mut Plan, removal: &mut Removal<'a>) {
+    let (found, next) = candidates::find(context, removal);
+    plan.next_time = plan.next_time.into_iter().chain(next).min();
+    let mut allowance = Allowance::new(context, removal);
+    for candidate in found.iter().filter(|one| one.empty) {
+        if !removal.is_gone(candidate.node) && allowance.permits(context, candidate, DisruptionReason::Empty) {
+            state.close(candidate.node);
+            allowance.note(candidate);
+            removal.note(candidate, DisruptionReason::Empty);
+        }
+    }
+    surplus::remove(context, state, &mut allowance, removal);
+    drifted(context, state, &found, &mut allowance, removal);
+    consolidate::consolidate(context, state, &found, &mut allowance, removal);
+}
+
+/// Drifted nodes: replaced by as many as it takes, whatever they cost. First those without pods, then those that need not wait for
+/// theirs, since evictions that nothing holds back count before those that leave room.
+fn drifted<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    found: &[Candidate<'a>],
+    allowance: &mut Allowance<'a>,
+    removal: &mut Removal<'a>,
+) {
+    let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
+    order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
+    for candidate in order {
+        if removal.is_gone(candidate.node)
+            || removal.busy.contains(&candidate.node)
+            || state.work == 0
+            || !allowance.permits(context, candidate, DisruptionReason::Drifted)
+        {
+            continue;
+        }
+        // With a terminationGracePeriod, pods that may not be evicted do not hold the node: they stay until that is over.
+        let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
+        let wanted: Vec<PodGroup<'a>> = pod_groups::by_shape(context, moving);
+        if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {
+            continue;
+        }
+        let placed = state.trial(|state| {
+            state.close(candidate.node);
+            pod_groups::leave(context, state, &wanted);
+            let search = Search { in_service: true, settled: false };
+            let mut placed = crate::place::relaxation::place(context, state, wanted, search);
+            crate::place::widen(context, state, &mut placed.launches);
+            placed.left.is_empty().then_some(placed)
+        });
+        if let Some(placed) = placed {
+            allowance.note(candidate);
+            removal.note(candidate, DisruptionReason::Drifted);
+            removal.commit(context, placed);
+        }
+    }
+}

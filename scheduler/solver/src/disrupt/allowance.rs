@@ -1,0 +1,65 @@
+//! How many removals pools and disruption budgets still allow as a plan goes on.
+
+use super::{Candidate, Removal};
+use crate::input::context::SolveContext;
+use plimsoll_model::snapshot::DisruptionReason;
+use std::collections::BTreeMap;
+
+/// What the plan has used so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allowance<'a> {
+    /// Removed nodes by pool, whatever the reason: each is on its way out.
+    nodes: BTreeMap<&'a str, u32>,
+    /// Evictions by disruption budget.
+    evictions: BTreeMap<&'a str, i32>,
+}
+
+impl<'a> Allowance<'a> {
+    /// With the expired nodes that `removal` has already.
+    pub(super) fn new(context: &SolveContext<'a>, removal: &Removal<'a>) -> Self {
+        let mut allowance = Self::default();
+        for one in &removal.removed {
+            if let Some(pool) = &context.nodes[one.node].node.node_pool {
+                *allowance.nodes.entry(pool.as_str()).or_default() += 1;
+            }
+            allowance.evict(&one.pods);
+        }
+        allowance
+    }
+
+    /// Whether one more removal is allowed. Of disruption budgets some room must be left: the drain goes pod by pod, but no second node
+    /// joins in once a budget is used up.
+    pub(super) fn permits(
+        &self,
+        context: &SolveContext<'_>,
+        candidate: &Candidate<'a>,
+        reason: DisruptionReason,
+    ) -> bool {
+        let used = self.nodes.get(candidate.pool.name.as_str()).copied().unwrap_or(0);
+        if candidate.pool.disruption.allowed.get(&reason).is_some_and(|allowed| used >= *allowed) {
+            return false;
+        }
+        if reason == DisruptionReason::Drifted && candidate.patient {
+            return true;
+        }
+        let evicted = candidate.pods.iter().filter(|pod| !pod.terminating);
+        let mut budgets = evicted.flat_map(|pod| &pod.pod_disruption_budgets);
+        budgets.all(|name| {
+            let used = self.evictions.get(name.as_str()).copied().unwrap_or(0);
+            context.budget(name).is_some_and(|budget| budget.disruptions_allowed > used)
+        })
+    }
+
+    pub(super) fn note(&mut self, candidate: &Candidate<'a>) {
+        *self.nodes.entry(candidate.pool.name.as_str()).or_default() += 1;
+        self.evict(&candidate.pods);
+    }
+
+    fn evict(&mut self, pods: &[&'a plimsoll_model::snapshot::Pod]) {
+        let evicted = pods.iter().filter(|pod| !pod.terminating);
+        for name in evicted.flat_map(|pod| &pod.pod_disruption_budgets) {
+            let used = self.evictions.entry(name.as_str()).or_default();
+            *used = used.saturating_add(1);
+        }
+    }
+}

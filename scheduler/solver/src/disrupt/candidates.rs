@@ -1,0 +1,156 @@
+//! Nodes that may be removed, and why.
+
+use super::{Removal, Removed};
+use crate::input::context::SolveContext;
+use crate::place::buffer_pods;
+use crate::place::pod_groups::is_protected;
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+
+/// A node that may go.
+#[derive(Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) node: usize,
+    pub(crate) pool: &'a NodePool,
+    /// What it costs; zero if the catalog does not know.
+    pub(crate) price: i64,
+    /// Pods that have to go elsewhere; also those that do not exist: a node that keeps room for them is not empty.
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Thousandths: 1000 for the node and what each eviction costs.
+    pub(crate) disturbance: i64,
+    pub(crate) empty: bool,
+    pub(crate) drifted: bool,
+    pub(crate) underutilized: bool,
+    /// It has a terminationGracePeriod: drift need not wait for its pods.
+    pub(crate) patient: bool,
+}
+
+impl<'a> Candidate<'a> {
+    pub(super) fn removed(&self, reason: DisruptionReason) -> Removed<'a> {
+        let (pods, placed_buffer_pods) = buffer_pods::apart(&self.pods);
+        Removed { node: self.node, reason, price: self.price, pods, placed_buffer_pods }
+    }
+}
+
+/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods. Pods that are not evicted before long are among
+/// theirs, though nothing is bought for those yet. A claim without Node has its time-outs, and no node to remove.
+pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> Vec<Removed<'a>> {
+    let pools = pools(context);
+    let mut found = Vec::new();
+    for (index, view) in context.nodes.iter().enumerate() {
+        let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
+        let over = view.node.expires.is_some_and(|at| at <= context.snapshot.now);
+        let exists = view.node.state != NodeState::InFlight;
+        if over && exists && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
+            let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
+            let (reason, price, placed_buffer_pods) = (DisruptionReason::Expired, view.data.price, Vec::new());
+            found.push(Removed { node: index, reason, price, pods, placed_buffer_pods });
+        }
+    }
+    found
+}
+
+/// Candidates in the order of nodes, and when time alone would make more.
+pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Vec<Candidate<'a>>, Option<Timestamp>) {
+    let pools = pools(context);
+    let now = context.snapshot.now;
+    let mut next: Option<Timestamp> = None;
+    let mut found = Vec::new();
+    for (index, view) in context.nodes.iter().enumerate() {
+        let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied()) else {
+            continue;
+        };
+        let idle_at =
+            pool.disruption.consolidate_after.map(|after| view.node.idle_since.map_or(now, |since| since.plus(after)));
+        let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
+        let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
+        next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();
+        if removal.busy.contains(&index) || pool.replicas.is_some() || !is_free(context, index) {
+            continue;
+        }
+        let pods = moving(context, removal, index);
+        let patient = view.node.termination_grace_period.is_some();
+        let blocked = is_blocked(context, index);
+        let idle = idle_at.is_some_and(|at| at <= now);
+        let thrifty = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
+        let candidate = Candidate {
+            node: index,
+            pool,
+            price: view.data.price,
+            disturbance: disturbance(&pods),
+            empty: !blocked && idle && pods.is_empty(),
+            drifted: (!blocked || patient) && view.node.drifted.is_some(),
+            underutilized: !blocked && idle && thrifty && !pods.is_empty() && view.data.is_known,
+            patient,
+            pods,
+        };
+        if candidate.empty || candidate.drifted || candidate.underutilized {
+            found.push(candidate);
+        }
+    }
+    (found, next)
+}
+
+/// Nodes of a static pool that may go, were there too many.
+pub(super) fn of_static<'a>(
+    context: &SolveContext<'a>,
+    removal: &Removal<'a>,
+    pool: &'a NodePool,
+) -> Vec<Candidate<'a>> {
+    let own = |index: &usize| context.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
+    let candidate = |index: usize| {
+        let pods = moving(context, removal, index);
+        Candidate {
+            node: index,
+            pool,
+            price: context.nodes[index].data.price,
+            disturbance: disturbance(&pods),
+            empty: pods.is_empty(),
+            drifted: false,
+            underutilized: !pods.is_empty(),
+            patient: false,
+            pods,
+        }
+    };
+    let free = |index: &usize| is_free(context, *index) && !is_blocked(context, *index);
+    (0..context.nodes.len()).filter(own).filter(free).map(candidate).collect()
+}
+
+/// Pods that need another place when the node goes.
+fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: usize) -> Vec<&'a Pod> {
+    let own = context.nodes[node].pods.iter().filter(|pod| pod.moves());
+    own.chain(removal.placed_buffer_pods.get(&node).into_iter().flatten().copied()).collect()
+}
+
+/// What removing a node with these pods costs, in thousandths.
+pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
+    pods.iter().map(|pod| pod.eviction_cost_milli.max(0)).fold(1000, i64::saturating_add)
+}
+
+fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {
+    context.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect()
+}
+
+/// Whether the node is in service, nobody is to come, and nothing on the node itself speaks against removing it.
+fn is_free(context: &SolveContext<'_>, index: usize) -> bool {
+    let view = &context.nodes[index];
+    view.node.state == NodeState::Initialized
+        && !view.node.deleting
+        && !view.node.do_not_disrupt
+        && !view.pods.iter().any(|pod| matches!(pod.state, PodState::Reserved(_)))
+}
+
+/// Whether some pod of the node may not be evicted: marked so (DaemonSet and static pods count), or covered by a disruption budget without
+/// room, or by two, for which the Eviction API has no answer.
+fn is_blocked(context: &SolveContext<'_>, index: usize) -> bool {
+    let evictable = |pod: &Pod| {
+        let budgets = &pod.pod_disruption_budgets;
+        let room =
+            |name: &String| context.budget(name).is_some_and(|one| !one.fully_blocking && one.disruptions_allowed > 0);
+        budgets.len() <= 1 && budgets.iter().all(room)
+    };
+    let pods = context.nodes[index].pods;
+    let evicted = |pod: &&Pod| pod.moves() && !pod.terminating;
+    pods.iter().any(|pod| is_protected(pod, context.snapshot.now)) || !pods.iter().filter(evicted).all(evictable)
+}

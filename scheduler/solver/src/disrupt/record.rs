@@ -1,0 +1,102 @@
+//! From removed nodes to the terminations of a plan.
+
+use super::Removal;
+use crate::input::context::SolveContext;
+use crate::place::launch;
+use plimsoll_model::identity::{ActionId, ContentHasher};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{Launch, Placement, Termination};
+use plimsoll_model::snapshot::{DisruptionReason, Pod};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node that goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Removed<'a> {
+    pub(crate) node: usize,
+    pub(crate) reason: DisruptionReason,
+    /// What it costs; zero if the catalog does not know.
+    pub(crate) price: i64,
+    /// Pods that have to go elsewhere.
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Virtual ones: nobody evicts them, but the node stays until there is room for them elsewhere.
+    pub(crate) placed_buffer_pods: Vec<&'a Pod>,
+}
+
+impl<'a> Removed<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Pod> {
+        self.pods.iter().chain(&self.placed_buffer_pods).copied()
+    }
+}
+
+/// One termination per removed node; `launches` are all of the plan.
+pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, launches: &[Launch]) -> Vec<Termination> {
+    // Few of a burst's pods are from removed nodes.
+    let leaving: BTreeSet<&str> = removal.removed.iter().flat_map(Removed::all).map(|pod| pod.uid.as_str()).collect();
+    let mut launch_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, launch) in launches.iter().enumerate().filter(|_| !leaving.is_empty()) {
+        let pods = launch.pods.iter().map(|pod| pod.uid.as_str());
+        launch_of.extend(pods.filter(|uid| leaving.contains(uid)).map(|uid| (uid, index)));
+    }
+    let mut node_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for (node, pods) in &removal.existing {
+        node_of.extend(pods.iter().map(|pod| (pod.uid.as_str(), *node)));
+    }
+    // Per launch: what the removed nodes whose pods it takes cost, and how many of its pods those are.
+    let mut shared: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
+    let replacements = |one: &Removed<'_>| -> BTreeSet<usize> {
+        one.all().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
+    };
+    for one in &removal.removed {
+        for index in replacements(one) {
+            let sum = shared.entry(index).or_default();
+            sum.0 += one.price;
+            sum.1 += one.all().filter(|pod| launch_of.get(pod.uid.as_str()) == Some(&index)).count();
+        }
+    }
+    let termination = |one: &Removed<'_>| {
+        let replaced_by = replacements(one);
+        let cost: i64 = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index))).sum();
+        let mut moved: BTreeMap<usize, Vec<&Pod>> = BTreeMap::new();
+        for pod in &one.pods {
+            if let Some(node) = node_of.get(pod.uid.as_str()) {
+                moved.entry(*node).or_default().push(pod);
+            }
+        }
+        let mut moved_to: Vec<Placement> = moved
+            .iter()
+            .map(|(node, pods)| Placement {
+                node: context.nodes[*node].node.name.clone(),
+                pods: launch::pod_refs(pods),
+            })
+            .collect();
+        moved_to.sort();
+        let name = &context.nodes[one.node].node.name;
+        let pods = launch::pod_refs(&one.pods);
+        let mut hasher = ContentHasher::new("termination");
+        hasher.text(&format!("{:?}", context.snapshot.ledger));
+        hasher.text(name.as_str());
+        hasher.text(one.reason.as_str());
+        pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
+        Termination {
+            action_id: ActionId(hasher.hex(16)),
+            node: name.clone(),
+            reason: one.reason,
+            pods,
+            replaced_by: replaced_by.into_iter().collect(),
+            moved_to,
+            saving: MicroUsdPerHour(one.price - cost),
+        }
+    };
+    let mut all: Vec<Termination> = removal.removed.iter().map(termination).collect();
+    all.sort_by(|a, b| a.node.cmp(&b.node));
+    all
+}
+
+/// What of a launch's price falls to `one`: the part of its pods that come from removed nodes, split by those nodes' prices.
+fn part(launches: &[Launch], index: usize, one: &Removed<'_>, shared: Option<&(i64, usize)>) -> i64 {
+    let (Some(launch), Some((prices, pods))) = (launches.get(index), shared) else { return 0 };
+    let all = i128::try_from(launch.pods.len().max(1)).unwrap_or(1);
+    let moved = i128::from(launch.price().0) * i128::try_from(*pods).unwrap_or(0) / all;
+    let part = if *prices > 0 { moved * i128::from(one.price) / i128::from(*prices) } else { moved };
+    i64::try_from(part).unwrap_or(0)
+}

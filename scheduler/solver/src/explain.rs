@@ -1,0 +1,204 @@
+//! Why a pod has no place: for each pool the first thing that leaves nothing of it, with figures, and what is in the way on nodes that are there.
+
+pub(crate) mod launch_reason;
+
+mod amounts;
+mod nodes;
+mod unmet;
+
+use crate::input::context::{SolveContext, tolerated};
+use crate::input::intern::Bits;
+use crate::input::offerings::PoolView;
+use crate::input::volumes;
+use crate::place::State;
+use crate::place::limits::{self, Headroom};
+use crate::place::topology;
+use amounts::{at_least, at_most};
+use plimsoll_model::plan::{Reason, ReasonCode};
+use plimsoll_model::snapshot::{NodePool, PodShape};
+
+/// What a shape uses that is not done yet, or that cannot be done.
+pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
+    let reason = |code, message: String| Some(Reason { node_pool: String::new(), code, message });
+    if let Some((claim, problem)) = shape.volumes.iter().find_map(|one| Some((&one.claim, one.problem.as_ref()?))) {
+        return reason(ReasonCode::VolumeProblem, format!("volume {claim}: {problem}"));
+    }
+    let claim = shape.resource_claims.first()?;
+    reason(
+        ReasonCode::NotSupported,
+        format!("resource claim {claim}: dynamic resource allocation is not supported yet"),
+    )
+}
+
+/// One reason per pool of the snapshot, by name, or one that there is none; then one about the nodes that are there, if there are any.
+pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> Vec<Reason> {
+    let mut pools: Vec<&NodePool> = context.snapshot.node_pools.iter().collect();
+    pools.sort_by(|a, b| a.name.cmp(&b.name));
+    let of_pool = |pool: &NodePool| {
+        let (code, message) = match context.pools.iter().position(|view| view.pool.name == pool.name) {
+            Some(index) => of_pool(context, state, index, shape),
+            None => not_ready(pool),
+        };
+        Reason { node_pool: pool.name.0.clone(), code, message }
+    };
+    let own = |code, message| Reason { node_pool: String::new(), code, message };
+    let mut all: Vec<Reason> = pools.into_iter().map(of_pool).collect();
+    if all.is_empty() {
+        all.push(own(ReasonCode::NoNodePool, "there is no NodePool".to_owned()));
+    }
+    all.extend(nodes::explain(context, state, shape).map(|message| own(ReasonCode::NoExistingNode, message)));
+    all
+}
+
+/// Pools whose own requirements leave nothing that could be launched for any pod; sorted by name.
+pub(crate) fn of_pools(context: &SolveContext<'_>) -> Vec<Reason> {
+    let problem = |view: &PoolView<'_>| {
+        let (code, message) = if view.allowed.is_empty() {
+            (ReasonCode::RequirementsIncompatible, unmet::by_itself(view))
+        } else if view.flexible && crate::place::launch::acceptable(view, &view.allowed).is_none() {
+            (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &view.allowed))
+        } else {
+            return None;
+        };
+        Some(Reason { node_pool: view.pool.name.0.clone(), code, message })
+    };
+    let mut all: Vec<Reason> = context.pools.iter().filter_map(problem).collect();
+    all.sort();
+    all
+}
+
+fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
+    match &pool.not_ready {
+        Some(problem) if problem.code == "NodeClassNotFound" => {
+            (ReasonCode::NodeClassNotFound, format!("{}: {}", problem.code, problem.message))
+        }
+        Some(problem) => (ReasonCode::NodePoolNotReady, format!("{}: {}", problem.code, problem.message)),
+        None if pool.deleting => (ReasonCode::NodePoolNotReady, "the NodePool is being deleted".to_owned()),
+        None if pool.replicas.is_some() => {
+            (ReasonCode::NodePoolNotReady, "the NodePool is static: it launches nothing for pods".to_owned())
+        }
+        None => (ReasonCode::NodePoolNotReady, "the catalog of the NodePool is missing".to_owned()),
+    }
+}
+
+fn of_pool(context: &SolveContext<'_>, state: &State, pool: usize, shape: usize) -> (ReasonCode, String) {
+    let (view, pods) = (&context.pools[pool], &context.shapes[shape]);
+    if view.allowed.is_empty() {
+        return (ReasonCode::RequirementsIncompatible, unmet::by_itself(view));
+    }
+    if !tolerated(&view.pool.taints, &pods.shape.tolerations, true) {
+        return (ReasonCode::TaintNotTolerated, taint_text(&view.pool.taints, pods.shape));
+    }
+    let mut selected = Bits::none(view.offerings.len());
+    view.alternatives(pods.shape).iter().for_each(|one| selected.join(&one.offerings));
+    selected.keep(&view.allowed);
+    if selected.is_empty() {
+        return (ReasonCode::RequirementsIncompatible, unmet::by_pod(view, pods.shape));
+    }
+    let mut reachable = Bits::none(view.offerings.len());
+    view.reachable(pods.shape).iter().for_each(|one| reachable.join(&one.offerings));
+    selected.keep(&reachable);
+    if selected.is_empty() {
+        let places = volumes::places(pods.shape);
+        if places.is_empty() {
+            let text = "podAntiAffinity keeps it away from pods of a DaemonSet, which run on every node that would do";
+            return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
+        }
+        return (ReasonCode::VolumeProblem, format!("its volumes can be attached only where {places}"));
+    }
+    let mut roomy = selected.clone();
+    roomy.keep(&view.roomy(pods.requests));
+    if roomy.is_empty() {
+        return (ReasonCode::InsufficientResources, too_large(context, view, &selected, pods.requests));
+    }
+    let mut offered = roomy.clone();
+    offered.keep(&view.offered);
+    if offered.is_empty() {
+        let count = roomy.iter().count();
+        return (ReasonCode::NoOffering, format!("{count} offerings would do, but none of them can be asked for"));
+    }
+    let mut usable = offered.clone();
+    usable.keep(&view.usable);
+    if usable.is_empty() {
+        let count = offered.iter().count();
+        return (ReasonCode::OutOfCapacity, format!("all {count} offerings that would do are out of capacity"));
+    }
+    let headroom = &state.headroom[pool];
+    let capacity = |index: usize| &view.types[view.offerings[index].type_index].capacity;
+    if !usable.iter().any(|index| limits::allows(headroom, capacity(index))) {
+        return (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable));
+    }
+    if state.work == 0 {
+        return (ReasonCode::BudgetExhausted, "the work budget was used up before this pod".to_owned());
+    }
+    if view.flexible {
+        return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &usable));
+    }
+    if context.topology.concerns(shape) || !pods.hosts.is_free() {
+        return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));
+    }
+    if !pods.shape.host_ports.is_empty() {
+        let ports: Vec<String> = pods.shape.host_ports.iter().map(|port| port.port.to_string()).collect();
+        return (ReasonCode::HostPortConflict, format!("a DaemonSet takes host port {}", ports.join(", ")));
+    }
+    (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable))
+}
+
+fn taint_text(taints: &[plimsoll_model::taints::Taint], shape: &PodShape) -> String {
+    let hard =
+        |taint: &&plimsoll_model::taints::Taint| !tolerated(std::slice::from_ref(*taint), &shape.tolerations, true);
+    let all: Vec<String> = taints
+        .iter()
+        .filter(hard)
+        .map(|one| {
+            let value = if one.value.is_empty() { String::new() } else { format!("={}", one.value) };
+            format!("{}{value}:{}", one.key, one.effect.as_str())
+        })
+        .collect();
+    format!("does not tolerate the taint {}", all.join(" and "))
+}
+
+fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits, requests: &[i64]) -> String {
+    let mut parts = Vec::new();
+    for (resource, need) in requests.iter().enumerate().filter(|(_, need)| **need > 0) {
+        let most = among.iter().map(|index| view.offerings[index].room[resource]).max().unwrap_or(0).max(0);
+        if most < *need {
+            let name = context.table.name(resource);
+            let (need, most) = (at_least(name, *need), at_most(name, most));
+            parts.push(format!("needs {need} {name}, the largest allowed type has {most} beside its DaemonSets"));
+        }
+    }
+    if parts.is_empty() {
+        let asked = requests
+            .iter()
+            .enumerate()
+            .filter(|(resource, need)| **need > 0 && context.table.name(*resource) != "pods");
+        let asked: Vec<String> = asked
+            .map(|(resource, need)| {
+                format!("{} {}", at_least(context.table.name(resource), *need), context.table.name(resource))
+            })
+            .collect();
+        parts.push(format!("no allowed type has {} at once beside its DaemonSets", asked.join(", ")));
+    }
+    parts.join("; ")
+}
+
+/// The limits that each keep all of `usable` out; all of them if it takes several together.
+fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits) -> String {
+    let least = |resource: usize| {
+        let amounts = usable.iter().map(|index| view.types[view.offerings[index].type_index].capacity[resource]);
+        amounts.min().unwrap_or(0)
+    };
+    let limited = || headroom.iter().enumerate().filter_map(|(resource, left)| Some((resource, left.as_ref()?)));
+    let alone: Vec<(usize, &i64)> = limited().filter(|(resource, left)| least(*resource) > **left).collect();
+    let told = if alone.is_empty() { limited().collect() } else { alone };
+    let parts: Vec<String> = told
+        .into_iter()
+        .map(|(resource, left)| {
+            let name = context.table.name(resource);
+            let limit = at_most(name, view.pool.limits.get(name));
+            format!("{} of {limit} {name}", at_most(name, (*left).max(0)))
+        })
+        .collect();
+    format!("the limits of the NodePool leave {}, too little for any type that would do", parts.join(" and "))
+}

@@ -1,0 +1,87 @@
+//! Why a launch is of this pool and this offering, and what would have been next.
+
+use crate::input::context::{SolveContext, tolerated};
+use crate::input::intern::fits;
+use crate::place::launch::NewNode;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::OfferingChoice;
+use std::collections::BTreeSet;
+
+/// Pools after the chosen one that are looked at for a runner-up: the text is for people, and made for every launch.
+const POOLS: usize = 3;
+
+/// Bounded text: pool, pods, offering, the runner-up among types and among pools with the difference in price.
+pub(crate) fn text(
+    context: &SolveContext<'_>,
+    node: &NewNode<'_>,
+    choices: &[OfferingChoice],
+    pods: usize,
+    shapes: &BTreeSet<usize>,
+) -> String {
+    let pool = node.view.pool;
+    let Some(first) = choices.first() else { return String::new() };
+    let pods = match pods {
+        0 => "another node for its replicas".to_owned(),
+        1 => "1 pod".to_owned(),
+        more => format!("{more} pods"),
+    };
+    let mut text = format!(
+        "NodePool {} (weight {}) takes {pods}; of {} acceptable offerings {} is the cheapest at {} USD/h",
+        pool.name,
+        pool.weight,
+        choices.len(),
+        named(first),
+        first.price
+    );
+    let runner_up = choices.iter().find(|one| one.instance_type != first.instance_type);
+    match runner_up.or_else(|| choices.get(1)) {
+        Some(other) => text.push_str(&format!("; next is {}, {}", named(other), dearer(first.price, other.price))),
+        None => text.push_str("; nothing else would do"),
+    }
+    if let Some((other, price)) = next_pool(context, node, shapes) {
+        text.push_str(&format!("; NodePool {other} comes later and would cost {}", dearer(first.price, price)));
+    }
+    text
+}
+
+fn named(choice: &OfferingChoice) -> String {
+    format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type)
+}
+
+fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {
+    match price.0.saturating_sub(than.0) {
+        0 => "the same".to_owned(),
+        more if more > 0 => format!("{} USD/h more", MicroUsdPerHour(more)),
+        less => format!("{} USD/h less", MicroUsdPerHour(less.saturating_neg())),
+    }
+}
+
+/// The first pool after the chosen one of which a node could take all of these pods, and its cheapest price for them.
+fn next_pool(
+    context: &SolveContext<'_>,
+    node: &NewNode<'_>,
+    shapes: &BTreeSet<usize>,
+) -> Option<(String, MicroUsdPerHour)> {
+    let own = context.pools.iter().position(|view| std::ptr::eq(view, node.view))?;
+    let later = context.pools.iter().enumerate().skip(own + 1).take(POOLS);
+    for (number, view) in later {
+        let admission = |shape: &usize| {
+            let shape = &context.shapes[*shape];
+            tolerated(&view.pool.taints, &shape.shape.tolerations, true)
+        };
+        if !shapes.iter().all(admission) {
+            continue;
+        }
+        let holds = |offering: &usize| {
+            fits(node.load, &view.offerings[*offering].room)
+                && shapes.iter().all(|shape| {
+                    let fits = &context.shapes[*shape].fits[number];
+                    fits.iter().any(|one| one.offerings.has(*offering))
+                })
+        };
+        if let Some(offering) = view.usable.iter().find(holds) {
+            return Some((view.pool.name.to_string(), MicroUsdPerHour(view.price(offering))));
+        }
+    }
+    None
+}

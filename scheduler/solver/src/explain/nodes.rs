@@ -1,0 +1,75 @@
+//! Why no node that is there or on its way takes a pod: how many nodes for which cause.
+
+use super::amounts::at_most;
+use super::taint_text;
+use crate::input::context::{Admission, SolveContext, tolerated};
+use crate::input::intern::fits;
+use crate::place::State;
+use crate::place::topology;
+use std::collections::BTreeMap;
+
+/// Why one node does not take the pod, in the order in which the causes are told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Closed,
+    Taint(String),
+    NotSelected,
+    /// By number of the resource.
+    TooLittle(usize),
+    HostPort,
+    Topology,
+}
+
+/// `None` where there is no node.
+pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> Option<String> {
+    let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
+    let mut most_free: BTreeMap<usize, i64> = BTreeMap::new();
+    let open = topology::open_nodes(context, state, shape);
+    for node in 0..context.nodes.len() {
+        let cause = cause(context, state, shape, node, open.as_ref().is_none_or(|open| open.has(node)));
+        if let Cause::TooLittle(resource) = cause {
+            let free = state.room(node).free[resource];
+            most_free.entry(resource).and_modify(|most| *most = free.max(*most)).or_insert(free);
+        }
+        *causes.entry(cause).or_default() += 1;
+    }
+    let text = |(cause, count): (&Cause, &usize)| {
+        let text = match cause {
+            Cause::Closed => "cordoned, not Ready or on the way out".to_owned(),
+            Cause::Taint(text) => text.clone(),
+            Cause::NotSelected => "not what its node selector or node affinity asks for".to_owned(),
+            Cause::TooLittle(resource) => {
+                let name = context.table.name(*resource);
+                let most = most_free.get(resource).copied().unwrap_or(0).max(0);
+                format!("too little {name}, at most {} left", at_most(name, most))
+            }
+            Cause::HostPort => "its host port is taken".to_owned(),
+            Cause::Topology => "topology spread, affinity or anti-affinity of pods".to_owned(),
+        };
+        format!("{count}: {text}")
+    };
+    let count = context.nodes.len();
+    let parts: Vec<String> = causes.iter().map(text).collect();
+    let nodes =
+        if count == 1 { "the one node does not take it".to_owned() } else { format!("none of {count} nodes takes it") };
+    (count > 0).then(|| format!("{nodes}: {}", parts.join("; ")))
+}
+
+fn cause(context: &SolveContext<'_>, state: &State, shape: usize, node: usize, open: bool) -> Cause {
+    let (view, room, pods) = (&context.nodes[node], state.room(node), &context.shapes[shape]);
+    if room.closed || !view.open {
+        return Cause::Closed;
+    }
+    if !tolerated(&view.node.taints, &pods.shape.tolerations, true) {
+        return Cause::Taint(taint_text(&view.node.taints, pods.shape));
+    }
+    if context.admission(shape, node) == Admission::No {
+        return Cause::NotSelected;
+    }
+    if !fits(pods.requests, &room.free) {
+        let short = pods.requests.iter().zip(&room.free).position(|(need, have)| *need > 0 && need > have);
+        return Cause::TooLittle(short.unwrap_or(0));
+    }
+    let taken = pods.shape.host_ports.iter().any(|port| room.ports.iter().any(|other| other.conflicts(port)));
+    if taken && open && !context.topology.concerns(shape) { Cause::HostPort } else { Cause::Topology }
+}

@@ -1,0 +1,14 @@
+//! What a plan is made from, looked up once: shapes, pools with their offerings, nodes, interned names and amounts.
+
+pub(crate) mod context;
+pub(crate) mod custom_labels;
+pub(crate) mod daemon_sets;
+pub(crate) mod existing_nodes;
+pub(crate) mod intern;
+pub(crate) mod max_node_share;
+pub(crate) mod nodes;
+pub(crate) mod offerings;
+pub(crate) mod on_demand_ratio;
+pub(crate) mod pool_requirements;
+pub(crate) mod solve_index;
+pub(crate) mod volumes;

@@ -1,0 +1,275 @@
+//! A snapshot with everything looked up once: pools in order of preference, shapes, DaemonSets, nodes.
+
+use crate::input::existing_nodes::NodeView;
+use crate::input::intern::{Amounts, ResourceTable};
+use crate::input::nodes::Nodes;
+use crate::input::offerings::{Alternative, PoolView};
+use crate::input::pool_requirements::lookup;
+use crate::input::solve_index::SolveIndex;
+use crate::place::hostname_topology::Membership;
+use crate::place::pod_groups::Only;
+use crate::place::relaxation::RelaxationLevels;
+use crate::place::topology::{self, Alike, DomainTuples, Topology};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, NodeName};
+use plimsoll_model::snapshot::{Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A shape and what it asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct ShapeView<'a> {
+    pub(crate) shape: &'a PodShape,
+    pub(crate) requests: &'a Amounts,
+    /// Per launchable pool: where it can run; empty where it cannot.
+    pub(crate) fits: &'a Vec<Vec<Alternative>>,
+    /// Groups that decide with whom it shares a host.
+    pub(crate) hosts: &'a Membership,
+}
+
+/// Whether pods of a shape may go to a node, room aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    No,
+    /// Only against a PreferNoSchedule taint.
+    Unwanted,
+    Yes,
+}
+
+/// A value, or none, for each of some keys.
+type Domain = Vec<(String, Option<String>)>;
+
+/// The values of a label on all nodes, as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Column {
+    values: Vec<String>,
+    /// By node.
+    numbers: Vec<Option<u32>>,
+}
+
+impl Column {
+    fn new(nodes: &[NodeView<'_>], key: &str) -> Self {
+        let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut numbers = Vec::with_capacity(nodes.len());
+        for view in nodes {
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            numbers.push(lookup(&view.node.labels, key).map(|value| *known.entry(value).or_insert(next)));
+        }
+        let mut values: Vec<(u32, &str)> = known.into_iter().map(|(value, number)| (number, value)).collect();
+        values.sort_unstable();
+        Self { values: values.into_iter().map(|(_, value)| value.to_owned()).collect(), numbers }
+    }
+
+    /// The number of the node's value, if it has one.
+    pub(crate) fn number(&self, node: usize) -> Option<u32> {
+        self.numbers.get(node).copied().flatten()
+    }
+
+    /// The value of that number.
+    pub(crate) fn value(&self, number: u32) -> &str {
+        self.values.get(number as usize).map_or("", String::as_str)
+    }
+
+    /// The number of a value, if any node has it.
+    pub(crate) fn find(&self, value: &str) -> Option<u32> {
+        self.values.iter().position(|one| one == value).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// All values that nodes have.
+    pub(crate) fn values(&self) -> &[String] {
+        &self.values
+    }
+}
+
+/// All of it.
+pub(crate) struct SolveContext<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    index: &'a SnapshotIndex,
+    solve_index: &'a SolveIndex,
+    pub(crate) table: &'a ResourceTable,
+    /// Pools that can launch: heavier first, then by name descending.
+    pub(crate) pools: Vec<PoolView<'a>>,
+    /// Static ones: they launch nothing for pods.
+    pub(crate) fixed: Vec<PoolView<'a>>,
+    /// Those of the snapshot, then the levels that preferences add.
+    pub(crate) shapes: Vec<ShapeView<'a>>,
+    /// In the order in which they are filled.
+    pub(crate) nodes: Vec<NodeView<'a>>,
+    /// By place in the snapshot.
+    node_numbers: Vec<usize>,
+    known: &'a Nodes,
+    pub(crate) topology: Topology<'a>,
+    /// Per shape, once asked for.
+    tuples: RefCell<BTreeMap<usize, Rc<DomainTuples>>>,
+    alike: Alike,
+    /// Offerings and nodes by their values of some keys, once asked for.
+    onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
+    /// Labels of nodes by key, once asked for.
+    columns: RefCell<BTreeMap<String, Rc<Column>>>,
+    /// Per spread group: the domains that count, once asked for.
+    eligible: RefCell<BTreeMap<usize, Rc<BTreeSet<String>>>>,
+    budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
+    /// What pods prefer.
+    pub(crate) relaxation: RelaxationLevels,
+}
+
+/// Whether pods with these tolerations may go where these taints are. `relaxed`: PreferNoSchedule does not count.
+pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: bool) -> bool {
+    taints.iter().all(|taint| {
+        (relaxed && taint.effect == TaintEffect::PreferNoSchedule)
+            || tolerations.iter().any(|toleration| toleration.tolerates(taint))
+    })
+}
+
+impl<'a> SolveContext<'a> {
+    /// Of `snapshot`, with what `solve_index` and `nodes` know of it.
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        index: &'a SnapshotIndex,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+        solve_index: &'a SolveIndex,
+        nodes: &'a Nodes,
+    ) -> Self {
+        let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).collect();
+        let shapes = solve_index.shapes.iter().enumerate().map(|(number, data)| ShapeView {
+            shape: solve_index.shape(number),
+            requests: &data.requests,
+            fits: &data.fits,
+            hosts: &solve_index.rules.hosts[number],
+        });
+        let (views, node_numbers) = crate::input::existing_nodes::views(snapshot, index, nodes);
+        let mut context = Self {
+            snapshot,
+            index,
+            solve_index,
+            table: solve_index.table(),
+            pools: solve_index.views(snapshot, catalogs),
+            fixed: solve_index.fixed_views(snapshot, catalogs),
+            shapes: shapes.collect(),
+            nodes: views,
+            node_numbers,
+            known: nodes,
+            topology: Topology::new(&solve_index.rules, &waiting),
+            tuples: RefCell::default(),
+            alike: Alike::default(),
+            onlys: RefCell::default(),
+            columns: RefCell::default(),
+            eligible: RefCell::default(),
+            budgets: snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect(),
+            relaxation: solve_index.relaxation.clone(),
+        };
+        let possible = context.possible();
+        context.relaxation.keep(|shape| possible[shape]);
+        context
+    }
+
+    /// From now on pods that these spread groups only count are assigned to domains as well.
+    pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
+        self.topology.tighten(groups);
+        self.tuples.take();
+        self.alike.clear();
+    }
+
+    /// Per shape: whether some offering or node could take pods of it at all.
+    fn possible(&self) -> Vec<bool> {
+        let classes: BTreeSet<usize> = self.nodes.iter().map(|view| view.data.class).collect();
+        let admission = |shape| classes.iter().any(|class| self.known.admission(*class, shape) == Admission::Yes);
+        let fits = self.shapes.iter().map(|view| view.fits.iter().any(|fits| !fits.is_empty()));
+        fits.enumerate().map(|(shape, fits)| fits || admission(shape)).collect()
+    }
+
+    /// Pods that are to be placed, in the snapshot's order, each with its shape if the snapshot has that.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (&'a Pod, Option<usize>)> + use<'a> {
+        let (snapshot, index) = (self.snapshot, self.index);
+        let pod = |place: &u32| Some((snapshot.pods.get(*place as usize)?, index.shape_of(*place as usize)));
+        index.pending().iter().filter_map(pod)
+    }
+
+    /// What pods that run count for.
+    pub(crate) fn counts(&self) -> &'a topology::Counts {
+        self.known.counts()
+    }
+
+    pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
+        self.solve_index.shape_number(&pod.shape)
+    }
+
+    /// The node of that name.
+    pub(crate) fn node_number(&self, name: &NodeName) -> Option<usize> {
+        let place = self.snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
+        self.node_numbers.get(place).copied()
+    }
+
+    /// The disruption budget of that name.
+    pub(crate) fn budget(&self, name: &str) -> Option<&'a PodDisruptionBudget> {
+        self.budgets.get(name).copied()
+    }
+
+    /// Whether that disruption budget never allows any eviction.
+    pub(crate) fn blocks(&self, name: &str) -> bool {
+        self.budget(name).is_some_and(|budget| budget.fully_blocking)
+    }
+
+    pub(crate) fn admission(&self, shape: usize, node: usize) -> Admission {
+        self.known.admission(self.nodes[node].data.class, shape)
+    }
+
+    /// Where pods of `shape` can run in `pool`, within `only`.
+    pub(crate) fn narrowed(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
+        let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
+        self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
+    }
+
+    /// The same for pods that need no room.
+    pub(crate) fn without_capacity(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
+        let view = &self.pools[pool];
+        let mut all = view.reachable(self.shapes[shape].shape);
+        all.iter_mut().for_each(|one| one.offerings.keep(&view.usable));
+        all.retain(|one| !one.offerings.is_empty());
+        let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
+        view.narrowed(&all, bits)
+    }
+
+    /// The domains in which pods of `shape` could be.
+    pub(crate) fn tuples(&self, shape: usize) -> Rc<DomainTuples> {
+        let known = self.tuples.borrow().get(&shape).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let tuples = self.alike.tuples(self, shape);
+            self.tuples.borrow_mut().insert(shape, Rc::clone(&tuples));
+            tuples
+        })
+    }
+
+    /// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
+    pub(crate) fn only(&self, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Rc<Only> {
+        let domain: Domain = keys.iter().map(|key| (*key).to_owned()).zip(values.iter().cloned()).collect();
+        let known = self.onlys.borrow().get(&domain).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let only = Rc::new(topology::only(self, keys, values));
+            self.onlys.borrow_mut().insert(domain, Rc::clone(&only));
+            only
+        })
+    }
+
+    /// The values of a label on all nodes.
+    pub(crate) fn column(&self, key: &str) -> Rc<Column> {
+        let known = self.columns.borrow().get(key).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let column = Rc::new(Column::new(&self.nodes, key));
+            self.columns.borrow_mut().insert(key.to_owned(), Rc::clone(&column));
+            column
+        })
+    }
+
+    /// The domains that a spread group counts.
+    pub(crate) fn eligible(&self, group: usize) -> Rc<BTreeSet<String>> {
+        let known = self.eligible.borrow().get(&group).map(Rc::clone);
+        known.unwrap_or_else(|| {
+            let domains = Rc::new(topology::eligible(self, group));
+            self.eligible.borrow_mut().insert(group, Rc::clone(&domains));
+            domains
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! What DaemonSets take from nodes.
+
+use crate::input::context::tolerated;
+use crate::input::intern::{Amounts, Bits, add};
+use crate::input::offerings::{PoolData, PoolView, Terms};
+use crate::input::pool_requirements::selects;
+use crate::input::solve_index::SolveIndex;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::{DaemonSet, Node, NodePool, PodShape};
+
+/// Takes from each offering of `data` what the DaemonSets that would run there request.
+pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, terms: &Terms) {
+    for shape in terms.daemons.iter().filter(|shape| tolerated(&pool.taints, &shape.tolerations, true)) {
+        let requests = terms.table.vector(&shape.requests);
+        let places = PoolView::new(pool, catalog, data).alternatives(shape);
+        let there = Bits::of(data.offerings.len(), |index| places.iter().any(|place| place.offerings.has(index)));
+        for (_, view) in data.offerings.iter_mut().enumerate().filter(|(index, _)| there.has(*index)) {
+            add(&mut view.room, &requests, -1);
+            view.ports.extend(shape.host_ports.iter().cloned());
+        }
+        data.daemons.push((shape.clone(), there));
+    }
+}
+
+/// Whether pods of `shape` may not share a domain with pods of the DaemonSet, nor a node that has the label in question.
+pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: usize) -> bool {
+    let labelled = |key: &str| {
+        let key = label::normalized(key);
+        key == label::HOSTNAME || pool.label(offering, key).is_some() || pool.custom.has(key)
+    };
+    shape.pod_affinity.iter().any(|term| {
+        term.anti
+            && term.weight.is_none()
+            && term.namespaces.contains(&daemon.namespace)
+            && term.selector.as_ref().is_some_and(|one| one.matches(&daemon.labels))
+            && labelled(&term.topology_key)
+    })
+}
+
+/// What DaemonSets will still request on `node`, given what those there do.
+pub(crate) fn missing(solve_index: &SolveIndex, daemon_sets: &[DaemonSet], node: &Node, there: &[i64]) -> Amounts {
+    let mut due = vec![0; there.len()];
+    for number in daemon_sets.iter().filter_map(|daemon| solve_index.shape_number(&daemon.shape)) {
+        let shape = solve_index.shape(number);
+        if tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels) {
+            add(&mut due, &solve_index.shapes[number].requests, 1);
+        }
+    }
+    due.iter().zip(there).map(|(wanted, have)| (wanted - have).max(0)).collect()
+}

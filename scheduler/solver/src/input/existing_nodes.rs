@@ -1,0 +1,109 @@
+//! Nodes that are there or on their way, and how much room they have left.
+
+use crate::input::context::{Admission, SolveContext};
+use crate::input::intern::{Amounts, how_many};
+use crate::input::nodes::{NodeData, Nodes};
+use crate::place::hostname_topology::Tally;
+use crate::place::pod_groups::PodGroup;
+use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
+use plimsoll_model::time::Millis;
+use std::collections::BTreeMap;
+
+/// A node and its pods.
+#[derive(Clone, Copy)]
+pub(crate) struct NodeView<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) data: &'a NodeData,
+    pub(crate) pods: Residents<'a>,
+    /// New pods may go there.
+    pub(crate) open: bool,
+    /// `consolidateAfter` of its pool has passed for it, or it has no pool that says so.
+    pub(crate) settled: bool,
+}
+
+/// All pods that are on a node, or reserved for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Residents<'a> {
+    pods: &'a [Pod],
+    places: &'a [u32],
+}
+
+impl<'a> Residents<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a Pod> {
+        self.places.iter().filter_map(move |place| self.pods.get(*place as usize))
+    }
+}
+
+/// Room on a node as a plan goes on.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    pub(crate) free: Amounts,
+    /// Ports that are taken.
+    pub(crate) ports: Vec<HostPort>,
+    /// By host groups.
+    pub(crate) tally: Tally,
+    /// The node is not to take pods any more.
+    pub(crate) closed: bool,
+}
+
+/// All nodes in the order in which they are filled: in service first, then by name. With the number of each by its place in the snapshot.
+pub(crate) fn views<'a>(
+    snapshot: &'a Snapshot,
+    index: &'a SnapshotIndex,
+    nodes: &'a Nodes,
+) -> (Vec<NodeView<'a>>, Vec<usize>) {
+    let pools: BTreeMap<&str, Option<Millis>> =
+        snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool.disruption.consolidate_after)).collect();
+    let mut order: Vec<usize> = (0..snapshot.nodes.len()).collect();
+    // They are sorted by name already.
+    order.sort_by_key(|place| std::cmp::Reverse(snapshot.nodes[*place].state));
+    let mut numbers = vec![usize::MAX; order.len()];
+    let mut views = Vec::with_capacity(order.len());
+    for place in order {
+        let node = &snapshot.nodes[place];
+        let Some(data) = nodes.get(place) else { continue };
+        // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
+        let lost = node.state == NodeState::Initialized && !node.ready;
+        let after = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied().flatten());
+        let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
+        numbers[place] = views.len();
+        views.push(NodeView {
+            node,
+            data,
+            pods: Residents { pods: &snapshot.pods, places: index.residents(place) },
+            open: !node.cordoned && !node.deleting && !lost,
+            settled,
+        });
+    }
+    (views, numbers)
+}
+
+/// How many pods of `pod_group` node number `node` can take in its present state: all of them or none if they go as a whole.
+pub(crate) fn takes(context: &SolveContext<'_>, node: usize, room: &Room, pod_group: &PodGroup<'_>) -> usize {
+    let most = takes_some(context, node, room, pod_group);
+    if pod_group.whole && most < pod_group.pods.len() { 0 } else { most }
+}
+
+/// How many it can take of them, whether they go as a whole or not.
+pub(crate) fn takes_some(context: &SolveContext<'_>, node: usize, room: &Room, pod_group: &PodGroup<'_>) -> usize {
+    let (view, pods) = (&context.nodes[node], &context.shapes[pod_group.shape]);
+    if room.closed || !view.open || pod_group.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
+        return 0;
+    }
+    let mut most = how_many(pods.requests, &room.free, pod_group.pods.len());
+    let admission = context.admission(pod_group.shape, node);
+    if most == 0
+        || admission == Admission::No
+        || (admission == Admission::Unwanted && !context.relaxation.is_required_only(pod_group.shape))
+    {
+        return 0;
+    }
+    if !pods.shape.host_ports.is_empty() {
+        let taken = pods.shape.host_ports.iter().any(|port| room.ports.iter().any(|other| other.conflicts(port)));
+        most = if taken { 0 } else { most.min(1) };
+    }
+    if !pods.hosts.is_free() {
+        most = most.min(room.tally.limit(&context.topology.host_rules, pods.hosts, pod_group.whole));
+    }
+    most
+}

@@ -1,0 +1,334 @@
+//! A pool as a list of offerings (type x zone x capacity type), cheapest first, and requirements as sets of them.
+
+mod kinds;
+mod labels;
+mod open_offerings;
+
+use crate::input::custom_labels::{CustomKeys, Narrowed};
+use crate::input::intern::{Amounts, Bits, ResourceTable};
+pub(crate) use kinds::CatalogView;
+use kinds::TypeView;
+use labels::ByValue;
+use open_offerings::Rooms;
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::names::label;
+use plimsoll_model::plan::MinValuesPolicy;
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
+use plimsoll_model::resources::PODS;
+use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Requirements, and rooms, of which a pool remembers where they hold from one plan to the next: some kilobytes each.
+const LOOKED_UP: usize = 4_096;
+
+/// A billion USD per hour: prices beyond count as that, so that the sum of thousands of them is still a number.
+const MOST_PRICE: i64 = 1_000_000_000_000_000;
+
+/// One way to buy a type.
+#[derive(Debug)]
+pub(crate) struct OfferingView {
+    pub(crate) type_index: usize,
+    /// Its place among the type's.
+    place: usize,
+    /// In micro-USD per hour, as far as it can be reckoned with.
+    price: i64,
+    /// What pods may use once the pool's DaemonSets run.
+    pub(crate) room: Amounts,
+    /// Ports that those take.
+    pub(crate) ports: Vec<HostPort>,
+}
+
+/// What a pool can buy, as far as it stays the same from one plan to the next.
+#[derive(Debug)]
+pub(crate) struct PoolData {
+    pub(crate) types: Arc<Vec<TypeView>>,
+    /// Sorted by (price, type, zone, capacity type).
+    pub(crate) offerings: Vec<OfferingView>,
+    pub(crate) custom: CustomKeys,
+    /// Allowed by the pool's own requirements.
+    pub(crate) allowed: Bits,
+    /// Offered at all.
+    pub(crate) offered: Bits,
+    /// Allowed, offered and not known to be out of capacity.
+    pub(crate) usable: Bits,
+    type_keys: Arc<BTreeSet<String>>,
+    /// DaemonSets, and the offerings on which they run.
+    pub(crate) daemons: Vec<(PodShape, Bits)>,
+    /// Some requirement of the pool sets `minValues`, and that is strict.
+    pub(crate) flexible: bool,
+    /// `minValues` that cannot be met are lowered to what there is.
+    pub(crate) lenient: bool,
+    values: RefCell<ByValue>,
+    /// Once DaemonSets took their room.
+    rooms: RefCell<Option<Rooms>>,
+    /// Requirements that were looked at before.
+    known: RefCell<BTreeMap<NodeSelectorRequirement, Bits>>,
+}
+
+/// A pool that can launch.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolView<'a> {
+    pub(crate) pool: &'a NodePool,
+    catalog: &'a Catalog,
+    data: &'a PoolData,
+}
+
+impl Deref for PoolView<'_> {
+    type Target = PoolData;
+
+    fn deref(&self) -> &PoolData {
+        self.data
+    }
+}
+
+/// What decides about a pool's offerings beside the pool and its catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) table: ResourceTable,
+    /// Type, zone and capacity type of what is out of capacity; nothing stands for any.
+    pub(crate) unavailable: BTreeSet<(Option<String>, Option<String>, CapacityType)>,
+    /// Shapes of DaemonSets.
+    pub(crate) daemons: Vec<PodShape>,
+    pub(crate) min_values: MinValuesPolicy,
+    /// Pods that a new node takes at most, beside those of DaemonSets.
+    pub(crate) most_pods: Option<i64>,
+}
+
+/// Offerings on which a pod can run, with what it asks of the pool's open labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Alternative {
+    pub(crate) offerings: Bits,
+    pub(crate) custom: Narrowed,
+}
+
+impl Alternative {
+    /// Whether it leaves this value of an open label.
+    pub(crate) fn admits(&self, key: &str, value: &str) -> bool {
+        self.custom.get(key).is_none_or(|left| left.has(value))
+    }
+}
+
+impl PoolData {
+    /// Of a pool that buys from `catalog`, which is looked at in `sold`.
+    pub(crate) fn new(pool: &NodePool, catalog: &Catalog, sold: &CatalogView, terms: &Terms) -> Self {
+        let lenient = terms.min_values == MinValuesPolicy::BestEffort;
+        let CatalogView { types, order, keys } = sold;
+        let offering = |(type_index, place): &(usize, usize)| OfferingView {
+            type_index: *type_index,
+            place: *place,
+            price: catalog.instance_types[*type_index].offerings[*place].price.0.clamp(-MOST_PRICE, MOST_PRICE),
+            room: types[*type_index].allocatable.clone(),
+            ports: Vec::new(),
+        };
+        let offerings: Vec<OfferingView> = order.iter().map(offering).collect();
+        let size = offerings.len();
+        let mut data = Self {
+            types: Arc::clone(types),
+            offerings,
+            custom: CustomKeys::default(),
+            allowed: Bits::none(size),
+            offered: Bits::none(size),
+            usable: Bits::none(size),
+            type_keys: Arc::clone(keys),
+            daemons: Vec::new(),
+            flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
+            lenient,
+            values: RefCell::default(),
+            rooms: RefCell::default(),
+            known: RefCell::default(),
+        };
+        let open = pool.requirements.iter();
+        let open: Vec<&NodeSelectorRequirement> =
+            open.filter(|one| !data.on_offerings(&one.key) && !pool.labels.contains_key(&one.key)).collect();
+        data.custom = CustomKeys::new(&open);
+        let view = PoolView { pool, catalog, data: &data };
+        let mut allowed = if view.custom.impossible { Bits::none(size) } else { Bits::all(size) };
+        for requirement in pool.requirements.iter().filter(|one| !view.custom.has(&one.key)) {
+            allowed.keep(&view.satisfying(requirement));
+        }
+        for (key, value) in pool.labels.iter().filter(|(key, _)| view.on_offerings(key)) {
+            allowed.keep(&view.satisfying(&crate::input::pool_requirements::equals(key, value)));
+        }
+        let offered = Bits::of(size, |index| view.offering(index).available);
+        let mut usable = allowed.clone();
+        usable.keep(&offered);
+        usable.keep(&view.with_capacity(&terms.unavailable));
+        (data.allowed, data.offered, data.usable) = (allowed, offered, usable);
+        crate::input::daemon_sets::reserve(&mut data, pool, catalog, terms);
+        if let Some((pods, most)) = terms.table.place(PODS).zip(terms.most_pods) {
+            data.offerings.iter_mut().for_each(|offering| offering.room[pods] = offering.room[pods].min(most));
+        }
+        data
+    }
+
+    pub(crate) fn price(&self, offering: usize) -> i64 {
+        self.offerings[offering].price
+    }
+
+    fn on_offerings(&self, key: &str) -> bool {
+        let key = label::normalized(key);
+        label::is_well_known(key) || self.type_keys.contains(key)
+    }
+
+    /// Where `requests` fit beside the DaemonSets.
+    pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits> {
+        let mut rooms = self.rooms.borrow_mut();
+        rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len())).fitting(&self.offerings, requests)
+    }
+
+    /// Forgets what was looked up before, if that is too much to keep.
+    pub(crate) fn trim(&mut self) {
+        if self.known.get_mut().len() > LOOKED_UP {
+            self.known.take();
+        }
+        if self.rooms.get_mut().as_ref().is_some_and(|rooms| rooms.count() > LOOKED_UP) {
+            self.rooms.take();
+        }
+    }
+}
+
+impl<'a> PoolView<'a> {
+    /// `data` was made of this pool, as far as it matters, and this catalog.
+    pub(crate) fn new(pool: &'a NodePool, catalog: &'a Catalog, data: &'a PoolData) -> Self {
+        Self { pool, catalog, data }
+    }
+
+    /// Offerings that are not known to be out of capacity.
+    fn with_capacity(&self, out: &BTreeSet<(Option<String>, Option<String>, CapacityType)>) -> Bits {
+        if out.is_empty() {
+            return Bits::all(self.offerings.len());
+        }
+        Bits::of(self.offerings.len(), |index| {
+            let offering = self.offering(index);
+            let zones = [None, Some(offering.zone.clone())];
+            let names = [None, Some(self.type_name(index).to_owned())];
+            !names.iter().any(|name| {
+                zones.iter().any(|zone| out.contains(&(name.clone(), zone.clone(), offering.capacity_type)))
+            })
+        })
+    }
+
+    pub(crate) fn kind(&self, type_index: usize) -> &'a InstanceType {
+        &self.catalog.instance_types[type_index]
+    }
+
+    pub(crate) fn has_type(&self, name: &str) -> bool {
+        self.catalog.get(name).is_some()
+    }
+
+    pub(crate) fn offering(&self, offering: usize) -> &'a Offering {
+        let view = &self.data.offerings[offering];
+        &self.kind(view.type_index).offerings[view.place]
+    }
+
+    pub(crate) fn type_name(&self, offering: usize) -> &'a str {
+        &self.kind(self.data.offerings[offering].type_index).name
+    }
+
+    /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
+    pub(crate) fn alternatives(&self, shape: &PodShape) -> Vec<Alternative> {
+        let mut base = Alternative { offerings: Bits::all(self.offerings.len()), custom: Narrowed::new() };
+        for (key, value) in &shape.node_selector {
+            if !self.apply(&mut base, &crate::input::pool_requirements::equals(key, value)) {
+                return Vec::new();
+            }
+        }
+        if shape.required_node_affinity.is_empty() {
+            return vec![base];
+        }
+        let mut all: Vec<Alternative> = Vec::new();
+        for term in &shape.required_node_affinity {
+            if let Some(one) = self.within(&base, term) {
+                join(&mut all, one);
+            }
+        }
+        all
+    }
+
+    /// The same where its volumes can be attached as well.
+    pub(crate) fn reachable(&self, shape: &PodShape) -> Vec<Alternative> {
+        let mut all = self.alternatives(shape);
+        for volume in shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()) {
+            let mut kept = Vec::new();
+            for one in &all {
+                let near = volume.alternatives.iter().filter_map(|term| self.within(one, term));
+                near.for_each(|near| join(&mut kept, near));
+            }
+            all = kept;
+        }
+        self.without_daemons(shape, &mut all);
+        all
+    }
+
+    /// Takes out where the pod would meet a DaemonSet's that it has to keep away from.
+    fn without_daemons(&self, shape: &PodShape, all: &mut Vec<Alternative>) {
+        if !shape.pod_affinity.iter().any(|term| term.anti && term.weight.is_none()) {
+            return;
+        }
+        for (daemon, there) in &self.daemons {
+            for one in all.iter_mut().filter(|one| one.offerings.meets(there)) {
+                one.offerings.retain(|index| {
+                    !there.has(index) || !crate::input::daemon_sets::avoids(self, shape, daemon, index)
+                });
+            }
+        }
+        all.retain(|one| !one.offerings.is_empty());
+    }
+
+    /// What is left of `base` where `term` holds.
+    fn within(&self, base: &Alternative, term: &NodeSelectorTerm) -> Option<Alternative> {
+        // The name of a node to come is not known, but it is none of those that there are.
+        let named = |one: &NodeSelectorRequirement| one.operator != Operator::NotIn;
+        if !term.is_valid() || term.fields.iter().any(named) {
+            return None;
+        }
+        let mut one = base.clone();
+        term.expressions.iter().all(|requirement| self.apply(&mut one, requirement)).then_some(one)
+    }
+
+    /// `alternatives` within `only`: offerings, and demands on labels of which some may be open.
+    pub(crate) fn narrowed(
+        &self,
+        alternatives: &[Alternative],
+        only: Option<(&Bits, &[NodeSelectorRequirement])>,
+    ) -> Vec<Alternative> {
+        let mut all = alternatives.to_vec();
+        if let Some((offerings, demands)) = only {
+            all.retain_mut(|one| {
+                one.offerings.keep(offerings);
+                let mut open = demands.iter().filter(|demand| self.custom.has(&demand.key));
+                open.all(|demand| self.custom.narrow(&mut one.custom, demand)) && !one.offerings.is_empty()
+            });
+        }
+        all
+    }
+
+    fn apply(&self, alternative: &mut Alternative, requirement: &NodeSelectorRequirement) -> bool {
+        if self.custom.has(&requirement.key) {
+            return self.custom.narrow(&mut alternative.custom, requirement);
+        }
+        alternative.offerings.keep(&self.satisfying(requirement));
+        !alternative.offerings.is_empty()
+    }
+
+    /// The price of a node of this pool with these labels, if the catalog knows it.
+    pub(crate) fn price_of(&self, labels: &BTreeMap<String, String>) -> Option<i64> {
+        let kind = labels.get(label::INSTANCE_TYPE)?;
+        let zone = labels.get(label::ZONE)?;
+        let bought = labels.get(label::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text))?;
+        let kind = self.catalog.get(kind)?;
+        let found = |one: &&Offering| one.zone == *zone && one.capacity_type == bought;
+        kind.offerings.iter().find(found).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
+    }
+}
+
+/// Adds an alternative to those that there are.
+fn join(all: &mut Vec<Alternative>, one: Alternative) {
+    match all.iter_mut().find(|known| known.custom == one.custom) {
+        Some(known) => known.offerings.join(&one.offerings),
+        None => all.push(one),
+    }
+}

@@ -1,0 +1,120 @@
+//! Labels of the nodes that offerings would become, and requirements on them as sets of offerings.
+
+use super::PoolView;
+use crate::input::intern::Bits;
+use crate::input::pool_requirements::holds;
+use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::NodeSelectorRequirement;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Per label: offerings by value.
+pub(super) type ByValue = BTreeMap<String, Arc<Vec<(Option<String>, Bits)>>>;
+
+impl<'a> PoolView<'a> {
+    /// The value of a label of a node made of that offering, except of open ones.
+    pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&'a str> {
+        let kind = self.kind(self.data.offerings[offering].type_index);
+        let bought = self.offering(offering);
+        let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        match key {
+            label::ZONE => Some(&bought.zone),
+            label::ZONE_ID => filled(&bought.zone_id),
+            label::CAPACITY_TYPE => Some(bought.capacity_type.as_str()),
+            _ => self.label_of_type(kind, key),
+        }
+    }
+
+    /// The value of a label that all offerings of a type have.
+    fn label_of_type(&self, kind: &'a InstanceType, key: &str) -> Option<&'a str> {
+        let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        match key {
+            label::INSTANCE_TYPE => Some(&kind.name),
+            label::ARCH => Some(&kind.architecture),
+            label::REGION => filled(&self.catalog.region),
+            label::NODE_POOL => Some(self.pool.name.as_str()),
+            label::EC2_NODE_CLASS => Some(&self.pool.node_class),
+            label::OS => self.operating_system(kind),
+            // Every node gets these two once it is in service; DaemonSets may wait for them.
+            label::REGISTERED | label::INITIALIZED => Some("true"),
+            _ => kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str),
+        }
+    }
+
+    /// The first system that the type can run and the pool allows.
+    fn operating_system(&self, kind: &'a InstanceType) -> Option<&'a str> {
+        let own = |requirement: &&NodeSelectorRequirement| label::normalized(&requirement.key) == label::OS;
+        let allowed = |system: &&String| self.pool.requirements.iter().filter(own).all(|one| holds(one, Some(system)));
+        kind.operating_systems.iter().find(allowed).or_else(|| kind.operating_systems.first()).map(String::as_str)
+    }
+
+    /// All offerings by their value of a label, `None` where they have none; open labels are not looked at.
+    pub(crate) fn by_value(&self, key: &str) -> Arc<Vec<(Option<String>, Bits)>> {
+        let mut known = self.values.borrow_mut();
+        if let Some(found) = known.get(key) {
+            return Arc::clone(found);
+        }
+        let mut parts: BTreeMap<Option<&str>, Bits> = BTreeMap::new();
+        for index in 0..self.offerings.len() {
+            let part = parts.entry(self.label(index, key)).or_insert_with(|| Bits::none(self.offerings.len()));
+            part.insert(index);
+        }
+        let parts = Arc::new(parts.into_iter().map(|(value, bits)| (value.map(str::to_owned), bits)).collect());
+        known.insert(key.to_owned(), Arc::clone(&parts));
+        parts
+    }
+
+    /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
+    pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits {
+        let size = self.offerings.len();
+        if self.custom.has(&requirement.key) {
+            return Bits::all(size);
+        }
+        if let Some(known) = self.known.borrow().get(requirement) {
+            return known.clone();
+        }
+        let key = label::normalized(&requirement.key);
+        let found = match key {
+            label::ZONE | label::ZONE_ID | label::CAPACITY_TYPE => {
+                // Few values, each of thousands of offerings.
+                let mut judged: Vec<(Option<&str>, bool)> = Vec::new();
+                let mut found = Bits::none(size);
+                for index in 0..size {
+                    let value = self.label(index, key);
+                    let known = judged.iter().find(|(one, _)| *one == value).map(|(_, holds)| *holds);
+                    let good = known.unwrap_or_else(|| {
+                        judged.push((value, holds(requirement, value)));
+                        judged.last().is_some_and(|(_, holds)| *holds)
+                    });
+                    if good {
+                        found.insert(index);
+                    }
+                }
+                found
+            }
+            _ => {
+                let value = |kind| self.label_of_type(kind, key).or_else(|| self.label_of_type(kind, &requirement.key));
+                let kinds: Vec<bool> =
+                    self.catalog.instance_types.iter().map(|kind| holds(requirement, value(kind))).collect();
+                Bits::of(size, |index| kinds[self.offerings[index].type_index])
+            }
+        };
+        self.known.borrow_mut().insert(requirement.clone(), found.clone());
+        found
+    }
+}
+
+/// Labels that any type has.
+pub(super) fn of_types(catalog: &Catalog) -> BTreeSet<String> {
+    let mut keys: BTreeSet<&String> = BTreeSet::new();
+    let mut last: Option<&InstanceType> = None;
+    for kind in &catalog.instance_types {
+        // Nearly all types have the same as the one before.
+        if !last.is_some_and(|last| last.labels.keys().eq(kind.labels.keys())) {
+            keys.extend(kind.labels.keys());
+        }
+        last = Some(kind);
+    }
+    keys.into_iter().cloned().collect()
+}

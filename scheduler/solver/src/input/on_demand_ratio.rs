@@ -1,0 +1,149 @@
+//! On-Demand and Spot mixed as asked: pods that have to run On-Demand say so themselves before anything is planned.
+//!
+//! Those that do so already come first, so that they stay; then those to be placed, then those that run on Spot, which go over when
+//! they are moved for another reason.
+
+use crate::input::pool_requirements::one_of;
+use crate::input::solve_index::SolveIndex;
+use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
+use plimsoll_model::requirements::NodeSelectorTerm;
+use plimsoll_model::snapshot::{Node, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use std::collections::BTreeMap;
+
+/// Pods that count together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'a> {
+    /// Of one workload.
+    Workload(&'a str, &'a str),
+    /// On nodes of one pool, or to be placed there first of all.
+    Pool(&'a str),
+}
+
+/// The snapshot in which pods that have to run On-Demand ask for it; `None` if none has to.
+pub(crate) fn applied(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+) -> Option<Snapshot> {
+    let wished = snapshot.shapes.iter().any(|shape| shape.on_demand.is_some());
+    if !wished && snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
+        return None;
+    }
+    let shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+    let nodes: BTreeMap<&NodeName, &Node> = snapshot.nodes.iter().map(|node| (&node.name, node)).collect();
+    let mut bound: BTreeMap<&PodUid, ShapeId> = BTreeMap::new();
+    let mut more: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
+    for (mix, mut pods) in groups(snapshot, index, catalogs, &shapes, &nodes).into_values() {
+        let least = mix.least(pods.len());
+        pods.sort_by_key(|pod| (rank(pod, &nodes), &pod.namespace, &pod.name, &pod.uid));
+        for pod in pods.into_iter().take(least) {
+            let Some(shape) = shapes.get(&pod.shape) else { continue };
+            let shape = on_demand(shape);
+            bound.insert(&pod.uid, shape.id.clone());
+            more.insert(shape.id.clone(), shape);
+        }
+    }
+    if bound.is_empty() {
+        return None;
+    }
+    let mut mixed = snapshot.clone();
+    for pod in &mut mixed.pods {
+        if let Some(shape) = bound.get(&pod.uid) {
+            pod.shape = shape.clone();
+        }
+    }
+    let known: Vec<ShapeId> = mixed.shapes.iter().map(|shape| shape.id.clone()).collect();
+    mixed.shapes.extend(more.into_values().filter(|shape| !known.contains(&shape.id)));
+    mixed.sort();
+    Some(mixed)
+}
+
+/// Pods by what they count with.
+fn groups<'a>(
+    snapshot: &'a Snapshot,
+    index: &SnapshotIndex,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    shapes: &BTreeMap<&ShapeId, &'a PodShape>,
+    nodes: &BTreeMap<&NodeName, &'a Node>,
+) -> BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> {
+    let pools: BTreeMap<&str, OnDemandMix> =
+        snapshot.node_pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.on_demand?))).collect();
+    let options = PlanOptions {
+        preference_policy: PreferencePolicy::Ignore,
+        min_values_policy: MinValuesPolicy::BestEffort,
+        ..PlanOptions::default()
+    };
+    let solve_index = (!pools.is_empty()).then(|| SolveIndex::new(None, snapshot, index, catalogs, &options).0);
+    let views = solve_index.as_ref().map(|solve_index| solve_index.views(snapshot, catalogs)).unwrap_or_default();
+    // The pool that a pod is placed in first of all.
+    let first = |shape: &ShapeId| {
+        let solve_index = solve_index.as_ref()?;
+        let shape = &solve_index.shapes[solve_index.shape_number(shape)?];
+        let place = shape.fits.iter().position(|fits| !fits.is_empty())?;
+        snapshot.node_pools.iter().find(|pool| pool.name == views[place].pool.name)
+    };
+    let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
+    // Room is no pod: it counts for no share.
+    for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual()) {
+        let Some(shape) = shapes.get(&pod.shape).copied() else { continue };
+        let group = match (&shape.on_demand, node_of(pod, nodes)) {
+            (Some(wish), _) => Some((Group::Workload(&shape.namespace, &wish.workload), wish.mix)),
+            (None, Some(node)) => {
+                let pool = node.node_pool.as_ref().map(|pool| pool.as_str());
+                pool.and_then(|pool| Some((Group::Pool(pool), *pools.get(pool)?)))
+            }
+            (None, None) => first(&pod.shape).and_then(|pool| Some((Group::Pool(pool.name.as_str()), pool.on_demand?))),
+        };
+        if let Some((group, mix)) = group {
+            // While a workload is rolled out, its pods may differ: the larger wish counts.
+            let entry = groups.entry(group).or_insert((mix, Vec::new()));
+            entry.0 = entry.0.max(mix);
+            entry.1.push(pod);
+        }
+    }
+    groups
+}
+
+/// The node on which a pod is, or waits for; none if it has to be placed.
+fn node_of<'a>(pod: &Pod, nodes: &BTreeMap<&NodeName, &'a Node>) -> Option<&'a Node> {
+    match &pod.state {
+        PodState::Bound(name) | PodState::Reserved(name) => nodes.get(name).copied().filter(|node| !node.deleting),
+        PodState::Pending => None,
+    }
+}
+
+/// Who runs On-Demand first of all: those that do, those to be placed, those on Spot.
+fn rank(pod: &Pod, nodes: &BTreeMap<&NodeName, &Node>) -> u8 {
+    match node_of(pod, nodes) {
+        Some(node) if node.labels.get(label::CAPACITY_TYPE).is_some_and(|value| is_on_demand(value)) => 0,
+        None => 1,
+        Some(_) => 2,
+    }
+}
+
+/// Reserved capacity is not taken back either.
+fn is_on_demand(value: &str) -> bool {
+    matches!(CapacityType::parse(value), Some(CapacityType::OnDemand | CapacityType::Reserved))
+}
+
+/// The shape for On-Demand alone.
+fn on_demand(shape: &PodShape) -> PodShape {
+    let values = [CapacityType::OnDemand, CapacityType::Reserved].map(|value| value.as_str().to_owned());
+    let demand = one_of(label::CAPACITY_TYPE, values.to_vec());
+    let mut shape = shape.clone();
+    if shape.required_node_affinity.is_empty() {
+        shape.required_node_affinity.push(NodeSelectorTerm::default());
+    } else {
+        // A term without anything selects nothing, and would select something with a demand in it.
+        shape.required_node_affinity.retain(|term| !term.expressions.is_empty() || !term.fields.is_empty());
+        if shape.required_node_affinity.is_empty() {
+            return shape;
+        }
+    }
+    shape.required_node_affinity.iter_mut().for_each(|term| term.expressions.push(demand.clone()));
+    shape.id = shape.content_id();
+    shape
+}

@@ -1,0 +1,349 @@
+//! Shapes, pools and the rules between pods, before any pod or node is looked at. It stays the same from one plan to the next as long as
+//! nothing of that changes.
+
+mod previous;
+
+use crate::input::context::tolerated;
+use crate::input::intern::{Amounts, ResourceTable};
+use crate::input::max_node_share;
+use crate::input::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
+use crate::input::volumes;
+use crate::place::relaxation::{self, RelaxationLevels};
+use crate::place::topology::{self, Group, GroupKey, Rules};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
+use plimsoll_model::requirements::NodeSelectorTerm;
+use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::taints::Taint;
+use previous::{PreviousShapes, Shapes, Unchanged};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// What a shape asks for.
+#[derive(Debug)]
+pub(crate) struct ShapeData {
+    pub(crate) requests: Amounts,
+    /// Per launchable pool: where it can run; empty where it cannot.
+    pub(crate) fits: Vec<Vec<Alternative>>,
+    /// What it asks of where other pods are.
+    pub(crate) groups: Vec<Arc<Group>>,
+}
+
+/// A pool that can launch.
+#[derive(Debug)]
+struct Slot {
+    /// The pool, without what says how its nodes may be removed.
+    pool: NodePool,
+    /// Its place in the snapshot.
+    number: usize,
+    data: PoolData,
+}
+
+/// What a solve index is made of, beside shapes and pools.
+#[derive(Debug, PartialEq)]
+struct IndexKey {
+    terms: Terms,
+    /// Taints that are to be avoided, anywhere.
+    unwanted: Vec<Taint>,
+    preferences: PreferencePolicy,
+}
+
+/// What a solve index has in common with the one before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is the same.
+    None,
+    /// Shapes are others, but all that nodes are looked at for is the same: pools, resources, labels, DaemonSets, rules between pods.
+    /// With the number that each shape had, if it was there.
+    Shapes(Vec<Option<usize>>),
+    /// Nothing that matters.
+    All,
+}
+
+/// What nodes are looked at for, beside resources and DaemonSets.
+struct NodeKey {
+    rules: GroupKey,
+    keys: Vec<String>,
+    by_name: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SolveIndex {
+    given: IndexKey,
+    /// Heavier first, then by name descending.
+    pools: Vec<Slot>,
+    /// Static ones: they launch nothing for pods.
+    fixed: Vec<Slot>,
+    /// Those of the snapshot.
+    own: Vec<PodShape>,
+    /// Of these, as the index gives them.
+    revisions: Vec<u64>,
+    /// Those that preferences add.
+    levels: Vec<PodShape>,
+    pub(crate) relaxation: RelaxationLevels,
+    /// Of the snapshot's shapes, then of the levels.
+    pub(crate) shapes: Vec<ShapeData>,
+    pub(crate) rules: Rules,
+    /// Only looked up, never walked.
+    numbers: HashMap<ShapeId, usize>,
+    /// Labels of nodes that any shape selects by.
+    pub(crate) keys: Vec<String>,
+    /// Some shape selects nodes by name.
+    pub(crate) by_name: bool,
+}
+
+impl SolveIndex {
+    /// Of `snapshot`, with what is still right of `former`; and in what it is another one than that. `index` is the snapshot's, and has
+    /// followed it since `former` was made with it.
+    pub(crate) fn new(
+        former: Option<Self>,
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        options: &PlanOptions,
+    ) -> (Self, Change) {
+        let preferences = options.preference_policy;
+        let most_pods = max_node_share::bound(snapshot, index, options);
+        let terms = Terms { most_pods, ..terms(snapshot, catalogs, options.min_values_policy) };
+        let given = IndexKey { terms, unwanted: relaxation::unwanted(snapshot), preferences };
+        let (pools, fixed) = launchable(snapshot, catalogs);
+        let mut looked = None;
+        let (former, mut old, same_wishes) = match former {
+            Some(former) if former.is_of(&given, &pools, &fixed, snapshot, index) => return (former, Change::None),
+            Some(mut former) if former.given.terms == given.terms => {
+                looked = Some(former.take_node_key());
+                let same = former.given == given;
+                let (former, pools) = former.dismantle();
+                (former, pools, same)
+            }
+            _ => (PreviousShapes::default(), BTreeMap::new(), false),
+        };
+        let mut kept = 0;
+        let mut sold: BTreeMap<&CatalogId, CatalogView> = BTreeMap::new();
+        let mut slots = |numbers: &[usize]| -> Vec<Slot> {
+            let slot = |number: &usize| {
+                let pool = neutral(&snapshot.node_pools[*number]);
+                let known = old.remove(pool.name.as_str()).filter(|known| known.pool == pool);
+                kept += usize::from(known.is_some());
+                let (id, catalog) = catalogs.get_key_value(pool.catalog.as_ref()?)?;
+                let fresh = || {
+                    let sold = sold.entry(id).or_insert_with(|| CatalogView::new(catalog, &given.terms.table));
+                    PoolData::new(&pool, catalog, sold, &given.terms)
+                };
+                let data = known.map_or_else(fresh, |known| known.data);
+                Some(Slot { pool, number: *number, data })
+            };
+            numbers.iter().filter_map(slot).collect()
+        };
+        let (mut pools, mut fixed) = (slots(&pools), slots(&fixed));
+        pools.iter_mut().chain(&mut fixed).for_each(|slot| slot.data.trim());
+        let same_pools = kept == pools.len() + fixed.len()
+            && old.is_empty()
+            && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
+        let same = Unchanged { pools: same_pools, wishes: same_wishes };
+        let levels = |shape: &PodShape| relaxation::levels(shape, &given.unwanted, preferences);
+        let Shapes { own, levels, above, data, numbers } = former.shapes(snapshot, index, same, levels);
+        let relaxation = RelaxationLevels::new(&above);
+        let mut solve_index = Self {
+            numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), number)).collect(),
+            given,
+            pools,
+            fixed,
+            own,
+            revisions: index.shape_revisions().to_vec(),
+            levels,
+            relaxation,
+            shapes: Vec::new(),
+            rules: Rules::default(),
+            keys: Vec::new(),
+            by_name: false,
+        };
+        let views = solve_index.views(snapshot, catalogs);
+        let all: Vec<&PodShape> = solve_index.own.iter().chain(&solve_index.levels).collect();
+        let shapes = fitted(&all, &views, &solve_index.given.terms.table, &solve_index.relaxation, data);
+        let mut rules = Rules::new(&all, &shapes, &solve_index.relaxation);
+        rules.settle(&views, &shapes, &solve_index.relaxation);
+        solve_index.keys = asked_keys(&all);
+        solve_index.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
+        (solve_index.shapes, solve_index.rules) = (shapes, rules);
+        let same = same_pools && looked.is_some_and(|looked| looked.is_of(&solve_index));
+        let change = if same { Change::Shapes(numbers) } else { Change::All };
+        (solve_index, change)
+    }
+
+    fn take_node_key(&mut self) -> NodeKey {
+        NodeKey { rules: self.rules.take_group_key(), keys: std::mem::take(&mut self.keys), by_name: self.by_name }
+    }
+
+    /// Whether nothing that it was made of is different.
+    fn is_of(
+        &self,
+        given: &IndexKey,
+        pools: &[usize],
+        fixed: &[usize],
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+    ) -> bool {
+        let same = |slots: &[Slot], numbers: &[usize]| {
+            let mut pairs = slots.iter().zip(numbers);
+            slots.len() == numbers.len()
+                && pairs
+                    .all(|(slot, number)| slot.number == *number && slot.pool == neutral(&snapshot.node_pools[*number]))
+        };
+        let same_shapes = self.revisions == index.shape_revisions();
+        same_shapes && self.given == *given && same(&self.pools, pools) && same(&self.fixed, fixed)
+    }
+
+    pub(crate) fn table(&self) -> &ResourceTable {
+        &self.given.terms.table
+    }
+
+    /// The shape of that number.
+    pub(crate) fn shape(&self, number: usize) -> &PodShape {
+        self.own.get(number).unwrap_or_else(|| &self.levels[number - self.own.len()])
+    }
+
+    pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
+        self.numbers.get(id).copied()
+    }
+
+    /// Pools that launch for pods.
+    pub(crate) fn views<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    ) -> Vec<PoolView<'a>> {
+        views(&self.pools, snapshot, catalogs)
+    }
+
+    /// Static pools.
+    pub(crate) fn fixed_views<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    ) -> Vec<PoolView<'a>> {
+        views(&self.fixed, snapshot, catalogs)
+    }
+}
+
+impl NodeKey {
+    fn is_of(&self, solve_index: &SolveIndex) -> bool {
+        solve_index.rules.is_of(&self.rules) && self.keys == solve_index.keys && self.by_name == solve_index.by_name
+    }
+}
+
+fn views<'a>(
+    slots: &'a [Slot],
+    snapshot: &'a Snapshot,
+    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+) -> Vec<PoolView<'a>> {
+    let view = |slot: &'a Slot| {
+        let pool = snapshot.node_pools.get(slot.number)?;
+        Some(PoolView::new(pool, catalogs.get(pool.catalog.as_ref()?)?, &slot.data))
+    };
+    slots.iter().filter_map(view).collect()
+}
+
+/// Places of the pools that launch for pods, in order of preference, and of static ones.
+fn launchable(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> (Vec<usize>, Vec<usize>) {
+    let pools = &snapshot.node_pools;
+    let ready = |pool: &NodePool| {
+        pool.not_ready.is_none() && !pool.deleting && pool.catalog.as_ref().is_some_and(|id| catalogs.contains_key(id))
+    };
+    let mut all: Vec<usize> = (0..pools.len()).filter(|number| ready(&pools[*number])).collect();
+    all.sort_by(|a, b| {
+        let (a, b) = (&pools[*a], &pools[*b]);
+        b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name))
+    });
+    all.into_iter().partition(|number| pools[*number].replicas.is_none())
+}
+
+/// The pool without what says how its nodes may be removed, which changes with time.
+fn neutral(pool: &NodePool) -> NodePool {
+    let disruption = Disruption {
+        policy: ConsolidationPolicy::WhenEmpty,
+        consolidate_after: None,
+        allowed: BTreeMap::new(),
+        next_budget_change: None,
+    };
+    NodePool { disruption, ..pool.clone() }
+}
+
+fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_values: MinValuesPolicy) -> Terms {
+    let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
+    let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
+    let table = ResourceTable::new(requests.chain(limits), volumes::limited_drivers(snapshot, catalogs));
+    let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
+    let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
+    let find = |id: &ShapeId| snapshot.shapes.iter().find(|shape| shape.id == *id);
+    let out = snapshot.unavailable_offerings.iter();
+    Terms {
+        table,
+        unavailable: out.map(|one| (one.instance_type.clone(), one.zone.clone(), one.capacity_type)).collect(),
+        daemons: snapshot.daemon_sets.iter().filter_map(|daemon| find(&daemon.shape)).cloned().collect(),
+        min_values,
+        most_pods: None,
+    }
+}
+
+/// All terms of node selectors that a shape has, its volumes' included.
+fn terms_of(shape: &PodShape) -> impl Iterator<Item = &NodeSelectorTerm> {
+    shape.required_node_affinity.iter().chain(shape.volumes.iter().flat_map(|volume| &volume.alternatives))
+}
+
+/// Labels that any shape selects by.
+fn asked_keys(shapes: &[&PodShape]) -> Vec<String> {
+    let mut keys = BTreeSet::new();
+    for shape in shapes {
+        keys.extend(shape.node_selector.keys().map(String::as_str));
+        keys.extend(terms_of(shape).flat_map(|term| &term.expressions).map(|one| one.key.as_str()));
+    }
+    keys.into_iter().map(str::to_owned).collect()
+}
+
+/// What each shape asks for, where it is not `known`.
+fn fitted(
+    shapes: &[&PodShape],
+    pools: &[PoolView<'_>],
+    table: &ResourceTable,
+    relaxation: &RelaxationLevels,
+    known: Vec<Option<ShapeData>>,
+) -> Vec<ShapeData> {
+    let data = |((number, shape), known): ((usize, &&PodShape), Option<ShapeData>)| {
+        let base = shapes[relaxation.base(number)];
+        known.unwrap_or_else(|| ShapeData::new(shape, (base, relaxation.is_required_only(number)), pools, table))
+    };
+    shapes.iter().enumerate().zip(known).map(data).collect()
+}
+
+impl ShapeData {
+    /// Of a shape, which is either `required_only`, the base itself, or a level above it: for these alone taints that are to be avoided count.
+    fn new(
+        shape: &PodShape,
+        (base, required_only): (&PodShape, bool),
+        pools: &[PoolView<'_>],
+        table: &ResourceTable,
+    ) -> Self {
+        let requests = table.request(shape);
+        let fits = pools
+            .iter()
+            .map(|pool| {
+                if !tolerated(&pool.pool.taints, &shape.tolerations, required_only) {
+                    return Vec::new();
+                }
+                let roomy = pool.roomy(&requests);
+                let mut all = pool.reachable(shape);
+                for one in &mut all {
+                    one.offerings.keep(&pool.usable);
+                    one.offerings.keep(&roomy);
+                }
+                all.retain(|one| !one.offerings.is_empty());
+                all
+            })
+            .collect();
+        let groups = topology::constraints(shape, base, !required_only).into_iter().map(Arc::new).collect();
+        Self { requests, fits, groups }
+    }
+}

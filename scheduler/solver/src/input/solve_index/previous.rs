@@ -1,0 +1,112 @@
+//! Shapes of a solve index that is no more: what is known of them may still be right.
+
+use super::{ShapeData, Slot, SolveIndex};
+use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::snapshot::{PodShape, Snapshot, SnapshotIndex};
+use std::collections::BTreeMap;
+
+/// The shapes of a solve index.
+#[derive(Debug, Default)]
+pub(super) struct Shapes {
+    /// Those of the snapshot.
+    pub(super) own: Vec<PodShape>,
+    /// Those that preferences add, in the order of the shapes that they are levels above.
+    pub(super) levels: Vec<PodShape>,
+    /// How many levels each shape has above it.
+    pub(super) above: Vec<usize>,
+    /// What is known of the former, then of the latter.
+    pub(super) data: Vec<Option<ShapeData>>,
+    /// Of these likewise: the numbers that they had.
+    pub(super) numbers: Vec<Option<usize>>,
+}
+
+/// What is as it was for the former solve index, beside shapes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unchanged {
+    pub(super) pools: bool,
+    /// What makes levels of preferences.
+    pub(super) wishes: bool,
+}
+
+/// A shape of the snapshot.
+#[derive(Debug)]
+struct Kept {
+    number: usize,
+    /// The number of the first level above it.
+    first_level: usize,
+    revision: u64,
+    shape: PodShape,
+    data: ShapeData,
+    levels: Vec<(PodShape, ShapeData)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct PreviousShapes {
+    pub(super) pools: Vec<NodePoolName>,
+    /// In the order of their ids.
+    own: Vec<Kept>,
+}
+
+impl PreviousShapes {
+    /// The snapshot's shapes, their levels, and what is known of each. Few are new: of the others nothing need be made again.
+    pub(super) fn shapes(
+        self,
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+        same: Unchanged,
+        levels: impl Fn(&PodShape) -> Vec<PodShape>,
+    ) -> Shapes {
+        let mut former = self.own.into_iter().peekable();
+        let mut all = Shapes::default();
+        let mut of_levels: Vec<(Option<ShapeData>, Option<usize>)> = Vec::new();
+        for (shape, revision) in snapshot.shapes.iter().zip(index.shape_revisions()) {
+            while former.next_if(|kept| kept.shape.id < shape.id).is_some() {}
+            let kept = former.next_if(|kept| kept.revision == *revision);
+            all.numbers.push(kept.as_ref().map(|kept| kept.number));
+            let (shape, data, above) = match kept {
+                Some(Kept { shape, data, levels, first_level, .. }) => (shape, Some(data), Some((levels, first_level))),
+                None => (shape.clone(), None, None),
+            };
+            let first = all.levels.len();
+            match above.filter(|_| same.wishes) {
+                Some((above, number)) => {
+                    for ((level, data), number) in above.into_iter().zip(number..) {
+                        all.levels.push(level);
+                        of_levels.push((Some(data).filter(|_| same.pools), Some(number)));
+                    }
+                }
+                None => all.levels.extend(levels(&shape)),
+            }
+            of_levels.resize_with(all.levels.len(), Default::default);
+            all.above.push(all.levels.len() - first);
+            all.data.push(data.filter(|_| same.pools));
+            all.own.push(shape);
+        }
+        let (data, numbers): (Vec<_>, Vec<_>) = of_levels.into_iter().unzip();
+        all.data.extend(data);
+        all.numbers.extend(numbers);
+        debug_assert_eq!(all.own, snapshot.shapes, "the index has not followed the snapshot");
+        all
+    }
+}
+
+impl SolveIndex {
+    /// Its shapes, and its pools by name.
+    pub(super) fn dismantle(self) -> (PreviousShapes, BTreeMap<String, Slot>) {
+        let pools = self.pools.iter().map(|slot| slot.pool.name.clone()).collect();
+        let mut data = self.shapes.into_iter();
+        let own: Vec<ShapeData> = data.by_ref().take(self.own.len()).collect();
+        let mut levels = self.levels.into_iter().zip(data);
+        let mut first_level = self.own.len();
+        let shapes = self.own.into_iter().zip(self.revisions).zip(own);
+        let kept = shapes.enumerate().map(|(number, ((shape, revision), data))| {
+            let levels: Vec<_> = levels.by_ref().take(self.relaxation.above(number)).collect();
+            first_level += levels.len();
+            Kept { number, first_level: first_level - levels.len(), revision, shape, data, levels }
+        });
+        let former = PreviousShapes { pools, own: kept.collect() };
+        let slots = self.pools.into_iter().chain(self.fixed);
+        (former, slots.map(|slot| (slot.pool.name.0.clone(), slot)).collect())
+    }
+}

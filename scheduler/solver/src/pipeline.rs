@@ -1,0 +1,252 @@
+//! The steps from a snapshot to a plan: place, explain, remove, bound.
+
+use crate::disrupt::Removal;
+use crate::input::context::SolveContext;
+use crate::place::buffer_pods::PlacedBufferPods;
+use crate::place::draft::Demand;
+use crate::place::launch::Listings;
+use crate::place::pod_groups::PodGroup;
+use crate::place::{Placed, State};
+use crate::place::{buffer_pods, draft, early_batch, launch, multi_start, pod_groups, static_pools, topology};
+use crate::score::Score;
+use crate::{bound, disrupt, explain, place};
+
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::snapshot::Pod;
+use plimsoll_model::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new
+/// ones show.
+const ROUNDS: usize = 4;
+/// Pods from which on no such spread is left to chance: so many pods are in all domains anyway.
+const LARGE: usize = 500;
+
+/// What no plan for these pods costs less than; nodes of static pools cost what they cost.
+pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
+    let fixed: MicroUsdPerHour = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
+    let enough = MicroUsdPerHour(plan.hourly.0 - fixed.0);
+    [bound::lower_bound(context, demand, enough), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
+}
+
+/// How many pods of each shape the launches of a plan are for.
+pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
+    let pods = &context.snapshot.pods;
+    let mut demand = Demand::new();
+    for pod in plan.launches.iter().flat_map(|launch| &launch.pods) {
+        let found = pods.binary_search_by(|one| one.uid.cmp(&pod.uid)).ok().and_then(|at| pods.get(at));
+        if let Some(shape) = found.and_then(|pod| context.shape_of(pod)) {
+            *demand.entry(shape).or_default() += 1;
+        }
+    }
+    demand
+}
+
+/// The plan for the context of one snapshot, which is in canonical order. `early` is told its first launches as soon as
+/// they stand, if that is before the others do. Without a lower bound unless it is to be `bounded`.
+pub(crate) fn planned(
+    context: &mut SolveContext<'_>,
+    options: &PlanOptions,
+    bounded: bool,
+    early: &mut dyn FnMut(&[Launch]),
+) -> Plan {
+    let facts = context.snapshot;
+    let mut plan = Plan {
+        snapshot_sequence: facts.sequence,
+        ledger: facts.ledger,
+        ignored: facts.ignored.clone(),
+        pool_problems: explain::of_pools(context),
+        next_time: facts.unavailable_offerings.iter().map(|one| facts.now.plus(one.remaining)).min(),
+        ..Plan::default()
+    };
+    let expired = if options.disruption { disrupt::expired(context) } else { Vec::new() };
+    let leaving =
+        expired.iter().flat_map(|one| one.pods.iter().copied()).filter(|pod| pod_groups::can_leave(context, pod));
+    let leaving: Vec<&Pod> = leaving.collect();
+    let (mut wanted, refused) = wanted(context, &leaving);
+    let mut state = State::new(context, options.work_budget);
+    expired.iter().for_each(|one| state.close(one.node));
+    pod_groups::leave(context, &mut state, &wanted);
+    let rooms = buffer_pods::split(&mut wanted);
+    // Replacements are told with the removals that they are for.
+    let mut with_the_rest = |_: &[Launch]| ();
+    let early = if leaving.is_empty() { early } else { &mut with_the_rest };
+    let early_batch = early_batch(context, &mut state, &mut wanted, early);
+    let (mut state, mut placed) = place(context, &state, &wanted);
+    let placed_buffer_pods = buffer_pods::place(context, &mut state, rooms, &mut placed);
+    place::widen(context, &mut state, &mut placed.launches);
+    plan.unschedulable = dangling(context);
+    plan.unschedulable.extend(refused);
+    for pod_group in &placed.left {
+        let why = explain::explain(context, &state, pod_group.shape);
+        plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, why.clone())));
+    }
+    plan.unschedulable.sort();
+    let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
+    (removal.removed, removal.placed_buffer_pods) = (expired, placed_buffer_pods);
+    if options.disruption {
+        disrupt::remove(context, &mut state, &mut plan, &mut removal);
+    }
+    finish(context, &mut plan, &mut removal, bounded);
+    plan
+}
+
+/// What was placed before all the rest.
+#[derive(Default)]
+struct EarlyBatch<'a> {
+    launches: Vec<Launch>,
+    listings: Listings,
+    demand: Demand,
+    existing: BTreeMap<usize, Vec<&'a Pod>>,
+}
+
+/// Takes from `wanted` what goes ahead, and places it.
+fn early_batch<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    wanted: &mut Vec<PodGroup<'a>>,
+    early: &mut dyn FnMut(&[Launch]),
+) -> EarlyBatch<'a> {
+    let pod_groups = early_batch::split(context, wanted);
+    if pod_groups.is_empty() {
+        return EarlyBatch::default();
+    }
+    wanted.retain(|pod_group| !pod_group.pods.is_empty());
+    let work = state.work;
+    state.work = early_batch::WORK.min(work);
+    let placed = multi_start::place(context, state, pod_groups);
+    state.work = work;
+    wanted.extend(placed.left);
+    let mut early_batch = EarlyBatch { existing: placed.existing, ..EarlyBatch::default() };
+    early_batch.launches = draft::listed(context, &placed.launches, &mut early_batch.listings, &mut early_batch.demand);
+    early_batch.launches.sort_by(in_order);
+    early(&early_batch.launches);
+    early_batch
+}
+
+/// The order of launches in a plan.
+pub(crate) fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
+    (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first()))
+}
+
+/// Places what is wanted on what `start` leaves; anew where a spread may come to find too many pods that it does not
+/// bind.
+fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>]) -> (State, Placed<'a>) {
+    let mut round = 1;
+    let large = wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() >= LARGE;
+    if large {
+        let mixed = context.topology.mixed();
+        context.tighten(mixed);
+    }
+    loop {
+        let (state, placed) = once(context, start, wanted, large);
+        let uneven = topology::uneven(context, &start.counts, &placed);
+        if uneven.is_empty() || round == ROUNDS {
+            return (state, placed);
+        }
+        context.tighten(uneven);
+        round += 1;
+    }
+}
+
+/// The better of two orders in which pods are dealt to domains, where they differ: fewer pods left, then the cheaper
+/// one.
+fn once<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>], even: bool) -> (State, Placed<'a>) {
+    let place = |context: &SolveContext<'a>| {
+        let mut state = start.clone();
+        state.even = even;
+        let placed = multi_start::place(context, &mut state, wanted.to_vec());
+        (state, placed)
+    };
+    let first = place(context);
+    // In a large plan all orders are about as good, and a second one takes as long as the first.
+    if even {
+        return first;
+    }
+    let shapes: Vec<usize> = wanted.iter().map(|pod_group| pod_group.shape).collect();
+    if !context.topology.could_wait(&shapes) {
+        return first;
+    }
+    context.topology.wait(true);
+    let second = place(context);
+    context.topology.wait(false);
+    if Score::of(context, &second.1) < Score::of(context, &first.1) { second } else { first }
+}
+
+/// Pod groups to place, with the pods of expired nodes, and pods that use something that is not done.
+fn wanted<'a>(context: &SolveContext<'a>, leaving: &[&'a Pod]) -> (Vec<PodGroup<'a>>, Vec<Unschedulable>) {
+    let mut refused = Vec::new();
+    let mut wanted = Vec::new();
+    for pod_group in pod_groups::to_place(context, leaving) {
+        match explain::unsupported(context.shapes[pod_group.shape].shape) {
+            Some(reason) => refused.extend(pod_group.pods.iter().map(|pod| no_place(pod, vec![reason.clone()]))),
+            None => wanted.push(pod_group),
+        }
+    }
+    (wanted, refused)
+}
+
+/// Pods of expired nodes that go to existing ones are moves, all others placements.
+fn split<'a>(
+    plan: &mut Plan,
+    context: &SolveContext<'a>,
+    mut placed: Placed<'a>,
+    early_batch: EarlyBatch<'a>,
+    leaving: &[&'a Pod],
+) -> Removal<'a> {
+    let EarlyBatch { launches: early, mut listings, mut demand, existing: first } = early_batch;
+    for (node, pods) in first {
+        placed.existing.entry(node).or_default().extend(pods);
+    }
+    let moved: BTreeSet<&PodUid> = leaving.iter().map(|pod| &pod.uid).collect();
+    let busy = placed.existing.keys().copied().collect();
+    let mut existing: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for (node, pods) in placed.existing {
+        let (moves, stays): (Vec<&Pod>, Vec<&Pod>) = pods.into_iter().partition(|pod| moved.contains(&pod.uid));
+        if !stays.is_empty() {
+            let node = context.nodes[node].node.name.clone();
+            plan.placements.push(Placement { node, pods: launch::pod_refs(&stays) });
+        }
+        if !moves.is_empty() {
+            existing.insert(node, moves);
+        }
+    }
+    plan.placements.sort();
+    let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
+    let placed_buffer_pods = PlacedBufferPods::new();
+    Removal { removed: Vec::new(), existing, placed_buffer_pods, early, launches, listings, demand, busy }
+}
+
+/// Pending pods whose shape the snapshot does not have.
+fn dangling(context: &SolveContext<'_>) -> Vec<Unschedulable> {
+    let lost = context.pending().filter(|(pod, shape)| pod.moves() && shape.is_none());
+    lost.map(|(pod, _)| {
+        let message = format!("its shape {} is not in the snapshot", pod.shape);
+        no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])
+    })
+    .collect()
+}
+
+fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
+    Unschedulable { pod: launch::pod_ref(pod), reasons }
+}
+
+/// Canonical order and sums; the bound, if `bounded`.
+fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
+    let mut rest = std::mem::take(&mut removal.launches);
+    rest.extend(static_pools::launches(context));
+    rest.sort_by(in_order);
+    // What was told first comes first: terminations name launches by their places.
+    let mut launches = std::mem::take(&mut removal.early);
+    launches.extend(rest);
+    plan.terminations = disrupt::terminations(context, removal, &launches);
+    buffer_pods::settle(context, plan, &removal.placed_buffer_pods);
+    plan.launches = launches;
+    plan.hourly = plan.launches.iter().map(Launch::price).sum();
+    if bounded {
+        plan.lower_bound = lower_bound(context, plan, &removal.demand);
+    }
+    plan.next_time = plan.next_time.filter(|at| *at > context.snapshot.now && *at < Timestamp(i64::MAX));
+}

@@ -1,0 +1,106 @@
+//! Room that CapacityBuffers keep: virtual pods, which are planned for when everybody else has a place.
+//!
+//! They take what others leave, of nodes and of limits. Other pods never see them: kube-scheduler does not know of them, so no spread and no
+//! affinity of a pod that exists may rest on where they are.
+
+use crate::input::context::SolveContext;
+use crate::input::existing_nodes::takes_some;
+use crate::place::launch;
+use crate::place::local_search;
+use crate::place::multi_start;
+use crate::place::pod_groups::PodGroup;
+use crate::place::{Placed, State, put};
+use plimsoll_model::plan::{Placement, Plan};
+use plimsoll_model::snapshot::Pod;
+use std::collections::BTreeMap;
+
+/// Virtual pods by the number of the node that has room for them.
+pub(crate) type PlacedBufferPods<'a> = BTreeMap<usize, Vec<&'a Pod>>;
+
+/// Takes virtual pods out of `wanted`.
+pub(crate) fn split<'a>(wanted: &mut Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
+    let mut rooms = Vec::new();
+    for pod_group in wanted.iter_mut().filter(|pod_group| pod_group.pods.iter().any(|pod| pod.is_virtual())) {
+        let (pods, virtual_pods) = apart(&pod_group.pods);
+        rooms.push(PodGroup::plain(pod_group.shape, virtual_pods));
+        pod_group.pods = pods;
+    }
+    wanted.retain(|pod_group| !pod_group.pods.is_empty());
+    rooms
+}
+
+/// Finds places for virtual pods in what `placed` leaves, and adds launches to it. They share nodes to launch with other pods where that is cheaper.
+pub(crate) fn place<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    rooms: Vec<PodGroup<'a>>,
+    placed: &mut Placed<'a>,
+) -> PlacedBufferPods<'a> {
+    if rooms.is_empty() {
+        return PlacedBufferPods::new();
+    }
+    let counts = state.counts.clone();
+    let mut placed_buffer_pods = PlacedBufferPods::new();
+    let rest = on_own_nodes(context, state, rooms, &mut placed_buffer_pods);
+    let more = multi_start::place(context, state, rest);
+    for (node, pods) in more.existing {
+        placed_buffer_pods.entry(node).or_default().extend(pods);
+    }
+    placed.left.extend(more.left);
+    if !more.launches.is_empty() {
+        placed.launches.extend(more.launches);
+        local_search::refit(context, state, placed);
+    }
+    // Whoever moves to another node does not count them either.
+    state.counts = counts;
+    placed_buffer_pods
+}
+
+/// Leaves pods on the nodes that were launched for them, as far as there is room. Gives back all others.
+fn on_own_nodes<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    pod_groups: Vec<PodGroup<'a>>,
+    placed_buffer_pods: &mut PlacedBufferPods<'a>,
+) -> Vec<PodGroup<'a>> {
+    let mut rest = Vec::new();
+    for pod_group in pod_groups {
+        let mut away = Vec::new();
+        for pod in pod_group.pods {
+            let home = pod.buffer.as_ref().and_then(|buffer| context.node_number(buffer.node.as_ref()?));
+            let one = PodGroup::plain(pod_group.shape, vec![pod]);
+            match home.filter(|node| takes_some(context, *node, state.room(*node), &one) > 0) {
+                Some(node) => {
+                    put(context, state, node, pod_group.shape, 1);
+                    state.counts.enter(context, pod, node);
+                    placed_buffer_pods.entry(node).or_default().push(pod);
+                }
+                None => away.push(pod),
+            }
+        }
+        if !away.is_empty() {
+            rest.push(PodGroup::plain(pod_group.shape, away));
+        }
+    }
+    rest
+}
+
+/// Names the nodes that have room for virtual pods, beside what they take otherwise.
+pub(crate) fn settle(context: &SolveContext<'_>, plan: &mut Plan, placed_buffer_pods: &PlacedBufferPods<'_>) {
+    for (node, pods) in placed_buffer_pods {
+        let (node, pods) = (&context.nodes[*node].node.name, launch::pod_refs(pods));
+        match plan.placements.iter_mut().find(|placement| placement.node == *node) {
+            Some(placement) => {
+                placement.pods.extend(pods);
+                placement.pods.sort();
+            }
+            None => plan.placements.push(Placement { node: node.clone(), pods }),
+        }
+    }
+    plan.placements.sort();
+}
+
+/// Pods that exist, and virtual ones.
+pub(crate) fn apart<'a>(pods: &[&'a Pod]) -> (Vec<&'a Pod>, Vec<&'a Pod>) {
+    pods.iter().copied().partition(|pod| !pod.is_virtual())
+}

@@ -1,0 +1,184 @@
+//! Nodes bought in fractions, each filled in one of its possible ways: the linear program of Gilmore and Gomory, solved by generating
+//! its columns. Its duals say what a pod of each kind costs, its value is what no plan can cost less than, and its columns are
+//! the fillings that good plans are made of.
+
+mod branch;
+mod knapsack;
+mod master;
+mod pricing;
+pub(crate) mod rules;
+pub(crate) mod small;
+#[cfg(test)]
+mod tests;
+
+use crate::bound::resource_prices;
+use crate::input::intern::{Amounts, Bits, how_many};
+pub(crate) use branch::tightened;
+use master::{Column, Master, number};
+use pricing::Pricing;
+
+/// Kinds at most: the master's work grows with their square, and with more kinds the gain over prices of resources is small.
+pub(crate) const MAX_KINDS: usize = 160;
+/// Rounds of new columns at most; it usually converges in two dozen.
+const MAX_ROUNDS: usize = 120;
+/// Steps of a search for one filling: a first look, and a thorough one once no first look finds anything.
+const STEPS: [usize; 2] = [24, 400];
+/// Relative gain that is not looked for.
+const SLACK: f64 = 1e-3;
+/// How often a step of a search looks at all kinds, about.
+const LOOKS_PER_STEP: usize = 8;
+/// Pivots per round and kind.
+const PIVOTS_PER_KIND: usize = 8;
+
+/// Pods that are alike.
+pub(crate) struct PodKind<'k> {
+    pub(crate) requests: &'k [i64],
+    pub(crate) count: usize,
+    /// On one node at most.
+    pub(crate) most: usize,
+}
+
+/// A node that can be bought.
+pub(crate) struct Row {
+    pub(crate) price: i64,
+    pub(crate) room: Amounts,
+    /// Kinds that can be on it.
+    pub(crate) suits: Bits,
+}
+
+impl Row {
+    /// Whether it has at least the room of `other`, for all the same kinds.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.suits.covers(&other.suits) && other.room.iter().zip(&self.room).all(|(theirs, mine)| theirs <= mine)
+    }
+}
+
+/// A filling and how often the optimum in fractions uses it.
+#[derive(Debug)]
+pub(crate) struct Used {
+    pub(crate) row: usize,
+    pub(crate) take: Vec<(usize, usize)>,
+    pub(crate) times: f64,
+}
+
+/// The optimum in fractions, as far as it was found.
+#[derive(Debug)]
+pub(crate) struct Fractional {
+    /// No whole plan costs less.
+    pub(crate) bound: f64,
+    pub(crate) used: Vec<Used>,
+    /// All fillings that were looked at.
+    columns: Vec<Column>,
+}
+
+/// Of some rows no more nodes than this.
+pub(crate) struct Cap {
+    pub(crate) rows: Bits,
+    pub(crate) most: usize,
+}
+
+/// Where the search for columns starts.
+#[derive(Clone, Copy)]
+enum Start<'s> {
+    /// With each kind alone.
+    Alone,
+    /// With columns of another program for the same kinds, of which some may come after. No plan that costs as much as this matters.
+    KnownTuples(&'s [Column], f64),
+}
+
+/// Solves it. `None` if there are too many kinds, or one that no row can hold. `work` goes down by the rows looked at times kinds.
+pub(crate) fn solve(kinds: &[PodKind<'_>], rows: &[Row], work: &mut u64) -> Option<Fractional> {
+    relaxed(kinds, rows, &[], Start::Alone, work)
+}
+
+fn relaxed(kinds: &[PodKind<'_>], rows: &[Row], caps: &[Cap], start: Start<'_>, work: &mut u64) -> Option<Fractional> {
+    if kinds.is_empty() || kinds.len() > MAX_KINDS || *work == 0 {
+        return None;
+    }
+    let scale = money(rows.iter().map(|row| row.price).max().unwrap_or(1).max(1));
+    let prices: Vec<f64> = rows.iter().map(|row| money(row.price.max(1)) / scale).collect();
+    let mut load = vec![0; kinds[0].requests.len()];
+    for kind in kinds {
+        crate::input::intern::add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
+    }
+    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
+    let scarcity = resource_prices::resource_prices(&offered, &load);
+    let demand: Vec<f64> = kinds.iter().map(|kind| number(kind.count)).collect();
+    let most_nodes: Vec<f64> = caps.iter().map(|cap| number(cap.most)).collect();
+    let (first, enough) = match start {
+        Start::Alone => (alone(kinds, rows, &prices)?, f64::INFINITY),
+        Start::KnownTuples(_, enough) => (anything(kinds, enough / scale), enough / scale),
+    };
+    let mut master = Master::new(first, &demand, &most_nodes);
+    if let Start::KnownTuples(known, _) = start {
+        master.columns.extend(known.iter().cloned());
+    }
+    let mut pricing = Pricing::new(kinds, rows, caps, prices, &scarcity);
+    let (mut bound, mut thorough) = (0.0_f64, 0);
+    for _ in 0..MAX_ROUNDS {
+        master.optimise(PIVOTS_PER_KIND * kinds.len());
+        let mut duals = master.duals();
+        duals.iter_mut().for_each(|dual| *dual = dual.max(0.0));
+        let (duals, fees) = duals.split_at(kinds.len());
+        let value: f64 = duals.iter().zip(&demand).map(|(dual, count)| dual * count).sum();
+        let refund: f64 = fees.iter().zip(&most_nodes).map(|(fee, most)| fee * most).sum();
+        let found = pricing.fillings(duals, fees, STEPS[thorough]);
+        // Only a round that looked at all rows says by how much the duals are wrong.
+        if found.whole {
+            bound = bound.max(value * found.least - refund);
+        }
+        let looks = rows.len() + found.steps * LOOKS_PER_STEP;
+        *work = work.saturating_sub(u64::try_from(looks * kinds.len()).unwrap_or(u64::MAX));
+        if bound >= (value - refund) * (1.0 - SLACK) || bound >= enough || *work == 0 {
+            break;
+        }
+        let fresh: Vec<Column> = found.columns.into_iter().filter(|one| !master.columns.contains(one)).collect();
+        if fresh.is_empty() && found.whole {
+            if thorough + 1 == STEPS.len() {
+                break;
+            }
+            thorough += 1;
+            continue;
+        }
+        thorough = 0;
+        master.columns.extend(fresh);
+    }
+    let used = master.solution().into_iter().filter(|(column, _)| master.columns[*column].row < rows.len());
+    let used = used.map(|(column, times)| {
+        let column = &master.columns[column];
+        Used { row: column.row, take: column.take.clone(), times }
+    });
+    let used = used.collect();
+    // A margin for the arithmetic.
+    Some(Fractional { bound: bound * scale * (1.0 - 1e-7), used, columns: master.columns })
+}
+
+/// One column per kind: as many of it alone as the row takes that is cheapest per pod.
+fn alone(kinds: &[PodKind<'_>], rows: &[Row], prices: &[f64]) -> Option<Vec<Column>> {
+    let best = |(index, kind): (usize, &PodKind<'_>)| {
+        let fits = rows.iter().enumerate().filter(|(_, row)| row.suits.has(index)).filter_map(|(number, row)| {
+            let n = how_many(kind.requests, &row.room, kind.most.min(kind.count));
+            (n > 0).then_some((number, n))
+        });
+        let each = |(row, n): &(usize, usize)| prices[*row] / number(*n);
+        let (row, n) = fits.min_by(|a, b| each(a).total_cmp(&each(b)))?;
+        Some(Column { row, price: prices[row], take: vec![(index, n)], caps: Vec::new() })
+    };
+    kinds.iter().enumerate().map(best).collect()
+}
+
+/// One column per kind that takes all of it and is too dear to be part of any plan that costs less than `enough`.
+fn anything(kinds: &[PodKind<'_>], enough: f64) -> Vec<Column> {
+    let all = |(index, kind): (usize, &PodKind<'_>)| Column {
+        row: usize::MAX,
+        price: 1.0 + 2.0 * enough,
+        take: vec![(index, kind.count)],
+        caps: Vec::new(),
+    };
+    kinds.iter().enumerate().map(all).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "prices are far below 2^52")]
+fn money(price: i64) -> f64 {
+    price as f64
+}

@@ -1,0 +1,131 @@
+//! A bound nearer to the optimum in whole nodes: nodes of some offerings are either so many at the most or at least one more. Each half is
+//! solved in fractions, the one that costs less is cut again, and no plan costs less than the cheapest half that is left.
+
+use super::master::Column;
+use super::{Cap, Fractional, PodKind, Row, Start, Used};
+use crate::input::intern::{Amounts, Bits};
+use std::collections::BTreeSet;
+
+/// Halves solved at most: each takes a few milliseconds.
+const HALVES: usize = 400;
+/// Cuts one on top of another at most: each makes its program larger.
+const DEPTH: usize = 24;
+/// Fillings that later halves start with, at most.
+const KNOWN: usize = 4_000;
+/// A number of nodes this near to a whole one is whole.
+const WHOLE: f64 = 1e-4;
+/// A bound this near to what a plan costs, relatively, is near enough.
+const NEAR: f64 = 0.02;
+
+/// What some plans have in common.
+#[derive(Default)]
+struct Half {
+    /// Of these rows at least so many nodes.
+    floors: Vec<(Bits, usize)>,
+    /// Of these rows at most so many nodes.
+    caps: Vec<(Bits, usize)>,
+    /// None of them costs less.
+    bound: f64,
+    used: Vec<Used>,
+}
+
+/// Raises the bound of `root`, the optimum of these kinds and rows in fractions; not above `enough`, what a whole plan costs.
+pub(crate) fn tightened(kinds: &[PodKind<'_>], rows: &[Row], root: Fractional, enough: f64, work: &mut u64) -> f64 {
+    let mut search = Search { kinds, rows, enough, known: Vec::new(), seen: BTreeSet::new() };
+    search.learn(root.columns);
+    let mut open = vec![Half { bound: root.bound, used: root.used, ..Half::default() }];
+    for _ in 0..HALVES / 2 {
+        let Some(place) = (0..open.len()).min_by(|a, b| open[*a].bound.total_cmp(&open[*b].bound)) else {
+            return enough;
+        };
+        let least = open[place].bound;
+        if least >= enough * (1.0 - NEAR) || *work == 0 || open[place].floors.len() + open[place].caps.len() >= DEPTH {
+            return least.min(enough);
+        }
+        let Some((set, below)) = search.cut(&open[place].used) else { return least.min(enough) };
+        let half = open.swap_remove(place);
+        let (floors, caps) = (half.floors.clone(), half.caps.clone());
+        let mut fewer = Half { floors, caps, bound: half.bound, used: Vec::new() };
+        fewer.caps.push((set.clone(), below));
+        let mut more = half;
+        more.floors.push((set, below + 1));
+        for mut half in [fewer, more] {
+            search.solve(&mut half, work);
+            if half.bound < enough {
+                open.push(half);
+            }
+        }
+    }
+    open.iter().map(|half| half.bound).fold(enough, f64::min)
+}
+
+struct Search<'s> {
+    kinds: &'s [PodKind<'s>],
+    rows: &'s [Row],
+    enough: f64,
+    /// Fillings without what a half adds.
+    known: Vec<Column>,
+    seen: BTreeSet<(usize, Vec<(usize, usize)>)>,
+}
+
+impl Search<'_> {
+    fn learn(&mut self, columns: Vec<Column>) {
+        for mut column in columns.into_iter().filter(|column| column.row < self.rows.len()) {
+            column.take.retain(|(kind, _)| *kind < self.kinds.len());
+            column.caps.clear();
+            if self.known.len() < KNOWN && self.seen.insert((column.row, column.take.clone())) {
+                self.known.push(column);
+            }
+        }
+    }
+
+    /// The rows of which a solution has a number of nodes that is least whole, and the next lower whole number.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of nodes")]
+    fn cut(&self, used: &[Used]) -> Option<(Bits, usize)> {
+        let width = self.rows.first().map_or(0, |row| row.room.len());
+        let mut best: Option<(f64, Bits, usize)> = None;
+        for family in 0..=width {
+            let key = |row: &Row| if family == 0 { row.price } else { row.room[family - 1] };
+            let values: BTreeSet<i64> = used.iter().map(|one| key(&self.rows[one.row])).collect();
+            for value in values {
+                let nodes: f64 = used.iter().filter(|one| key(&self.rows[one.row]) >= value).map(|one| one.times).sum();
+                let apart = (nodes - nodes.round()).abs();
+                if apart > WHOLE && best.as_ref().is_none_or(|(known, ..)| apart > known + WHOLE) {
+                    let set = Bits::of(self.rows.len(), |row| key(&self.rows[row]) >= value);
+                    best = Some((apart, set, nodes.floor() as usize));
+                }
+            }
+        }
+        best.map(|(_, set, below)| (set, below))
+    }
+
+    fn solve(&mut self, half: &mut Half, work: &mut u64) {
+        let (own, caps) = (self.kinds.len(), half.caps.iter());
+        let caps: Vec<Cap> = caps.map(|(rows, most)| Cap { rows: rows.clone(), most: *most }).collect();
+        let nothing: Amounts = self.kinds.first().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
+        // That there are so many nodes at least is one more kind of pods: they request nothing and each has a node of its own.
+        let kinds = self.kinds.iter().map(|kind| PodKind { ..*kind });
+        let floors = half.floors.iter().map(|(_, least)| PodKind { requests: &nothing, count: *least, most: 1 });
+        let kinds: Vec<PodKind<'_>> = kinds.chain(floors).collect();
+        let with_floors = |(index, row): (usize, &Row)| {
+            let on = |kind: usize| match kind.checked_sub(own) {
+                None => row.suits.has(kind),
+                Some(floor) => half.floors[floor].0.has(index),
+            };
+            Row { price: row.price, room: row.room.clone(), suits: Bits::of(kinds.len(), on) }
+        };
+        let rows: Vec<Row> = self.rows.iter().enumerate().map(with_floors).collect();
+        let mut known = self.known.clone();
+        for column in &mut known {
+            let of_it = (0..half.floors.len()).filter(|floor| half.floors[*floor].0.has(column.row));
+            column.take.extend(of_it.map(|floor| (own + floor, 1)));
+            column.caps = (0..caps.len()).filter(|cap| caps[*cap].rows.has(column.row)).collect();
+        }
+        let found = super::relaxed(&kinds, &rows, &caps, Start::KnownTuples(&known, self.enough), work);
+        if let Some(found) = found {
+            half.bound = half.bound.max(found.bound);
+            half.used = found.used;
+            self.learn(found.columns);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The fullest node: which pods of given worth fit on one node and are worth most together.
+
+use super::master::number;
+use crate::input::intern::{Amounts, how_many};
+
+/// Kinds of pods that may be on the node, with what the search needs to know of them.
+pub(super) struct Knapsack<'k> {
+    /// Kinds in the order in which they are tried: the most worth per part of the room first.
+    order: Vec<Candidate<'k>>,
+    /// Per view: weight of each kind in `order`, the size of the room, and the order by worth per weight.
+    views: Vec<View>,
+    room: Amounts,
+}
+
+struct Candidate<'k> {
+    kind: usize,
+    worth: f64,
+    requests: &'k [i64],
+    most: usize,
+}
+
+/// All resources added up with some weights: one knapsack that is easy to bound.
+struct View {
+    weights: Vec<f64>,
+    per_resource: Vec<f64>,
+    by_density: Vec<usize>,
+}
+
+/// What was found.
+pub(super) struct Filling {
+    /// PodKind and number of pods, sorted.
+    pub(super) take: Vec<(usize, usize)>,
+    pub(super) worth: f64,
+    /// No filling is worth more.
+    pub(super) bound: f64,
+    pub(super) steps: usize,
+}
+
+/// One kind on offer: number, worth of a pod, what it requests, how many the node may take at most.
+pub(super) type Offered<'k> = (usize, f64, &'k [i64], usize);
+
+impl<'k> Knapsack<'k> {
+    /// For a node with `room`. `scarcity`: per resource, what a unit is worth; it guides the order.
+    pub(super) fn new(offered: &[Offered<'k>], room: &Amounts, scarcity: &[f64]) -> Self {
+        let used: Vec<usize> = (0..room.len()).filter(|index| offered.iter().any(|one| one.2[*index] > 0)).collect();
+        let mut mixed = vec![0.0; room.len()];
+        for index in &used {
+            mixed[*index] = scarcity.get(*index).copied().unwrap_or(0.0);
+        }
+        let total: f64 = used.iter().map(|index| mixed[*index] * amount(room[*index])).sum();
+        let even = |index: usize| 1.0 / amount(room[index]).max(1.0);
+        let mut guides: Vec<Vec<f64>> = Vec::new();
+        if total > 0.0 {
+            guides.push(mixed.iter().map(|weight| weight / total).collect());
+        }
+        let mut all = vec![0.0; room.len()];
+        used.iter().for_each(|index| all[*index] = even(*index) / number(used.len()));
+        guides.push(all);
+        for index in &used {
+            let mut one = vec![0.0; room.len()];
+            one[*index] = even(*index);
+            guides.push(one);
+        }
+        let first = guides[0].clone();
+        let density = |one: &Offered<'_>| one.1 / weigh(&first, one.2).max(1e-12);
+        let mut sorted: Vec<&Offered<'k>> = offered.iter().filter(|one| one.1 > 0.0).collect();
+        sorted.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.0.cmp(&b.0)));
+        let order: Vec<Candidate<'k>> = sorted
+            .into_iter()
+            .map(|(kind, worth, requests, most)| Candidate {
+                kind: *kind,
+                worth: *worth,
+                requests,
+                most: how_many(requests, room, *most),
+            })
+            .filter(|one| one.most > 0)
+            .collect();
+        let views = guides.into_iter().map(|guide| view(&order, guide)).collect();
+        Self { order, views, room: room.clone() }
+    }
+
+    /// Searches by at most `nodes` steps; what is not worth `slack` (relative) more is not looked for.
+    pub(super) fn search(&self, nodes: usize, slack: f64) -> Filling {
+        let mut search =
+            Search { knapsack: self, best: Vec::new(), worth: 0.0, missed: 0.0, left: nodes, slack: 1.0 + slack };
+        let mut take = vec![0; self.order.len()];
+        let whole = self.bound(0, &self.room, f64::INFINITY);
+        search.descend(0, 0.0, &mut self.room.clone(), &mut take);
+        let bound = (search.worth * (1.0 + slack)).max(search.missed).min(whole);
+        let mut chosen: Vec<(usize, usize)> =
+            search.best.iter().zip(&self.order).filter(|(n, _)| **n > 0).map(|(n, one)| (one.kind, *n)).collect();
+        chosen.sort_unstable();
+        Filling { take: chosen, worth: search.worth, bound, steps: nodes - search.left }
+    }
+
+    /// No way to fill `room` with kinds from place `from` on is worth more. Stops early once it is below `enough`.
+    fn bound(&self, from: usize, room: &Amounts, enough: f64) -> f64 {
+        let mut least = f64::INFINITY;
+        for (number, view) in self.views.iter().enumerate() {
+            let sum = if number == 0 { self.first_bound(from, room) } else { self.bound_in(view, from, room) };
+            least = least.min(sum);
+            if least < enough {
+                break;
+            }
+        }
+        least
+    }
+
+    /// The same in the first view, whose order is that of the search.
+    fn first_bound(&self, from: usize, room: &Amounts) -> f64 {
+        let Some(view) = self.views.first() else { return f64::INFINITY };
+        let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
+        for (one, weight) in self.order.iter().zip(&view.weights).skip(from) {
+            let all = weight * number(one.most);
+            if all > space {
+                return sum + one.worth * space.max(0.0) / weight;
+            }
+            sum += one.worth * number(one.most);
+            space -= all;
+        }
+        sum
+    }
+
+    fn bound_in(&self, view: &View, from: usize, room: &Amounts) -> f64 {
+        let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
+        for place in view.by_density.iter().copied().filter(|place| *place >= from) {
+            let (one, weight) = (&self.order[place], view.weights[place]);
+            let all = weight * number(one.most);
+            if all > space {
+                return sum + one.worth * space.max(0.0) / weight;
+            }
+            sum += one.worth * number(one.most);
+            space -= all;
+        }
+        sum
+    }
+}
+
+struct Search<'s, 'k> {
+    knapsack: &'s Knapsack<'k>,
+    best: Vec<usize>,
+    worth: f64,
+    /// The most that parts of the search which were cut off for want of steps could have given.
+    missed: f64,
+    left: usize,
+    slack: f64,
+}
+
+impl Search<'_, '_> {
+    fn descend(&mut self, place: usize, worth: f64, room: &mut Amounts, take: &mut [usize]) {
+        if worth > self.worth {
+            self.worth = worth;
+            self.best = take.to_vec();
+        }
+        let Some(one) = self.knapsack.order.get(place) else { return };
+        let target = (self.worth * self.slack - worth).max(0.0);
+        let open = self.knapsack.bound(place, room, target);
+        if open <= target {
+            return;
+        }
+        if self.left == 0 {
+            self.missed = self.missed.max(worth + open);
+            return;
+        }
+        self.left -= 1;
+        let most = how_many(one.requests, room, one.most);
+        // All that fit first: the first leaf is the greedy filling.
+        for n in (0..=most).rev() {
+            let by = i64::try_from(n).unwrap_or(i64::MAX);
+            crate::input::intern::add(room, one.requests, -by);
+            take[place] = n;
+            self.descend(place + 1, worth + one.worth * number(n), room, take);
+            crate::input::intern::add(room, one.requests, by);
+            if n > 0 {
+                // With one less of this kind, and then with still fewer: as it is worth most per part of the room, each step loses.
+                let target = (self.worth * self.slack - worth).max(0.0);
+                let fewer = one.worth * number(n - 1);
+                crate::input::intern::add(room, one.requests, 1 - by);
+                let open = self.knapsack.first_bound(place + 1, room);
+                crate::input::intern::add(room, one.requests, by - 1);
+                if fewer + open <= target {
+                    break;
+                }
+            }
+            if self.left == 0 {
+                self.missed = self.missed.max(worth + self.knapsack.bound(place, room, f64::NEG_INFINITY));
+                break;
+            }
+        }
+        take[place] = 0;
+    }
+}
+
+fn view(order: &[Candidate<'_>], per_resource: Vec<f64>) -> View {
+    // A kind that weighs nothing here must not make the bound infinite: it counts in full.
+    let weights: Vec<f64> = order.iter().map(|one| weigh(&per_resource, one.requests).max(1e-12)).collect();
+    let mut by_density: Vec<usize> = (0..order.len()).collect();
+    let density = |place: usize| order[place].worth / weights[place];
+    by_density.sort_by(|a, b| density(*b).total_cmp(&density(*a)).then(a.cmp(b)));
+    View { weights, per_resource, by_density }
+}
+
+fn weigh(per_resource: &[f64], amounts: &[i64]) -> f64 {
+    per_resource.iter().zip(amounts).map(|(weight, one)| weight * amount(*one)).sum()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only compared, or bounded with a margin")]
+fn amount(value: i64) -> f64 {
+    value.max(0) as f64
+}

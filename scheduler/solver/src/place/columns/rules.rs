@@ -1,0 +1,75 @@
+//! Rules about hosts as resources: where pods of several kinds may not share a node with each other, each takes one of what a node has
+//! few of. That is all of the rule where every pod concerned both has it and is meant by it, and never more than the rule.
+
+use crate::place::hostname_topology::{HostRule, Membership};
+
+/// Groups looked at most: each makes every search for a filling a little slower.
+const MAX_GROUPS: usize = 12;
+
+/// A group, and how many of its pods a node takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shared {
+    group: usize,
+    most: i64,
+}
+
+/// The rules in which `least` of these kinds, each of so many pods, have a part; those that take most nodes first.
+pub(crate) fn shared<'m>(
+    rules: &[HostRule],
+    kinds: impl Iterator<Item = (&'m Membership, usize)>,
+    least: usize,
+) -> Vec<Shared> {
+    let mut parts = vec![(0_usize, 0_usize); rules.len()];
+    for (kind, pods) in kinds {
+        for group in kind.owns.iter().filter(|group| kind.matches.contains(group)) {
+            if let Some(part) = parts.get_mut(*group) {
+                *part = (part.0 + 1, part.1 + pods);
+            }
+        }
+    }
+    let mut found: Vec<(usize, Shared)> = Vec::new();
+    for (group, (rule, (count, pods))) in rules.iter().zip(parts).enumerate() {
+        let most = match rule {
+            HostRule::MaxMembers(most) => *most,
+            HostRule::Exclusive | HostRule::AvoidMembers => 1,
+            HostRule::NeedsMember => continue,
+        };
+        if count >= least && count > 0 {
+            found.push((pods / most.max(1), Shared { group, most: i64::try_from(most).unwrap_or(i64::MAX) }));
+        }
+    }
+    found.sort_by_key(|(nodes, one)| (std::cmp::Reverse(*nodes), one.group));
+    found.into_iter().map(|(_, one)| one).take(MAX_GROUPS).collect()
+}
+
+/// Requests, and one of each rule that the kind has a part in.
+pub(crate) fn requests(requests: &[i64], kind: &Membership, rules: &[Shared]) -> Vec<i64> {
+    let part = |rule: &Shared| i64::from(kind.owns.contains(&rule.group) && kind.matches.contains(&rule.group));
+    requests.iter().copied().chain(rules.iter().map(part)).collect()
+}
+
+/// The room of a node, and what it has of each rule.
+pub(crate) fn room(room: &[i64], rules: &[Shared]) -> Vec<i64> {
+    room.iter().copied().chain(rules.iter().map(|rule| rule.most)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pods_that_have_a_rule_and_are_meant_by_it_take_part() {
+        let member = |owns: &[usize], matches: &[usize]| Membership { owns: owns.to_vec(), matches: matches.to_vec() };
+        let kinds = [member(&[0, 1], &[0, 1, 2]), member(&[0, 2], &[0]), member(&[1], &[0, 1]), member(&[], &[1])];
+        let rules = [HostRule::Exclusive, HostRule::MaxMembers(2), HostRule::NeedsMember];
+        let found = shared(&rules, kinds.iter().zip([5, 4, 9, 9]), 2);
+        // Nine nodes for the first group, seven for the second.
+        assert_eq!(found, [Shared { group: 0, most: 1 }, Shared { group: 1, most: 2 }]);
+        let of = |kind: usize| requests(&[7], &kinds[kind], &found);
+        assert_eq!([of(0), of(1), of(2), of(3)], [[7, 1, 1], [7, 1, 0], [7, 0, 1], [7, 0, 0]]);
+        assert_eq!(room(&[9], &found), [9, 1, 2]);
+        let alone = || kinds.iter().zip([3, 0, 0, 0]).take(1);
+        assert_eq!(shared(&rules, alone(), 2), []);
+        assert_eq!(shared(&rules, alone(), 1), found);
+    }
+}

@@ -1,0 +1,88 @@
+use super::*;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+fn rows(all: &[(i64, [i64; 2])], kinds: usize) -> Vec<Row> {
+    all.iter().map(|(price, room)| Row { price: *price, room: room.to_vec(), suits: Bits::all(kinds) }).collect()
+}
+
+fn kinds<'k>(all: &'k [([i64; 2], usize)]) -> Vec<PodKind<'k>> {
+    all.iter().map(|(requests, count)| PodKind { requests, count: *count, most: usize::MAX >> 16 }).collect()
+}
+
+fn solved(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])]) -> Fractional {
+    solve(&kinds(all), &rows(offers, all.len()), &mut 1_000_000).unwrap()
+}
+
+#[test]
+fn what_is_left_over_on_each_node_is_paid_for() {
+    // Two of 3 fit on a node of 8: 50 nodes of 8 for 100 pods, though 38 would have enough room in sum.
+    let found = solved(&[([3, 0], 100)], &[(800, [8, 10])]);
+    assert!((found.bound - 40_000.0).abs() < 40.0, "{found:?}");
+    assert_eq!(found.used.len(), 1);
+    assert!((found.used[0].times - 50.0).abs() < 1e-6, "{found:?}");
+}
+
+#[test]
+fn kinds_that_complete_each_other_share_nodes() {
+    // (6, 1) and (1, 6) fit together on (7, 7): 10 nodes instead of 20.
+    let found = solved(&[([6, 1], 10), ([1, 6], 10)], &[(100, [7, 7])]);
+    assert!((found.bound - 1_000.0).abs() < 1.0, "{found:?}");
+    assert_eq!(found.used[0].take, [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn a_node_holds_no_more_than_there_is() {
+    // A node of 100 is cheaper per unit, but there are only 4 pods: the small one costs 30 for 2 of them, the large one 90 for 4.
+    let found = solved(&[([1, 0], 4)], &[(30, [2, 10]), (90, [100, 10])]);
+    assert!((found.bound - 60.0).abs() < 0.1, "{found:?}");
+}
+
+#[test]
+fn no_row_for_a_kind_means_no_solution() {
+    assert!(solve(&kinds(&[([9, 0], 1)]), &rows(&[(1, [8, 8])], 1), &mut 1_000).is_none());
+    assert!(solve(&[], &[], &mut 1_000).is_none());
+}
+
+/// The bound in whole nodes, where a plan costs `enough`.
+fn whole(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])], enough: f64) -> f64 {
+    let (kinds, rows) = (kinds(all), rows(offers, all.len()));
+    let root = solve(&kinds, &rows, &mut 1_000_000).unwrap();
+    tightened(&kinds, &rows, root, enough, &mut 1_000_000)
+}
+
+#[test]
+fn half_a_node_is_a_whole_one() {
+    // Two of three pods fit on a node: one and a half nodes are 150, two are 200.
+    let (pods, node) = ([([5, 0], 3)], [(100, [10, 10])]);
+    assert!((solved(&pods, &node).bound - 150.0).abs() < 0.2);
+    assert!((whole(&pods, &node, 200.0) - 200.0).abs() < 1.0);
+    // Whatever a worse plan costs, no bound is above the best.
+    assert!((whole(&pods, &node, 1_000.0) - 200.0).abs() < 1.0);
+}
+
+#[test]
+fn nodes_of_one_kind_are_whole_beside_those_of_others() {
+    // One large node and one small one, 100 and 60, are cheaper than two large ones.
+    let (pods, nodes) = ([([5, 0], 3)], [(60, [5, 10]), (100, [10, 10])]);
+    assert!((whole(&pods, &nodes, 200.0) - 160.0).abs() < 1.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_is_above_the_optimum_in_fractions_and_never_above_that_in_whole_nodes(
+        pods in proptest::collection::vec(([1..9_i64, 0..9_i64], 1..5_usize), 1..4),
+        nodes in proptest::collection::vec((20..200_i64, [8..24_i64, 8..24_i64]), 1..5),
+    ) {
+        let (few, offers) = (kinds(&pods), rows(&nodes, pods.len()));
+        let root = solve(&few, &offers, &mut 1_000_000).unwrap().bound;
+        let (optimum, _) = small::optimum(&few, &offers, &mut 1_000_000).unwrap();
+        let optimum = money(optimum);
+        let found = whole(&pods, &nodes, optimum * 1.5);
+        prop_assert!(found >= root && found <= optimum * (1.0 + 1e-9), "{root} {found} {optimum}");
+        // A plan that is optimal is known to be so, but for what is near enough.
+        prop_assert!(whole(&pods, &nodes, optimum) >= root);
+    }
+}

@@ -1,0 +1,187 @@
+//! From a pattern to a launch: the offerings that are listed, the requirements of the claim, the text that says why.
+
+use crate::input::context::SolveContext;
+use crate::input::custom_labels::Narrowed;
+use crate::input::intern::{Amounts, Bits};
+use crate::input::offerings::PoolView;
+use crate::input::pool_requirements::one_of;
+use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
+use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::snapshot::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Types that a launch lists at most, as Karpenter does: a CreateFleet request is bounded.
+pub(crate) const MAX_TYPES: usize = 60;
+
+/// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met where it must be.
+/// Types beyond the bound are listed only as far as `minValues` needs them.
+pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize>> {
+    let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
+    for requirement in &view.pool.requirements {
+        if let Some(wanted) = requirement.min_values {
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            goals.push((label::normalized(&requirement.key), wanted, BTreeSet::new()));
+        }
+    }
+    let (mut known, mut types) = (vec![false; view.types.len()], 0);
+    let mut listed = Vec::new();
+    for offering in accept.iter() {
+        let kind = view.offerings[offering].type_index;
+        let useful = |(key, wanted, known): &(&str, usize, BTreeSet<&str>)| {
+            known.len() < *wanted && view.label(offering, key).is_some_and(|value| !known.contains(value))
+        };
+        if types >= MAX_TYPES && !known[kind] && !goals.iter().any(useful) {
+            continue;
+        }
+        types += usize::from(!std::mem::replace(&mut known[kind], true));
+        listed.push(offering);
+        for (key, _, known) in &mut goals {
+            known.extend(view.label(offering, key));
+        }
+    }
+    let met = view.lenient || goals.iter().all(|(_, wanted, known)| known.len() >= *wanted);
+    (met && !listed.is_empty()).then_some(listed)
+}
+
+/// A pod as plans name it.
+pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
+    PodRef { name: pod.full_name(), uid: pod.uid.clone() }
+}
+
+/// Pods as plans name them, sorted by name.
+pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
+    let mut refs: Vec<PodRef> = pods.iter().map(|pod| pod_ref(pod)).collect();
+    refs.sort();
+    refs
+}
+
+/// A node to launch.
+pub(crate) struct NewNode<'n> {
+    pub(crate) view: &'n PoolView<'n>,
+    /// Tells it from others like it that have no pods either.
+    pub(crate) number: u64,
+    /// What its pods request.
+    pub(crate) load: &'n Amounts,
+    pub(crate) custom: &'n Narrowed,
+    /// What [`acceptable`] left, not empty.
+    pub(crate) offerings: &'n [usize],
+    /// Of its pods.
+    pub(crate) shapes: &'n BTreeSet<usize>,
+}
+
+/// What launches that list the same offerings have in common: made once, and shared where it can be.
+#[derive(Debug)]
+struct Listing {
+    choices: Arc<Vec<OfferingChoice>>,
+    /// Of the choices.
+    digest: String,
+    /// Without those of open labels.
+    requirements: Arc<Vec<NodeSelectorRequirement>>,
+}
+
+/// The lists of offerings of one plan's launches, by pool and offerings.
+#[derive(Debug, Default)]
+pub(crate) struct Listings(BTreeMap<(NodePoolName, Vec<usize>), Listing>);
+
+impl Listings {
+    fn of(&mut self, view: &PoolView<'_>, offerings: &[usize]) -> &Listing {
+        let key = (view.pool.name.clone(), offerings.to_vec());
+        self.0.entry(key).or_insert_with(|| Listing::new(view, offerings))
+    }
+}
+
+impl Listing {
+    fn new(view: &PoolView<'_>, offerings: &[usize]) -> Self {
+        let choice = |index: &usize| OfferingChoice {
+            instance_type: view.type_name(*index).to_owned(),
+            zone: view.offering(*index).zone.clone(),
+            capacity_type: view.offering(*index).capacity_type,
+            price: view.offering(*index).price,
+        };
+        let choices: Vec<OfferingChoice> = offerings.iter().map(choice).collect();
+        let mut hasher = ContentHasher::new("offerings");
+        for choice in &choices {
+            hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
+        }
+        let requirements = sorted(requirements(view, offerings, &choices));
+        Self { choices: Arc::new(choices), digest: hasher.hex(16), requirements: Arc::new(requirements) }
+    }
+}
+
+/// The launch of `node` for `pods`.
+pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
+    let NewNode { view, number, load: asked, custom, offerings, shapes } = *node;
+    let Listing { choices, digest, requirements } = listings.of(view, offerings);
+    let pods = pod_refs(pods);
+    let mut hasher = ContentHasher::new("launch");
+    hasher.text(&format!("{:?}", context.snapshot.ledger));
+    hasher.text(view.pool.name.as_str());
+    pods.iter().for_each(|pod| hasher.text(pod.uid.as_str()));
+    if pods.is_empty() {
+        hasher.text(&number.to_string());
+    }
+    hasher.text(digest);
+    let mut load = asked.clone();
+    if let Some(first) = offerings.first().map(|index| &view.offerings[*index]) {
+        for (sum, (all, room)) in load.iter_mut().zip(view.types[first.type_index].allocatable.iter().zip(&first.room))
+        {
+            *sum = sum.saturating_add(all.saturating_sub(*room));
+        }
+    }
+    let why = crate::explain::launch_reason::text(context, node, choices, pods.len(), shapes);
+    let pinned = view.custom.pinned(custom);
+    let requirements = if pinned.is_empty() {
+        Arc::clone(requirements)
+    } else {
+        Arc::new(sorted(requirements.iter().cloned().chain(pinned).collect()))
+    };
+    Launch {
+        action_id: ActionId(hasher.hex(16)),
+        node_pool: view.pool.name.clone(),
+        node_class: view.pool.node_class.clone(),
+        requirements,
+        offerings: Arc::clone(choices),
+        requests: context.table.resources(&load),
+        taints: view.pool.taints.clone(),
+        labels: view.pool.labels.clone(),
+        pods,
+        prioritized: false,
+        why,
+    }
+}
+
+fn sorted(mut requirements: Vec<NodeSelectorRequirement>) -> Vec<NodeSelectorRequirement> {
+    requirements.sort();
+    requirements.dedup();
+    requirements
+}
+
+/// The pool's own, and the listed types, their architectures, zones and capacity types.
+fn requirements(view: &PoolView<'_>, offerings: &[usize], choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
+    let mut all = view.pool.requirements.clone();
+    if view.lenient {
+        all.iter_mut().for_each(|one| lower(view, offerings, one));
+    }
+    let distinct = |value: fn(&OfferingChoice) -> &str| {
+        let values: BTreeSet<&str> = choices.iter().map(value).collect();
+        values.into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let architectures: BTreeSet<&str> = offerings.iter().filter_map(|one| view.label(*one, label::ARCH)).collect();
+    all.push(one_of(label::ARCH, architectures.into_iter().map(str::to_owned).collect()));
+    all.push(one_of(label::INSTANCE_TYPE, distinct(|choice| &choice.instance_type)));
+    all.push(one_of(label::ZONE, distinct(|choice| &choice.zone)));
+    all.push(one_of(label::CAPACITY_TYPE, distinct(|choice| choice.capacity_type.as_str())));
+    all
+}
+
+/// Lowers `minValues` to the values that the listed offerings have.
+fn lower(view: &PoolView<'_>, offerings: &[usize], requirement: &mut NodeSelectorRequirement) {
+    let key = label::normalized(&requirement.key);
+    if let Some(wanted) = &mut requirement.min_values {
+        let values: BTreeSet<&str> = offerings.iter().filter_map(|offering| view.label(*offering, key)).collect();
+        *wanted = u32::try_from(values.len()).map_or(*wanted, |have| have.min(*wanted));
+    }
+}

@@ -1,0 +1,117 @@
+//! What pools may still grow by.
+
+use crate::input::context::SolveContext;
+use crate::input::intern::{Amounts, Bits};
+use crate::input::offerings::PoolView;
+use crate::place::launch;
+
+/// Per resource of the table: how much is left, `None` where the pool sets no limit. Nodes being deleted still count.
+pub(crate) type Headroom = Vec<Option<i64>>;
+
+/// Headroom of each pool of the context.
+pub(crate) fn headroom(context: &SolveContext<'_>) -> Vec<Headroom> {
+    let one = |view: &PoolView<'_>| {
+        let limits = context.table.vector(&view.pool.limits);
+        let mut left: Headroom = limits
+            .iter()
+            .enumerate()
+            .map(|(index, limit)| view.pool.limits.contains(context.table.name(index)).then_some(*limit))
+            .collect();
+        if left.iter().all(Option::is_none) {
+            return left;
+        }
+        for node in context.nodes.iter().filter(|one| one.node.node_pool.as_ref() == Some(&view.pool.name)) {
+            let used = left.iter_mut().zip(&node.data.usage);
+            used.for_each(|(room, used)| *room = room.map(|room| room.saturating_sub(*used)));
+        }
+        left
+    };
+    context.pools.iter().map(one).collect()
+}
+
+/// Whether a pool with `room` may grow by `amounts`.
+pub(crate) fn allows(room: &[Option<i64>], amounts: &[i64]) -> bool {
+    room.iter().zip(amounts).all(|(room, amount)| *amount <= 0 || room.is_none_or(|room| *amount <= room))
+}
+
+/// How many times a pool with `room` may grow by `amounts`, at most `most`.
+pub(crate) fn times(room: &[Option<i64>], amounts: &[i64], most: usize) -> usize {
+    let bounds = room.iter().zip(amounts).filter(|(_, amount)| **amount > 0);
+    bounds
+        .filter_map(|(room, amount)| Some(usize::try_from((*room)?.max(0) / amount).unwrap_or(usize::MAX)))
+        .fold(most, usize::min)
+}
+
+/// Takes `count` times `amounts` from `room`.
+pub(crate) fn take(room: &mut [Option<i64>], amounts: &[i64], count: usize) {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    for (left, amount) in room.iter_mut().zip(amounts) {
+        *left = left.map(|left| left.saturating_sub(amount.saturating_mul(count)));
+    }
+}
+
+/// What a launch is to count: at least type number `own`, and more only as far as `minValues` of the pool needs larger types among
+/// `accept`. `None` if not even all of them have enough values.
+pub(crate) fn charge(view: &PoolView<'_>, accept: &Bits, own: usize, room: &Headroom) -> Option<Amounts> {
+    let mut charge = view.types[own].capacity.clone();
+    loop {
+        let within = within(view, accept, &charge, room, 1, false);
+        if launch::acceptable(view, &within).is_some() {
+            return Some(charge);
+        }
+        let beyond = accept.iter().filter(|index| !within.has(*index)).map(|index| view.offerings[index].type_index);
+        let next = beyond.min_by(|a, b| growth(view, *a, &charge, room).total_cmp(&growth(view, *b, &charge, room)))?;
+        for (mine, theirs) in charge.iter_mut().zip(&view.types[next].capacity) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+}
+
+/// How much type number `kind` adds to `charge`, as the largest share of what the limits leave.
+#[expect(clippy::cast_precision_loss, reason = "only compared")]
+fn growth(view: &PoolView<'_>, kind: usize, charge: &[i64], room: &Headroom) -> f64 {
+    let parts = room.iter().zip(view.types[kind].capacity.iter().zip(charge));
+    let share = |(room, (amount, have)): (&Option<i64>, (&i64, &i64))| {
+        room.map_or(0.0, |room| (amount - have).max(0) as f64 / room.max(1) as f64)
+    };
+    parts.map(share).fold(0.0, f64::max)
+}
+
+/// Of `accept` the offerings of types that count at most `charge` in what is limited; with `spare`, also a share of `room` that
+/// leaves as much for each of `launches`: a launch counts the most that any of its types has.
+pub(crate) fn within(
+    view: &PoolView<'_>,
+    accept: &Bits,
+    charge: &[i64],
+    room: &Headroom,
+    launches: i64,
+    spare: bool,
+) -> Bits {
+    if room.iter().all(Option::is_none) {
+        return accept.clone();
+    }
+    let allowed: Vec<bool> = view
+        .types
+        .iter()
+        .map(|kind| {
+            room.iter().zip(kind.capacity.iter().zip(charge)).all(|(room, (amount, base))| {
+                room.is_none_or(|room| {
+                    let share = if spare { room.max(0) / launches.max(1) } else { 0 };
+                    *amount <= base.saturating_add(share)
+                })
+            })
+        })
+        .collect();
+    let mut kept = Bits::none(view.offerings.len());
+    accept.iter().filter(|index| allowed[view.offerings[*index].type_index]).for_each(|index| kept.insert(index));
+    kept
+}
+
+/// Takes from `room` the most that any of `offerings` has beyond `charge`, which was taken already.
+pub(crate) fn take_extra(view: &PoolView<'_>, offerings: &[usize], charge: &[i64], room: &mut Headroom) {
+    for (resource, left) in room.iter_mut().enumerate() {
+        let Some(left) = left else { continue };
+        let most = offerings.iter().map(|index| view.types[view.offerings[*index].type_index].capacity[resource]).max();
+        *left = left.saturating_sub(most.unwrap_or(0).saturating_sub(charge[resource]).max(0));
+    }
+}

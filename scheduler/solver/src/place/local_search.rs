@@ -1,0 +1,66 @@
+//! Launches looked at once more, all together: pods that were placed one pool after another, or one topology domain after another, share
+//! nodes where they may.
+//!
+//! What a node must be for each of its pods (pool, domain, host rules) stays as it was decided; only who shares it changes.
+//! Nothing goes to a pool that comes later than one which would take it, unless a node of that pool is needed anyway.
+
+mod bins;
+mod search;
+mod workspace;
+
+use crate::input::context::SolveContext;
+use crate::place::draft::Draft;
+use crate::place::market;
+use crate::place::{Placed, State};
+use bins::Bin;
+use workspace::Workspace;
+
+/// Pods up to which a plan is small: all of them are placed anew at once, too.
+const SMALL: usize = 300;
+/// Pods beyond which it is left: among so many the packing found company for each.
+const LARGE: usize = 1_000;
+/// Pods that are placed alike, counted on each launch, beyond which reading them takes longer than the plan gains.
+const LOTS: usize = 10_000;
+
+/// Puts launches together, or their pods on others, where that is cheaper.
+pub(crate) fn refit<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
+    let pods: usize =
+        placed.launches.iter().flat_map(|draft| &draft.pod_groups).map(|pod_group| pod_group.pods.len()).sum();
+    let small = pods <= SMALL;
+    // Those of one pool alone were packed together, with a search of its own.
+    let pool = placed.launches.first().map(|draft| draft.pool);
+    let apart = placed
+        .launches
+        .iter()
+        .any(|draft| Some(draft.pool) != pool || draft.pod_groups.iter().any(|pod_group| pod_group.only.is_some()));
+    let pod_groups: usize = placed.launches.iter().map(|draft| draft.pod_groups.len()).sum();
+    if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || pod_groups > LOTS || !(small || apart) {
+        return;
+    }
+    let (mut kinds, read) = bins::read(context, &placed.launches);
+    if let Some(first) = state.first {
+        // Pods that the pool can take stay in it: the other pools of its weight are other ways.
+        let tier = market::tiers(context).into_iter().find(|tier| tier.contains(&first)).unwrap_or_default();
+        kinds.iter_mut().for_each(|kind| kind.keep_to(first, &tier));
+    }
+    let mut fixed: Vec<Draft<'a>> = Vec::new();
+    let mut open: Vec<Option<Bin<'a>>> = Vec::new();
+    for (bin, draft) in read.into_iter().zip(&placed.launches) {
+        match bin {
+            Some(bin) => open.push(Some(bin)),
+            None => fixed.push(draft.clone()),
+        }
+    }
+    let mut workspace = Workspace::new(context, kinds, open, state.headroom.clone(), small);
+    if !search::improve(&mut workspace, small) {
+        return;
+    }
+    let Workspace { kinds, bins, headroom, .. } = workspace;
+    let mut drafts = fixed;
+    for bin in bins.into_iter().flatten() {
+        let room = &headroom[bin.pool];
+        let Some(draft) = bin.draft(context, &kinds, room) else { return };
+        drafts.push(draft);
+    }
+    (placed.launches, state.headroom) = (drafts, headroom);
+}

@@ -1,0 +1,276 @@
+//! Nodes to launch that can take more pods, or become another offering.
+
+use crate::input::context::{SolveContext, tolerated};
+use crate::input::custom_labels::{Narrowed, combine};
+use crate::input::intern::{Amounts, Bits, add, fits, how_many};
+use crate::input::offerings::Alternative;
+use crate::place::draft::{Draft, Spare};
+use crate::place::hostname_topology::Tally;
+use crate::place::launch;
+use crate::place::limits::{self, Headroom};
+use crate::place::pod_groups::{Only, PodGroup};
+use plimsoll_model::snapshot::{HostPort, Pod};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Pods that are placed alike.
+pub(super) struct BinKind {
+    pub(super) shape: usize,
+    pub(super) only: Option<Rc<Only>>,
+    /// All of them go to one node.
+    pub(super) whole: bool,
+    /// They come only where others are, be it of their own kind.
+    joins: bool,
+    /// Per pool: where they can run; empty where they cannot.
+    pub(super) fits: Vec<Vec<Alternative>>,
+}
+
+/// Some pods of a kind.
+#[derive(Debug, Clone)]
+pub(super) struct Part<'a> {
+    pub(super) kind: usize,
+    pub(super) pods: Vec<&'a Pod>,
+}
+
+/// A node to launch.
+#[derive(Debug, Clone)]
+pub(super) struct Bin<'a> {
+    pub(super) pool: usize,
+    pub(super) parts: Vec<Part<'a>>,
+    /// Offerings that its pods accept, room not looked at.
+    accept: Bits,
+    custom: Narrowed,
+    load: Amounts,
+    tally: Tally,
+    ports: Vec<&'a HostPort>,
+    /// The cheapest of `accept` that has room.
+    pub(super) best: usize,
+    /// What it counts against limits.
+    pub(super) charge: Amounts,
+    /// As it came, if nothing was changed.
+    pub(super) draft: Option<Draft<'a>>,
+}
+
+/// Kinds of all drafts, and the drafts as bins; those of pools that ask for several types are left out, as `None`.
+pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Vec<BinKind>, Vec<Option<Bin<'a>>>) {
+    let mut kinds: Vec<BinKind> = Vec::new();
+    let mut known: BTreeMap<(usize, Option<*const Only>), usize> = BTreeMap::new();
+    let mut bins = Vec::new();
+    for draft in drafts {
+        if context.pools[draft.pool].flexible {
+            bins.push(None);
+            continue;
+        }
+        let mut parts = Vec::new();
+        for pod_group in &draft.pod_groups {
+            let key = (pod_group.shape, pod_group.only.as_ref().map(Rc::as_ptr));
+            let kind = known.get(&key).copied().filter(|_| !pod_group.whole).unwrap_or_else(|| {
+                kinds.push(BinKind::new(context, pod_group));
+                kinds.len() - 1
+            });
+            if !pod_group.whole {
+                known.insert(key, kind);
+            }
+            parts.push(Part { kind, pods: pod_group.pods.clone() });
+        }
+        bins.push(Bin::of(context, &kinds, draft, parts));
+    }
+    (kinds, bins)
+}
+
+impl BinKind {
+    fn new(context: &SolveContext<'_>, pod_group: &PodGroup<'_>) -> Self {
+        let shape = &context.shapes[pod_group.shape];
+        let relaxed = context.relaxation.is_required_only(pod_group.shape);
+        let fits = context.pools.iter().enumerate().map(|(number, view)| {
+            let admission = !view.flexible && tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed);
+            if admission { context.narrowed(pod_group.shape, number, pod_group.only.as_deref()) } else { Vec::new() }
+        });
+        Self {
+            shape: pod_group.shape,
+            only: pod_group.only.clone(),
+            whole: pod_group.whole,
+            joins: context.topology.seeks_host(pod_group.shape),
+            fits: fits.collect(),
+        }
+    }
+
+    /// Leaves only `pool` of the pools of `tier`, if it can take them.
+    pub(super) fn keep_to(&mut self, pool: usize, tier: &Range<usize>) {
+        if self.fits.get(pool).is_some_and(|fits| !fits.is_empty()) {
+            let others = self.fits.iter_mut().enumerate().filter(|(other, _)| *other != pool && tier.contains(other));
+            others.for_each(|(_, fits)| fits.clear());
+        }
+    }
+
+    /// They need others to be there before them.
+    pub(super) fn follows(&self) -> bool {
+        self.joins && !self.whole
+    }
+
+    /// Offerings of the pool that leave `custom` as it is, and what becomes of that.
+    fn within(&self, pool: usize, custom: &Narrowed) -> Option<(Bits, Narrowed)> {
+        let all = self.fits.get(pool)?;
+        if let [only] = all.as_slice()
+            && only.custom.is_empty()
+        {
+            return Some((only.offerings.clone(), custom.clone()));
+        }
+        let custom = all.iter().find_map(|one| combine(custom, &one.custom))?;
+        let mut agreeing = all.iter().filter(|one| combine(&custom, &one.custom).as_ref() == Some(&custom));
+        let mut any = agreeing.next()?.offerings.clone();
+        agreeing.for_each(|one| any.join(&one.offerings));
+        Some((any, custom))
+    }
+}
+
+impl<'a> Bin<'a> {
+    /// A node of that pool for pods of one kind; not more than an outline until they are added.
+    pub(super) fn empty(context: &SolveContext<'a>, pool: usize) -> Self {
+        let view = &context.pools[pool];
+        Self {
+            pool,
+            parts: Vec::new(),
+            accept: view.usable.clone(),
+            custom: Narrowed::new(),
+            load: vec![0; context.table.len()],
+            tally: Tally::default(),
+            ports: Vec::new(),
+            best: 0,
+            charge: vec![0; context.table.len()],
+            draft: None,
+        }
+    }
+
+    fn of(context: &SolveContext<'a>, kinds: &[BinKind], draft: &Draft<'a>, mut parts: Vec<Part<'a>>) -> Option<Self> {
+        let mut bin = Self::empty(context, draft.pool);
+        parts.sort_by_key(|part| kinds[part.kind].follows());
+        for part in parts {
+            bin.extend(context, kinds, part)?;
+        }
+        let view = &context.pools[draft.pool];
+        bin.best = *draft.offerings.first()?;
+        for kind in draft.offerings.iter().map(|index| &view.types[view.offerings[*index].type_index]) {
+            bin.charge.iter_mut().zip(&kind.capacity).for_each(|(most, amount)| *most = (*most).max(*amount));
+        }
+        bin.draft = Some(draft.clone());
+        Some(bin)
+    }
+
+    pub(super) fn price(&self, context: &SolveContext<'_>) -> i64 {
+        context.pools[self.pool].price(self.best)
+    }
+
+    /// How many of `most` more pods of a kind rules other than about room let it take.
+    pub(super) fn admission(&self, context: &SolveContext<'_>, kind: &BinKind, most: usize) -> usize {
+        let shape = &context.shapes[kind.shape];
+        if kind.fits.get(self.pool).is_none_or(Vec::is_empty) {
+            return 0;
+        }
+        let mut most = most;
+        if !shape.shape.host_ports.is_empty() {
+            let taken = shape.shape.host_ports.iter().any(|port| self.ports.iter().any(|other| other.conflicts(port)));
+            most = if taken { 0 } else { most.min(1) };
+        }
+        if !shape.hosts.is_free() {
+            most = most.min(self.tally.limit(&context.topology.host_rules, shape.hosts, kind.whole));
+        }
+        most
+    }
+
+    /// How many of `most` pods that request this much fit beside the others without another offering.
+    pub(super) fn spare(&self, context: &SolveContext<'_>, requests: &[i64], most: usize) -> usize {
+        let room = &context.pools[self.pool].offerings[self.best].room;
+        let free: Amounts = room.iter().zip(&self.load).map(|(room, load)| room - load).collect();
+        how_many(requests, &free, most)
+    }
+
+    /// The cheapest offering if `n` more pods of the kind come, which must be welcome.
+    pub(super) fn with(&self, context: &SolveContext<'_>, kind: &BinKind, n: usize, room: &Headroom) -> Option<usize> {
+        let view = &context.pools[self.pool];
+        let (any, _) = kind.within(self.pool, &self.custom)?;
+        let shape = &context.shapes[kind.shape];
+        let mut load = self.load.clone();
+        add(&mut load, shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
+        let clash = |index: usize| {
+            let reserved = &view.offerings[index].ports;
+            shape.shape.host_ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
+        };
+        // With more pods it cannot be a cheaper one.
+        let holds = |index: &usize| {
+            *index >= self.best
+                && any.has(*index)
+                && fits(&load, &view.offerings[*index].room)
+                && limits::allows(room, &view.types[view.offerings[*index].type_index].capacity)
+                && !clash(*index)
+        };
+        self.accept.iter().find(holds)
+    }
+
+    /// Takes these pods, welcome or not found out by anybody before; `None` if it cannot be. What it is bought as is for
+    /// [`Bin::settle`].
+    pub(super) fn extend(&mut self, context: &SolveContext<'a>, kinds: &[BinKind], part: Part<'a>) -> Option<()> {
+        let kind = &kinds[part.kind];
+        let (view, shape) = (&context.pools[self.pool], &context.shapes[kind.shape]);
+        if self.admission(context, kind, part.pods.len()) < part.pods.len() {
+            return None;
+        }
+        let (any, custom) = kind.within(self.pool, &self.custom)?;
+        self.accept.keep(&any);
+        self.custom = custom;
+        if !shape.shape.host_ports.is_empty() {
+            let ports = &shape.shape.host_ports;
+            self.accept.retain(|index| {
+                let reserved = &view.offerings[index].ports;
+                !ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
+            });
+        }
+        add(&mut self.load, shape.requests, i64::try_from(part.pods.len()).unwrap_or(i64::MAX));
+        self.tally.add(shape.hosts, part.pods.len());
+        self.ports.extend(&shape.shape.host_ports);
+        self.draft = None;
+        match self.parts.iter_mut().find(|one| one.kind == part.kind) {
+            Some(one) => one.pods.extend(part.pods),
+            None => self.parts.push(part),
+        }
+        (!self.accept.is_empty()).then_some(())
+    }
+
+    /// Chooses the cheapest offering for what it has taken.
+    pub(super) fn settle(&mut self, context: &SolveContext<'a>, room: &Headroom) -> Option<()> {
+        let view = &context.pools[self.pool];
+        let capacity = |index: usize| &view.types[view.offerings[index].type_index].capacity;
+        let holds =
+            |index: &usize| fits(&self.load, &view.offerings[*index].room) && limits::allows(room, capacity(*index));
+        self.best = self.accept.iter().find(holds)?;
+        self.charge.clone_from(capacity(self.best));
+        Some(())
+    }
+
+    /// As it came, or listing all that could hold its pods and counts no more than the cheapest.
+    pub(super) fn draft(self, context: &SolveContext<'a>, kinds: &[BinKind], room: &Headroom) -> Option<Draft<'a>> {
+        if self.draft.is_some() {
+            return self.draft;
+        }
+        let view = &context.pools[self.pool];
+        let mut accept = self.accept;
+        accept.retain(|index| fits(&self.load, &view.offerings[index].room));
+        let narrow = limits::within(view, &accept, &self.charge, room, 1, false);
+        let offerings = launch::acceptable(view, &narrow)?;
+        let limited = room.iter().any(Option::is_some);
+        let spare = limited.then(|| Rc::new(Spare { accept, charge: self.charge }));
+        let pod_groups = self.parts.into_iter().map(|part| {
+            let kind = &kinds[part.kind];
+            PodGroup { shape: kind.shape, pods: part.pods, only: kind.only.clone(), whole: kind.whole }
+        });
+        Some(Draft {
+            pool: self.pool,
+            pod_groups: pod_groups.collect(),
+            load: self.load,
+            custom: self.custom,
+            offerings,
+            spare,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Two launches as one; the pods of some launches on others; all of them anew, the largest pods first.
+
+use super::bins::{Bin, Part};
+use super::workspace::{Workspace, give};
+use crate::place::limits;
+use crate::score::PER_NODE;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Launches that are looked at, those that hold least for their price: the others have little to give, and each is compared with each.
+const CLOSEST: usize = 40;
+/// How many launches are emptied at once, in turn.
+const SIZES: [usize; 4] = [1, 2, 3, 5];
+
+/// Whether anything became cheaper.
+pub(super) fn improve(workspace: &mut Workspace<'_, '_>, small: bool) -> bool {
+    let mut changed = false;
+    if small {
+        let all: Vec<usize> = (0..workspace.bins.len()).collect();
+        changed |= empty(workspace, &all);
+    }
+    loop {
+        let mut better = join_all(workspace);
+        for size in SIZES {
+            let mut start = 0;
+            loop {
+                let order = wasteful(workspace);
+                if workspace.looks == 0 || start >= order.len() || (start > 0 && start + size > order.len()) {
+                    break;
+                }
+                let set: Vec<usize> = order.iter().copied().skip(start).take(size).collect();
+                better |= empty(workspace, &set);
+                start += size.div_ceil(2);
+            }
+        }
+        changed |= better;
+        if !better || workspace.looks == 0 {
+            return changed;
+        }
+    }
+}
+
+/// Launches that hold least for their price, the worst first.
+fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<usize> {
+    let waste = |bin: &Bin<'_>| {
+        let worth: i64 = bin
+            .parts
+            .iter()
+            .map(|part| workspace.share[part.kind].saturating_mul(i64::try_from(part.pods.len()).unwrap_or(0)))
+            .sum();
+        bin.price(workspace.context).saturating_sub(worth)
+    };
+    let there =
+        workspace.bins.iter().enumerate().filter_map(|(index, bin)| Some((Reverse(waste(bin.as_ref()?)), index)));
+    let mut order: Vec<(Reverse<i64>, usize)> = there.collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, index)| index).take(CLOSEST).collect()
+}
+
+/// Makes one launch of two as long as that is cheaper.
+fn join_all(workspace: &mut Workspace<'_, '_>) -> bool {
+    let mut any = false;
+    let order = wasteful(workspace);
+    for (place, one) in order.iter().enumerate() {
+        for other in &order[place + 1..] {
+            if workspace.looks == 0 {
+                return any;
+            }
+            any |= join(workspace, *one, *other) || join(workspace, *other, *one);
+        }
+    }
+    any
+}
+
+/// Puts all pods of `other` on `one`, if that is cheaper.
+fn join(workspace: &mut Workspace<'_, '_>, one: usize, other: usize) -> bool {
+    let context = workspace.context;
+    let (Some(to), Some(from)) = (&workspace.bins[one], &workspace.bins[other]) else { return false };
+    if !from
+        .parts
+        .iter()
+        .all(|part| to.admission(context, &workspace.kinds[part.kind], part.pods.len()) == part.pods.len())
+    {
+        return false;
+    }
+    workspace.looks = workspace.looks.saturating_sub(2);
+    let mut room = workspace.headroom[to.pool].clone();
+    give(&mut room, &to.charge);
+    if to.pool == from.pool {
+        give(&mut room, &from.charge);
+    }
+    let before = to.price(context) + from.price(context) + PER_NODE;
+    let (mut both, parts) = (to.clone(), from.parts.clone());
+    for part in parts {
+        if both.extend(context, &workspace.kinds, part).is_none() {
+            return false;
+        }
+    }
+    if both.settle(context, &room).is_none() || both.price(context) >= before {
+        return false;
+    }
+    let mut log = workspace.log();
+    workspace.remove(one, &mut log);
+    workspace.remove(other, &mut log);
+    workspace.put(Some(one), both, &mut log);
+    let due = workspace.changed(&log).all(|bin| is_due(workspace, bin));
+    if !due {
+        workspace.rollback(log);
+    }
+    due
+}
+
+/// Takes launches away and puts their pods elsewhere, if that is cheaper.
+fn empty(workspace: &mut Workspace<'_, '_>, set: &[usize]) -> bool {
+    if set.is_empty() || workspace.looks == 0 {
+        return false;
+    }
+    let mut log = workspace.log();
+    let mut parts: BTreeMap<usize, Part<'_>> = BTreeMap::new();
+    for index in set {
+        for part in workspace.remove(*index, &mut log) {
+            let known = parts.entry(part.kind).or_insert_with(|| Part { kind: part.kind, pods: Vec::new() });
+            known.pods.extend(part.pods);
+        }
+    }
+    let mut order: Vec<Part<'_>> = parts.into_values().collect();
+    let key = |part: &Part<'_>| {
+        let kind = &workspace.kinds[part.kind];
+        let pools = kind.fits.iter().filter(|fits| !fits.is_empty()).count();
+        (kind.follows(), pools, Reverse(workspace.context.shapes[kind.shape].requests.clone()), part.kind)
+    };
+    order.sort_by_cached_key(key);
+    let targets: Vec<usize> = wasteful(workspace);
+    for part in order {
+        if log.cost >= 0 || workspace.looks == 0 || !workspace.insert(part, &targets, &mut log) {
+            workspace.rollback(log);
+            return false;
+        }
+    }
+    let cheaper = log.cost < 0 && workspace.changed(&log).all(|bin| is_due(workspace, bin));
+    if !cheaper {
+        workspace.rollback(log);
+    }
+    cheaper
+}
+
+/// Whether a launch of that pool is called for: one of its pods at least can go to no pool that comes before it, within what limits leave.
+fn is_due(workspace: &Workspace<'_, '_>, bin: &Bin<'_>) -> bool {
+    let context = workspace.context;
+    let weight = context.pools[bin.pool].pool.weight;
+    let before = context.pools.iter().take_while(|pool| pool.pool.weight > weight).count();
+    let takes = |pool: usize, kind: usize| {
+        let view = &context.pools[pool];
+        let mut offerings = workspace.kinds[kind].fits[pool].iter().flat_map(|one| one.offerings.iter());
+        offerings
+            .any(|one| limits::allows(&workspace.headroom[pool], &view.types[view.offerings[one].type_index].capacity))
+    };
+    bin.draft.is_some() || bin.parts.iter().any(|part| !(0..before).any(|pool| takes(pool, part.kind)))
+}

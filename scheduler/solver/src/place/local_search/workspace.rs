@@ -1,0 +1,215 @@
+//! The launches while they are rearranged: every change can be taken back.
+
+use super::bins::{Bin, BinKind, Part};
+use crate::input::context::SolveContext;
+use crate::input::intern::how_many;
+use crate::place::hostname_topology::Tally;
+use crate::place::limits::{self, Headroom};
+use crate::score::PER_NODE;
+
+/// How often it is looked up what a node would cost with some more pods, some microseconds each: in plans that are small, where a node more
+/// is much, and in others, which must not take much longer for it.
+const LOOKS: (usize, usize) = (5_000, 2_000);
+
+/// All launches.
+pub(super) struct Workspace<'w, 'a> {
+    pub(super) context: &'w SolveContext<'a>,
+    pub(super) kinds: Vec<BinKind>,
+    /// `None` for those that are gone.
+    pub(super) bins: Vec<Option<Bin<'a>>>,
+    pub(super) headroom: Vec<Headroom>,
+    pub(super) looks: usize,
+    /// Per kind: the least that one pod of it pays on nodes of its own.
+    pub(super) share: Vec<i64>,
+}
+
+/// What was changed, to be taken back.
+pub(super) struct Log<'a> {
+    before: Vec<(usize, Option<Bin<'a>>)>,
+    headroom: Vec<Headroom>,
+    len: usize,
+    /// What all changes cost so far.
+    pub(super) cost: i64,
+}
+
+/// Where some pods could go.
+struct Choice {
+    /// `None` is a new node of that pool.
+    bin: Option<usize>,
+    pool: usize,
+    n: usize,
+    /// What it costs for each pod, in thousandths.
+    rate: i64,
+}
+
+impl<'w, 'a> Workspace<'w, 'a> {
+    pub(super) fn new(
+        context: &'w SolveContext<'a>,
+        kinds: Vec<BinKind>,
+        bins: Vec<Option<Bin<'a>>>,
+        headroom: Vec<Headroom>,
+        small: bool,
+    ) -> Self {
+        let share = kinds.iter().map(|kind| share(context, kind)).collect();
+        let looks = if small { LOOKS.0 } else { LOOKS.1 };
+        Self { context, kinds, bins, headroom, looks, share }
+    }
+
+    pub(super) fn log(&self) -> Log<'a> {
+        Log { before: Vec::new(), headroom: self.headroom.clone(), len: self.bins.len(), cost: 0 }
+    }
+
+    pub(super) fn rollback(&mut self, log: Log<'a>) {
+        for (index, bin) in log.before.into_iter().rev() {
+            self.bins[index] = bin;
+        }
+        self.bins.truncate(log.len);
+        self.headroom = log.headroom;
+    }
+
+    fn counts(&self, bin: &Bin<'_>) -> i64 {
+        bin.price(self.context).saturating_add(PER_NODE)
+    }
+
+    /// Takes a launch away; its pods.
+    pub(super) fn remove(&mut self, index: usize, log: &mut Log<'a>) -> Vec<Part<'a>> {
+        let Some(bin) = self.bins[index].take() else { return Vec::new() };
+        log.cost -= self.counts(&bin);
+        give(&mut self.headroom[bin.pool], &bin.charge);
+        let parts = bin.parts.clone();
+        log.before.push((index, Some(bin)));
+        parts
+    }
+
+    /// Puts a launch in the place of one that is gone, or behind all others.
+    pub(super) fn put(&mut self, index: Option<usize>, bin: Bin<'a>, log: &mut Log<'a>) {
+        log.cost += self.counts(&bin);
+        limits::take(&mut self.headroom[bin.pool], &bin.charge, 1);
+        match index {
+            Some(index) => {
+                log.before.push((index, None));
+                self.bins[index] = Some(bin);
+            }
+            None => self.bins.push(Some(bin)),
+        }
+    }
+
+    /// Launches that were changed or added.
+    pub(super) fn changed<'l>(&'l self, log: &'l Log<'a>) -> impl Iterator<Item = &'l Bin<'a>> + 'l {
+        let old = log.before.iter().map(|(index, _)| *index).filter(|index| *index < log.len);
+        old.chain(log.len..self.bins.len()).filter_map(|index| self.bins[index].as_ref())
+    }
+
+    /// Finds places for the pods among `targets`, those that were added, and new launches; false if there are not enough.
+    pub(super) fn insert(&mut self, part: Part<'a>, targets: &[usize], log: &mut Log<'a>) -> bool {
+        let mut pods = part.pods;
+        while !pods.is_empty() {
+            let Some(choice) = self.choose(part.kind, pods.len(), targets, log.len) else { return false };
+            let some = Part { kind: part.kind, pods: pods.drain(..choice.n).collect() };
+            let mut bin = match choice.bin {
+                Some(index) => {
+                    let Some(bin) = self.bins[index].clone() else { return false };
+                    self.remove(index, log);
+                    bin
+                }
+                None => Bin::empty(self.context, choice.pool),
+            };
+            let room = &self.headroom[choice.pool];
+            if bin.extend(self.context, &self.kinds, some).is_none() || bin.settle(self.context, room).is_none() {
+                return false;
+            }
+            self.put(choice.bin, bin, log);
+        }
+        true
+    }
+
+    /// The cheapest place per pod; of equal ones the one for the most pods, launches that are there first.
+    fn choose(&mut self, kind: usize, count: usize, targets: &[usize], added: usize) -> Option<Choice> {
+        let whole = self.kinds[kind].whole;
+        let mut best: Option<Choice> = None;
+        let mut offer = |choice: Choice| {
+            let worse = |known: &Choice| (choice.rate, known.n) < (known.rate, choice.n);
+            if choice.n > 0 && (!whole || choice.n == count) && best.as_ref().is_none_or(worse) {
+                best = Some(choice);
+            }
+        };
+        let (context, kinds) = (self.context, &self.kinds);
+        let requests = context.shapes[kinds[kind].shape].requests;
+        for index in targets.iter().copied().chain(added..self.bins.len()) {
+            let Some(bin) = &self.bins[index] else { continue };
+            let most = bin.admission(context, &kinds[kind], count);
+            if most == 0 {
+                continue;
+            }
+            let mut room = self.headroom[bin.pool].clone();
+            give(&mut room, &bin.charge);
+            let spare = bin.spare(context, requests, most);
+            let mut asked = vec![spare, most, 1];
+            asked.dedup();
+            for n in asked.into_iter().filter(|n| *n > 0) {
+                self.looks = self.looks.saturating_sub(1);
+                if let Some(offering) = bin.with(context, &kinds[kind], n, &room) {
+                    let more = context.pools[bin.pool].price(offering) - bin.price(context);
+                    offer(Choice { bin: Some(index), pool: bin.pool, n, rate: rate(more, n) });
+                }
+            }
+        }
+        if let Some(choice) = self.alone(kind, count) {
+            offer(choice);
+        }
+        best
+    }
+
+    /// A new launch of the first pool that can have one.
+    fn alone(&mut self, kind: usize, count: usize) -> Option<Choice> {
+        let context = self.context;
+        let one = &self.kinds[kind];
+        let shape = &context.shapes[one.shape];
+        for (pool, fits) in one.fits.iter().enumerate() {
+            let most = Bin::empty(context, pool).admission(context, one, count);
+            let view = &context.pools[pool];
+            let mut best: Option<(i64, std::cmp::Reverse<usize>)> = None;
+            for offering in fits.iter().flat_map(|one| one.offerings.iter()) {
+                let room = &view.offerings[offering].room;
+                let n = how_many(shape.requests, room, most);
+                let fitting = if one.whole { n == count } else { n > 0 };
+                let allowed =
+                    || limits::allows(&self.headroom[pool], &view.types[view.offerings[offering].type_index].capacity);
+                if fitting && allowed() {
+                    let found = (rate(view.price(offering).saturating_add(PER_NODE), n), std::cmp::Reverse(n));
+                    best = Some(best.map_or(found, |known| known.min(found)));
+                }
+            }
+            self.looks = self.looks.saturating_sub(1);
+            if let Some((rate, n)) = best {
+                return Some(Choice { bin: None, pool, n: n.0, rate });
+            }
+        }
+        None
+    }
+}
+
+fn rate(cost: i64, n: usize) -> i64 {
+    cost.saturating_mul(1000) / i64::try_from(n).unwrap_or(i64::MAX).max(1)
+}
+
+/// Gives back what a launch counted.
+pub(super) fn give(room: &mut Headroom, charge: &[i64]) {
+    room.iter_mut().zip(charge).for_each(|(left, amount)| *left = left.map(|left| left.saturating_add(*amount)));
+}
+
+fn share(context: &SolveContext<'_>, kind: &BinKind) -> i64 {
+    let shape = &context.shapes[kind.shape];
+    let alone = Tally::default().limit(&context.topology.host_rules, shape.hosts, true);
+    let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
+    let of_pool = |(pool, fits): (usize, &Vec<crate::input::offerings::Alternative>)| {
+        let view = &context.pools[pool];
+        let offerings = fits.iter().flat_map(|one| one.offerings.iter());
+        let rates = offerings.filter_map(|index| {
+            let n = how_many(shape.requests, &view.offerings[index].room, alone);
+            (n > 0).then(|| view.price(index) / i64::try_from(n).unwrap_or(i64::MAX))
+        });
+        rates.min()
+    };
+    kind.fits.iter().enumerate().filter_map(of_pool).min().unwrap_or(0)
+}

@@ -1,0 +1,219 @@
+//! NodePools of equal weight are one market: what their offerings cost decides, not their names. Each pool keeps its
+//! own limits, On-Demand share and node costs.
+
+use crate::input::context::SolveContext;
+use crate::input::intern::how_many;
+use crate::place::limits::{self, Headroom};
+use crate::place::pod_groups::{self, PodGroup};
+use crate::place::{Placed, State, on_new};
+use crate::score::{PER_NODE, Score};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Pools that are each asked first, at most: so often the pods are placed, or packed. Beyond it only the cheapest of
+/// them is.
+const MOST_FIRST: usize = 8;
+/// Pods beyond which only the cheapest pool is asked first, since each packing takes about as long as the plan.
+const LARGE: usize = 2_000;
+
+/// Pools of one weight each, in order of preference.
+pub(crate) fn tiers(context: &SolveContext<'_>) -> Vec<Range<usize>> {
+    let weight = |pool: usize| context.pools[pool].pool.weight;
+    let mut tiers: Vec<Range<usize>> = Vec::new();
+    for pool in 0..context.pools.len() {
+        match tiers.last_mut() {
+            Some(tier) if weight(tier.start) == weight(pool) => tier.end = pool + 1,
+            _ => tiers.push(pool..pool + 1),
+        }
+    }
+    tiers
+}
+
+/// Pools that can take pods which another pool of the same weight can take, too; none where there are too many to try
+/// each.
+pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> BTreeSet<usize> {
+    let tiers = tiers(context).into_iter().filter(|tier| tier.len() > 1);
+    let rivals: BTreeSet<usize> =
+        tiers.flat_map(|tier| contested(&tier, &quotes(context, state, pod_groups, &tier))).collect();
+    if rivals.len() > MOST_FIRST { BTreeSet::new() } else { rivals }
+}
+
+/// Launches nodes of the pools of one weight for what is left: the cheapest of a few ways to divide the pods among
+/// them.
+pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &Range<usize>) {
+    let quotes = if tier.len() > 1 { quotes(context, state, &placed.left, tier) } else { Vec::new() };
+    let rivals = contested(tier, &quotes);
+    if rivals.is_empty() {
+        // Each pod can go to one of the pools at most.
+        tier.clone().for_each(|pool| on_new(context, state, placed, pool));
+        return;
+    }
+    let cheapest: Vec<Option<usize>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
+    let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
+    let mut ways = Vec::new();
+    let social = pod_groups::look_at_each_other(context, &placed.left);
+    if let Some(first) = state.first.filter(|first| tier.contains(first)) {
+        ways.push(Way::First(first));
+    } else {
+        if social {
+            // The other ways are compared with this one.
+            ways.push(Way::First(tier.start));
+        }
+        ways.push(Way::ByQuote(&cheapest));
+        if rivals.len() <= MOST_FIRST && pods <= LARGE {
+            ways.extend(rivals.into_iter().filter(|pool| !social || *pool != tier.start).map(Way::First));
+        } else {
+            ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
+        }
+    }
+    let limited = tier.clone().any(|pool| state.headroom[pool].iter().any(Option::is_some));
+    if limited {
+        ways.push(Way::ScarceFirst(&quotes));
+    }
+    let mut best: Option<(Score, Trial<'a>)> = None;
+    for way in ways {
+        // Of use only where limits keep pods out.
+        if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|(known, _)| known.unplaced == 0) {
+            continue;
+        }
+        let trial = attempt(context, state, &placed.left, tier, &way);
+        let score = Score::of(context, &trial.placed);
+        if best.as_ref().is_none_or(|(known, _)| if social { is_worth_it(score, *known) } else { score < *known }) {
+            best = Some((score, trial));
+        }
+    }
+    if let Some((_, trial)) = best {
+        state.headroom = trial.headroom;
+        placed.launches.extend(trial.placed.launches);
+        placed.left = trial.placed.left;
+    }
+}
+
+/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods depend on each other,
+/// kube-scheduler is more likely to bind a plan of the first pool, so that is not given up for less.
+fn is_worth_it(other: Score, known: Score) -> bool {
+    other.unplaced < known.unplaced
+        || (other.unplaced == known.unplaced && other.cost.saturating_mul(10) < known.cost.saturating_mul(9))
+}
+
+/// How pods are divided among the pools of a tier.
+enum Way<'w> {
+    /// Each pod group goes to the pool that is the cheapest for it alone, by pod group.
+    ByQuote(&'w [Option<usize>]),
+    /// One pool takes all that it can.
+    First(usize),
+    /// Pods that fewer pools can take come first, and pools without limits before others. By pod group and pool: the quotes.
+    ScarceFirst(&'w [Vec<Option<i64>>]),
+}
+
+/// One way tried out.
+struct Trial<'a> {
+    headroom: Vec<Headroom>,
+    placed: Placed<'a>,
+}
+
+fn attempt<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    pod_groups: &[PodGroup<'a>],
+    tier: &Range<usize>,
+    way: &Way<'_>,
+) -> Trial<'a> {
+    let before = state.headroom.clone();
+    let mut placed = Placed::default();
+    match way {
+        Way::First(pool) => {
+            placed.left = pod_groups.to_vec();
+            on_new(context, state, &mut placed, *pool);
+        }
+        Way::ByQuote(cheapest) => {
+            for pool in tier.clone() {
+                let own = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| **chosen == Some(pool));
+                let mut part =
+                    Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
+                if part.left.is_empty() {
+                    continue;
+                }
+                on_new(context, state, &mut part, pool);
+                placed.launches.extend(part.launches);
+                placed.left.extend(part.left);
+            }
+            let nowhere = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| chosen.is_none());
+            placed.left.extend(nowhere.map(|(pod_group, _)| pod_group.clone()));
+        }
+        Way::ScarceFirst(quotes) => {
+            let pools = |quotes: &[Option<i64>]| quotes.iter().flatten().count();
+            let is_limited = |pool: usize| before[pool].iter().any(Option::is_some);
+            let mut order: Vec<usize> = tier.clone().collect();
+            order.sort_by_key(|pool| is_limited(*pool));
+            for scarce in 0..=tier.len() {
+                let own = pod_groups.iter().zip(*quotes).filter(|(_, quotes)| pools(quotes) == scarce);
+                let mut part =
+                    Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
+                order.iter().for_each(|pool| on_new(context, state, &mut part, *pool));
+                placed.launches.extend(part.launches);
+                placed.left.extend(part.left);
+            }
+        }
+    }
+    // What limits kept out of its pool may find a place in another one.
+    for pool in tier.clone() {
+        if placed.left.is_empty() {
+            break;
+        }
+        on_new(context, state, &mut placed, pool);
+    }
+    Trial { headroom: std::mem::replace(&mut state.headroom, before), placed }
+}
+
+/// By pod group and pool of the tier: what nodes for the pod group alone cost there at least, in micro-USD per hour; `None` where
+/// it cannot run.
+fn quotes(
+    context: &SolveContext<'_>,
+    state: &State,
+    pod_groups: &[PodGroup<'_>],
+    tier: &Range<usize>,
+) -> Vec<Vec<Option<i64>>> {
+    pod_groups
+        .iter()
+        .map(|pod_group| tier.clone().map(|pool| quote(context, state, pod_group, pool)).collect())
+        .collect()
+}
+
+fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, pool: usize) -> Option<i64> {
+    let (shape, view, count) = (&context.shapes[pod_group.shape], &context.pools[pool], pod_group.pods.len());
+    // Nothing if the pods do not tolerate the pool's taints.
+    let narrowed = context.narrowed(pod_group.shape, pool, pod_group.only.as_deref());
+    let cost = |offering: usize| {
+        let one = &view.offerings[offering];
+        let per_node = how_many(shape.requests, &one.room, count);
+        if per_node == 0 || !limits::allows(&state.headroom[pool], &view.types[one.type_index].capacity) {
+            return None;
+        }
+        let nodes = i64::try_from(count.div_ceil(per_node)).unwrap_or(i64::MAX);
+        Some(view.price(offering).saturating_add(PER_NODE).saturating_mul(nodes))
+    };
+    narrowed.iter().flat_map(|one| one.offerings.iter()).filter_map(cost).min()
+}
+
+/// Pools of the tier that can take a pod group which another of them can take, too.
+fn contested(tier: &Range<usize>, quotes: &[Vec<Option<i64>>]) -> BTreeSet<usize> {
+    let contested = quotes.iter().filter(|quotes| quotes.iter().flatten().count() > 1);
+    contested.flat_map(|quotes| tier.clone().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| pool))).collect()
+}
+
+/// The pool with the lowest quote; of several the first.
+fn best(tier: &Range<usize>, quotes: &[Option<i64>]) -> Option<usize> {
+    let quoted = tier.clone().zip(quotes).filter_map(|(pool, quote)| Some((quote.as_ref()?, pool)));
+    quoted.min().map(|(_, pool)| pool)
+}
+
+/// The pool that takes the most pod groups, and among those the one that is the cheapest for all of them together.
+fn overall(rivals: &BTreeSet<usize>, tier: &Range<usize>, quotes: &[Vec<Option<i64>>]) -> Option<usize> {
+    let total = |pool: usize| {
+        let own = quotes.iter().filter_map(|quotes| *quotes.get(pool - tier.start)?);
+        let (count, sum) = own.fold((0_usize, 0_i64), |(count, sum), quote| (count + 1, sum.saturating_add(quote)));
+        (std::cmp::Reverse(count), sum, pool)
+    };
+    rivals.iter().map(|pool| total(*pool)).min().map(|(_, _, pool)| pool)
+}

@@ -1,0 +1,93 @@
+//! The best of several ways to place the same pods: where topology leaves open in which domain pods start, each domain of the zone key is
+//! favoured once, since nodes are shared only by pods in the same one; and of pools of equal weight each is asked first once.
+
+use crate::input::context::SolveContext;
+use crate::place::local_search;
+use crate::place::market;
+use crate::place::pod_groups::{self, PodGroup};
+use crate::place::priority;
+use crate::place::relaxation;
+use crate::place::{Placed, State};
+use crate::score::{Score, unplaced};
+use plimsoll_model::names::label;
+use std::collections::BTreeSet;
+
+/// Pods up to which it is tried: with more the domains fill up anyway.
+const PODS: usize = 200;
+/// Domains that are tried at most; each costs as much as the whole plan.
+const DOMAINS: usize = 4;
+/// How often pods that are left are looked at once more: each time some of them have found a place.
+const AGAIN: usize = 4;
+
+/// Places as many of `pod_groups` as it can, for the least.
+pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
+    let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
+    if pods > PODS || context.nodes.len() > PODS {
+        return attempt(context, state, pod_groups);
+    }
+    let open = pod_groups::look_at_each_other(context, &pod_groups);
+    let zones = if open { zones(context) } else { Vec::new() };
+    // Pods that look at each other keep to the order of pools unless much is to be saved, which the market itself looks at.
+    let rivals = if open { BTreeSet::new() } else { market::rivals(context, state, &pod_groups) };
+    if zones.is_empty() && rivals.is_empty() {
+        return attempt(context, state, pod_groups);
+    }
+    let start = state.clone();
+    let mut best = attempt(context, state, pod_groups.clone());
+    let mut retry = |change: &dyn Fn(&mut State)| {
+        let mut other = start.clone();
+        change(&mut other);
+        let placed = attempt(context, &mut other, pod_groups.clone());
+        if Score::of(context, &placed) < Score::of(context, &best) {
+            (best, *state) = (placed, other);
+        }
+    };
+    for pool in rivals {
+        retry(&|other| other.first = Some(pool));
+    }
+    for zone in zones {
+        retry(&|other| other.favoured = Some(zone.clone()));
+    }
+    (state.favoured, state.first) = (None, None);
+    best
+}
+
+fn attempt<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
+    let mut placed = priority::place(context, state, pod_groups);
+    local_search::refit(context, state, &mut placed);
+    for _ in 0..AGAIN {
+        if !again(context, state, &mut placed) {
+            break;
+        }
+        local_search::refit(context, state, &mut placed);
+    }
+    placed
+}
+
+/// Looks once more for places for pods that are left, with what limits leave: that may do in another domain than the one that they were dealt to.
+/// Whether some were found.
+fn again<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) -> bool {
+    let (left, limited) = (unplaced(placed), state.headroom.iter().flatten().any(Option::is_some));
+    if !limited || left == 0 || left > PODS {
+        return false;
+    }
+    let more = priority::place(context, state, relaxation::required_only(context, &placed.left));
+    for (node, pods) in more.existing {
+        placed.existing.entry(node).or_default().extend(pods);
+    }
+    placed.launches.extend(more.launches);
+    placed.left = more.left;
+    unplaced(placed) < left
+}
+
+/// Zones of which pools can buy something.
+fn zones(context: &SolveContext<'_>) -> Vec<String> {
+    let mut zones: BTreeSet<&str> = BTreeSet::new();
+    for view in &context.pools {
+        zones.extend(view.usable.iter().filter_map(|offering| view.label(offering, label::ZONE)));
+    }
+    if zones.len() < 2 {
+        return Vec::new();
+    }
+    zones.into_iter().take(DOMAINS).map(str::to_owned).collect()
+}

@@ -1,0 +1,103 @@
+//! Which offerings could hold what a node takes, and what the cheapest of them costs.
+
+use super::filling::Filled;
+use super::{Packer, Packing, Pattern};
+use crate::input::custom_labels::{Narrowed, combine};
+use crate::input::intern::{Bits, fits};
+use crate::place::launch;
+use crate::place::limits::{self, Headroom};
+use std::collections::BTreeMap;
+
+impl Packer<'_, '_> {
+    /// The pattern of nodes that are filled so; `None` if `minValues` or a limit rules it out.
+    pub(super) fn pattern(&self, offering: usize, filled: &Filled, copies: usize, limit: &Headroom) -> Option<Pattern> {
+        let own = self.view.offerings[offering].type_index;
+        let mut pattern = Pattern {
+            copies,
+            take: filled.take.clone(),
+            load: filled.load.clone(),
+            custom: filled.custom.clone(),
+            charge: self.view.types[own].capacity.clone(),
+            accept: Bits::default(),
+            price: 0,
+        };
+        if self.view.flexible {
+            pattern.accept = self.accept(&pattern, usize::MAX);
+            pattern.charge = limits::charge(self.view, &pattern.accept, own, limit)?;
+            let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit, 1, false);
+            pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
+        } else {
+            // Whatever is no candidate has one that is as good and no dearer.
+            let counts = |index: usize| &self.view.types[self.view.offerings[index].type_index].capacity;
+            let small = |index: usize| {
+                let pairs = limit.iter().zip(counts(index).iter().zip(&pattern.charge));
+                pairs.into_iter().all(|(limit, (theirs, mine))| limit.is_none() || theirs <= mine)
+            };
+            let cheapest = self.candidates.iter().find(|index| self.holds(**index, &pattern) && small(**index))?;
+            pattern.price = self.view.price(*cheapest);
+        }
+        pattern.copies = limits::times(limit, &pattern.charge, copies);
+        (pattern.copies > 0).then_some(pattern)
+    }
+
+    /// Notes for each pattern what could be a node of it: as much as a launch may list, or all of it where limits choose among them.
+    pub(super) fn accept_all(&self, packing: &mut Packing, limit: &Headroom) {
+        let choosy = self.view.flexible || limit.iter().any(Option::is_some);
+        let most = if choosy { usize::MAX } else { launch::MAX_TYPES };
+        // By what they take; what that makes of open labels may differ.
+        let mut known: BTreeMap<Vec<(usize, usize)>, (Narrowed, Bits)> = BTreeMap::new();
+        for pattern in &mut packing.patterns {
+            let found = known.get(&pattern.take).filter(|(custom, _)| *custom == pattern.custom);
+            let accept = found.map(|(_, accept)| accept.clone()).unwrap_or_else(|| {
+                let accept = self.accept(pattern, most);
+                known.insert(pattern.take.clone(), (pattern.custom.clone(), accept.clone()));
+                accept
+            });
+            pattern.accept = accept;
+        }
+    }
+
+    /// Offerings that could be a node of the pattern: of the `most` types that are first when all are sorted by price.
+    fn accept(&self, pattern: &Pattern, most: usize) -> Bits {
+        let mut any = self.view.usable.clone();
+        let mut classes: Vec<usize> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes.iter().for_each(|class| any.keep(&self.classes[*class].any));
+        let mut accept = Bits::none(self.view.offerings.len());
+        let (mut known, mut types) = (vec![false; self.view.types.len()], 0);
+        for index in any.iter() {
+            let kind = self.view.offerings[index].type_index;
+            if (types < most || known[kind]) && self.agrees(index, pattern, &classes) {
+                types += usize::from(!std::mem::replace(&mut known[kind], true));
+                accept.insert(index);
+            }
+        }
+        accept
+    }
+
+    /// Whether a node of that offering could hold the pattern's pods.
+    fn holds(&self, offering: usize, pattern: &Pattern) -> bool {
+        fits(&pattern.load, self.room(offering)) && {
+            let classes: Vec<usize> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
+            classes.iter().all(|class| self.classes[*class].any.has(offering))
+                && self.agrees(offering, pattern, &classes)
+        }
+    }
+
+    /// The same, for one that all classes accept.
+    fn agrees(&self, offering: usize, pattern: &Pattern, classes: &[usize]) -> bool {
+        let view = &self.view.offerings[offering];
+        fits(&pattern.load, &view.room)
+            && classes.iter().all(|class| {
+                let class = &self.classes[*class];
+                let clash = class.ports.iter().any(|port| view.ports.iter().any(|other| other.conflicts(port)));
+                // Only alternatives that the node's open labels, as narrowed so far, still satisfy.
+                let agrees = |one: &crate::input::offerings::Alternative| {
+                    one.offerings.has(offering)
+                        && combine(&pattern.custom, &one.custom).as_ref() == Some(&pattern.custom)
+                };
+                !clash && (class.plain || class.alternatives.iter().any(agrees))
+            })
+    }
+}

@@ -1,0 +1,208 @@
+//! What one node of an offering takes.
+
+use super::Packer;
+use super::left::Left;
+use crate::input::custom_labels::{Narrowed, combine};
+use crate::input::intern::{Amounts, Bits, add, fits, how_many};
+use crate::place::hostname_topology::Tally;
+use crate::place::launch;
+use plimsoll_model::snapshot::HostPort;
+
+/// Items that a fill looks at in vain at most, once it has some, before it ends: what is left of the room is small by then, and with tens of thousands of
+/// different pods most of the time would go into filling it.
+const VAIN: usize = 4_000;
+/// Passes over the items at most: one, and one for each link of a chain of pods that follow each other to their host.
+const PASSES: usize = 4;
+/// What a look at a node costs beside its items, and for each item that it takes: an item that does not fit is passed over in one.
+const COST: (u64, u64) = (10, 4);
+
+/// What one node would take.
+#[derive(Debug, Clone)]
+pub(super) struct Filled {
+    /// Item and number of pods.
+    pub(super) take: Vec<(usize, usize)>,
+    pub(super) load: Amounts,
+    pub(super) custom: Narrowed,
+    /// What it is worth per price, once known.
+    pub(super) rate: f64,
+}
+
+/// A node while it is filled.
+struct Open<'v> {
+    offering: usize,
+    room: Amounts,
+    /// Of DaemonSets.
+    reserved: &'v [HostPort],
+    ports: Vec<&'v HostPort>,
+    tally: Tally,
+    filled: Filled,
+    /// By class: whether it takes no more of them.
+    closed: Vec<bool>,
+    /// For pools with `minValues`: offerings that accept what is there, room not looked at.
+    accept: Option<Bits>,
+}
+
+impl Filled {
+    pub(super) fn takes(&self, item: usize) -> bool {
+        self.take.iter().any(|(one, _)| *one == item)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    pub(super) fn worth(&self, worth: &[f64]) -> f64 {
+        self.take.iter().map(|(item, n)| worth[*item] * *n as f64).sum()
+    }
+
+    /// How many such nodes `left` is enough for.
+    pub(super) fn times(&self, left: &[usize]) -> usize {
+        self.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0)
+    }
+}
+
+impl Packer<'_, '_> {
+    /// Fills a node with as many of `left` as it takes, items in order; `only` restricts it to one of them.
+    pub(super) fn fill(&self, offering: usize, left: &Left, only: Option<usize>, work: &mut u64) -> Filled {
+        let view = &self.view.offerings[offering];
+        let mut node = Open {
+            offering,
+            room: view.room.clone(),
+            reserved: &view.ports,
+            ports: Vec::new(),
+            tally: Tally::default(),
+            filled: Filled { take: Vec::new(), load: vec![0; self.width], custom: Narrowed::new(), rate: 0.0 },
+            closed: vec![false; self.classes.len()],
+            accept: self.view.flexible.then(|| self.view.usable.clone()),
+        };
+        if let Some(item) = only {
+            self.put(&mut node, item, left.counts[item]);
+            *work = work.saturating_sub(COST.0);
+            return node.filled;
+        }
+        for pass in 0..PASSES {
+            let before = node.filled.take.len();
+            // Those that wait for others to be there come in a later pass.
+            if !self.pass(&mut node, left, pass > 0, work) || node.filled.take.len() == before {
+                break;
+            }
+        }
+        let taken = u64::try_from(node.filled.take.len()).unwrap_or(u64::MAX);
+        *work = work.saturating_sub(COST.0.saturating_add(COST.1.saturating_mul(taken)));
+        node.filled
+    }
+
+    /// One pass over the items that are left, which `again` means may be there already; whether any waits for others.
+    fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, again: bool, work: &mut u64) -> bool {
+        let (mut waiting, mut vain, mut at) = (false, 0, 0);
+        let (mut visited, mut fresh) = (0, true);
+        while at < left.live.len() {
+            if fresh {
+                // Whatever takes a larger part of the largest room than this node has left cannot fit.
+                let part = self.size(&node.room);
+                let too_large = |item: &usize| self.items[*item].size > part;
+                at += left.live[at..].partition_point(too_large);
+                fresh = false;
+                continue;
+            }
+            let item = left.live[at];
+            at += 1;
+            visited += 1;
+            let entry = &self.items[item];
+            if self.refuses(node, entry.class) || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
+                vain += usize::from(!node.filled.take.is_empty());
+                if vain > VAIN
+                    || self.least(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
+                {
+                    break;
+                }
+                continue;
+            }
+            if again && node.filled.takes(item) {
+                continue;
+            }
+            if self.put(node, item, left.counts[item]) > 0 {
+                (vain, fresh) = (0, true);
+            } else {
+                waiting |= self.classes[entry.class].joins;
+            }
+        }
+        *work = work.saturating_sub(visited);
+        waiting
+    }
+
+    /// Whether the node takes no pods of the class, or no more.
+    fn refuses(&self, node: &Open<'_>, class: usize) -> bool {
+        node.closed[class] || !self.classes[class].any.has(node.offering)
+    }
+
+    /// Puts up to `count` pods of `item` on the node; how many it took.
+    fn put<'p>(&'p self, node: &mut Open<'p>, item: usize, count: usize) -> usize {
+        let (whole, number) = (self.items[item].whole, self.items[item].class);
+        let class = &self.classes[number];
+        let requests = self.requests(item);
+        let mut n = how_many(requests, &node.room, count);
+        if n == 0 || (whole && n < count) || self.refuses(node, number) {
+            return 0;
+        }
+        if !class.hosts.is_free() {
+            let limit = node.tally.limit(&self.context.topology.host_rules, class.hosts, whole);
+            // Whoever waits for others may still come; for all others it only becomes tighter.
+            node.closed[number] = limit == 0 && !class.joins;
+            n = n.min(limit);
+        }
+        if !class.ports.is_empty() {
+            let mut others = node.reserved.iter().chain(node.ports.iter().copied());
+            let taken = others.any(|other| class.ports.iter().any(|port| other.conflicts(port)));
+            node.closed[number] |= taken;
+            n = if taken { 0 } else { n.min(1) };
+        }
+        if n == 0 || (whole && n < count) {
+            return 0;
+        }
+        let mut custom = None;
+        if !class.plain {
+            let fitting = class.alternatives.iter().filter(|one| one.offerings.has(node.offering));
+            custom = fitting.filter_map(|one| combine(&node.filled.custom, &one.custom)).next();
+            if custom.is_none() {
+                return 0;
+            }
+        }
+        if node.accept.is_some() {
+            n = self.flexible(node, item, n);
+        }
+        if n == 0 || (whole && n < count) {
+            return 0;
+        }
+        let times = i64::try_from(n).unwrap_or(i64::MAX);
+        add(&mut node.room, requests, -times);
+        add(&mut node.filled.load, requests, times);
+        node.ports.extend(class.ports);
+        if !class.hosts.is_free() {
+            node.tally.add(class.hosts, n);
+        }
+        if let Some(custom) = custom {
+            node.filled.custom = custom;
+        }
+        if let Some(accept) = &mut node.accept {
+            accept.keep(&class.any);
+        }
+        node.filled.take.push((item, n));
+        n
+    }
+
+    /// How many of `n` pods the node may take so that `minValues` of the pool still holds for what accepts them all.
+    fn flexible(&self, node: &Open<'_>, item: usize, n: usize) -> usize {
+        let Some(accept) = &node.accept else { return n };
+        let mut accept = accept.clone();
+        accept.keep(&self.class(item).any);
+        let mut n = n;
+        while n > 0 {
+            let mut load = node.filled.load.clone();
+            add(&mut load, self.requests(item), i64::try_from(n).unwrap_or(i64::MAX));
+            let roomy = Bits::of(self.view.offerings.len(), |index| accept.has(index) && fits(&load, self.room(index)));
+            if launch::acceptable(self.view, &roomy).is_some() {
+                return n;
+            }
+            n /= 2;
+        }
+        0
+    }
+}

@@ -1,0 +1,135 @@
+//! Taking back the nodes that hold least for their price and packing their pods anew, as long as it pays.
+
+use super::left::Left;
+use super::{Packer, Packing, Pattern, Rank};
+use crate::place::limits::{self, Headroom};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// How many nodes are taken back at once, in turn.
+const SIZES: [usize; 4] = [4, 6, 9, 14];
+/// Rounds without a success after which it ends: at most, and for each node, as few nodes have few windows.
+const MISSES: usize = 20;
+const MISSES_PER_NODE: usize = 3;
+/// Rounds in all, for packings of few nodes: with many the last nodes of a run matter less, while each round costs more.
+const ROUNDS: usize = 60;
+/// Work that it may take, about 30 ms for a hundred nodes: with hundreds of kinds of pods and types a round takes milliseconds. The more nodes there are, the less
+/// a few of them matter.
+const WORK: u64 = 300_000;
+const NODES: usize = 100;
+/// Nodes times rounds.
+const NODE_ROUNDS: usize = 6_000;
+/// Nodes beyond which nothing is taken back: what the worst of them cost too much is nothing beside all of them.
+const MANY: usize = 800;
+
+pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
+    if packing.patterns.iter().map(|pattern| pattern.copies).sum::<usize>() > MANY {
+        return packing;
+    }
+    let mut nodes: Vec<Pattern> = Vec::new();
+    for pattern in &packing.patterns {
+        nodes.extend((0..pattern.copies).map(|_| Pattern { copies: 1, ..pattern.clone() }));
+    }
+    let mut room = limit.clone();
+    nodes.iter().for_each(|node| limits::take(&mut room, &node.charge, 1));
+    let mut improved = false;
+    let share = u64::try_from(1 + nodes.len() / NODES).unwrap_or(u64::MAX);
+    let mut own = (WORK / share).min(*work);
+    *work -= own;
+    let mut misses = 0;
+    let rounds = (NODE_ROUNDS / nodes.len().max(1)).min(ROUNDS);
+    let mut draw = Draw(1);
+    for round in 0..rounds {
+        if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || own == 0 {
+            break;
+        }
+        nodes.sort_by_cached_key(|node| Reverse(waste(packer, node)));
+        let taken = window(round, nodes.len(), &mut draw);
+        let mut left = vec![0; packer.items.len()];
+        let mut budget = room.clone();
+        let (mut cost, mut pods) = (0, 0);
+        for node in taken.iter().map(|index| &nodes[*index]) {
+            for (item, n) in &node.take {
+                left[*item] += n;
+                pods += n;
+            }
+            for (left, amount) in budget.iter_mut().zip(&node.charge) {
+                *left = left.map(|left| left.saturating_add(*amount));
+            }
+            cost += node.price;
+        }
+        let again = packer.best_of(&Left::new(packer, left), &budget, &mut own);
+        if again.rank() >= Rank::new(pods, cost, taken.len()) {
+            misses += 1;
+            continue;
+        }
+        (improved, misses) = (true, 0);
+        for index in taken.iter().rev() {
+            nodes.remove(*index);
+        }
+        for pattern in again.patterns {
+            limits::take(&mut budget, &pattern.charge, pattern.copies);
+            nodes.extend((0..pattern.copies).map(|_| Pattern { copies: 1, ..pattern.clone() }));
+        }
+        room = budget;
+    }
+    *work += own;
+    if !improved {
+        return packing;
+    }
+    let cost = nodes.iter().map(|node| node.price).sum();
+    Packing { patterns: nodes, cost, ..packing }
+}
+
+/// Which of `count` nodes, the most wasteful first: in turn the worst next to each other, and a bad one with others from everywhere. Two at
+/// least, ascending.
+fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
+    let size = SIZES[round / 2 % SIZES.len()].min(count);
+    if round.is_multiple_of(2) {
+        let starts = (count / size).max(1);
+        let start = (round / 2 / SIZES.len() % starts * size / 2).min(count - size);
+        return (start..start + size).collect();
+    }
+    let mut some = BTreeSet::from([round % count.div_ceil(2)]);
+    while some.len() < size {
+        some.insert(draw.below(count));
+    }
+    some.into_iter().collect()
+}
+
+/// Numbers that look random and are always the same (Knuth's multiplier for MMIX).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The high bits are the good ones.
+        usize::try_from(self.0 >> 33).unwrap_or(0) % count.max(1)
+    }
+}
+
+/// What a node costs beyond the worth of its pods.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "weights of a heuristic")]
+fn waste(packer: &Packer<'_, '_>, node: &Pattern) -> i64 {
+    let worth: f64 = node.take.iter().map(|(item, n)| packer.by_resource[*item] * *n as f64).sum();
+    (node.price as f64 - worth) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_of_different_nodes_and_reach_all_of_them() {
+        let mut draw = Draw(1);
+        for count in [2, 3, 5, 40] {
+            let mut seen = BTreeSet::new();
+            for round in 0..ROUNDS {
+                let window = window(round, count, &mut draw);
+                assert!(window.len() >= 2 && window.windows(2).all(|two| two[0] < two[1]), "{window:?}");
+                seen.extend(window);
+            }
+            assert_eq!(seen, (0..count).collect(), "{count} nodes");
+        }
+    }
+}

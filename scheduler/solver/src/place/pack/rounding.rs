@@ -1,0 +1,118 @@
+//! From the optimum in fractions to whole nodes: fillings that it uses often enough are bought, the rest is packed as usual.
+
+use super::left::Left;
+use super::{Packer, Packing};
+use crate::input::intern::{Amounts, Bits};
+use crate::place::columns::{self, PodKind, Row, Used, rules};
+use crate::place::limits::{self, Headroom};
+
+/// Work for the optimum in fractions, about 50 ms: what it finds by then is near enough to guide.
+const WORK: u64 = 10_000_000;
+/// From which fraction on one more node of a filling is bought.
+const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
+
+impl Packer<'_, '_> {
+    /// The best whole packing near the optimum in fractions; `None` if there are too many kinds of pods for that.
+    pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
+        // Pod groups that go as a whole are no matter of fractions: they are packed with the rest.
+        let items: Vec<usize> = left.items().filter(|item| !self.items[*item].whole).collect();
+        if items.len() > columns::MAX_KINDS {
+            return None;
+        }
+        let host_rules = &self.context.topology.host_rules;
+        let shared =
+            rules::shared(host_rules, items.iter().map(|item| (self.class(*item).hosts, left.counts[*item])), 2);
+        let requests: Vec<Amounts> =
+            items.iter().map(|item| rules::requests(self.requests(*item), self.class(*item).hosts, &shared)).collect();
+        let kinds: Vec<PodKind<'_>> =
+            items.iter().zip(&requests).map(|(item, own)| self.kind(*item, own, left)).collect();
+        let (offerings, mut rows) = self.rows(&items, left, limit);
+        rows.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
+        let exact = columns::small::optimum(&kinds, &rows, work);
+        let is_exact = exact.is_some();
+        let mut used = match exact {
+            Some((_, nodes)) => {
+                nodes.into_iter().map(|node| Used { row: node.row, take: node.take, times: 1.0 }).collect()
+            }
+            None => {
+                let mut own = WORK.min(*work);
+                *work -= own;
+                let found = columns::solve(&kinds, &rows, &mut own);
+                *work += own;
+                found?.used
+            }
+        };
+        for one in &mut used {
+            one.row = offerings[one.row];
+            one.take.iter_mut().for_each(|(kind, _)| *kind = items[*kind]);
+        }
+        // Those used most first: they are the least changed by rounding.
+        used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.row.cmp(&b.row)));
+        let thresholds = if is_exact { &THRESHOLDS[..1] } else { &THRESHOLDS };
+        thresholds.iter().map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
+    }
+
+    fn kind<'r>(&self, item: usize, requests: &'r [i64], left: &Left) -> PodKind<'r> {
+        let most = self.class(item).most_alone(&self.context.topology.host_rules);
+        PodKind { requests, count: left.counts[item], most }
+    }
+
+    /// Candidates that are worth a look for these items, and their numbers.
+    fn rows(&self, items: &[usize], left: &Left, limit: &Headroom) -> (Vec<usize>, Vec<Row>) {
+        let limited = limit.iter().any(Option::is_some);
+        let (mut offerings, mut rows): (Vec<usize>, Vec<Row>) = (Vec::new(), Vec::new());
+        for offering in self.candidates.iter().copied().filter(|one| limits::allows(limit, self.capacity(*one))) {
+            let mut suits = Bits::none(items.len());
+            for (kind, item) in items.iter().enumerate() {
+                if self.class(*item).any.has(offering) {
+                    suits.insert(kind);
+                }
+            }
+            // No node holds more than there is.
+            let room: Amounts =
+                self.room(offering).iter().zip(&left.load).map(|(room, load)| *room.min(load)).collect();
+            let row = Row { price: self.counts(offering), room, suits };
+            if limited || !rows.iter().rev().any(|other| other.covers(&row)) {
+                offerings.push(offering);
+                rows.push(row);
+            }
+        }
+        (offerings, rows)
+    }
+
+    fn capacity(&self, offering: usize) -> &Amounts {
+        &self.view.types[self.view.offerings[offering].type_index].capacity
+    }
+
+    /// `used` by the packer's numbers of offerings and items.
+    fn bought(&self, used: &[Used], threshold: f64, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
+        let mut packing = Packing::default();
+        let (mut left, mut limit) = (left.clone(), limit.clone());
+        for Used { row: offering, take, times } in used {
+            let possible = take.iter().map(|(item, n)| left.counts[*item] / n).min().unwrap_or(0);
+            let copies = whole(*times, threshold).min(possible);
+            if copies == 0 {
+                continue;
+            }
+            let mut counts = vec![0; self.items.len()];
+            take.iter().for_each(|(item, n)| counts[*item] = *n);
+            let filled = self.fill(*offering, &Left::new(self, counts), None, work);
+            // Pods that may not share a host take less: that is for the usual way.
+            let whole = filled.take.len() == take.len() && filled.take.iter().all(|one| take.contains(one));
+            if let Some(pattern) = self.pattern(*offering, &filled, copies, &limit).filter(|_| whole) {
+                packing.push(self, &mut left, &mut limit, pattern);
+            }
+        }
+        let rest = self.best_of(&left, &limit, work);
+        packing.placed += rest.placed;
+        packing.cost = packing.cost.saturating_add(rest.cost);
+        packing.patterns.extend(rest.patterns);
+        packing
+    }
+}
+
+/// Nodes of a filling that is used `times`: one more than the whole ones from `threshold` on.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of nodes, not negative")]
+fn whole(times: f64, threshold: f64) -> usize {
+    (times + 1.0 - threshold + 1e-6).max(0.0) as usize
+}

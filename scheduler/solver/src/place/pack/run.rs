@@ -1,0 +1,249 @@
+//! Patterns one after another, the best first.
+
+use super::filling::Filled;
+use super::lazy::{Promise, Promises};
+use super::left::Left;
+use super::{Packer, Packing, Pattern, Rank, Strategy};
+use crate::input::intern::{Bits, fits};
+use crate::place::limits::{self, Headroom};
+
+/// Beyond this many (candidate, item) pairs only the strategies that look at few candidates are tried.
+pub(super) const SMALL: usize = 20_000;
+/// Relative difference below which two efficiencies count as equal.
+const EQUAL: f64 = 1e-9;
+
+/// A packing under way.
+struct Run {
+    strategy: Strategy,
+    by_resource: bool,
+    left: Left,
+    limit: Headroom,
+    packing: Packing,
+    promises: Promises,
+    /// The item for which `promises` were made, where one must be taken.
+    forced: Option<usize>,
+    /// Only some of the candidates are looked at as long as they do.
+    few: bool,
+}
+
+/// A packing that ends after some patterns with one node for all the rest.
+struct Ending {
+    patterns: usize,
+    placed: usize,
+    cost: i64,
+    nodes: usize,
+    last: Pattern,
+}
+
+impl Packer<'_, '_> {
+    /// The best packing of `left` by any strategy.
+    pub(super) fn best_of(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
+        let mut plans = vec![(Strategy::Efficient, true)];
+        if *work > 0 {
+            plans.push((Strategy::Efficient, false));
+            if left.items().count() * self.candidates.len() <= SMALL {
+                plans.extend([
+                    (Strategy::LargestFirst, true),
+                    (Strategy::LargestFirst, false),
+                    (Strategy::PerLot, false),
+                ]);
+            }
+            if limit.iter().any(Option::is_some) {
+                plans.extend([(Strategy::Frugal, true), (Strategy::Frugal, false)]);
+            }
+        }
+        let mut best = Packing::default();
+        for (strategy, by_resource) in plans {
+            let found = self.run(strategy, by_resource, left.clone(), limit.clone(), work);
+            if found.rank() < best.rank() {
+                best = found;
+            }
+        }
+        best
+    }
+
+    /// One packing. Wherever a single node could take all that is left, assignment there is considered too.
+    fn run(&self, strategy: Strategy, by_resource: bool, left: Left, limit: Headroom, work: &mut u64) -> Packing {
+        let mut run = Run {
+            strategy,
+            by_resource,
+            left,
+            limit,
+            packing: Packing::default(),
+            promises: Promises::new(),
+            forced: None,
+            few: self.few.len() < self.promising.len(),
+        };
+        self.promise(&mut run);
+        let mut nodes = 0;
+        let mut best: Option<Ending> = None;
+        loop {
+            if let Some(last) = self.last(&run.left, &run.limit) {
+                let assignment = Ending {
+                    patterns: run.packing.patterns.len(),
+                    placed: run.packing.placed + run.left.pods,
+                    cost: run.packing.cost.saturating_add(last.price),
+                    nodes: nodes + 1,
+                    last,
+                };
+                if best.as_ref().is_none_or(|known| assignment.rank() < known.rank()) {
+                    best = Some(assignment);
+                }
+            }
+            let Some((offering, filled)) = self.next(&mut run, work) else { break };
+            let copies = filled.times(&run.left.counts).max(1);
+            if let Some(pattern) = self.pattern(offering, &filled, copies, &run.limit) {
+                nodes += pattern.copies;
+                run.packing.push(self, &mut run.left, &mut run.limit, pattern);
+                run.promises.push(Promise { rate: filled.rate, offering, filled: Some(filled) });
+            }
+        }
+        let mut packing = run.packing;
+        if let Some(assignment) = best.filter(|assignment| assignment.rank() < packing.rank()) {
+            packing.patterns.truncate(assignment.patterns);
+            packing.patterns.push(assignment.last);
+            (packing.placed, packing.cost) = (assignment.placed, assignment.cost);
+        }
+        packing
+    }
+
+    /// The cheapest node that takes all that is left.
+    fn last(&self, left: &Left, limit: &Headroom) -> Option<Pattern> {
+        if left.pods == 0 || !fits(&left.load, &self.most) {
+            return None;
+        }
+        for offering in &self.candidates {
+            if !fits(&left.load, self.room(*offering)) || !self.affordable(*offering, limit) {
+                continue;
+            }
+            if !left.items().all(|item| self.class(item).any.has(*offering)) {
+                continue;
+            }
+            let filled = self.fill(*offering, left, None, &mut 0);
+            if filled.take.iter().map(|(_, n)| n).sum::<usize>() == left.pods {
+                return self.pattern(*offering, &filled, 1, limit);
+            }
+        }
+        None
+    }
+
+    fn affordable(&self, offering: usize, limit: &Headroom) -> bool {
+        limits::allows(limit, &self.view.types[self.view.offerings[offering].type_index].capacity)
+    }
+
+    /// The largest part of what is left of any limit that a node of this offering takes.
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    fn share_of_limits(&self, offering: usize, limit: &Headroom) -> f64 {
+        let capacity = &self.view.types[self.view.offerings[offering].type_index].capacity;
+        let shares = limit.iter().zip(capacity);
+        shares.map(|(room, amount)| room.map_or(0.0, |room| *amount as f64 / room.max(1) as f64)).fold(EQUAL, f64::max)
+    }
+
+    /// What all candidates may come to, before any of them was filled.
+    fn promise(&self, run: &mut Run) {
+        run.promises.clear();
+        run.forced = match run.strategy {
+            Strategy::LargestFirst | Strategy::PerLot => run.left.largest(),
+            Strategy::Efficient | Strategy::Frugal => None,
+        };
+        let known = run.by_resource && run.strategy != Strategy::Frugal;
+        let idle = self.idle(&run.left);
+        let looked = if run.few { &self.few } else { &self.promising };
+        for (offering, most) in looked.iter().filter(|(offering, _)| !idle.has(*offering)) {
+            if run.forced.is_none_or(|item| self.class(item).any.has(*offering)) {
+                // At prices of resources no node is worth more than its room.
+                let rate = if known { *most } else { f64::INFINITY };
+                run.promises.push(Promise { rate, offering: *offering, filled: None });
+            }
+        }
+    }
+
+    /// Candidates of which a cheaper one has room for all that is left as well.
+    fn idle(&self, left: &Left) -> Bits {
+        let mut idle = Bits::none(self.view.offerings.len());
+        // Where limits count, the smaller one may be the better one.
+        if self.limited {
+            return idle;
+        }
+        let mut enough: Vec<usize> = Vec::new();
+        for offering in self.candidates.iter().copied().filter(|one| fits(&left.load, self.room(*one))) {
+            if enough.iter().any(|other| self.is_as_open(*other, offering)) {
+                idle.insert(offering);
+            } else {
+                enough.push(offering);
+            }
+        }
+        idle
+    }
+
+    /// The best node to buy next.
+    fn next(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
+        let found = self.next_of(run, work);
+        if found.is_some() || !run.few || run.left.pods == 0 {
+            return found;
+        }
+        // What is left may need one of the others.
+        run.few = false;
+        self.promise(run);
+        self.next_of(run, work)
+    }
+
+    /// The best of those that promise something.
+    fn next_of(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
+        let largest = run.left.largest()?;
+        if run.forced.is_some_and(|item| item != largest) {
+            self.promise(run);
+        }
+        while let Some(promise) = run.promises.pop() {
+            if !self.affordable(promise.offering, &run.limit) {
+                continue;
+            }
+            // Limits change what a node takes of them, so that a frugal promise is never kept for sure.
+            if let Some(filled) = promise.filled.filter(|_| run.strategy != Strategy::Frugal)
+                && filled.times(&run.left.counts) > 0
+                && run.forced.is_none_or(|item| filled.takes(item))
+            {
+                return Some((promise.offering, filled));
+            }
+            let only = run.forced.filter(|_| run.strategy == Strategy::PerLot);
+            let mut filled = self.fill(promise.offering, &run.left, only, work);
+            if filled.take.is_empty() || run.forced.is_some_and(|item| !filled.takes(item)) {
+                continue;
+            }
+            filled.rate = self.rate(run, promise.offering, &filled);
+            if run.promises.peek().is_none_or(|next| filled.rate >= next.rate) {
+                return Some((promise.offering, filled));
+            }
+            run.promises.push(Promise { rate: filled.rate, offering: promise.offering, filled: Some(filled) });
+        }
+        None
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    fn rate(&self, run: &Run, offering: usize, filled: &Filled) -> f64 {
+        let worth = filled.worth(if run.by_resource { &self.by_resource } else { &self.by_share });
+        match run.strategy {
+            Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),
+            _ => worth / self.counts(offering) as f64,
+        }
+    }
+}
+
+impl Packing {
+    /// One pattern more.
+    pub(super) fn push(&mut self, packer: &Packer<'_, '_>, left: &mut Left, limit: &mut Headroom, pattern: Pattern) {
+        left.take(packer, &pattern.take, pattern.copies);
+        self.placed += pattern.take.iter().map(|(_, n)| n * pattern.copies).sum::<usize>();
+        limits::take(limit, &pattern.charge, pattern.copies);
+        let copies = i64::try_from(pattern.copies).unwrap_or(i64::MAX);
+        self.cost = self.cost.saturating_add(pattern.price.saturating_mul(copies));
+        self.patterns.push(pattern);
+    }
+}
+
+impl Ending {
+    /// As [`Packing::rank`].
+    fn rank(&self) -> Rank {
+        Rank::new(self.placed, self.cost, self.nodes)
+    }
+}

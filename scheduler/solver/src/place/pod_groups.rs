@@ -1,0 +1,108 @@
+//! Which pods are to be placed, in pod groups of pods that are placed alike.
+
+use crate::input::context::SolveContext;
+use crate::input::intern::Bits;
+use crate::place::State;
+use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::snapshot::{Pod, PodState};
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Whether any of these pods asks for something of where other pods are.
+pub(crate) fn look_at_each_other(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>]) -> bool {
+    pod_groups.iter().any(|pod_group| context.topology.concerns(context.relaxation.strictest(pod_group.shape)))
+}
+
+/// Pods of one shape, in a fixed order.
+#[derive(Debug, Clone)]
+pub(crate) struct PodGroup<'a> {
+    pub(crate) shape: usize,
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Where they may go, if not wherever their shape can.
+    pub(crate) only: Option<Rc<Only>>,
+    /// All of them go to one node or none does, and they need no others there.
+    pub(crate) whole: bool,
+}
+
+/// Places that a pod group is restricted to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Only {
+    /// Per pool of the context.
+    pub(crate) offerings: Vec<Bits>,
+    /// Of the nodes of the context.
+    pub(crate) nodes: Bits,
+    /// What makes it so: one value per label.
+    pub(crate) demands: Vec<NodeSelectorRequirement>,
+}
+
+impl Only {
+    /// The values by label.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        self.demands.iter().filter_map(|one| Some((one.key.clone(), one.values.first()?.clone()))).collect()
+    }
+}
+
+impl<'a> PodGroup<'a> {
+    pub(crate) fn plain(shape: usize, pods: Vec<&'a Pod>) -> Self {
+        Self { shape, pods, only: None, whole: false }
+    }
+}
+
+/// Pending pods, those that must leave a node which is being deleted, and `more`.
+pub(crate) fn to_place<'a>(context: &SolveContext<'a>, more: &[&'a Pod]) -> Vec<PodGroup<'a>> {
+    let leaving = context.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter());
+    let leaving = leaving.filter(|pod| pod.moves() && can_leave(context, pod));
+    let pending = context.pending().filter(|(pod, _)| pod.moves());
+    let others = leaving.chain(more.iter().copied()).map(|pod| (pod, context.shape_of(pod)));
+    grouped(pending.chain(others))
+}
+
+/// Takes pods that run somewhere out of what topology counts: they are placed anew.
+pub(crate) fn leave(context: &SolveContext<'_>, state: &mut State, pod_groups: &[PodGroup<'_>]) {
+    for pod in pod_groups.iter().flat_map(|pod_group| &pod_group.pods) {
+        if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state
+            && let Some(node) = context.node_number(name)
+        {
+            state.counts.leave(context, pod, node);
+        }
+    }
+}
+
+/// Pods by shape; those whose shape is not in the snapshot are left out.
+pub(crate) fn by_shape<'a>(context: &SolveContext<'a>, pods: impl Iterator<Item = &'a Pod>) -> Vec<PodGroup<'a>> {
+    grouped(pods.map(|pod| (pod, context.shape_of(pod))))
+}
+
+/// The same for pods with their shapes.
+fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<usize>)>) -> Vec<PodGroup<'a>> {
+    let mut groups: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    for (pod, shape) in pods {
+        if let Some(shape) = shape {
+            groups.entry(shape).or_default().push(pod);
+        }
+    }
+    plain(groups)
+}
+
+/// Pods by shape as pod groups, each list in about the order in which kube-scheduler comes to them: the older ones first, of one age those with the lower
+/// numbers.
+pub(crate) fn plain(groups: BTreeMap<usize, Vec<&Pod>>) -> Vec<PodGroup<'_>> {
+    let mut pod_groups: Vec<PodGroup<'_>> =
+        groups.into_iter().map(|(shape, pods)| PodGroup::plain(shape, pods)).collect();
+    for pod_group in &mut pod_groups {
+        let order = |pod: &&Pod| (pod.created, pod.name.len());
+        pod_group.pods.sort_by(|a, b| (order(a), &a.name, &a.uid).cmp(&(order(b), &b.name, &b.uid)));
+    }
+    pod_groups
+}
+
+/// Whether `karpenter.sh/do-not-disrupt` holds for the pod at `now`.
+pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
+    !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > now)
+}
+
+/// Whether a pod of a node that goes will be evicted before long, so that it needs room elsewhere now.
+pub(crate) fn can_leave(context: &SolveContext<'_>, pod: &Pod) -> bool {
+    !is_protected(pod, context.snapshot.now) && !pod.pod_disruption_budgets.iter().any(|name| context.blocks(name))
+}

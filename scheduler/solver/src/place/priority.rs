@@ -1,0 +1,125 @@
+//! Who goes without where there is not room for all: pods of lower priority.
+//!
+//! All are placed together, since that is cheapest. Only where a pod is left while one of lower priority has a place, priorities are
+//! taken one after another, each together with those above it.
+
+use crate::input::context::SolveContext;
+use crate::place::pod_groups::PodGroup;
+use crate::place::relaxation;
+use crate::place::{Placed, Search, State};
+use plimsoll_model::identity::PodUid;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Priorities that are told apart; those below count as one. Each costs a placing of all above it.
+const MAX_TIERS: usize = 16;
+
+/// Placings for parts of priorities that do not go beside those above as they are: shape by shape, each with half as many until it does.
+const TRIES: usize = 24;
+
+/// Places as many of `pod_groups` as it can, those of the highest priority first.
+pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
+    let priority = |pod_group: &PodGroup<'_>| context.shapes[pod_group.shape].shape.priority;
+    let tiers: BTreeSet<i32> = pod_groups.iter().map(&priority).collect();
+    if tiers.len() < 2 {
+        return relaxation::place(context, state, pod_groups, Search::default());
+    }
+    let mut first = None;
+    let kept = state.trial(|state| {
+        let placed = relaxation::place(context, state, pod_groups.clone(), Search::default());
+        if is_in_order(context, &pod_groups, &placed.left) {
+            return Some(placed);
+        }
+        first = Some(placed);
+        None
+    });
+    if let Some(placed) = kept {
+        return placed;
+    }
+    let mut chosen: Vec<PodGroup<'a>> = Vec::new();
+    let mut refused: Vec<PodGroup<'a>> = Vec::new();
+    let mut tries = TRIES;
+    for tier in by_tier(pod_groups, priority) {
+        if let Some(left) = join(context, state, &mut chosen, &tier) {
+            refused.extend(left);
+            continue;
+        }
+        for pod_group in tier {
+            let mut count = pod_group.pods.len();
+            while count > 0 {
+                count = if tries > 0 { count } else { 0 };
+                tries = tries.saturating_sub(1);
+                let part = PodGroup { pods: pod_group.pods[..count].to_vec(), ..pod_group.clone() };
+                if let Some(left) = join(context, state, &mut chosen, &[part]) {
+                    refused.extend(left);
+                    break;
+                }
+                count /= 2;
+            }
+            if count < pod_group.pods.len() {
+                refused
+                    .push(PodGroup::plain(context.relaxation.base(pod_group.shape), pod_group.pods[count..].to_vec()));
+            }
+        }
+    }
+    let mut placed = relaxation::place(context, state, chosen, Search::default());
+    placed.left.extend(refused);
+    placed
+}
+
+/// Adds `pod_groups` to those that are `chosen`, but for pods that have no place beside them, which it gives back. `None` if those that are chosen
+/// do not all come out beside these.
+fn join<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    chosen: &mut Vec<PodGroup<'a>>,
+    pod_groups: &[PodGroup<'a>],
+) -> Option<Vec<PodGroup<'a>>> {
+    let mut asked: Vec<PodGroup<'a>> =
+        chosen.iter().chain(pod_groups).filter(|pod_group| !pod_group.pods.is_empty()).cloned().collect();
+    let mut left = Vec::new();
+    state.trial(|state| -> Option<()> {
+        left = relaxation::place(context, state, asked.clone(), Search::default()).left;
+        None
+    });
+    let above: BTreeSet<&PodUid> = chosen.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect();
+    let out: BTreeSet<&PodUid> = left.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect();
+    if !above.is_disjoint(&out) {
+        return None;
+    }
+    asked.iter_mut().for_each(|pod_group| pod_group.pods.retain(|pod| !out.contains(&pod.uid)));
+    asked.retain(|pod_group| !pod_group.pods.is_empty());
+    drop(above);
+    *chosen = asked;
+    Some(
+        left.into_iter()
+            .map(|pod_group| PodGroup::plain(context.relaxation.base(pod_group.shape), pod_group.pods))
+            .collect(),
+    )
+}
+
+/// Whether no pod is left above one that has a place.
+fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[PodGroup<'_>]) -> bool {
+    let priority = |shape: usize| context.shapes[shape].shape.priority;
+    let Some(highest) = left.iter().map(|pod_group| priority(pod_group.shape)).max() else { return true };
+    let mut missing: BTreeMap<usize, usize> = BTreeMap::new();
+    left.iter().for_each(|pod_group| {
+        *missing.entry(context.relaxation.base(pod_group.shape)).or_default() += pod_group.pods.len()
+    });
+    let has_place =
+        |pod_group: &PodGroup<'_>| pod_group.pods.len() > missing.get(&pod_group.shape).copied().unwrap_or(0);
+    !pod_groups.iter().any(|pod_group| priority(pod_group.shape) < highest && has_place(pod_group))
+}
+
+/// Pod groups by priority, the highest first.
+fn by_tier<'a>(pod_groups: Vec<PodGroup<'a>>, priority: impl Fn(&PodGroup<'_>) -> i32) -> Vec<Vec<PodGroup<'a>>> {
+    let mut tiers: BTreeMap<std::cmp::Reverse<i32>, Vec<PodGroup<'a>>> = BTreeMap::new();
+    for pod_group in pod_groups {
+        tiers.entry(std::cmp::Reverse(priority(&pod_group))).or_default().push(pod_group);
+    }
+    let mut all: Vec<Vec<PodGroup<'a>>> = tiers.into_values().collect();
+    if all.len() > MAX_TIERS {
+        let low = all.split_off(MAX_TIERS - 1);
+        all.push(low.into_iter().flatten().collect());
+    }
+    all
+}

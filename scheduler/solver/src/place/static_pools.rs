@@ -1,0 +1,47 @@
+//! Static pools: as many nodes as `replicas` says, whatever pods there are.
+
+use crate::input::context::SolveContext;
+use crate::input::custom_labels::Narrowed;
+use crate::place::launch::{self, Listings, NewNode};
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::plan::Launch;
+use plimsoll_model::snapshot::{NodePool, Snapshot};
+use std::collections::BTreeSet;
+
+/// Nodes that one plan launches for one pool at most: the next plan goes on.
+const MAX_LAUNCHES: u64 = 500;
+
+/// The nodes that static pools still lack.
+pub(crate) fn launches(context: &SolveContext<'_>) -> Vec<Launch> {
+    let (mut all, mut listings) = (Vec::new(), Listings::default());
+    for view in &context.fixed {
+        let Some(offerings) = launch::acceptable(view, &view.usable) else { continue };
+        let (load, custom, shapes) = (vec![0; context.table.len()], Narrowed::new(), BTreeSet::new());
+        for number in 0..missing(context.snapshot, view.pool) {
+            let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
+            let node = NewNode { view, number, load, custom, offerings, shapes };
+            all.push(launch::launch(context, &node, &[], &mut listings));
+        }
+    }
+    all
+}
+
+/// How many nodes the pool lacks: those on their way out do not count, but all that there are count towards its limit.
+fn missing(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    let (active, all) = counts(snapshot, pool);
+    let wanted = pool.replicas.unwrap_or(0).saturating_sub(active);
+    let limit = pool.limits.contains(NODES_RESOURCE).then(|| pool.limits.get(NODES_RESOURCE));
+    let room = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(0).saturating_sub(all));
+    wanted.min(room).min(MAX_LAUNCHES)
+}
+
+/// How many nodes the pool has too many.
+pub(crate) fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    pool.replicas.map_or(0, |replicas| counts(snapshot, pool).0.saturating_sub(replicas))
+}
+
+/// Nodes of the pool that stay, and all.
+fn counts(snapshot: &Snapshot, pool: &NodePool) -> (u64, u64) {
+    let own = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
+    own.fold((0, 0), |(active, all), node| (active + u64::from(!node.deleting), all + 1))
+}

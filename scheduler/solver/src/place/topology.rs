@@ -1,0 +1,317 @@
+//! Who must, or must not, share a domain (zone, capacity type, host, any label) with whom.
+//!
+//! Rules about hosts are kept while nodes are filled ([`crate::place::hostname_topology`]); for all other keys pods are assigned to domains first.
+
+mod assign;
+mod counts;
+mod domain_tuples;
+mod explain;
+mod group_constraint;
+mod groups;
+mod uneven;
+
+pub(crate) use assign::{assign, place};
+pub(crate) use counts::{Counts, PodMarks};
+pub(crate) use domain_tuples::{Alike, DomainTuples, eligible, only};
+pub(crate) use explain::{explain, open_nodes};
+pub(crate) use groups::{Group, GroupKind, constraints, matches};
+pub(crate) use uneven::uneven;
+
+use crate::input::context::tolerated;
+use crate::input::intern::Bits;
+use crate::input::offerings::PoolView;
+use crate::input::solve_index::ShapeData;
+use crate::place::hostname_topology::{HostRule, Membership};
+use crate::place::relaxation::RelaxationLevels;
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::PodShape;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// All groups, and what shapes have to do with them.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// Of keys other than the host.
+    pub(crate) groups: Vec<Arc<Group>>,
+    /// Per shape, by number in `groups`.
+    pub(crate) shapes: Vec<Membership>,
+    pub(crate) host_rules: Vec<HostRule>,
+    /// What the rules are made of.
+    host_groups: Vec<Arc<Group>>,
+    /// Groups, then host groups, that no shape is a member of.
+    lonely: Vec<bool>,
+    /// Per shape, by number in `host_rules`.
+    pub(crate) hosts: Vec<Membership>,
+    /// Shape and spread group that its selector matches, where no node that the shape could get is one that the spread looks at.
+    beside: BTreeSet<(usize, usize)>,
+    /// Groups by which pods go where others are, in the same zone for instance, with the shapes of those pods.
+    seekers: Vec<(usize, BTreeSet<usize>)>,
+    /// Spread groups that also count pods which they do not bind.
+    mixed: BTreeSet<usize>,
+    /// Per shape: nobody's place depends on how many of it are placed, as long as one is.
+    lenient: Vec<bool>,
+}
+
+/// See [`Rules::take_group_key`].
+pub(crate) struct GroupKey {
+    groups: Vec<Vec<Arc<Group>>>,
+    lonely: Vec<bool>,
+}
+
+/// The rules as one plan keeps to them.
+#[derive(Debug)]
+pub(crate) struct Topology<'a> {
+    rules: &'a Rules,
+    /// Groups by which pods that wait go where others are.
+    sought: BTreeSet<usize>,
+    /// Spread groups whose other members are assigned to domains as well.
+    strict: BTreeSet<usize>,
+    /// See [`Self::wait`].
+    waits: bool,
+    /// See [`AssignmentOrder`].
+    assignment_order: AssignmentOrder,
+}
+
+/// How pods are dealt that are spread over several keys, as over zones and capacity types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AssignmentOrder {
+    /// Among combinations that are alike to all spreads they go to the cheapest.
+    Cheapest,
+    /// To the emptiest: wherever kube-scheduler puts some of them, the others have room in the domains that are left.
+    Level,
+}
+
+impl Deref for Topology<'_> {
+    type Target = Rules;
+
+    fn deref(&self) -> &Rules {
+        self.rules
+    }
+}
+
+impl Rules {
+    /// `data` is what is known of each shape, its groups among it.
+    pub(crate) fn new(shapes: &[&PodShape], data: &[ShapeData], relaxation: &RelaxationLevels) -> Self {
+        let mut domains: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
+        let mut hosts: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
+        for (index, data) in data.iter().enumerate() {
+            for group in &data.groups {
+                let map = if group.key == label::HOSTNAME { &mut hosts } else { &mut domains };
+                map.entry(Arc::clone(group)).or_default().push(index);
+            }
+        }
+        let host_rules = hosts
+            .keys()
+            .map(|group| match group.kind {
+                GroupKind::TopologySpread { skew, .. } => HostRule::MaxMembers(usize::try_from(skew).unwrap_or(1)),
+                GroupKind::PodAntiAffinity { mutual: true } => HostRule::Exclusive,
+                GroupKind::PodAntiAffinity { mutual: false } => HostRule::AvoidMembers,
+                GroupKind::PodAffinity => HostRule::NeedsMember,
+            })
+            .collect();
+        let seekers = domains.iter().enumerate().filter(|(_, (group, _))| group.kind == GroupKind::PodAffinity);
+        let seekers = seekers
+            .map(|(number, (_, owners))| (number, owners.iter().map(|owner| relaxation.base(*owner)).collect()))
+            .collect();
+        let (shapes_of, mut lonely) = memberships(&domains, shapes);
+        let (hosts_of, hosts_lonely) = memberships(&hosts, shapes);
+        lonely.extend(hosts_lonely);
+        let groups: Vec<(&Group, &Vec<usize>)> =
+            domains.iter().map(|(group, owners)| (group.as_ref(), owners)).collect();
+        let lenient = shapes_of.iter().enumerate().map(|(shape, membership)| {
+            let own = |owner: &usize| relaxation.base(*owner) == relaxation.base(shape);
+            let bears = |group: &usize| match groups[*group] {
+                (Group { kind: GroupKind::TopologySpread { .. }, .. }, _) => false,
+                (Group { kind: GroupKind::PodAntiAffinity { .. }, .. }, _) => true,
+                (Group { kind: GroupKind::PodAffinity, .. }, owners) => owners.iter().all(own),
+            };
+            membership.matches.iter().all(bears)
+                && !membership
+                    .owns
+                    .iter()
+                    .any(|group| matches!(groups[*group].0.kind, GroupKind::TopologySpread { .. }))
+        });
+        let mixed = (0..groups.len()).filter(|number| {
+            let required_only = |shape: &usize| relaxation.is_required_only(*shape);
+            let (group, owners) = groups[*number];
+            let others = || shapes_of.iter().enumerate().filter(|(shape, _)| required_only(shape)).map(|(_, one)| one);
+            matches!(group.kind, GroupKind::TopologySpread { .. })
+                && owners.iter().any(required_only)
+                && others().any(|one| one.matches.contains(number) && !one.owns.contains(number))
+        });
+        Self {
+            mixed: mixed.collect(),
+            lenient: lenient.collect(),
+            seekers,
+            shapes: shapes_of,
+            groups: domains.into_keys().collect(),
+            host_rules,
+            hosts: hosts_of,
+            host_groups: hosts.into_keys().collect(),
+            lonely,
+            beside: BTreeSet::new(),
+        }
+    }
+
+    /// Finds out whose pods a spread does not count wherever they go.
+    pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeData], relaxation: &RelaxationLevels) {
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.groups.len()];
+        for (index, membership) in self.shapes.iter().enumerate() {
+            membership.matches.iter().for_each(|group| members[*group].push(index));
+        }
+        for (number, group) in self.groups.iter().enumerate() {
+            let GroupKind::TopologySpread { nodes, .. } = &group.kind else { continue };
+            if nodes.is_all() {
+                continue;
+            }
+            let passing: Vec<Bits> = pools
+                .iter()
+                .map(|pool| {
+                    let mut bits = Bits::none(pool.offerings.len());
+                    if nodes.tolerations.as_ref().is_none_or(|own| tolerated(&pool.pool.taints, own, true)) {
+                        pool.alternatives(&nodes.shape()).iter().for_each(|one| bits.join(&one.offerings));
+                    }
+                    bits
+                })
+                .collect();
+            for index in members[number].iter().copied() {
+                if self.shapes[relaxation.base(index)].owns.contains(&number) {
+                    continue;
+                }
+                let fits = shapes[index].fits.iter().zip(&passing);
+                let mut meeting = fits.filter(|(fits, passing)| fits.iter().any(|one| one.offerings.meets(passing)));
+                if meeting.next().is_none() {
+                    self.beside.insert((index, number));
+                }
+            }
+        }
+    }
+
+    /// What of the rules decides about nodes with the pods that they have, whatever other shapes there are.
+    pub(crate) fn take_group_key(&mut self) -> GroupKey {
+        let groups = [&mut self.groups, &mut self.host_groups].into_iter().map(std::mem::take).collect();
+        GroupKey { groups, lonely: std::mem::take(&mut self.lonely) }
+    }
+
+    /// Whether that is the same.
+    pub(crate) fn is_of(&self, essence: &GroupKey) -> bool {
+        essence.groups.iter().eq([&self.groups, &self.host_groups]) && essence.lonely == self.lonely
+    }
+
+    /// Spread groups that also count pods which they do not bind.
+    pub(crate) fn mixed(&self) -> BTreeSet<usize> {
+        self.mixed.clone()
+    }
+
+    /// Whether pods of that shape go only to hosts where others are.
+    pub(crate) fn seeks_host(&self, shape: usize) -> bool {
+        self.joins(shape).next().is_some()
+    }
+
+    /// Host groups by which a shape goes where others are.
+    fn joins(&self, shape: usize) -> impl Iterator<Item = usize> + '_ {
+        self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == HostRule::NeedsMember)
+    }
+}
+
+impl<'a> Topology<'a> {
+    /// `waiting` are the shapes of pending pods.
+    pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
+        let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
+        Self {
+            rules,
+            sought: sought.map(|(number, _)| *number).collect(),
+            strict: BTreeSet::new(),
+            waits: false,
+            assignment_order: AssignmentOrder::Cheapest,
+        }
+    }
+
+    /// Whether pods of that shape are to be assigned before they are placed.
+    pub(crate) fn concerns(&self, shape: usize) -> bool {
+        !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
+    }
+
+    /// From now on other members of these spread groups are assigned to domains as well.
+    pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
+        self.strict.extend(groups);
+    }
+
+    /// From now on, where a spread counts pods that it does not bind, those that it binds make do with what these leave.
+    pub(crate) fn wait(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
+    /// From now on pods are dealt in that way.
+    pub(crate) fn deal(&mut self, assignment_order: AssignmentOrder) {
+        self.assignment_order = assignment_order;
+    }
+
+    /// Whether that concerns pods of any of these shapes.
+    pub(crate) fn could_wait(&self, shapes: &[usize]) -> bool {
+        shapes.iter().any(|shape| self.counts_any(*shape, shapes))
+    }
+
+    /// Whether a spread of `shape` counts pods of some of `others` that it does not bind, and those are assigned to domains, too.
+    fn counts_any(&self, shape: usize, others: &[usize]) -> bool {
+        let counts = |group: &usize| {
+            let member = |other: &usize| {
+                self.shapes[*other].matches.contains(group) && !self.shapes[*other].owns.contains(group)
+            };
+            self.strict.contains(group) && others.iter().any(member)
+        };
+        self.shapes[shape].owns.iter().any(counts)
+    }
+
+    /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is, or not
+    /// to find too many: these need to know where that will be.
+    fn relevant(&self, shape: usize) -> Vec<usize> {
+        let membership = &self.shapes[shape];
+        let binds = |group: &usize| {
+            self.groups[*group].kind == GroupKind::PodAntiAffinity { mutual: true }
+                || self.sought.contains(group)
+                || self.strict.contains(group)
+        };
+        let avoided = membership.matches.iter().copied().filter(binds);
+        let mut all: Vec<usize> = membership.owns.iter().copied().chain(avoided).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// Per shape; and per group, whether it has no member.
+fn memberships(groups: &BTreeMap<Arc<Group>, Vec<usize>>, shapes: &[&PodShape]) -> (Vec<Membership>, Vec<bool>) {
+    let mut without = Vec::with_capacity(groups.len());
+    let mut all = vec![Membership::default(); shapes.len()];
+    // Most selectors name labels: only shapes that have the rarest of them need a look. Only looked up, never walked.
+    let named = groups.keys().flat_map(|group| group.labels());
+    let mut labelled: HashMap<(&str, &str), Vec<usize>> = named.map(|label| (label, Vec::new())).collect();
+    for (index, shape) in shapes.iter().enumerate() {
+        for (key, value) in &shape.labels {
+            if let Some(all) = labelled.get_mut(&(key.as_str(), value.as_str())) {
+                all.push(index);
+            }
+        }
+    }
+    let everybody: Vec<usize> = (0..shapes.len()).collect();
+    for (number, (group, owners)) in groups.iter().enumerate() {
+        let named = group.labels().map(|label| labelled.get(&label).map_or(&[][..], Vec::as_slice));
+        let candidates = named.min_by_key(|some| some.len()).unwrap_or(&everybody);
+        let mut lonely = true;
+        for index in candidates.iter().copied().filter(|index| group.selects(shapes[*index])) {
+            all[index].matches.push(number);
+            lonely = false;
+        }
+        without.push(lonely);
+        // Where there is nobody to keep away from, it does not matter where the owners are.
+        let void = lonely && matches!(group.kind, GroupKind::PodAntiAffinity { .. });
+        for index in owners.iter().filter(|_| !void) {
+            if !all[*index].owns.contains(&number) {
+                all[*index].owns.push(number);
+            }
+        }
+    }
+    (all, without)
+}

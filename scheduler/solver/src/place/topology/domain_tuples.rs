@@ -1,0 +1,268 @@
+//! Domain tuples: the combinations of domains in which pods of a shape could be.
+
+use super::GroupKind;
+use crate::input::context::{Admission, Column, SolveContext, tolerated};
+use crate::input::intern::Bits;
+use crate::input::pool_requirements::equals;
+use crate::place::pod_groups::Only;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// One value for each key that binds a shape.
+#[derive(Debug)]
+pub(crate) struct DomainTuple {
+    /// By key.
+    pub(crate) values: BTreeMap<String, String>,
+    /// The cheapest offering there; `None` if there are existing nodes only.
+    pub(super) price: Option<i64>,
+    pub(crate) only: Rc<Only>,
+}
+
+/// Where the pods of a shape could be.
+#[derive(Debug, Default)]
+pub(crate) struct DomainTuples {
+    pub(super) all: Vec<DomainTuple>,
+    /// Per spread group that binds the shape: the domains that count.
+    pub(super) eligible: BTreeMap<usize, Rc<BTreeSet<String>>>,
+    /// Per group that binds the shape: its domains.
+    pub(super) views: BTreeMap<usize, View>,
+}
+
+/// The domains of one group.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) names: Vec<String>,
+    /// By domain: whether it counts for a spread.
+    pub(super) counts: Vec<bool>,
+    /// By domain tuple; `None` where there is no such label.
+    pub(super) of_tuple: Vec<Option<usize>>,
+}
+
+/// Shapes with other offerings that are told apart, of those that are alike in all else; those of more are worked out one by one.
+const APART: usize = 32;
+
+/// What shapes have in common whose domain tuples are the same, beside the offerings.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LikenessKey {
+    /// Groups that bind the shape, and whether it owns them.
+    relevant: Vec<(usize, bool)>,
+    /// Domains of nodes that it may go to.
+    there: BTreeSet<Vec<Option<u32>>>,
+}
+
+/// By the number of a shape that has them.
+type KnownTuples = Vec<(usize, Rc<DomainTuples>)>;
+
+/// Domain tuples of shapes that are alike: worked out once.
+#[derive(Debug, Default)]
+pub(crate) struct Alike(RefCell<BTreeMap<LikenessKey, KnownTuples>>);
+
+impl Alike {
+    /// The domains in which pods of `shape` could be.
+    pub(crate) fn tuples(&self, context: &SolveContext<'_>, shape: usize) -> Rc<DomainTuples> {
+        let relevant = context.topology.relevant(shape);
+        let keys: BTreeSet<&str> = relevant.iter().map(|group| context.topology.groups[*group].key.as_str()).collect();
+        if keys.is_empty() {
+            return Rc::default();
+        }
+        let owns = &context.topology.shapes[shape].owns;
+        let columns: Vec<Rc<Column>> = keys.iter().map(|key| context.column(key)).collect();
+        let open = (0..context.nodes.len()).filter(|node| context.admission(shape, *node) != Admission::No);
+        // Few combinations, many nodes of each.
+        let there: BTreeSet<Vec<Option<u32>>> =
+            open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
+        let relevant = relevant.into_iter().map(|group| (group, owns.contains(&group))).collect();
+        let likeness = LikenessKey { relevant, there };
+        let fits = |shape: usize| context.shapes[shape].fits;
+        let known = self.0.borrow().get(&likeness).and_then(|known| {
+            let same = known.iter().find(|(other, _)| fits(*other) == fits(shape));
+            same.map(|(_, tuples)| Rc::clone(tuples))
+        });
+        known.unwrap_or_else(|| {
+            let tuples = Rc::new(DomainTuples::new(context, shape, &keys, &columns, &likeness));
+            let mut all = self.0.borrow_mut();
+            let alike = all.entry(likeness).or_default();
+            if alike.len() < APART {
+                alike.push((shape, Rc::clone(&tuples)));
+            }
+            tuples
+        })
+    }
+
+    /// Forgets all of them: groups bind others now.
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+impl DomainTuples {
+    fn new(
+        context: &SolveContext<'_>,
+        shape: usize,
+        keys: &BTreeSet<&str>,
+        columns: &[Rc<Column>],
+        likeness: &LikenessKey,
+    ) -> Self {
+        let LikenessKey { relevant, there } = likeness;
+        // Only owners of a constraint must be where there is such a label, and not those that keep away from others.
+        let needs = |(group, owned): &(usize, bool)| {
+            *owned && !matches!(context.topology.groups[*group].kind, GroupKind::PodAntiAffinity { .. })
+        };
+        let optional: Vec<bool> = keys
+            .iter()
+            .map(|key| relevant.iter().all(|one| context.topology.groups[one.0].key != *key || !needs(one)))
+            .collect();
+        let missing = |optional: bool| if optional { vec![None] } else { Vec::new() };
+        let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
+        for (number, pool) in context.pools.iter().enumerate() {
+            let fits = &context.shapes[shape].fits[number];
+            let mut any = Bits::none(pool.offerings.len());
+            fits.iter().for_each(|one| any.join(&one.offerings));
+            let mut parts: Vec<(Vec<Option<String>>, Bits)> = vec![(Vec::new(), any)];
+            for (key, optional) in keys.iter().zip(&optional) {
+                let wanted = |value: &String| fits.iter().any(|one| one.admits(key, value));
+                let listed: Vec<Option<String>> =
+                    pool.custom.values(key).into_iter().filter(wanted).map(Some).collect();
+                let open = if listed.is_empty() { missing(*optional) } else { listed };
+                parts = split(&parts, &pool.by_value(key), &open);
+            }
+            for (values, offerings) in parts {
+                let Some(cheapest) = offerings.first() else { continue };
+                let price = found.entry(values).or_default();
+                *price = price.iter().copied().chain([pool.price(cheapest)]).min();
+            }
+        }
+        for numbers in there {
+            let values = columns.iter().zip(numbers).zip(&optional).map(|((column, number), optional)| {
+                number.map_or_else(|| missing(*optional), |number| vec![Some(column.value(number).to_owned())])
+            });
+            for combination in product(values) {
+                found.entry(combination).or_default();
+            }
+        }
+        let tuple = |(values, price): (Vec<Option<String>>, Option<i64>)| {
+            let only = context.only(keys, &values);
+            let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
+            DomainTuple { price, only, values: named.collect() }
+        };
+        let counts = |(group, owned): &&(usize, bool)| *owned || context.topology.strict.contains(group);
+        let spread = relevant.iter().filter(counts);
+        let eligible: BTreeMap<usize, Rc<BTreeSet<String>>> =
+            spread.map(|(group, _)| (*group, context.eligible(*group))).collect();
+        let all: Vec<DomainTuple> = found.into_iter().map(tuple).collect();
+        let view = |(group, _): &(usize, bool)| {
+            let key = &context.topology.groups[*group].key;
+            (*group, View::new(key, &all, eligible.get(group).map(Rc::as_ref)))
+        };
+        let views = relevant.iter().map(view).collect();
+        Self { all, eligible, views }
+    }
+}
+
+impl View {
+    fn new(key: &str, tuples: &[DomainTuple], eligible: Option<&BTreeSet<String>>) -> Self {
+        let mut view = Self::default();
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let of_cells = tuples.iter().filter_map(|tuple| tuple.values.get(key));
+        for name in of_cells.chain(eligible.into_iter().flatten()) {
+            let next = numbers.len();
+            if *numbers.entry(name).or_insert(next) == next {
+                view.names.push(name.clone());
+                view.counts.push(eligible.is_some_and(|all| all.contains(name)));
+            }
+        }
+        let number = |tuple: &DomainTuple| tuple.values.get(key).and_then(|name| numbers.get(name.as_str()).copied());
+        view.of_tuple = tuples.iter().map(number).collect();
+        view
+    }
+}
+
+/// Each part once for each value that its offerings have; those without a value count for all of `open`.
+fn split(
+    parts: &[(Vec<Option<String>>, Bits)],
+    by_value: &[(Option<String>, Bits)],
+    open: &[Option<String>],
+) -> Vec<(Vec<Option<String>>, Bits)> {
+    let mut all = Vec::new();
+    for (values, bits) in parts {
+        for (value, with) in by_value {
+            let mut both = bits.clone();
+            both.keep(with);
+            if both.is_empty() {
+                continue;
+            }
+            let own = [value.clone()];
+            let names = if value.is_some() { own.as_slice() } else { open };
+            all.extend(names.iter().map(|one| (values.iter().cloned().chain([one.clone()]).collect(), both.clone())));
+        }
+    }
+    all
+}
+
+fn product(lists: impl Iterator<Item = Vec<Option<String>>>) -> Vec<Vec<Option<String>>> {
+    lists.fold(vec![Vec::new()], |all, values| {
+        let extend = |one: &Vec<Option<String>>| {
+            let with = |value: &Option<String>| one.iter().cloned().chain([value.clone()]).collect();
+            values.iter().map(with).collect::<Vec<Vec<Option<String>>>>()
+        };
+        all.iter().flat_map(extend).collect()
+    })
+}
+
+/// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
+pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Only {
+    let demand = |(key, value): (&&str, &Option<String>)| match value {
+        Some(value) => equals(key, value),
+        None => NodeSelectorRequirement::new(*key, Operator::DoesNotExist, Vec::<String>::new()),
+    };
+    let demands: Vec<NodeSelectorRequirement> = keys.iter().zip(values).map(demand).collect();
+    let offerings = context.pools.iter().map(|pool| {
+        let mut bits = Bits::all(pool.offerings.len());
+        demands.iter().for_each(|demand| bits.keep(&pool.satisfying(demand)));
+        bits
+    });
+    let sought: Vec<(Rc<Column>, Option<&str>)> =
+        keys.iter().zip(values).map(|(key, value)| (context.column(key), value.as_deref())).collect();
+    // A value that no node has is not the same as none.
+    let possible = sought.iter().all(|(column, value)| value.is_none_or(|value| column.find(value).is_some()));
+    let wanted: Vec<Option<u32>> =
+        sought.iter().map(|(column, value)| value.and_then(|value| column.find(value))).collect();
+    let holds = |node: usize| {
+        possible && sought.iter().zip(&wanted).all(|((column, _), number)| column.number(node) == *number)
+    };
+    Only { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands: demands.clone() }
+}
+
+/// Domains that a spread counts: those of offerings and nodes that its policies let it look at.
+pub(crate) fn eligible(context: &SolveContext<'_>, group: usize) -> BTreeSet<String> {
+    let group = &context.topology.groups[group];
+    let GroupKind::TopologySpread { nodes, .. } = &group.kind else { return BTreeSet::new() };
+    let mut domains = BTreeSet::new();
+    for pool in &context.pools {
+        if nodes.tolerations.as_ref().is_some_and(|own| !tolerated(&pool.pool.taints, own, true)) {
+            continue;
+        }
+        for mut one in pool.alternatives(&nodes.shape()) {
+            one.offerings.keep(&pool.allowed);
+            one.offerings.keep(&pool.offered);
+            let by_value = pool.by_value(&group.key);
+            let there = by_value.iter().filter(|(_, bits)| bits.meets(&one.offerings));
+            domains.extend(there.filter_map(|(value, _)| value.clone()));
+            if !one.offerings.is_empty() {
+                domains
+                    .extend(pool.custom.values(&group.key).into_iter().filter(|value| one.admits(&group.key, value)));
+            }
+        }
+    }
+    let column = context.column(&group.key);
+    if nodes.is_all() {
+        domains.extend(column.values().iter().cloned());
+        return domains;
+    }
+    let passing = context.nodes.iter().enumerate().filter(|(_, view)| nodes.passes(view.node));
+    let numbers: BTreeSet<u32> = passing.filter_map(|(node, _)| column.number(node)).collect();
+    domains.extend(numbers.into_iter().map(|number| column.value(number).to_owned()));
+    domains
+}

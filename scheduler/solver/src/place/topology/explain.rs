@@ -1,0 +1,134 @@
+//! What of a shape's topology leaves no domain, in words.
+
+use super::group_constraint::GroupConstraint;
+use super::groups::{Group, GroupKind};
+use crate::input::context::SolveContext;
+use crate::input::intern::Bits;
+use crate::place::State;
+use crate::place::hostname_topology::HostRule;
+use plimsoll_model::names::label;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Domains that are listed before the rest is only counted.
+const SHOWN: usize = 5;
+
+/// Nodes in domains that one more pod of `shape` may go to; `None` if there is no such restriction.
+pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: usize) -> Option<Bits> {
+    let relevant = context.topology.relevant(shape);
+    if relevant.is_empty() {
+        return None;
+    }
+    let tuples = context.tuples(shape);
+    let mut open = Bits::none(context.nodes.len());
+    let asked: Vec<GroupConstraint<'_>> =
+        relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
+    for (index, tuple) in tuples.all.iter().enumerate() {
+        if asked.iter().all(|one| one.permits(index, false)) {
+            open.join(&tuple.only.nodes);
+        }
+    }
+    Some(open)
+}
+
+/// The constraints that each leave no domain; else all of them, which leave none together, or none with room.
+pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> String {
+    let relevant = context.topology.relevant(shape);
+    let tuples = context.tuples(shape);
+    let none = |group: &usize| {
+        let asked = GroupConstraint::new(context, state, shape, *group, &tuples);
+        !(0..tuples.all.len()).any(|tuple| asked.permits(tuple, false))
+    };
+    let mut parts: Vec<String> = relevant
+        .iter()
+        .filter(|group| none(group))
+        .map(|group| {
+            let values: BTreeSet<&str> = tuples
+                .all
+                .iter()
+                .filter_map(|tuple| tuple.values.get(&context.topology.groups[*group].key))
+                .map(String::as_str)
+                .collect();
+            domain_text(context, state, shape, *group, &values)
+        })
+        .collect();
+    parts.extend(
+        context
+            .topology
+            .joins(shape)
+            .filter(|group| state.counts.hosts[*group] == 0)
+            .map(|_| format!("podAffinity over {}: no pod that it is about is on any node", label::HOSTNAME)),
+    );
+    if !parts.is_empty() {
+        return parts.join("; ");
+    }
+    let mut names: BTreeSet<String> = relevant.iter().map(|group| name(&context.topology.groups[*group])).collect();
+    let hosts = &context.topology.hosts[shape];
+    let rules = hosts.owns.iter().chain(&hosts.matches).filter_map(|group| {
+        let rule = match context.topology.host_rules.get(*group)? {
+            HostRule::MaxMembers(_) => "topology spread",
+            HostRule::Exclusive | HostRule::AvoidMembers => "podAntiAffinity",
+            HostRule::NeedsMember => "podAffinity",
+        };
+        hosts.owns.contains(group).then(|| format!("{rule} over {}", label::HOSTNAME))
+    });
+    names.extend(rules);
+    let names: Vec<String> = names.into_iter().collect();
+    if names.is_empty() {
+        return format!("running pods keep it away by podAntiAffinity over {}", label::HOSTNAME);
+    }
+    format!("{} leave{} no domain with room", names.join(" and "), if names.len() == 1 { "s" } else { "" })
+}
+
+fn name(group: &Group) -> String {
+    let what = match group.kind {
+        GroupKind::TopologySpread { .. } => "topology spread",
+        GroupKind::PodAntiAffinity { .. } => "podAntiAffinity",
+        GroupKind::PodAffinity => "podAffinity",
+    };
+    format!("{what} over {}", group.key)
+}
+
+/// Why the group by itself leaves no domain.
+fn domain_text(
+    context: &SolveContext<'_>,
+    state: &State,
+    shape: usize,
+    number: usize,
+    values: &BTreeSet<&str>,
+) -> String {
+    let group = &context.topology.groups[number];
+    let name = name(group);
+    if values.is_empty() {
+        return format!("{name}: no node that it could run on has that label");
+    }
+    let counts: BTreeMap<&str, i64> =
+        values.iter().map(|value| (*value, state.counts.members(number, value))).collect();
+    let examples: Vec<String> =
+        counts.iter().take(SHOWN).map(|(value, count)| format!("{value} has {count}")).collect();
+    let more = counts.len().saturating_sub(SHOWN);
+    let rest = if more == 0 { String::new() } else { format!(" and {more} more domains") };
+    match &group.kind {
+        GroupKind::TopologySpread { skew, min_domains, .. } => {
+            let tuples = context.tuples(shape);
+            let eligible = tuples.eligible.get(&number);
+            let domains = eligible.map_or(0, |all| all.len());
+            let counts =
+                eligible.into_iter().flat_map(|all| all.iter()).map(|domain| state.counts.members(number, domain));
+            let least = counts.min().unwrap_or(0);
+            let few = if domains < *min_domains {
+                format!("minDomains {min_domains} of which there are {domains}")
+            } else {
+                format!("the least is {least}")
+            };
+            format!("{name}: maxSkew {skew}, {few}, {}{rest}", examples.join(", "))
+        }
+        GroupKind::PodAntiAffinity { .. } => {
+            format!("{name}: every domain has a pod that it must keep away from ({}{rest})", listed(values))
+        }
+        GroupKind::PodAffinity => format!("{name}: no pod that it is about is in {}{rest}", listed(values)),
+    }
+}
+
+fn listed(values: &BTreeSet<&str>) -> String {
+    values.iter().take(SHOWN).copied().collect::<Vec<&str>>().join(", ")
+}

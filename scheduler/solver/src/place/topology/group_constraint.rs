@@ -1,0 +1,113 @@
+//! What one group asks of pods of a shape, domain by domain.
+
+use super::domain_tuples::View;
+use super::{DomainTuples, GroupKind};
+use crate::input::context::SolveContext;
+use crate::place::State;
+
+/// Kept up to date while pods of the shape are dealt out.
+pub(super) struct GroupConstraint<'w> {
+    kind: &'w GroupKind,
+    view: Option<&'w View>,
+    /// The group binds the shape.
+    pub(super) owner: bool,
+    /// The group counts the shape's pods.
+    pub(super) itself: bool,
+    /// By domain: members and owners.
+    counts: Vec<(i64, i64)>,
+    /// For a spread: the least number of members in a domain that counts, if there are enough of these.
+    least: i64,
+    enough: bool,
+    any_member: bool,
+    /// What one more pod adds: members and owners.
+    adds: (i64, i64),
+}
+
+impl<'w> GroupConstraint<'w> {
+    /// Of the group that binds pods of `shape`, which could be in `tuples`.
+    pub(super) fn new(
+        context: &'w SolveContext<'_>,
+        state: &State,
+        shape: usize,
+        group: usize,
+        tuples: &'w DomainTuples,
+    ) -> Self {
+        let membership = &context.topology.shapes[shape];
+        let (owner, itself) = (membership.owns.contains(&group), membership.matches.contains(&group));
+        let kind = &context.topology.groups[group].kind;
+        let view = tuples.views.get(&group);
+        let names = view.map_or(&[][..], |view| view.names.as_slice());
+        let counted = i64::from(!context.topology.beside.contains(&(shape, group)));
+        let mut asked = Self {
+            kind,
+            view,
+            owner,
+            itself,
+            counts: names.iter().map(|domain| state.counts.both(group, domain)).collect(),
+            least: 0,
+            enough: false,
+            any_member: matches!(kind, GroupKind::PodAffinity) && state.counts.any_member(group),
+            adds: (i64::from(itself) * counted, i64::from(owner) * counted),
+        };
+        if let (GroupKind::TopologySpread { min_domains, .. }, Some(eligible)) = (kind, tuples.eligible.get(&group)) {
+            asked.enough = eligible.len() >= *min_domains;
+        }
+        asked.level();
+        asked
+    }
+
+    /// Finds the least number of members anew.
+    fn level(&mut self) {
+        let Some(view) = self.view.filter(|_| self.enough) else { return };
+        let counting = self.counts.iter().zip(&view.counts).filter(|(_, counts)| **counts);
+        self.least = counting.map(|((members, _), _)| *members).min().unwrap_or(0);
+    }
+
+    fn domain(&self, tuple: usize) -> Option<usize> {
+        self.view.and_then(|view| view.of_tuple.get(tuple).copied().flatten())
+    }
+
+    /// Whether it is one that spreads.
+    pub(super) fn spreads(&self) -> bool {
+        matches!(self.kind, GroupKind::TopologySpread { .. })
+    }
+
+    /// How full the domain tuple's domain is, for a group that spreads.
+    pub(super) fn domain_count(&self, tuple: usize) -> i64 {
+        let full = |domain: usize| self.counts[domain].0;
+        if self.spreads() { self.domain(tuple).map_or(0, full) } else { 0 }
+    }
+
+    /// One more pod is in the domain tuple.
+    pub(super) fn add(&mut self, tuple: usize) {
+        if let Some(domain) = self.domain(tuple) {
+            let count = &mut self.counts[domain];
+            *count = (count.0 + self.adds.0, count.1 + self.adds.1);
+            self.any_member |= self.adds.0 > 0;
+            self.level();
+        }
+    }
+
+    /// Whether the group lets one more pod be in the domain tuple; with `even`, as if pods that the group binds were in each of its domains.
+    pub(super) fn permits(&self, tuple: usize, even: bool) -> bool {
+        // Where there is no such label, nobody shares a domain.
+        let Some(domain) = self.domain(tuple) else {
+            return !self.owner || matches!(self.kind, GroupKind::PodAntiAffinity { .. });
+        };
+        let (members, owners) = self.counts[domain];
+        match self.kind {
+            // Only those that are bound must find few; others must not come to be too many for them.
+            GroupKind::TopologySpread { skew, .. } if !self.owner => {
+                (!even && owners == 0) || members + 1 - self.least <= *skew
+            }
+            GroupKind::TopologySpread { skew, .. } => {
+                let counts = self.view.is_some_and(|view| view.counts[domain]);
+                counts && members + i64::from(self.itself) - self.least <= *skew
+            }
+            GroupKind::PodAntiAffinity { mutual } => {
+                (!self.owner || members == 0) && (!mutual || !self.itself || owners == 0)
+            }
+            GroupKind::PodAffinity => !self.owner || members > 0 || (self.itself && !self.any_member),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Spreads whose selector counts pods that they do not bind.
+//!
+//! Such pods are placed freely at first. Where a pod of the spread could then find its domain too full, since nobody says which of them
+//! kube-scheduler takes first, they are dealt out to domains like its own.
+
+use super::{Counts, GroupKind};
+use crate::input::context::SolveContext;
+use crate::input::intern::Bits;
+use crate::input::pool_requirements::lookup;
+use crate::place::Placed;
+use crate::place::draft::Draft;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pods of one spread in the domains of its key.
+#[derive(Default)]
+struct Tallies<'p> {
+    /// Members that are sure to be there.
+    sure: BTreeMap<&'p str, i64>,
+    /// Members that may come to be there.
+    maybe: BTreeMap<&'p str, i64>,
+    /// Domains in which pods that the spread binds were placed.
+    bound: BTreeSet<&'p str>,
+}
+
+/// Groups that `placed` may not keep to once all its pods are there. `before` is what was there before.
+pub(crate) fn uneven(context: &SolveContext<'_>, before: &Counts, placed: &Placed<'_>) -> BTreeSet<usize> {
+    let topology = &context.topology;
+    let open = topology.mixed.difference(&topology.strict).copied();
+    // Of each launch, per key: groups share a handful of keys.
+    let mut domains: BTreeMap<&str, Vec<BTreeSet<String>>> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    for group in open {
+        let key = topology.groups[group].key.as_str();
+        let of_drafts = || placed.launches.iter().map(|draft| of_draft(context, draft, key)).collect();
+        let domains = domains.entry(key).or_insert_with(of_drafts);
+        if !is_even(context, before, placed, group, domains) {
+            found.insert(group);
+        }
+    }
+    found
+}
+
+/// `launched`: the domains that each launch may be in.
+fn is_even(
+    context: &SolveContext<'_>,
+    before: &Counts,
+    placed: &Placed<'_>,
+    group: usize,
+    launched: &[BTreeSet<String>],
+) -> bool {
+    let one = &context.topology.groups[group];
+    let GroupKind::TopologySpread { skew, min_domains, nodes } = &one.kind else { return true };
+    let eligible = context.eligible(group);
+    let mut tallies = Tallies::default();
+    for (node, pods) in &placed.existing {
+        let node = context.nodes[*node].node;
+        let domain = lookup(&node.labels, &one.key).filter(|_| nodes.passes(node));
+        for shape in pods.iter().filter_map(|pod| context.shape_of(pod)) {
+            tallies.note(context, group, (shape, 1), domain.as_slice());
+        }
+    }
+    for (draft, domains) in placed.launches.iter().zip(launched) {
+        // Others do not count.
+        let domains: Vec<&str> = domains.iter().filter_map(|one| eligible.get(one)).map(String::as_str).collect();
+        for pod_group in &draft.pod_groups {
+            tallies.note(context, group, (context.relaxation.base(pod_group.shape), pod_group.pods.len()), &domains);
+        }
+    }
+    let sure = |domain: &str| before.members(group, domain) + tallies.sure.get(domain).copied().unwrap_or(0);
+    let least = eligible.iter().map(|domain| sure(domain)).min().filter(|_| eligible.len() >= *min_domains);
+    let most = |domain: &str| sure(domain) + tallies.maybe.get(domain).copied().unwrap_or(0);
+    tallies.bound.iter().all(|domain| most(domain) - least.unwrap_or(0) <= *skew)
+}
+
+impl<'p> Tallies<'p> {
+    /// Some pods of a shape in one of `domains`.
+    fn note(&mut self, context: &SolveContext<'_>, group: usize, (shape, count): (usize, usize), domains: &[&'p str]) {
+        let membership = &context.topology.shapes[shape];
+        if membership.matches.contains(&group) && !context.topology.beside.contains(&(shape, group)) {
+            let counts = if domains.len() == 1 { &mut self.sure } else { &mut self.maybe };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            domains.iter().for_each(|domain| *counts.entry(domain).or_default() += count);
+        }
+        if membership.owns.contains(&group) {
+            self.bound.extend(domains);
+        }
+    }
+}
+
+/// The values of `key` that the node may have.
+fn of_draft(context: &SolveContext<'_>, draft: &Draft<'_>, key: &str) -> BTreeSet<String> {
+    let pool = &context.pools[draft.pool];
+    if pool.custom.has(key) {
+        let left = draft.custom.get(key).filter(|left| !left.complement);
+        return left.map_or_else(|| pool.custom.values(key).into_iter().collect(), |left| left.values.clone());
+    }
+    let by_value = pool.by_value(key);
+    let has = |bits: &Bits| draft.offerings.iter().any(|offering| bits.has(*offering));
+    by_value.iter().filter(|(_, bits)| has(bits)).filter_map(|(value, _)| value.clone()).collect()
+}

@@ -1,0 +1,207 @@
+//! A further node for pods that are stranded too often, or a larger one: what the next plan would buy for them, once they have waited for nothing.
+
+use super::edit::{self, Change};
+use super::outcomes::{ANEW, Outcomes, RUNS};
+use super::projected::{Replay, Slot, Targets};
+use super::{OFTEN, Question, exchange_pods};
+use crate::input::intern::{Amounts, add, fits};
+use crate::repair::{
+    self,
+    projection::{self, Room},
+};
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::plan::{Launch, Plan, Unschedulable};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Assignments for which it is worked out what would be bought: each costs a plan.
+const TRIES: usize = 4;
+/// Looks of pods at nodes that all of it may take: two or three seconds, for one plan of a thousand.
+pub(super) const WORK: usize = 30_000_000;
+/// That no pod is stranded is worth so many times the price of the plan, in proportion to how often one is. What is bought for it would mostly be bought a minute
+/// later anyway, and what is not needed is consolidated; a pod that is stranded waits for that minute.
+const WORTH: usize = 8;
+/// How often something is bought.
+const ROUNDS: usize = 8;
+
+/// A plan with further nodes, or larger ones, of which fewer runs strand a pod. More than once, if need be.
+pub(super) fn bought(
+    question: Question<'_>,
+    (plan, stranding): (&Plan, usize),
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<(Plan, usize)> {
+    let mut work = WORK;
+    let mut best: Option<(Plan, usize)> = None;
+    let mut last: Option<(Plan, usize)> = None;
+    for _ in 0..ROUNDS {
+        let (from, still) = last.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
+        if still < OFTEN {
+            break;
+        }
+        let Some(next) = once(question, from, still, &mut work, again) else { break };
+        let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
+        if is_worth((&next.0, next.1), known) {
+            best = Some(next.clone());
+        }
+        last = Some(next);
+    }
+    best
+}
+
+/// One of which fewer runs strand a pod, if there is one: few if possible, and then the cheapest; with how many do.
+fn once(
+    question: Question<'_>,
+    plan: &Plan,
+    stranding: usize,
+    work: &mut usize,
+    again: &impl Fn(&Snapshot) -> Plan,
+) -> Option<(Plan, usize)> {
+    let replay = Replay::new(question, plan)?;
+    let mut best: Option<((bool, i64, usize), Plan)> = None;
+    for (_, assignment) in Outcomes::anew(&replay).broken.iter().take(TRIES) {
+        let more = with_nodes(question, plan, &replay, assignment, (again, Nodes::Any));
+        let larger = with_room(question, plan, &replay, assignment);
+        // As it is planned, but for those that are stranded: they leave room where they were to go.
+        let apart = replay.slots.iter().zip(assignment).map(|(slot, place)| place.map(|_| slot.node));
+        let apart = with_nodes(question, plan, &replay, &apart.collect::<Vec<_>>(), (again, Nodes::New));
+        // Or room for those that went elsewhere and were in the way.
+        let strayed = |(slot, place): (&Slot, &Option<usize>)| place.is_none_or(|place| place == slot.node);
+        let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
+        let home = with_nodes(question, plan, &replay, &home.collect::<Vec<_>>(), (again, Nodes::New));
+        for other in more.into_iter().chain(larger).chain(apart).chain(home) {
+            let Some((other, still)) = played(question, other, work) else { continue };
+            let key = (still >= OFTEN, other.hourly.0, still);
+            if still + OFTEN <= stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
+                best = Some((key, other));
+            }
+        }
+    }
+    best.map(|((_, _, still), other)| (other, still))
+}
+
+/// The plan, or a better one with its nodes, and how many runs of it strand a pod; `None` if there is no `work` left to find out.
+pub(super) fn played(question: Question<'_>, plan: Plan, work: &mut usize) -> Option<(Plan, usize)> {
+    let replay = Replay::new(question, &plan)?;
+    *work = work.checked_sub(exchange_pods::AMONG + 2 * ANEW * RUNS * replay.looks())?;
+    let (better, still) = exchange_pods::better(question, &plan, replay, exchange_pods::AMONG);
+    Some((better.unwrap_or(plan), still))
+}
+
+/// Whether a plan is worth its price beside the `known` one, by how many runs of each strand a pod: whether it costs less than [`WORTH`] says of those
+/// that it saves.
+pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Plan, usize)) -> bool {
+    let dearer = other.hourly.max(known.hourly).0;
+    let of = |plan: &Plan, stranding: usize| {
+        let strands = i64::try_from(WORTH * stranding).unwrap_or(i64::MAX);
+        let all = i64::try_from(ANEW * RUNS).unwrap_or(i64::MAX);
+        plan.hourly.0.saturating_mul(all).saturating_add(dearer.saturating_mul(strands))
+    };
+    of(other, still) < of(known, stranding)
+}
+
+/// `plan` with nodes that are large enough for the pods that come to them in that run beside those that are stranded.
+fn with_room(question: Question<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Option<Plan> {
+    let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+    let asks: BTreeMap<&PodUid, &PodShape> =
+        replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
+    let pairs = || replay.slots.iter().zip(assignment);
+    // Others are kept out by where the rest is, not for want of room.
+    let mut free: Vec<Amounts> =
+        (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
+    for (slot, place) in pairs() {
+        place.iter().for_each(|place| add(&mut free[*place], replay.state.requests(slot.shape), -1));
+    }
+    let full = |slot: &Slot| !fits(replay.state.requests(slot.shape), &free[slot.node]);
+    let short: BTreeSet<usize> =
+        pairs().filter(|(slot, place)| place.is_none() && full(slot)).map(|(slot, _)| slot.node).collect();
+    let mut more: BTreeMap<&NodeName, Resources> = BTreeMap::new();
+    for (slot, place) in pairs().filter(|(slot, place)| **place != Some(slot.node)) {
+        if let (Some(place), Some(shape)) = (place.filter(|place| short.contains(place)), asks.get(&slot.uid)) {
+            more.entry(replay.state.node_name(place)).or_default().add(&shape.requests);
+        }
+    }
+    edit::with_room(question, plan, &replay.after.nodes, &more)
+}
+
+/// Where pods may go that are stranded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nodes {
+    Any,
+    New,
+    /// Any; and those that have no place even so are left.
+    AnyOrNone,
+}
+
+/// How a run ended.
+pub(super) struct Ended {
+    /// The cluster, with stranded pods as pending.
+    pub(super) facts: Snapshot,
+    /// Where the others are.
+    targets: Targets,
+    pub(super) stranded: BTreeSet<PodUid>,
+}
+
+impl Ended {
+    pub(super) fn new(question: Question<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Self {
+        let mut targets = Targets::new();
+        let mut stranded: BTreeSet<PodUid> = BTreeSet::new();
+        for (slot, place) in replay.slots.iter().zip(assignment) {
+            match place {
+                Some(place) => drop(targets.insert(slot.uid.clone(), replay.state.node_name(*place).clone())),
+                None => drop(stranded.insert(slot.uid.clone())),
+            }
+        }
+        let mut facts = Snapshot::clone(&replay.after);
+        projection::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut facts);
+        // Others wait where they are left.
+        facts.pods.retain(|pod| pod.state != PodState::Pending);
+        for pod in &mut facts.pods {
+            if let Some(node) = targets.get(&pod.uid) {
+                pod.state = PodState::Bound(node.clone());
+            } else if stranded.contains(&pod.uid) {
+                pod.state = PodState::Pending;
+            }
+        }
+        Self { facts, targets, stranded }
+    }
+}
+
+/// `plan` with pods where `assignment` has them, and `nodes` for those that it strands.
+pub(super) fn with_nodes(
+    question: Question<'_>,
+    plan: &Plan,
+    replay: &Replay,
+    assignment: &[Option<usize>],
+    (again, nodes): (&impl Fn(&Snapshot) -> Plan, Nodes),
+) -> Option<Plan> {
+    let Ended { mut facts, mut targets, stranded } = Ended::new(question, plan, replay, assignment);
+    facts.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
+    let more = again(&facts);
+    let mut further = Vec::new();
+    for launch in more.launches.into_iter().filter(|launch| launch.pods.iter().any(|pod| stranded.contains(&pod.uid))) {
+        let launch = named(launch);
+        let node = NodeName(launch.action_id.0.clone());
+        targets.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), node.clone())));
+        further.push(launch);
+    }
+    for to in &more.placements {
+        let own = to.pods.iter().filter(|pod| stranded.contains(&pod.uid));
+        targets.extend(own.map(|pod| (pod.uid.clone(), to.node.clone())));
+    }
+    let left = more.unschedulable.into_iter();
+    let left: Vec<Unschedulable> =
+        left.filter(|one| stranded.contains(&one.pod.uid) && !targets.contains_key(&one.pod.uid)).collect();
+    if !left.is_empty() && nodes != Nodes::AnyOrNone {
+        return None;
+    }
+    edit::with(question, plan, &replay.after.nodes, &Change { targets, further, left })
+}
+
+/// The launch by a name of its own: one for the same pods may be in the plan.
+fn named(mut launch: Launch) -> Launch {
+    launch.action_id = repair::action_names::anew(&launch.action_id, "further launch");
+    let many = launch.pods.len();
+    launch.why.push_str(&format!("; without it kube-scheduler would often find no node for {many} of the plan's pods"));
+    launch
+}

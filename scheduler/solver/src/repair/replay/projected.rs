@@ -1,0 +1,140 @@
+//! The cluster as it will be once the nodes of a plan are there, before kube-scheduler has bound the plan's pods.
+
+use super::{Question, is_pod_slot};
+use crate::input::intern::fits;
+use crate::repair::projection;
+use plimsoll_kubesched::{ClusterState, Machine, PodSlot};
+use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::overlay;
+use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::{PodState, Snapshot, SnapshotIndex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A pod that the plan places.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub(super) uid: PodUid,
+    /// Index of its shape.
+    pub(super) shape: usize,
+    pub(super) priority: i32,
+    /// Index of the plan's node for it.
+    pub(super) node: usize,
+}
+
+/// A plan to replay. Nodes and shapes by index, as in `after`.
+#[derive(Debug, Clone)]
+pub(super) struct Replay {
+    /// With the launches as nodes, and each pod where the plan has it. Shared by all replays that differ in the nodes
+    /// of slots.
+    pub(super) after: Rc<Snapshot>,
+    /// Before the plan's pods are bound, with launches as the cheapest type that they list.
+    pub(super) state: Rc<ClusterState>,
+    /// By node: what it can be; the first is the cheapest.
+    pub(super) machines: Rc<[Vec<Machine>]>,
+    /// In the order of kube-scheduler's queue.
+    pub(super) slots: Vec<Slot>,
+    /// By shape: nodes that pods may go to, other pods aside.
+    pub(super) open: Rc<[Vec<usize>]>,
+}
+
+/// Where pods are to go, by UID.
+pub(super) type Targets = BTreeMap<PodUid, NodeName>;
+
+impl Replay {
+    /// `None` if there is nothing to replay.
+    pub(super) fn new(question: Question<'_>, plan: &Plan) -> Option<Self> {
+        let targets = targets(question.snapshot, plan);
+        let mut after = projection::project(question.snapshot, question.catalogs, plan);
+        after.nodes.retain(|node| !node.deleting);
+        after.pods.retain(|pod| !pod.is_virtual());
+        // Pools are left out: their limits would only make amounts longer.
+        let mut before = Snapshot { node_pools: Vec::new(), ..after.clone() };
+        let coming = before.pods.iter_mut().filter(|pod| targets.contains_key(&pod.uid));
+        coming.for_each(|pod| pod.state = PodState::Pending);
+        let mut state = ClusterState::new(&before, &SnapshotIndex::new(&before));
+        let slots = slots(&before, &state, &targets)?;
+        let sizes = sizes(question, plan);
+        let machines = before.nodes.iter().enumerate().map(|(number, node)| match sizes.get(&node.name) {
+            Some(sizes) => sizes.iter().map(|size| state.resized(number, size)).collect(),
+            None => vec![state.machine(number).clone()],
+        });
+        let machines: Rc<[Vec<Machine>]> = machines.collect();
+        for (number, machines) in machines.iter().enumerate() {
+            if let Some(cheapest) = machines.first().filter(|cheapest| *cheapest != state.machine(number)) {
+                state.resize(number, cheapest.clone());
+            }
+        }
+        let used: BTreeSet<usize> = slots.iter().map(|slot| slot.shape).collect();
+        let open = |shape: usize| -> Vec<usize> {
+            let requests = state.requests(shape);
+            let roomy = |node: &usize| machines[*node].iter().any(|machine| fits(requests, machine.free()));
+            let nodes = if used.contains(&shape) { 0..machines.len() } else { 0..0 };
+            nodes.filter(|node| state.filter_node(shape, *node).is_ok() && roomy(node)).collect()
+        };
+        let open = (0..before.shapes.len()).map(open).collect();
+        Some(Self { after: Rc::new(after), state: Rc::new(state), machines, slots, open })
+    }
+
+    /// How often a pod looks at a node if each of them does once.
+    pub(super) fn looks(&self) -> usize {
+        self.slots.iter().map(|slot| self.open[slot.shape].len()).sum()
+    }
+
+    /// The same with slots on other nodes.
+    pub(super) fn with(&self, nodes: &[usize]) -> Self {
+        let mut other = self.clone();
+        other.slots.iter_mut().zip(nodes).for_each(|(slot, node)| slot.node = *node);
+        other
+    }
+
+    /// Where pods are to go.
+    pub(super) fn targets(&self) -> Targets {
+        let target = |slot: &Slot| (slot.uid.clone(), self.state.node_name(slot.node).clone());
+        self.slots.iter().map(target).collect()
+    }
+}
+
+/// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`projection::project`] gives
+/// their nodes.
+fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
+    let slots: BTreeSet<&PodUid> = snapshot.pods.iter().filter(|pod| is_pod_slot(pod)).map(|pod| &pod.uid).collect();
+    let placements = plan.placements.iter().map(|to| (to.node.clone(), &to.pods));
+    let launches = plan.launches.iter().map(|launch| (NodeName(launch.action_id.0.clone()), &launch.pods));
+    let mut targets = Targets::new();
+    for (node, pods) in placements.chain(launches) {
+        let own = pods.iter().filter(|pod| slots.contains(&pod.uid));
+        targets.extend(own.map(|pod| (pod.uid.clone(), node.clone())));
+    }
+    targets
+}
+
+/// In the order of the queue; `None` if there are none, or the node or shape of one is missing.
+fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<Vec<Slot>> {
+    let numbers: BTreeMap<&NodeName, usize> =
+        before.nodes.iter().enumerate().map(|(number, node)| (&node.name, number)).collect();
+    let slot = |PodSlot { uid, shape, priority }: &PodSlot| {
+        let target = targets.get(uid)?;
+        let (uid, shape, priority) = (uid.clone(), *shape, *priority);
+        Some(numbers.get(target).map(|node| Slot { uid, shape, priority, node: *node }))
+    };
+    let slots: Vec<Slot> = state.pods().iter().filter_map(slot).collect::<Option<_>>()?;
+    (!slots.is_empty() && slots.len() == targets.len()).then_some(slots)
+}
+
+/// What a node of each launch has for all its pods, by the types that it lists as its cheapest offering is bought.
+fn sizes(question: Question<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
+    let overlaid = overlay::applied(question.snapshot, question.catalogs);
+    let (snapshot, catalogs) =
+        overlaid.as_ref().map_or((question.snapshot, question.catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
+    let of_launch = |launch: &Launch| {
+        let catalog = projection::catalog_of(snapshot, catalogs, launch)?;
+        let bought = launch.offerings.first()?.capacity_type;
+        let listed = launch.offerings.iter().filter(|one| one.capacity_type == bought);
+        let all: Vec<Resources> =
+            listed.filter_map(|one| Some(catalog.get(&one.instance_type)?.allocatable())).collect();
+        (!all.is_empty()).then(|| (NodeName(launch.action_id.0.clone()), all))
+    };
+    plan.launches.iter().filter_map(of_launch).collect()
+}

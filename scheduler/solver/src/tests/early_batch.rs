@@ -1,0 +1,52 @@
+//! In a large burst some nodes are planned, and told, before the others.
+
+use super::builder::*;
+use crate::Planner;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, Plan, PlanOptions};
+use plimsoll_model::snapshot::SnapshotIndex;
+
+/// The plan, which is checked, and what was told before it was whole.
+fn told(cluster: &Cluster) -> (Plan, Vec<Launch>) {
+    let (mut early, snapshot) = (Vec::new(), cluster.snapshot.sorted());
+    let (index, catalogs) = (SnapshotIndex::new(&snapshot), cluster.catalogs());
+    let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+    let plan = Planner::new()
+        .solve_early(&snapshot, &index, &catalogs, &options, &mut |launches| early.extend_from_slice(launches));
+    assert!(plimsoll_invariants::check(&snapshot, &catalogs, &plan).is_empty());
+    (plan, early)
+}
+
+/// Plain pods, and others that are spread over zones.
+fn burst(plain: usize) -> Cluster {
+    let mut cluster = Cluster::new();
+    let mut spread_out = shape(500, 1);
+    spread_out.labels.insert("app".into(), "web".into());
+    spread_out.topology_spread = vec![spread(label::ZONE, 1)];
+    cluster.pending("plain", plain, &shape(250, 1)).pending("large", plain, &shape(1000, 2)).pending(
+        "web",
+        300,
+        &spread_out,
+    );
+    cluster
+}
+
+#[test]
+fn the_plan_of_a_burst_begins_with_what_was_told() {
+    let (plan, early) = told(&burst(10_000));
+    assert!(!early.is_empty());
+    assert_eq!(plan.launches[..early.len()], early);
+    let early_batch: usize = early.iter().map(|launch| launch.pods.len()).sum();
+    assert_eq!(early_batch, 2_000, "the bound on what goes ahead");
+    assert!(early.iter().flat_map(|launch| &launch.pods).all(|pod| !pod.name.contains("web")));
+    let placed: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
+    assert_eq!((placed, plan.unschedulable.len()), (20_300, 0));
+}
+
+#[test]
+fn nothing_goes_ahead_of_few_pods_or_towards_a_limit() {
+    assert!(told(&burst(9_000)).1.is_empty());
+    let mut cluster = burst(10_000);
+    cluster.pool().limits.set("cpu", 1_000_000_000);
+    assert!(told(&cluster).1.is_empty());
+}

@@ -1,0 +1,105 @@
+//! Plans that kube-scheduler may not follow, and what becomes of them.
+//!
+//! In each of these clusters four large pods and three small ones, both spread over two zones, fit on two nodes in one way only. The small ones come first. Of
+//! two of them on one node one is not nominated at first: if it goes to the other node, which is emptier, a large one is stranded.
+
+use super::builder::*;
+use crate::repair::moves::Moves;
+use crate::repair::replay::{Question, improve};
+use crate::{ReplayReport, replay};
+use plimsoll_model::identity::NodeName;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Placement, Plan, PodRef};
+use plimsoll_model::requirements::Operator;
+
+/// With room for six cores in zone-a and for five in zone-b, which has memory in abundance.
+fn tight(mut cluster: Cluster) -> Cluster {
+    for (name, cpu, gib, zone) in [("n-a", 6000, 8, "zone-a"), ("n-b", 5000, 64, "zone-b")] {
+        let node = cluster.node(name, "m5.2xlarge");
+        node.labels.insert(label::ZONE.into(), zone.into());
+        node.allocatable.set("cpu", cpu);
+        node.allocatable.set("memory", gib * GIB);
+    }
+    let spread_out = |name: &str, milli: i64| {
+        let mut one = app(name, milli);
+        one.topology_spread = vec![spread(label::ZONE, 1)];
+        one.topology_spread[0].selector = selector(name);
+        one
+    };
+    cluster.pending("a-small", 3, &spread_out("small", 1000)).pending("large", 4, &spread_out("large", 2000));
+    cluster
+}
+
+fn replayed(cluster: &Cluster, plan: &Plan) -> ReplayReport {
+    replay(&cluster.snapshot, &cluster.catalogs(), plan).unwrap()
+}
+
+/// Pods of the cluster on its nodes.
+fn placed(cluster: &Cluster, places: &[(&str, &[&str])]) -> Plan {
+    let pod = |name: &&str| {
+        let found = cluster.snapshot.pods.iter().find(|pod| pod.name == **name).unwrap();
+        PodRef { name: found.full_name(), uid: found.uid.clone() }
+    };
+    let placement = |(node, pods): &(&str, &[&str])| Placement {
+        node: NodeName::from(*node),
+        pods: pods.iter().map(pod).collect(),
+    };
+    Plan { placements: places.iter().map(placement).collect(), ..Plan::default() }
+}
+
+#[test]
+fn where_nothing_can_be_bought_the_plan_stands_and_is_known_to_be_risky() {
+    let cluster = tight(Cluster::with([]));
+    let plan = cluster.plan();
+    assert_eq!(kept(&plan), [("n-a", 4), ("n-b", 3)]);
+    let report = replayed(&cluster, &plan);
+    assert!(report.stranding > 0 && report.stranding < report.runs, "{report:?}");
+    assert!(report.stranded.iter().any(|uid| uid.as_str().contains("large")), "{report:?}");
+}
+
+#[test]
+fn a_node_is_bought_at_once_for_pods_that_would_often_be_stranded() {
+    let mut zones = pool("default");
+    zones.requirements.push(requirement(label::ZONE, Operator::In, &["zone-a", "zone-b"]));
+    let cluster = tight(Cluster::with([zones]));
+    let plan = cluster.plan_with(false);
+    assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 0), "{:?}", replayed(&cluster, &plan));
+    let before = tight(Cluster::with([]));
+    let risk = |cluster: &Cluster, plan: &Plan| replayed(cluster, plan).stranding;
+    assert!(2 * risk(&cluster, &plan) < risk(&before, &before.plan()), "{plan:#?}");
+    assert!(plan.launches[0].why.contains("kube-scheduler"), "{}", plan.launches[0].why);
+}
+
+#[test]
+fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
+    let mut cluster = tight(Cluster::with([]));
+    // One more core in zone-b, that no large pod could use.
+    let node = cluster.node("n-c", "c5.large");
+    node.labels.insert(label::ZONE.into(), "zone-b".into());
+    node.allocatable.set("cpu", 1000);
+    cluster.snapshot.sort();
+    let risky = placed(
+        &cluster,
+        &[("n-a", &["a-small-0", "a-small-2", "large-0", "large-2"]), ("n-b", &["a-small-1", "large-1", "large-3"])],
+    );
+    let catalogs = cluster.catalogs();
+    let question = Question { snapshot: &cluster.snapshot, catalogs: &catalogs };
+    let nothing_to_buy = |_: &_, _| Plan::default();
+    let better = improve(question, &Moves::default(), &risky, nothing_to_buy).unwrap();
+    assert!(replayed(&cluster, &better).stranding < replayed(&cluster, &risky).stranding);
+    assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);
+    assert!(better.placements.iter().any(|one| one.node.as_str() == "n-c"), "{better:#?}");
+    // What is as good as can be is left as it is.
+    if replayed(&cluster, &better).stranding == 0 {
+        assert_eq!(improve(question, &Moves::default(), &better, nothing_to_buy), None);
+    }
+}
+
+#[test]
+fn pods_that_are_all_nominated_at_once_need_no_rehearsal() {
+    let mut cluster = Cluster::with([]);
+    cluster.node("n1", "m5.2xlarge");
+    let plan = cluster.pending("web", 3, &app("web", 1000)).plan();
+    assert_eq!(kept(&plan), [("n1", 3)]);
+    assert_eq!(replay(&cluster.snapshot, &cluster.catalogs(), &plan), None);
+}
