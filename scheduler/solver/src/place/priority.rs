@@ -103,7 +103,7 @@ fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[
     let Some(highest) = left.iter().map(|pod_group| priority(pod_group.shape)).max() else { return true };
     let mut missing: BTreeMap<usize, usize> = BTreeMap::new();
     left.iter().for_each(|pod_group| {
-        *missing.entry(context.relaxation.base(pod_group.shape)).or_default() += pod_group.pods.len()
+        *missing.entry(context.relaxation.base(pod_group.shape)).or_default() += pod_group.pods.len();
     });
     let has_place =
         |pod_group: &PodGroup<'_>| pod_group.pods.len() > missing.get(&pod_group.shape).copied().unwrap_or(0);
