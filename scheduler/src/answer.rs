@@ -15,6 +15,7 @@ use plimsoll_proto::scheduler::v1::{
     ExplainRequest, ExplainResponse, PlanRequest, PlanResponse, WhatIfRequest, WhatIfResponse,
 };
 use plimsoll_runtime::client_pool::WITHHELD_HEADER;
+use plimsoll_solver::Cancel;
 use question::Question;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -61,13 +62,13 @@ pub(crate) fn invalid_argument(error: &ConvertError) -> Status {
 /// # Errors
 /// INVALID_ARGUMENT with the path of the field that makes no sense; INTERNAL if the plan fails its check.
 pub fn plan(request: &PlanRequest) -> Result<PlanResponse, Status> {
-    Ok(plan_of(request.clone())?)
+    Ok(plan_of(request.clone(), &Cancel::default())?)
 }
 
 /// As [`plan`], for a request that is not needed any more.
-pub(crate) fn plan_of(request: PlanRequest) -> Result<PlanResponse, AnswerError> {
+pub(crate) fn plan_of(request: PlanRequest, cancel: &Cancel) -> Result<PlanResponse, AnswerError> {
     let question = Question::new(request.snapshot, request.catalogs, request.options)?;
-    let plan = solve(&question.snapshot, &question.catalogs, &question.options)?;
+    let plan = solve(&question.snapshot, &question.catalogs, &question.options, cancel)?;
     Ok(PlanResponse { plan: Some((&plan).into()) })
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn plan_of(request: PlanRequest) -> Result<PlanResponse, AnswerError>
 /// # Errors
 /// As [`plan`].
 pub fn explain(request: &ExplainRequest) -> Result<ExplainResponse, Status> {
-    Ok(explain_of(request.clone())?)
+    Ok(explain_of(request.clone(), &Cancel::default())?)
 }
 
 /// The plan as things are and as they would be.
@@ -84,7 +85,7 @@ pub fn explain(request: &ExplainRequest) -> Result<ExplainResponse, Status> {
 /// # Errors
 /// As [`plan`].
 pub fn what_if(request: &WhatIfRequest) -> Result<WhatIfResponse, Status> {
-    Ok(what_if_of(request.clone())?)
+    Ok(what_if_of(request.clone(), &Cancel::default())?)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use plimsoll_proto::scheduler::v1::{
 use plimsoll_runtime::connection::Peer;
 use plimsoll_runtime::telemetry::extract_cycle_id;
 use plimsoll_runtime::workers::{WorkError, Workers};
+use plimsoll_solver::Cancel;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +101,7 @@ impl Server {
         &self,
         method: &'static str,
         request: Request<Q>,
-        answer: fn(Q) -> Result<A, AnswerError>,
+        answer: fn(Q, &Cancel) -> Result<A, AnswerError>,
     ) -> Result<Response<A>, Status> {
         let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
         let _place = self.core.callers.enter(Peer::of(&request)).ok_or_else(|| {
@@ -108,9 +109,12 @@ impl Server {
             overloaded("this caller has too many requests at once")
         })?;
         let (question, metrics) = (request.into_inner(), self.core.metrics.clone());
+        let cancel = Cancel::default();
+        // Also drops when the caller goes away.
+        let _end = CancelOnDrop(cancel.clone());
         let job = move || {
             let started = Instant::now();
-            let answered = answer(question);
+            let answered = answer(question, &cancel);
             metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
             answered
         };
@@ -135,6 +139,15 @@ impl Server {
             }
             Err(error @ WorkError::Lost(_)) => Err(lost(&error)),
         }
+    }
+}
+
+/// Ends the solve once nobody waits for the answer.
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

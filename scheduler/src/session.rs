@@ -19,7 +19,7 @@ use plimsoll_proto::scheduler::v1 as wire;
 use plimsoll_proto::scheduler::v1::session_request::Message as Request;
 use plimsoll_proto::scheduler::v1::session_response::Message as Response;
 use plimsoll_proto::snapshot::v1 as snapshot_wire;
-use plimsoll_solver::Planner;
+use plimsoll_solver::{Cancel, Planner};
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,6 +52,7 @@ pub struct Session {
     cluster: Option<String>,
     mirror: Mirror,
     planner: Planner,
+    cancel: Cancel,
     /// Encoded size of the pieces that came so far, or of the changes since the snapshot was whole.
     bytes: usize,
     /// A full snapshot was asked for: what is still on its way belongs to the former one.
@@ -67,18 +68,25 @@ impl Session {
     /// A session that has not begun.
     #[must_use]
     pub fn new(shared: Arc<CatalogCache>, metrics: SchedulerMetrics, limits: SessionLimits) -> Self {
+        let cancel = Cancel::default();
         Self {
             shared,
             metrics,
             limits,
             cluster: None,
             mirror: Mirror::new(),
-            planner: Planner::new(),
+            planner: Planner::cancelled_by(cancel.clone()),
+            cancel,
             bytes: 0,
             lost: false,
             held: Held::default(),
             waiting: None,
         }
+    }
+
+    /// Ends the solves of this session early, for when its client is gone.
+    pub(crate) fn canceller(&self) -> Cancel {
+        self.cancel.clone()
     }
 
     /// Takes a message and gives what is to be sent back, in order.
@@ -151,7 +159,7 @@ impl Session {
         if chunk.index == 0 {
             (self.lost, self.bytes) = (false, 0);
             // It followed another index.
-            self.planner = Planner::new();
+            self.planner = Planner::cancelled_by(self.cancel.clone());
         } else if self.lost {
             return Ok(Vec::new());
         }
@@ -206,7 +214,7 @@ impl Session {
     fn resync(&mut self, cause: &str, reason: String) -> Vec<wire::SessionResponse> {
         tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
-        (self.mirror, self.planner) = (Mirror::new(), Planner::new());
+        (self.mirror, self.planner) = (Mirror::new(), Planner::cancelled_by(self.cancel.clone()));
         (self.waiting, self.lost) = (None, true);
         vec![response(Response::ResyncRequired(wire::ResyncRequired { reason }))]
     }

@@ -5,7 +5,7 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
-use plimsoll_solver::Planner;
+use plimsoll_solver::{Cancel, Planner};
 use std::collections::BTreeMap;
 
 /// Violations named in an error; one mistake of the solver often breaks many things at once.
@@ -27,14 +27,16 @@ fn shown(violations: &[Violation]) -> String {
     if more == 0 { first.join("; ") } else { format!("{}; and {more} more", first.join("; ")) }
 }
 
-/// The plan for a snapshot: always the same for the same arguments.
+/// The plan for a snapshot: always the same for the same arguments, unless `cancel` ends the solve.
 pub(crate) fn solve(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
     options: &PlanOptions,
+    cancel: &Cancel,
 ) -> Result<Plan, InvalidPlan> {
     let sorted = snapshot.sorted();
-    solve_indexed(&mut Planner::new(), &sorted, &SnapshotIndex::new(&sorted), catalogs, options, &mut |_| {})
+    let mut planner = Planner::cancelled_by(cancel.clone());
+    solve_indexed(&mut planner, &sorted, &SnapshotIndex::new(&sorted), catalogs, options, &mut |_| {})
 }
 
 /// The same plan for a snapshot in canonical order with its index, by a planner that has followed this cluster. `early` is told first launches

@@ -7,6 +7,7 @@
 //! other offering.
 
 mod bound;
+mod cancel;
 mod disrupt;
 mod explain;
 mod input;
@@ -18,6 +19,7 @@ mod score;
 #[cfg(test)]
 mod tests;
 
+pub use cancel::Cancel;
 pub use planner::Planner;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;

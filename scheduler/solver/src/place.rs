@@ -251,6 +251,10 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
             whole: pod_group.whole,
         })
         .collect();
+    if context.is_cancelled() {
+        // Packing without work takes the first filling that it finds.
+        state.work = 0;
+    }
     let packing = pack(context, pool, &items, &state.headroom[pool], &mut state.work);
     drop(items);
     let room = &mut state.headroom[pool];

@@ -1,15 +1,14 @@
 //! Plan after plan for a cluster of which little changes.
 
+use crate::Cancel;
 use crate::input::context::SolveContext;
 use crate::input::max_node_share;
 use crate::input::nodes::Nodes;
 use crate::input::on_demand_ratio;
 use crate::input::solve_index::{Change, SolveIndex};
 use crate::pipeline::planned;
-use crate::place::topology::AssignmentOrder;
-use crate::repair;
 use crate::repair::moves::{Move, Moves};
-use crate::repair::replay;
+use crate::repair::{Inputs, Repair, Work};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -18,12 +17,9 @@ use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
-/// How often a plan is replayed: once more where pods that it left found room on the nodes of a better one.
-const REPLAYS: usize = 2;
-
 /// What a plan is made of.
 #[derive(Clone, Copy)]
-struct Question<'a> {
+struct Request<'a> {
     /// In canonical order.
     snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
@@ -31,7 +27,6 @@ struct Question<'a> {
     options: &'a PlanOptions,
     /// A plan is to say what none can cost less than: that takes as long as some plans do.
     bounded: bool,
-    assignment_order: AssignmentOrder,
 }
 
 /// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is
@@ -40,6 +35,7 @@ struct Question<'a> {
 pub struct Planner {
     kept: Option<(SolveIndex, Nodes)>,
     moves: Moves,
+    cancel: Cancel,
 }
 
 impl Planner {
@@ -47,6 +43,18 @@ impl Planner {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One whose solves end early once `cancel` says so. A plan that is cancelled is valid, but may place fewer pods and
+    /// cost more.
+    #[must_use]
+    pub fn cancelled_by(cancel: Cancel) -> Self {
+        Self { cancel, ..Self::default() }
+    }
+
+    /// One that keeps nothing yet, with the same settings.
+    fn fresh(&self) -> Self {
+        Self { kept: None, moves: self.moves.clone(), cancel: self.cancel.clone() }
     }
 
     pub(crate) fn without(moves: &[Move]) -> Self {
@@ -77,10 +85,9 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let question =
-            Question { snapshot, index, catalogs, options, bounded: true, assignment_order: AssignmentOrder::Cheapest };
+        let request = Request { snapshot, index, catalogs, options, bounded: true };
         let mut told = false;
-        let plan = self.plain(question, &mut |launches| {
+        let plan = self.plan_once(request, &mut |launches| {
             told |= !launches.is_empty();
             early(launches);
         });
@@ -88,65 +95,42 @@ impl Planner {
         if told {
             return plan;
         }
-        let free = PlanOptions { max_share_per_node: 100, ..options.clone() };
-        let (plan, question) = Self::more_if_unbound(question, &free, plan);
-        let again = |other: &Snapshot, options: &PlanOptions, assignment_order: AssignmentOrder| {
+        let unbounded = PlanOptions { max_share_per_node: 100, ..options.clone() };
+        let (plan, request) = self.more_if_unbound(request, &unbounded, plan);
+        let keeping = PlanOptions { disruption: false, ..request.options.clone() };
+        let again = |other: &Snapshot, disruption: bool| {
             let index = SnapshotIndex::new(other);
-            let question =
-                Question { snapshot: other, index: &index, bounded: false, options, assignment_order, ..question };
-            Self::new().plain(question, &mut |_| {})
+            let options = if disruption { request.options } else { &keeping };
+            let request = Request { snapshot: other, index: &index, bounded: false, options, ..request };
+            self.fresh().plan_once(request, &mut |_| {})
         };
-        let before = plan.unschedulable.clone();
-        let usual = |other: &Snapshot| again(other, question.options, AssignmentOrder::Cheapest);
-        let mut plan = repair::place_more(snapshot, catalogs, &self.moves, plan, usual);
-        let mut changed = plan.unschedulable != before;
-        let keeping = PlanOptions { disruption: false, ..question.options.clone() };
-        let asked = replay::Question { snapshot, catalogs };
+        let inputs = Inputs { snapshot, catalogs };
+        let repair = Repair { inputs, moves: &self.moves, work: Work::new(&self.cancel), again: &again };
         // Where pods are kept apart on purpose, they are left where they are.
-        let replays = if max_node_share::bound(snapshot, index, question.options).is_some() { 0 } else { REPLAYS };
-        // What a replay gave, and the same with pods that find room then, which may be riskier.
-        let mut known: Vec<Plan> = Vec::new();
-        for _ in 0..replays {
-            let improve = replay::improve(asked, &self.moves, &plan, |other, assignment_order| {
-                again(other, &keeping, assignment_order)
-            });
-            let Some(other) = improve else { break };
-            // Its nodes may be larger ones, or more.
-            plan = repair::fill_nodes_of(snapshot, catalogs, &self.moves, other.clone(), usual);
-            changed = true;
-            if plan.unschedulable.len() == other.unschedulable.len() {
-                break;
-            }
-            known.push(other);
-        }
-        if !self.moves.has(Move::MostReliable) {
-            known.clear();
-        }
-        if let Some(surer) = replay::most_reliable(asked, &plan, known) {
-            plan = surer;
-        }
+        let replays = max_node_share::bound(snapshot, index, request.options).is_none();
+        let (mut plan, changed) = repair.run(plan, replays);
         if changed {
-            plan.lower_bound = self.lower_bound(question, &plan);
+            plan.lower_bound = self.lower_bound(request, &plan);
         }
         plan
     }
 
-    /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the question
+    /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the request
     /// that it answers.
-    fn more_if_unbound<'a>(question: Question<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Question<'a>) {
-        let most = max_node_share::bound(question.snapshot, question.index, question.options);
+    fn more_if_unbound<'a>(&self, request: Request<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Request<'a>) {
+        let most = max_node_share::bound(request.snapshot, request.index, request.options);
         if !most.is_some_and(|most| max_node_share::binds(&plan, most)) {
-            return (plan, question);
+            return (plan, request);
         }
-        let unbound = Question { options: free, ..question };
-        let other = Self::new().plain(unbound, &mut |_| {});
-        if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, question) }
+        let unbound = Request { options: free, ..request };
+        let other = self.fresh().plan_once(unbound, &mut |_| {});
+        if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, request) }
     }
 
     /// Without a second look at what is left.
-    fn plain(&mut self, question: Question<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
+    fn plan_once(&mut self, request: Request<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
         let mut marked = |launches: &[Launch]| {
-            let mut repriced = Repriced::new(question.snapshot, question.catalogs);
+            let mut repriced = Repriced::new(request.snapshot, request.catalogs);
             if repriced.is_none() {
                 return early(launches);
             }
@@ -154,22 +138,19 @@ impl Planner {
             repriced.mark(&mut launches);
             early(&launches);
         };
-        let mut plan = self.told(question, |planner, question| {
-            let bounded = question.bounded;
-            let options = question.options;
-            planner.direct(question, |context| {
-                context.topology.deal(question.assignment_order);
-                planned(context, options, bounded, &mut marked)
-            })
+        let mut plan = self.with_prices(request, |planner, request| {
+            let bounded = request.bounded;
+            let options = request.options;
+            planner.with_context(request, |context| planned(context, options, bounded, &mut marked))
         });
-        Repriced::new(question.snapshot, question.catalogs).mark(&mut plan.launches);
+        Repriced::new(request.snapshot, request.catalogs).mark(&mut plan.launches);
         plan
     }
 
     /// What no plan for the pods of `plan` costs less than.
-    fn lower_bound(&mut self, question: Question<'_>, plan: &Plan) -> MicroUsdPerHour {
-        self.told(question, |planner, question| {
-            planner.direct(question, |context| {
+    fn lower_bound(&mut self, request: Request<'_>, plan: &Plan) -> MicroUsdPerHour {
+        self.with_prices(request, |planner, request| {
+            planner.with_context(request, |context| {
                 crate::pipeline::lower_bound(context, plan, &crate::pipeline::demand(context, plan))
             })
         })
@@ -177,19 +158,19 @@ impl Planner {
 
     /// Asks about the cluster with what NodeOverlays, costs of nodes and shares of On-Demand make of it. Catalogs that
     /// overlays change have ids of their own; pods that shares change do not, so that of these nothing is kept.
-    fn told<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut Self, Question<'_>) -> T) -> T {
-        let overlaid = overlay::applied(question.snapshot, question.catalogs);
+    fn with_prices<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut Self, Request<'_>) -> T) -> T {
+        let overlaid = overlay::applied(request.snapshot, request.catalogs);
         let facts = overlaid.as_ref();
-        let facts = facts.map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs, ..question });
+        let facts = facts.map_or(request, |(snapshot, catalogs)| Request { snapshot, catalogs, ..request });
         if let Some(mixed) = on_demand_ratio::applied(facts.snapshot, facts.index, facts.catalogs) {
             let index = SnapshotIndex::new(&mixed);
-            return ask(&mut Self::new(), Question { snapshot: &mixed, index: &index, ..facts });
+            return ask(&mut self.fresh(), Request { snapshot: &mixed, index: &index, ..facts });
         }
         ask(self, facts)
     }
 
-    fn direct<T>(&mut self, question: Question<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
-        let Question { snapshot, index, catalogs, options, .. } = question;
+    fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
+        let Request { snapshot, index, catalogs, options, .. } = request;
         let (solve_index, nodes) = self.kept.take().unzip();
         let (solve_index, change) = SolveIndex::new(solve_index, snapshot, index, catalogs, options);
         let kept = nodes.filter(|_| change != Change::All);
@@ -198,7 +179,7 @@ impl Planner {
             nodes.renumber_shapes(&former);
         }
         nodes.follow(&solve_index, snapshot, index, catalogs);
-        let answer = ask(&mut SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes));
+        let answer = ask(&mut SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes, &self.cancel));
         self.kept = Some((solve_index, nodes));
         answer
     }

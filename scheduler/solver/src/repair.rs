@@ -9,77 +9,100 @@ pub(crate) mod moves;
 pub(crate) mod narrow;
 pub(crate) mod projection;
 pub(crate) mod replay;
-mod retry_subset;
+mod work;
 
-use crate::repair::moves::{Move, Moves};
+use moves::{Move, Moves};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use work::Work;
 
 /// Pods and nodes of a cluster that is looked at once more as it will be, for any pod that is left: some milliseconds.
 /// In larger ones the plan for the nodes, once they are there, finds the same.
 const PODS: usize = 1_000;
 const NODES: usize = 200;
-/// A plan that leaves fewer pods, and none that `plan` does not leave; else `plan`. `again` plans for another snapshot.
-/// What is returned has a lower bound only if it is `plan`.
-pub(crate) fn place_more(
-    snapshot: &Snapshot,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
-    moves: &Moves,
-    plan: Plan,
-    again: impl Fn(&Snapshot) -> Plan,
-) -> Plan {
-    improved(snapshot, catalogs, plan, &again, |best| {
-        if moves.has(Move::GiveUpDomains) {
-            give_up_domains::give_up(best);
-        }
-        if moves.has(Move::RaiseHostSkew) {
-            host_skew::raise(best);
-        }
-        if moves.has(Move::FillNodes) {
-            fill_nodes::fill(best);
-        }
-        if moves.has(Move::RetrySubset)
-            && is_small(best.snapshot)
-            && retry_subset::retry(best)
-            && moves.has(Move::FillNodes)
-        {
-            fill_nodes::fill(best);
-        }
-    })
+
+/// How often a plan is replayed: once more if pods without a place found one on the nodes of a better plan.
+const REPLAYS: usize = 2;
+
+/// What a plan is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
 }
 
-/// `plan` with those pods that it leaves on its nodes for which these have room after all.
-pub(crate) fn fill_nodes_of(
-    snapshot: &Snapshot,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
-    moves: &Moves,
-    plan: Plan,
-    again: impl Fn(&Snapshot) -> Plan,
-) -> Plan {
-    if !moves.has(Move::FillNodes) {
-        return plan;
-    }
-    improved(snapshot, catalogs, plan, &again, fill_nodes::fill)
+/// Plans for another snapshot. The flag says whether nodes may be removed.
+pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, bool) -> Plan;
+
+/// Repairs of one plan: the moves, what they may cost, and how to plan once more.
+pub(crate) struct Repair<'a> {
+    pub(crate) inputs: Inputs<'a>,
+    pub(crate) moves: &'a Moves,
+    pub(crate) work: Work<'a>,
+    pub(crate) again: Again<'a>,
 }
 
-/// `plan` after `steps`, unless no pod is left.
-fn improved(
-    snapshot: &Snapshot,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
-    plan: Plan,
-    again: &dyn Fn(&Snapshot) -> Plan,
-    steps: impl FnOnce(&mut Best<'_>),
-) -> Plan {
-    if left(snapshot, &plan).is_empty() {
-        return plan;
+/// Moves for pods without a place, in their order.
+const PLACE_MORE: [(Move, fn(&mut Best<'_>)); 3] = [
+    (Move::GiveUpDomains, give_up_domains::give_up),
+    (Move::RaiseHostSkew, host_skew::raise),
+    (Move::FillNodes, fill_nodes::fill),
+];
+
+impl Repair<'_> {
+    /// The best plan that the moves find from `plan`, which is valid, and whether it is another one. A plan that was
+    /// changed has no lower bound. With `replays` off, pods stay on the nodes that `plan` has them on.
+    pub(crate) fn run(&self, plan: Plan, replays: bool) -> (Plan, bool) {
+        let before = plan.unschedulable.clone();
+        let mut plan = self.place_more(plan, &PLACE_MORE);
+        let mut changed = plan.unschedulable != before;
+        // Plans before pods without a place were added to their nodes, which may be riskier.
+        let mut safer: Vec<Plan> = Vec::new();
+        for _ in 0..if replays { REPLAYS } else { 0 } {
+            let Some(other) = replay::improve(self, &plan) else { break };
+            // Its nodes may be larger ones, or more.
+            plan = self.place_more(other.clone(), &[(Move::FillNodes, fill_nodes::fill)]);
+            changed = true;
+            if plan.unschedulable.len() == other.unschedulable.len() {
+                break;
+            }
+            safer.push(other);
+        }
+        if !self.moves.has(Move::MostReliable) {
+            safer.clear();
+        }
+        match replay::most_reliable(self.inputs, &plan, safer) {
+            Some(reliable) => (reliable, changed),
+            None => (plan, changed),
+        }
     }
-    let mut best = Best { snapshot, catalogs, again, plan, facts: None };
-    steps(&mut best);
-    best.plan
+
+    /// `plan` after these moves: it leaves fewer pods, none that `plan` places, or is `plan`.
+    fn place_more(&self, plan: Plan, moves: &[(Move, fn(&mut Best<'_>))]) -> Plan {
+        if left(self.inputs.snapshot, &plan).is_empty() {
+            return plan;
+        }
+        let Inputs { snapshot, catalogs } = self.inputs;
+        let mut best = Best { repair: self, snapshot, catalogs, plan, facts: None };
+        for (_, step) in moves.iter().filter(|(one, _)| self.moves.has(*one)) {
+            step(&mut best);
+        }
+        best.plan
+    }
+
+    /// The plan for another snapshot; `None` if no work is left.
+    fn plan(&self, snapshot: &Snapshot) -> Option<Plan> {
+        self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, true))
+    }
+
+    /// The same without removing nodes.
+    fn plan_keeping_nodes(&self, snapshot: &Snapshot) -> Option<Plan> {
+        self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, false))
+    }
 }
 
 fn is_small(snapshot: &Snapshot) -> bool {
@@ -88,9 +111,9 @@ fn is_small(snapshot: &Snapshot) -> bool {
 
 /// The best plan so far.
 struct Best<'a> {
+    repair: &'a Repair<'a>,
     snapshot: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
-    again: &'a dyn Fn(&Snapshot) -> Plan,
     plan: Plan,
     /// What it was made for, if that is not the snapshot.
     facts: Option<Snapshot>,
@@ -106,7 +129,7 @@ impl Best<'_> {
 
     /// The same for facts other than those of the plan so far.
     fn attempt_from(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
-        let (facts, tried) = self.tried(start, change);
+        let Some((facts, tried)) = self.tried(start, change) else { return Some(self.plan.clone()) };
         if !self.is_fewer(&tried) || !self.is_right(&tried) {
             return Some(tried);
         }
@@ -117,7 +140,7 @@ impl Best<'_> {
     /// Plans for changed facts and takes that plan if it leaves no other pods, and holds for the snapshot as it is;
     /// whether it was taken.
     fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
-        let (facts, tried) = self.tried(start, change);
+        let Some((facts, tried)) = self.tried(start, change) else { return false };
         let as_good = left(self.snapshot, &tried).is_subset(&left(self.snapshot, &self.plan)) && self.is_right(&tried);
         if as_good {
             (self.plan, self.facts) = (tried, Some(facts));
@@ -125,16 +148,16 @@ impl Best<'_> {
         as_good
     }
 
-    fn tried(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> (Snapshot, Plan) {
+    fn tried(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<(Snapshot, Plan)> {
         let mut facts = start.clone();
         change(&mut facts);
-        let mut tried = (self.again)(&facts);
+        let mut tried = self.repair.plan(&facts)?;
         // Some may have been left out.
         let is_asked = |uid: &PodUid| facts.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok();
         let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
-        (facts, with_reports_of(tried, &self.plan))
+        Some((facts, with_reports_of(tried, &self.plan)))
     }
 
     /// Takes a plan that was made from the present one, under the same conditions.

@@ -10,14 +10,15 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState, Pod, PodState, Snapshot};
 use plimsoll_proto::scheduler::v1::{ExplainRequest, ExplainResponse, explain_request::Subject};
+use plimsoll_solver::Cancel;
 
 /// Names listed before the rest is only counted.
 const SHOWN_NAMES: usize = 5;
 
-pub(crate) fn explain_of(request: ExplainRequest) -> Result<ExplainResponse, AnswerError> {
+pub(crate) fn explain_of(request: ExplainRequest, cancel: &Cancel) -> Result<ExplainResponse, AnswerError> {
     let subject = request.subject.ok_or_else(|| AnswerError::request("subject", "is not set"))?;
     let question = Question::new(request.snapshot, request.catalogs, request.options)?;
-    let plan = solve(&question.snapshot, &question.catalogs, &question.options)?;
+    let plan = solve(&question.snapshot, &question.catalogs, &question.options, cancel)?;
     Ok(match subject {
         Subject::Pod(name) => {
             let lines = of_pod(&question.snapshot, &plan, &name)?;

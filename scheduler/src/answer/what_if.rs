@@ -8,6 +8,7 @@ use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::snapshot::PodState;
 use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, WhatIfRequest, WhatIfResponse, supposition::Change};
+use plimsoll_solver::Cancel;
 
 /// Pods that may be supposed in one request: as many as a large cluster has.
 pub(crate) const MAX_MORE_PODS: u32 = 100_000;
@@ -15,7 +16,7 @@ pub(crate) const MAX_MORE_PODS: u32 = 100_000;
 /// Suppositions in one request; each may copy a catalog.
 pub(crate) const MAX_SUPPOSITIONS: usize = 100;
 
-pub(crate) fn what_if_of(request: WhatIfRequest) -> Result<WhatIfResponse, AnswerError> {
+pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<WhatIfResponse, AnswerError> {
     let question = Question::new(request.snapshot, request.catalogs, request.options)?;
     let count = request.suppositions.len();
     if count == 0 {
@@ -45,7 +46,7 @@ pub(crate) fn what_if_of(request: WhatIfRequest) -> Result<WhatIfResponse, Answe
         }
     }
     supposed.snapshot.sort();
-    let plan = |question: &Question| solve(&question.snapshot, &question.catalogs, &question.options);
+    let plan = |question: &Question| solve(&question.snapshot, &question.catalogs, &question.options, cancel);
     let (baseline, supposed) = (plan(&question)?, plan(&supposed)?);
     Ok(WhatIfResponse { baseline: Some((&baseline).into()), supposed: Some((&supposed).into()) })
 }

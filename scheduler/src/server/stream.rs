@@ -48,6 +48,7 @@ async fn converse(
     mut requests: Streaming<SessionRequest>,
     answers: &Answers,
 ) -> Result<(), Status> {
+    let cancel = session.canceller();
     let mut hello_due = Some(tokio::time::Instant::now() + HELLO_TIMEOUT);
     loop {
         let silence = async {
@@ -76,7 +77,17 @@ async fn converse(
             let all = answered.map(|rest| late.into_iter().chain(rest).collect::<Vec<SessionResponse>>());
             (session, all)
         };
-        let (back, answered) = core.workers.run(job).await.map_err(|error| lost(&error))?;
+        let job = core.workers.run(job);
+        tokio::pin!(job);
+        let done = tokio::select! {
+            biased;
+            done = &mut job => done,
+            () = answers.closed() => {
+                cancel.cancel();
+                job.await
+            }
+        };
+        let (back, answered) = done.map_err(|error| lost(&error))?;
         session = back;
         for answer in answered? {
             if answers.send(Ok(answer)).await.is_err() {

@@ -1,5 +1,6 @@
 //! A snapshot with everything looked up once: pools in order of preference, shapes, DaemonSets, nodes.
 
+use crate::Cancel;
 use crate::input::existing_nodes::NodeView;
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::nodes::Nodes;
@@ -113,6 +114,7 @@ pub(crate) struct SolveContext<'a> {
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
     /// What pods prefer.
     pub(crate) relaxation: RelaxationLevels,
+    cancel: &'a Cancel,
 }
 
 /// Whether pods with these tolerations may go where these taints are. `relaxed`: PreferNoSchedule does not count.
@@ -124,6 +126,11 @@ pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: b
 }
 
 impl<'a> SolveContext<'a> {
+    /// Whether nobody waits for the plan any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
     /// Of `snapshot`, with what `solve_index` and `nodes` know of it.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
@@ -131,6 +138,7 @@ impl<'a> SolveContext<'a> {
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
         solve_index: &'a SolveIndex,
         nodes: &'a Nodes,
+        cancel: &'a Cancel,
     ) -> Self {
         let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).collect();
         let shapes = solve_index.shapes.iter().enumerate().map(|(number, data)| ShapeView {
@@ -141,6 +149,7 @@ impl<'a> SolveContext<'a> {
         });
         let (views, node_numbers) = crate::input::existing_nodes::views(snapshot, index, nodes);
         let mut context = Self {
+            cancel,
             snapshot,
             index,
             solve_index,

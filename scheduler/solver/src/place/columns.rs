@@ -83,7 +83,7 @@ enum Start<'s> {
     /// With each kind alone.
     Alone,
     /// With columns of another program for the same kinds, of which some may come after. No plan that costs as much as this matters.
-    KnownTuples(&'s [Column], f64),
+    Known(&'s [Column], f64),
 }
 
 /// Solves it. `None` if there are too many kinds, or one that no row can hold. `work` goes down by the rows looked at times kinds.
@@ -107,10 +107,10 @@ fn relaxed(kinds: &[PodKind<'_>], rows: &[Row], caps: &[Cap], start: Start<'_>, 
     let most_nodes: Vec<f64> = caps.iter().map(|cap| number(cap.most)).collect();
     let (first, enough) = match start {
         Start::Alone => (alone(kinds, rows, &prices)?, f64::INFINITY),
-        Start::KnownTuples(_, enough) => (anything(kinds, enough / scale), enough / scale),
+        Start::Known(_, enough) => (anything(kinds, enough / scale), enough / scale),
     };
     let mut master = Master::new(first, &demand, &most_nodes);
-    if let Start::KnownTuples(known, _) = start {
+    if let Start::Known(known, _) = start {
         master.columns.extend(known.iter().cloned());
     }
     let mut pricing = Pricing::new(kinds, rows, caps, prices, &scarcity);

@@ -69,17 +69,6 @@ pub(crate) struct Topology<'a> {
     strict: BTreeSet<usize>,
     /// See [`Self::wait`].
     waits: bool,
-    /// See [`AssignmentOrder`].
-    assignment_order: AssignmentOrder,
-}
-
-/// How pods are dealt that are spread over several keys, as over zones and capacity types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AssignmentOrder {
-    /// Among combinations that are alike to all spreads they go to the cheapest.
-    Cheapest,
-    /// To the emptiest: wherever kube-scheduler puts some of them, the others have room in the domains that are left.
-    Level,
 }
 
 impl Deref for Topology<'_> {
@@ -219,13 +208,7 @@ impl<'a> Topology<'a> {
     /// `waiting` are the shapes of pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
-        Self {
-            rules,
-            sought: sought.map(|(number, _)| *number).collect(),
-            strict: BTreeSet::new(),
-            waits: false,
-            assignment_order: AssignmentOrder::Cheapest,
-        }
+        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new(), waits: false }
     }
 
     /// Whether pods of that shape are to be assigned before they are placed.
@@ -241,11 +224,6 @@ impl<'a> Topology<'a> {
     /// From now on, where a spread counts pods that it does not bind, those that it binds make do with what these leave.
     pub(crate) fn wait(&mut self, waits: bool) {
         self.waits = waits;
-    }
-
-    /// From now on pods are dealt in that way.
-    pub(crate) fn deal(&mut self, assignment_order: AssignmentOrder) {
-        self.assignment_order = assignment_order;
     }
 
     /// Whether that concerns pods of any of these shapes.

@@ -64,7 +64,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
             }
         }
     }
-    let more = (best.again)(&facts);
+    let Some(more) = best.repair.plan(&facts) else { return false };
     if more.placements.is_empty() && more.launches.iter().all(|launch| launch.pods.is_empty()) {
         return false;
     }

@@ -13,18 +13,8 @@ pub enum Move {
     RaiseHostSkew,
     /// Put pods without a place on nodes of the plan, as the next plan would.
     FillNodes,
-    /// Plan as if some of the pods without a place did not come.
-    RetrySubset,
     /// Exchange pods between nodes of the plan.
     ExchangePods,
-    /// Assign pods evenly to tuples of domains, and not by price.
-    AssignEvenly,
-    /// Plan as if no stranded pod could be the first that others follow.
-    WithoutSelfAffinity,
-    /// Plan as if the spreads of stranded pods counted no pods of DaemonSets.
-    WithoutDaemons,
-    /// Plan with those pods spread that the spreads of stranded pods count.
-    SpreadCounted,
     /// Launch a further node.
     AddNodes,
     /// Leave pods that hardly get a place.
@@ -35,16 +25,11 @@ pub enum Move {
 
 impl Move {
     /// All of them.
-    pub const ALL: [Move; 12] = [
+    pub const ALL: [Move; 7] = [
         Self::GiveUpDomains,
         Self::RaiseHostSkew,
         Self::FillNodes,
-        Self::RetrySubset,
         Self::ExchangePods,
-        Self::AssignEvenly,
-        Self::WithoutSelfAffinity,
-        Self::WithoutDaemons,
-        Self::SpreadCounted,
         Self::AddNodes,
         Self::DropPods,
         Self::MostReliable,
@@ -57,12 +42,7 @@ impl Move {
             Self::GiveUpDomains => "give-up-domains",
             Self::RaiseHostSkew => "raise-host-skew",
             Self::FillNodes => "fill-nodes",
-            Self::RetrySubset => "retry-subset",
             Self::ExchangePods => "exchange-pods",
-            Self::AssignEvenly => "assign-evenly",
-            Self::WithoutSelfAffinity => "without-self-affinity",
-            Self::WithoutDaemons => "without-daemons",
-            Self::SpreadCounted => "spread-counted",
             Self::AddNodes => "add-nodes",
             Self::DropPods => "drop-pods",
             Self::MostReliable => "most-reliable",

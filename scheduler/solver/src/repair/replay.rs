@@ -14,13 +14,12 @@ mod edit;
 mod exchange_pods;
 mod outcomes;
 mod projected;
-mod relax_constraints;
 mod run;
 #[cfg(test)]
 mod tests;
 
-use crate::place::topology::AssignmentOrder;
-use crate::repair::moves::{Move, Moves};
+use super::moves::Move;
+use super::{Inputs, Repair};
 use outcomes::{ANEW, Outcomes, RUNS};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
@@ -44,15 +43,11 @@ const AT_ONCE: usize = 500;
 /// minutes later, while a pod without it would wait for minutes.
 const OFTEN: usize = ANEW * RUNS / 48;
 
-/// Looks for a better plan than one of which so many runs strand a pod.
-type Step<'a> = &'a dyn Fn((&Plan, usize)) -> Option<(Plan, usize)>;
+/// Finds a better plan than one of which so many runs strand a pod.
+type Step = fn(&Repair<'_>, (&Plan, usize)) -> Option<(Plan, usize)>;
 
-/// What a plan is for.
-#[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
-}
+/// Moves for pods that are stranded, in their order.
+const STEPS: [(Move, Step); 2] = [(Move::AddNodes, add_nodes::bought), (Move::DropPods, drop_pods::planned)];
 
 /// What a replay of a plan shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,43 +64,27 @@ pub struct ReplayReport {
 #[must_use]
 pub fn replay(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<ReplayReport> {
     let snapshot = snapshot.sorted();
-    let replay = replayed(Question { snapshot: &snapshot, catalogs }, plan)?;
+    let replay = replayed(Inputs { snapshot: &snapshot, catalogs }, plan)?;
     let outcomes = Outcomes::last(&replay);
     let stranded = outcomes.stranded.keys().map(|slot| replay.slots[*slot].uid.clone()).collect();
     Some(ReplayReport { runs: ANEW * RUNS, stranding: outcomes.stranding, stranded })
 }
 
-/// A plan of which fewer runs strand a pod, if some of `plan` do and there is one. It leaves other pods only where most runs of `plan` strand
-/// some. `again` plans for another snapshot. What is returned has no lower bound.
-pub(crate) fn improve(
-    question: Question<'_>,
-    moves: &Moves,
-    plan: &Plan,
-    again: impl Fn(&Snapshot, AssignmentOrder) -> Plan,
-) -> Option<Plan> {
-    let replay = replayed(question, plan)?;
+/// A plan of which fewer runs strand a pod, if some runs of `plan` do. It leaves other pods only where most runs of
+/// `plan` strand some. It has no lower bound.
+pub(crate) fn improve(repair: &Repair<'_>, plan: &Plan) -> Option<Plan> {
+    let replay = replayed(repair.inputs, plan)?;
     if goes_well(&replay) {
         return None;
     }
-    let (mut better, mut stranding) = exchange_pods::better(
-        question,
-        plan,
-        replay,
-        if moves.has(Move::ExchangePods) { exchange_pods::ALONE } else { 0 },
-    );
-    let usual = |facts: &Snapshot| again(facts, AssignmentOrder::Cheapest);
-    let steps: [Step<'_>; 5] = [
-        &|known| relax_constraints::planned(question, moves, known, &again),
-        &|known| moves.has(Move::AddNodes).then(|| add_nodes::bought(question, known, &usual)).flatten(),
-        &|known| moves.has(Move::DropPods).then(|| drop_pods::planned(question, known, &usual)).flatten(),
-        &|known| moves.has(Move::SpreadCounted).then(|| relax_constraints::spread(question, known, &usual)).flatten(),
-        &|known| moves.has(Move::AddNodes).then(|| add_nodes::bought(question, known, &usual)).flatten(),
-    ];
-    for step in steps {
+    let exchanges = repair.moves.has(Move::ExchangePods) && repair.work.spend(exchange_pods::ALONE);
+    let looks = if exchanges { exchange_pods::ALONE } else { 0 };
+    let (mut better, mut stranding) = exchange_pods::better(repair.inputs, plan, replay, looks);
+    for (_, step) in STEPS.iter().filter(|(one, _)| repair.moves.has(*one)) {
         if stranding < OFTEN {
             break;
         }
-        if let Some((other, still)) = step((better.as_ref().unwrap_or(plan), stranding)) {
+        if let Some((other, still)) = step(repair, (better.as_ref().unwrap_or(plan), stranding)) {
             (better, stranding) = (Some(other), still);
         }
     }
@@ -113,8 +92,8 @@ pub(crate) fn improve(
 }
 
 /// The one of `others` that leaves the fewest pods and hardly strands any, if `plan` often does.
-pub(crate) fn most_reliable(question: Question<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
-    let is_sure = |plan: &Plan| replayed(question, plan).is_none_or(|replay| Outcomes::anew(&replay).stranding < OFTEN);
+pub(crate) fn most_reliable(inputs: Inputs<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
+    let is_sure = |plan: &Plan| replayed(inputs, plan).is_none_or(|replay| Outcomes::anew(&replay).stranding < OFTEN);
     if others.is_empty() || is_sure(plan) {
         return None;
     }
@@ -129,9 +108,9 @@ fn goes_well(replay: &Replay) -> bool {
         && (looks > AT_ONCE || Outcomes::anew(replay).stranding == 0)
 }
 
-fn replayed(question: Question<'_>, plan: &Plan) -> Option<Replay> {
-    let worth = is_to_be(question.snapshot, plan);
-    worth.then(|| Replay::new(question, plan)).flatten().filter(|replay| replay.looks() <= LOOKS)
+fn replayed(inputs: Inputs<'_>, plan: &Plan) -> Option<Replay> {
+    let worth = is_to_be(inputs.snapshot, plan);
+    worth.then(|| Replay::new(inputs, plan)).flatten().filter(|replay| replay.looks() <= LOOKS)
 }
 
 /// Whether anything could go otherwise than planned.

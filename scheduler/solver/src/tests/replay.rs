@@ -5,8 +5,9 @@
 
 use super::builder::*;
 use crate::repair::moves::Moves;
-use crate::repair::replay::{Question, improve};
-use crate::{ReplayReport, replay};
+use crate::repair::replay::improve;
+use crate::repair::{Inputs, Repair, Work};
+use crate::{Cancel, ReplayReport, replay};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Placement, Plan, PodRef};
@@ -83,15 +84,17 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
         &[("n-a", &["a-small-0", "a-small-2", "large-0", "large-2"]), ("n-b", &["a-small-1", "large-1", "large-3"])],
     );
     let catalogs = cluster.catalogs();
-    let question = Question { snapshot: &cluster.snapshot, catalogs: &catalogs };
+    let inputs = Inputs { snapshot: &cluster.snapshot, catalogs: &catalogs };
+    let (moves, cancel) = (Moves::default(), Cancel::default());
     let nothing_to_buy = |_: &_, _| Plan::default();
-    let better = improve(question, &Moves::default(), &risky, nothing_to_buy).unwrap();
+    let repair = || Repair { inputs, moves: &moves, work: Work::new(&cancel), again: &nothing_to_buy };
+    let better = improve(&repair(), &risky).unwrap();
     assert!(replayed(&cluster, &better).stranding < replayed(&cluster, &risky).stranding);
     assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);
     assert!(better.placements.iter().any(|one| one.node.as_str() == "n-c"), "{better:#?}");
     // What is as good as can be is left as it is.
     if replayed(&cluster, &better).stranding == 0 {
-        assert_eq!(improve(question, &Moves::default(), &better, nothing_to_buy), None);
+        assert_eq!(improve(&repair(), &better), None);
     }
 }
 

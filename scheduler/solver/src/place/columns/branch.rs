@@ -121,7 +121,7 @@ impl Search<'_> {
             column.take.extend(of_it.map(|floor| (own + floor, 1)));
             column.caps = (0..caps.len()).filter(|cap| caps[*cap].rows.has(column.row)).collect();
         }
-        let found = super::relaxed(&kinds, &rows, &caps, Start::KnownTuples(&known, self.enough), work);
+        let found = super::relaxed(&kinds, &rows, &caps, Start::Known(&known, self.enough), work);
         if let Some(found) = found {
             half.bound = half.bound.max(found.bound);
             half.used = found.used;

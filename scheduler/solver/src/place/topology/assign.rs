@@ -1,6 +1,5 @@
 //! Pods are dealt out to domains, the emptiest first; then each domain's share is placed like any other pod group.
 
-use super::AssignmentOrder;
 use super::domain_tuples::DomainTuple;
 use super::group_constraint::GroupConstraint;
 use crate::input::context::SolveContext;
@@ -350,8 +349,6 @@ fn deal<'a>(
     // that is favoured.
     let spread = || asked.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
-    let level =
-        context.topology.assignment_order == AssignmentOrder::Level && spread().filter(|one| one.itself).count() > 1;
     // Those that start on one host are in one domain tuple.
     let mut started = None;
     let favours =
@@ -378,8 +375,7 @@ fn deal<'a>(
             } else {
                 i64::try_from(dealt[*index]).unwrap_or(i64::MAX)
             };
-            let level = if level { dealt[*index] } else { 0 };
-            (crowded, domain_count, level, !favoured[*index], tuples.all[*index].price.unwrap_or(i64::MAX), *index)
+            (crowded, domain_count, !favoured[*index], tuples.all[*index].price.unwrap_or(i64::MAX), *index)
         };
         let pick = |even: bool| (0..tuples.all.len()).filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };

@@ -3,8 +3,9 @@
 use super::edit::{self, Change};
 use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::{Replay, Slot, Targets};
-use super::{OFTEN, Question, exchange_pods};
+use super::{Inputs, OFTEN, exchange_pods};
 use crate::input::intern::{Amounts, add, fits};
+use crate::repair::Repair;
 use crate::repair::{
     self,
     projection::{self, Room},
@@ -17,8 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Assignments for which it is worked out what would be bought: each costs a plan.
 const TRIES: usize = 4;
-/// Looks of pods at nodes that all of it may take: two or three seconds, for one plan of a thousand.
-pub(super) const WORK: usize = 30_000_000;
 /// That no pod is stranded is worth so many times the price of the plan, in proportion to how often one is. What is bought for it would mostly be bought a minute
 /// later anyway, and what is not needed is consolidated; a pod that is stranded waits for that minute.
 const WORTH: usize = 8;
@@ -26,12 +25,7 @@ const WORTH: usize = 8;
 const ROUNDS: usize = 8;
 
 /// A plan with further nodes, or larger ones, of which fewer runs strand a pod. More than once, if need be.
-pub(super) fn bought(
-    question: Question<'_>,
-    (plan, stranding): (&Plan, usize),
-    again: &impl Fn(&Snapshot) -> Plan,
-) -> Option<(Plan, usize)> {
-    let mut work = WORK;
+pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     let mut last: Option<(Plan, usize)> = None;
     for _ in 0..ROUNDS {
@@ -39,7 +33,7 @@ pub(super) fn bought(
         if still < OFTEN {
             break;
         }
-        let Some(next) = once(question, from, still, &mut work, again) else { break };
+        let Some(next) = once(repair, from, still) else { break };
         let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
         if is_worth((&next.0, next.1), known) {
             best = Some(next.clone());
@@ -50,27 +44,22 @@ pub(super) fn bought(
 }
 
 /// One of which fewer runs strand a pod, if there is one: few if possible, and then the cheapest; with how many do.
-fn once(
-    question: Question<'_>,
-    plan: &Plan,
-    stranding: usize,
-    work: &mut usize,
-    again: &impl Fn(&Snapshot) -> Plan,
-) -> Option<(Plan, usize)> {
-    let replay = Replay::new(question, plan)?;
+fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usize)> {
+    let inputs = repair.inputs;
+    let replay = Replay::new(inputs, plan)?;
     let mut best: Option<((bool, i64, usize), Plan)> = None;
     for (_, assignment) in Outcomes::anew(&replay).broken.iter().take(TRIES) {
-        let more = with_nodes(question, plan, &replay, assignment, (again, Nodes::Any));
-        let larger = with_room(question, plan, &replay, assignment);
+        let more = with_nodes(repair, plan, &replay, assignment, Nodes::Any);
+        let larger = with_room(inputs, plan, &replay, assignment);
         // As it is planned, but for those that are stranded: they leave room where they were to go.
         let apart = replay.slots.iter().zip(assignment).map(|(slot, place)| place.map(|_| slot.node));
-        let apart = with_nodes(question, plan, &replay, &apart.collect::<Vec<_>>(), (again, Nodes::New));
+        let apart = with_nodes(repair, plan, &replay, &apart.collect::<Vec<_>>(), Nodes::New);
         // Or room for those that went elsewhere and were in the way.
         let strayed = |(slot, place): (&Slot, &Option<usize>)| place.is_none_or(|place| place == slot.node);
         let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
-        let home = with_nodes(question, plan, &replay, &home.collect::<Vec<_>>(), (again, Nodes::New));
+        let home = with_nodes(repair, plan, &replay, &home.collect::<Vec<_>>(), Nodes::New);
         for other in more.into_iter().chain(larger).chain(apart).chain(home) {
-            let Some((other, still)) = played(question, other, work) else { continue };
+            let Some((other, still)) = played(repair, other) else { continue };
             let key = (still >= OFTEN, other.hourly.0, still);
             if still + OFTEN <= stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
                 best = Some((key, other));
@@ -80,11 +69,12 @@ fn once(
     best.map(|((_, _, still), other)| (other, still))
 }
 
-/// The plan, or a better one with its nodes, and how many runs of it strand a pod; `None` if there is no `work` left to find out.
-pub(super) fn played(question: Question<'_>, plan: Plan, work: &mut usize) -> Option<(Plan, usize)> {
-    let replay = Replay::new(question, &plan)?;
-    *work = work.checked_sub(exchange_pods::AMONG + 2 * ANEW * RUNS * replay.looks())?;
-    let (better, still) = exchange_pods::better(question, &plan, replay, exchange_pods::AMONG);
+/// The plan, or a better one with its nodes, and how many runs of it strand a pod; `None` if no work is left to find out.
+pub(super) fn played(repair: &Repair<'_>, plan: Plan) -> Option<(Plan, usize)> {
+    let inputs = repair.inputs;
+    let replay = Replay::new(inputs, &plan)?;
+    repair.work.spend(exchange_pods::AMONG + 2 * ANEW * RUNS * replay.looks()).then_some(())?;
+    let (better, still) = exchange_pods::better(inputs, &plan, replay, exchange_pods::AMONG);
     Some((better.unwrap_or(plan), still))
 }
 
@@ -101,7 +91,7 @@ pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Pla
 }
 
 /// `plan` with nodes that are large enough for the pods that come to them in that run beside those that are stranded.
-fn with_room(question: Question<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Option<Plan> {
+fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Option<Plan> {
     let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let asks: BTreeMap<&PodUid, &PodShape> =
         replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
@@ -121,7 +111,7 @@ fn with_room(question: Question<'_>, plan: &Plan, replay: &Replay, assignment: &
             more.entry(replay.state.node_name(place)).or_default().add(&shape.requests);
         }
     }
-    edit::with_room(question, plan, &replay.after.nodes, &more)
+    edit::with_room(inputs, plan, &replay.after.nodes, &more)
 }
 
 /// Where pods may go that are stranded.
@@ -143,7 +133,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    pub(super) fn new(question: Question<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Self {
+    pub(super) fn new(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Self {
         let mut targets = Targets::new();
         let mut stranded: BTreeSet<PodUid> = BTreeSet::new();
         for (slot, place) in replay.slots.iter().zip(assignment) {
@@ -153,7 +143,7 @@ impl Ended {
             }
         }
         let mut facts = Snapshot::clone(&replay.after);
-        projection::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut facts);
+        projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut facts);
         // Others wait where they are left.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
         for pod in &mut facts.pods {
@@ -169,15 +159,16 @@ impl Ended {
 
 /// `plan` with pods where `assignment` has them, and `nodes` for those that it strands.
 pub(super) fn with_nodes(
-    question: Question<'_>,
+    repair: &Repair<'_>,
     plan: &Plan,
     replay: &Replay,
     assignment: &[Option<usize>],
-    (again, nodes): (&impl Fn(&Snapshot) -> Plan, Nodes),
+    nodes: Nodes,
 ) -> Option<Plan> {
-    let Ended { mut facts, mut targets, stranded } = Ended::new(question, plan, replay, assignment);
+    let inputs = repair.inputs;
+    let Ended { mut facts, mut targets, stranded } = Ended::new(inputs, plan, replay, assignment);
     facts.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
-    let more = again(&facts);
+    let more = repair.plan_keeping_nodes(&facts)?;
     let mut further = Vec::new();
     for launch in more.launches.into_iter().filter(|launch| launch.pods.iter().any(|pod| stranded.contains(&pod.uid))) {
         let launch = named(launch);
@@ -195,7 +186,7 @@ pub(super) fn with_nodes(
     if !left.is_empty() && nodes != Nodes::AnyOrNone {
         return None;
     }
-    edit::with(question, plan, &replay.after.nodes, &Change { targets, further, left })
+    edit::with(inputs, plan, &replay.after.nodes, &Change { targets, further, left })
 }
 
 /// The launch by a name of its own: one for the same pods may be in the plan.

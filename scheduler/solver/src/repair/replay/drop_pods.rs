@@ -3,17 +3,19 @@
 //! Where others fill the only domains that pods could be in, mostly before their turn comes, a place in the plan is a promise that is rarely kept; and
 //! room is bought for them that they do not get. Such pods are left, if they have no place once all others are bound.
 
-use super::add_nodes::{Ended, Nodes, WORK, played, with_nodes};
+use super::add_nodes::{Ended, Nodes, played, with_nodes};
 use super::edit::{self, Change};
 use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::Replay;
-use super::relax_constraints::{is_valid, left, stranded, without_self_affinity};
-use super::{OFTEN, Question, is_pod_slot, placed};
+use super::{Inputs, OFTEN, is_pod_slot, placed};
+use crate::place::topology::matches;
+use crate::repair::Repair;
 use crate::repair::projection::{self, Room};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::Snapshot;
-use std::collections::BTreeSet;
+use plimsoll_model::snapshot::{PodShape, Snapshot};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Shapes of stranded pods for which a plan without them is made, beginning with those that are stranded most, and assignments that are taken for one: each costs
 /// one or two plans.
@@ -21,49 +23,44 @@ const TRIES: usize = 3;
 
 /// A plan that leaves more pods than `plan`, of which so many runs strand one: if most do, and hardly one of the other. Of those that it leaves more, `plan`
 /// would strand half on average, or more; kube-scheduler may bind them all the same where it comes to them first.
-pub(super) fn planned(
-    question: Question<'_>,
-    (plan, stranding): (&Plan, usize),
-    again: &impl Fn(&Snapshot) -> Plan,
-) -> Option<(Plan, usize)> {
+pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
+    let inputs = repair.inputs;
     if 2 * stranding < ANEW * RUNS {
         return None;
     }
-    let replay = Replay::new(question, plan)?;
+    let replay = Replay::new(inputs, plan)?;
     let outcomes = Outcomes::anew(&replay);
     let assignments = || outcomes.broken.iter().take(TRIES).map(|(_, assignment)| assignment);
-    if assignments().any(|assignment| finds_room(question, &Ended::new(question, plan, &replay, assignment), again)) {
+    if assignments().any(|assignment| finds_room(repair, &Ended::new(inputs, plan, &replay, assignment))) {
         return None;
     }
     let shapes = stranded(&replay, &outcomes);
     let lost: usize = outcomes.stranded.values().sum();
-    let following = without_self_affinity(question.snapshot, &shapes).into_iter();
-    let without = shapes.iter().take(TRIES).map(|shape| without(question.snapshot, shape));
-    let anew = following.chain(without).map(|facts| made_for(question, &facts, again));
-    let ended =
-        assignments().map(|assignment| with_nodes(question, plan, &replay, assignment, (again, Nodes::AnyOrNone)));
-    let never = || never_bound(question, plan, &replay, &outcomes, again);
-    let mut work = WORK;
+    let following = without_self_affinity(inputs.snapshot, &shapes).into_iter();
+    let without = shapes.iter().take(TRIES).map(|shape| without(inputs.snapshot, shape));
+    let anew = following.chain(without).map(|facts| made_for(repair, &facts));
+    let ended = assignments().map(|assignment| with_nodes(repair, plan, &replay, assignment, Nodes::AnyOrNone));
+    let never = || never_bound(repair, plan, &replay, &outcomes);
     anew.chain(ended).chain(std::iter::once_with(never)).flatten().find_map(|other| {
         let more = left(&other).len().saturating_sub(left(plan).len());
         if 2 * lost < more * ANEW * RUNS {
             return None;
         }
-        played(question, other, &mut work).filter(|(_, still)| *still < OFTEN)
+        played(repair, other).filter(|(_, still)| *still < OFTEN)
     })
 }
 
 /// Whether the next plan has room for all that are stranded, without another node: then they are only late.
-fn finds_room(question: Question<'_>, ended: &Ended, again: &impl Fn(&Snapshot) -> Plan) -> bool {
-    let next = again(&ended.facts);
+fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
+    let Some(next) = repair.plan_keeping_nodes(&ended.facts) else { return false };
     let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
     let left = next.unschedulable.iter().any(|one| ended.stranded.contains(&one.pod.uid));
-    !bought && !left && !always_strands(question, &ended.facts, &next)
+    !bought && !left && !always_strands(repair.inputs, &ended.facts, &next)
 }
 
 /// Whether each run of a plan for these facts strands a pod.
-fn always_strands(question: Question<'_>, facts: &Snapshot, plan: &Plan) -> bool {
-    let replay = Replay::new(Question { snapshot: facts, ..question }, plan);
+fn always_strands(inputs: Inputs<'_>, facts: &Snapshot, plan: &Plan) -> bool {
+    let replay = Replay::new(Inputs { snapshot: facts, ..inputs }, plan);
     replay.is_some_and(|replay| Outcomes::of(&replay).stranding == RUNS)
 }
 
@@ -75,32 +72,27 @@ fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
 }
 
 /// The cluster once the plan is carried out, its nodes counted against limits.
-fn once_done(question: Question<'_>, plan: &Plan) -> Snapshot {
-    let mut after = projection::project(question.snapshot, question.catalogs, plan);
-    projection::count_limits((question.snapshot, question.catalogs), plan, Room::Least, &mut after);
+fn once_done(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
+    let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
+    projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut after);
     after
 }
 
 /// The plan for these facts, told about the pods that it leaves as things are then.
-fn made_for(question: Question<'_>, facts: &Snapshot, again: &impl Fn(&Snapshot) -> Plan) -> Option<Plan> {
-    let mut plan = again(facts);
-    let then = again(&once_done(question, &plan));
+fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
+    let mut plan = repair.plan_keeping_nodes(facts)?;
+    let then = repair.plan_keeping_nodes(&once_done(repair.inputs, &plan))?;
     if placed(&then).next().is_some() {
         return None;
     }
     plan.unschedulable = then.unschedulable;
-    is_valid(question, &plan).then_some(plan)
+    is_valid(repair.inputs, &plan).then_some(plan)
 }
 
 /// `plan` without the pods that hardly any run binds, if none does either once all others are bound: such as wait for each other, each for the other
 /// to be there.
-fn never_bound(
-    question: Question<'_>,
-    plan: &Plan,
-    replay: &Replay,
-    outcomes: &Outcomes,
-    again: &impl Fn(&Snapshot) -> Plan,
-) -> Option<Plan> {
+fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Outcomes) -> Option<Plan> {
+    let inputs = repair.inputs;
     let rarely = outcomes.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * RUNS);
     let rarely: BTreeSet<&PodUid> = rarely.map(|(slot, _)| &replay.slots[*slot].uid).collect();
     let left = placed(plan).filter(|pod| rarely.contains(&pod.uid)).map(|pod| Unschedulable {
@@ -112,8 +104,52 @@ fn never_bound(
         }],
     });
     let change = Change { left: left.collect(), ..Change::default() };
-    let other = edit::with(question, plan, &replay.after.nodes, &change)?;
-    let after = once_done(question, &other);
-    let next = again(&after);
-    (placed(&next).next().is_none() || always_strands(question, &after, &next)).then_some(other)
+    let other = edit::with(inputs, plan, &replay.after.nodes, &change)?;
+    let after = once_done(inputs, &other);
+    let next = repair.plan_keeping_nodes(&after)?;
+    (placed(&next).next().is_none() || always_strands(inputs, &after, &next)).then_some(other)
+}
+
+/// Shapes of pods that were stranded, the most often first.
+fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
+    let mut often: BTreeMap<usize, usize> = BTreeMap::new();
+    for (slot, times) in &outcomes.stranded {
+        *often.entry(replay.slots[*slot].shape).or_default() += times;
+    }
+    let mut shapes: Vec<(Reverse<usize>, usize)> =
+        often.into_iter().map(|(shape, times)| (Reverse(times), shape)).collect();
+    shapes.sort_unstable();
+    shapes.into_iter().map(|(_, shape)| replay.after.shapes[shape].id.clone()).collect()
+}
+
+/// As if no pod of those shapes could be the first that others follow, though its own rule selects it; `None` if none could.
+fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
+    let mut facts = snapshot.clone();
+    let mut any = false;
+    for shape in facts.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
+        let keys = own_terms(shape);
+        any |= !keys.is_empty();
+        shape.labels.retain(|key, _| !keys.contains(key));
+    }
+    any.then_some(facts)
+}
+
+/// Keys of labels by which the pod itself is among those that it must be near.
+fn own_terms(shape: &PodShape) -> BTreeSet<String> {
+    let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
+    let own = required.filter(|term| term.namespaces.contains(&shape.namespace));
+    let selectors = own.filter_map(|term| term.selector.as_ref()).filter(|selector| matches(selector, shape));
+    let keys = selectors.flat_map(|selector| {
+        let expressions = selector.match_expressions.iter().map(|one| &one.key);
+        selector.match_labels.keys().chain(expressions).cloned()
+    });
+    keys.collect()
+}
+
+fn is_valid(inputs: Inputs<'_>, plan: &Plan) -> bool {
+    plimsoll_invariants::check(inputs.snapshot, inputs.catalogs, plan).is_empty()
+}
+
+fn left(plan: &Plan) -> BTreeSet<&PodUid> {
+    plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
 }

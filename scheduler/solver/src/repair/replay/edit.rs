@@ -1,7 +1,7 @@
 //! The same plan with its pods elsewhere, and with further nodes.
 
 use super::projected::Targets;
-use super::{Question, placed};
+use super::{Inputs, placed};
 use crate::repair::action_names::renamed;
 use crate::repair::fill_nodes::reorder;
 use crate::repair::narrow::{keep_fitting, narrow};
@@ -31,9 +31,9 @@ impl From<Targets> for Change {
 }
 
 /// `plan`, changed, on `nodes` (of which its launches are); if that is valid, and its own launches cost no more than before.
-pub(super) fn with(question: Question<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
-    let overlaid = overlay::applied(question.snapshot, question.catalogs);
-    let facts = overlaid.as_ref().map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs });
+pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
+    let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
+    let facts = overlaid.as_ref().map_or(inputs, |(snapshot, catalogs)| Inputs { snapshot, catalogs });
     let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
     // Where it matters what the node of a launch will be, it is said.
     [false, true].into_iter().find_map(|sure| {
@@ -41,19 +41,19 @@ pub(super) fn with(question: Question<'_>, plan: &Plan, nodes: &[Node], change: 
         other.launches.extend(change.further.iter().cloned());
         other.unschedulable.extend(change.left.iter().cloned());
         other.unschedulable.sort();
-        judged(question, plan, other, more)
+        judged(inputs, plan, other, more)
     })
 }
 
 /// `plan` with launches that have room for so much `more`, by the names that their nodes have; if that is another plan, and a valid one.
 pub(super) fn with_room(
-    question: Question<'_>,
+    inputs: Inputs<'_>,
     plan: &Plan,
     nodes: &[Node],
     more: &BTreeMap<&NodeName, Resources>,
 ) -> Option<Plan> {
-    let overlaid = overlay::applied(question.snapshot, question.catalogs);
-    let facts = overlaid.as_ref().map_or(question, |(snapshot, catalogs)| Question { snapshot, catalogs });
+    let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
+    let facts = overlaid.as_ref().map_or(inputs, |(snapshot, catalogs)| Inputs { snapshot, catalogs });
     let mut other = plan.clone();
     for launch in &mut other.launches {
         let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
@@ -64,18 +64,18 @@ pub(super) fn with_room(
         launch.requests = before;
         rename(launch, "launch with more room");
     }
-    judged(question, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
+    judged(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
 }
 
 /// With its sums, if it is valid and costs at most so much more.
-fn judged(question: Question<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
+fn judged(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
     reorder(&mut other);
-    Repriced::new(question.snapshot, question.catalogs).mark(&mut other.launches);
+    Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
     other.hourly = other.launches.iter().map(Launch::price).sum();
     // That of `plan` is for other pods, or other nodes.
     other.lower_bound = MicroUsdPerHour(0);
     let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more
-        && plimsoll_invariants::check(question.snapshot, question.catalogs, &other).is_empty();
+        && plimsoll_invariants::check(inputs.snapshot, inputs.catalogs, &other).is_empty();
     right.then_some(other)
 }
 
@@ -86,7 +86,7 @@ fn rename(launch: &mut Launch, what: &str) {
 }
 
 /// Without the nodes that would have no pod any more.
-fn moved(facts: Question<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Option<Plan> {
+fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Option<Plan> {
     let Change { targets, further, left } = change;
     let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
     let names = placed(plan).map(|pod| (&pod.uid, pod));

@@ -3,7 +3,7 @@
 use super::outcomes::{CLOSE, Outcomes, RUNS};
 use super::projected::Replay;
 use super::run::next;
-use super::{Question, edit};
+use super::{Inputs, edit};
 use crate::input::intern::add;
 use plimsoll_model::plan::Plan;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ const EXCHANGES: usize = 300;
 const DRAWS: usize = 3_000;
 
 /// A plan of which fewer runs strand a pod, if one is found in so many `looks`, and how many do when it is looked at closely. `replay` is of `plan`.
-pub(super) fn better(question: Question<'_>, plan: &Plan, replay: Replay, looks: usize) -> (Option<Plan>, usize) {
+pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usize) -> (Option<Plan>, usize) {
     let after = Rc::clone(&replay.after);
     let left = looks / (replay.looks() * RUNS).max(1);
     let (outcomes, closely) = (Outcomes::of(&replay), Outcomes::closely(&replay));
@@ -38,10 +38,10 @@ pub(super) fn better(question: Question<'_>, plan: &Plan, replay: Replay, looks:
     finalists.sort_by_key(|(still, _)| *still);
     // What is not an assignment may not be valid.
     for (still, replay) in finalists {
-        let Some(adopted) = edit::with(question, plan, &after.nodes, &replay.targets().into()) else { continue };
+        let Some(adopted) = edit::with(inputs, plan, &after.nodes, &replay.targets().into()) else { continue };
         // Without a node that has no pod any more it goes otherwise.
         let fewer = adopted.launches.len() < plan.launches.len();
-        let anew = || Replay::new(question, &adopted).map(|replay| Outcomes::anew(&replay).stranding);
+        let anew = || Replay::new(inputs, &adopted).map(|replay| Outcomes::anew(&replay).stranding);
         match if fewer { anew() } else { Some(still) } {
             Some(still) if still < before => return (Some(adopted), still),
             _ => {}

@@ -1,6 +1,6 @@
 //! The cluster as it will be once the nodes of a plan are there, before kube-scheduler has bound the plan's pods.
 
-use super::{Question, is_pod_slot};
+use super::{Inputs, is_pod_slot};
 use crate::input::intern::fits;
 use crate::repair::projection;
 use plimsoll_kubesched::{ClusterState, Machine, PodSlot};
@@ -44,9 +44,9 @@ pub(super) type Targets = BTreeMap<PodUid, NodeName>;
 
 impl Replay {
     /// `None` if there is nothing to replay.
-    pub(super) fn new(question: Question<'_>, plan: &Plan) -> Option<Self> {
-        let targets = targets(question.snapshot, plan);
-        let mut after = projection::project(question.snapshot, question.catalogs, plan);
+    pub(super) fn new(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
+        let targets = targets(inputs.snapshot, plan);
+        let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
         after.nodes.retain(|node| !node.deleting);
         after.pods.retain(|pod| !pod.is_virtual());
         // Pools are left out: their limits would only make amounts longer.
@@ -55,7 +55,7 @@ impl Replay {
         coming.for_each(|pod| pod.state = PodState::Pending);
         let mut state = ClusterState::new(&before, &SnapshotIndex::new(&before));
         let slots = slots(&before, &state, &targets)?;
-        let sizes = sizes(question, plan);
+        let sizes = sizes(inputs, plan);
         let machines = before.nodes.iter().enumerate().map(|(number, node)| match sizes.get(&node.name) {
             Some(sizes) => sizes.iter().map(|size| state.resized(number, size)).collect(),
             None => vec![state.machine(number).clone()],
@@ -124,10 +124,10 @@ fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<V
 }
 
 /// What a node of each launch has for all its pods, by the types that it lists as its cheapest offering is bought.
-fn sizes(question: Question<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
-    let overlaid = overlay::applied(question.snapshot, question.catalogs);
+fn sizes(inputs: Inputs<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
+    let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
     let (snapshot, catalogs) =
-        overlaid.as_ref().map_or((question.snapshot, question.catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
+        overlaid.as_ref().map_or((inputs.snapshot, inputs.catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
     let of_launch = |launch: &Launch| {
         let catalog = projection::catalog_of(snapshot, catalogs, launch)?;
         let bought = launch.offerings.first()?.capacity_type;
