@@ -3,10 +3,11 @@
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Plan, Termination};
+use std::collections::HashSet;
 
-/// The plan without the actions that are not wanted, and without those that rest on them. Actions do not depend on
-/// anything else in a plan, so what is left is a plan. Room for virtual pods moves with nodes as well, and is no reason of its own for a launch
-/// that replaces one.
+/// The plan without the actions that are not wanted, and without the actions that depend on them: a removal needs all of
+/// its replacements, and a replacement needs a removal that it serves or pods of its own. Nothing else in a plan depends
+/// on an action, so the rest is a plan. Virtual pods move with their nodes and are no reason to keep a replacement.
 #[must_use]
 pub fn subset(
     plan: &Plan,
@@ -14,26 +15,32 @@ pub fn subset(
     termination: impl Fn(&Termination) -> bool,
     is_virtual: impl Fn(&PodUid) -> bool,
 ) -> Plan {
-    let mut launches: Vec<bool> = plan.launches.iter().map(launch).collect();
-    let mut terminations: Vec<bool> = plan.terminations.iter().map(termination).collect();
-    // Each round drops at least one action, or is the last.
-    while drop_dependents(plan, &mut launches, &mut terminations, &is_virtual) {}
-    // The new place of each launch that stays.
-    let places: Vec<usize> =
-        (0..launches.len()).map(|end| launches.iter().take(end).filter(|kept| **kept).count()).collect();
+    let selection = Selection::new(plan, launch, termination, is_virtual);
+    let mut places = Vec::with_capacity(plan.launches.len());
+    let mut place = 0;
+    for kept in &selection.launches {
+        places.push(place);
+        place += usize::from(*kept);
+    }
     let moved = |one: &Termination| Termination {
         replaced_by: one.replaced_by.iter().filter_map(|index| places.get(*index).copied()).collect(),
         ..one.clone()
     };
-    let whole = launches.iter().all(|kept| *kept);
-    let launches: Vec<Launch> = chosen(&plan.launches, &launches).cloned().collect();
+    let whole = place == plan.launches.len();
+    let launches: Vec<Launch> = chosen(&plan.launches, &selection.launches).cloned().collect();
     Plan {
-        terminations: chosen(&plan.terminations, &terminations).map(moved).collect(),
+        snapshot_sequence: plan.snapshot_sequence,
+        ledger: plan.ledger,
+        placements: plan.placements.clone(),
+        terminations: chosen(&plan.terminations, &selection.terminations).map(moved).collect(),
+        unschedulable: plan.unschedulable.clone(),
+        ignored: plan.ignored.clone(),
+        pool_problems: plan.pool_problems.clone(),
         hourly: if whole { plan.hourly } else { MicroUsdPerHour(launches.iter().map(|one| one.price().0).sum()) },
-        // The bound was for all of its pods; nothing is known of a part's.
+        // The bound holds for all pods of the plan. Nothing is known of a part.
         lower_bound: if whole { plan.lower_bound } else { MicroUsdPerHour(0) },
+        next_time: plan.next_time,
         launches,
-        ..plan.clone()
     }
 }
 
@@ -41,36 +48,42 @@ fn chosen<'a, T>(list: &'a [T], kept: &'a [bool]) -> impl Iterator<Item = &'a T>
     list.iter().zip(kept).filter(|(_, kept)| **kept).map(|(one, _)| one)
 }
 
-/// Drops removals that lack a replacement, and replacements for nothing but dropped removals. Returns whether there were any.
-fn drop_dependents(
-    plan: &Plan,
-    launches: &mut [bool],
-    terminations: &mut [bool],
-    is_virtual: &impl Fn(&PodUid) -> bool,
-) -> bool {
-    let before = launches.iter().chain(&*terminations).filter(|kept| **kept).count();
-    for (one, kept) in plan.terminations.iter().zip(&mut *terminations) {
-        *kept &= one.replaced_by.iter().all(|index| launches.get(*index).copied().unwrap_or(false));
-    }
-    for (index, kept) in launches.iter_mut().enumerate() {
-        let (mut serves, mut serves_kept) = (false, false);
-        for (_, kept) in
-            plan.terminations.iter().zip(&*terminations).filter(|(one, _)| one.replaced_by.contains(&index))
-        {
-            serves = true;
-            serves_kept |= *kept;
-        }
-        if serves && !serves_kept {
-            *kept &= plan.launches.get(index).is_some_and(|launch| has_other_pods(plan, launch, is_virtual));
-        }
-    }
-    launches.iter().chain(&*terminations).filter(|kept| **kept).count() < before
+/// Which actions stay, by their places in the plan.
+struct Selection {
+    launches: Vec<bool>,
+    terminations: Vec<bool>,
 }
 
-/// Whether the launch is for pods that exist and that no removal moves.
-fn has_other_pods(plan: &Plan, launch: &Launch, is_virtual: &impl Fn(&PodUid) -> bool) -> bool {
-    let moves = |uid: &PodUid| plan.terminations.iter().any(|one| one.pods.iter().any(|pod| pod.uid == *uid));
-    launch.pods.iter().any(|pod| !moves(&pod.uid) && !is_virtual(&pod.uid))
+impl Selection {
+    fn new(
+        plan: &Plan,
+        launch: impl Fn(&Launch) -> bool,
+        termination: impl Fn(&Termination) -> bool,
+        is_virtual: impl Fn(&PodUid) -> bool,
+    ) -> Self {
+        let mut selection = Self {
+            launches: plan.launches.iter().map(launch).collect(),
+            terminations: plan.terminations.iter().map(termination).collect(),
+        };
+        // By launch: how many of the removals that it serves stay. `None` if it serves none.
+        let mut needed: Vec<Option<usize>> = vec![None; plan.launches.len()];
+        for (one, stays) in plan.terminations.iter().zip(&mut selection.terminations) {
+            *stays &= one.replaced_by.iter().all(|index| selection.launches.get(*index).copied().unwrap_or(false));
+            for index in &one.replaced_by {
+                if let Some(needed) = needed.get_mut(*index) {
+                    *needed = Some(needed.unwrap_or(0) + usize::from(*stays));
+                }
+            }
+        }
+        let moved: HashSet<&PodUid> = plan.terminations.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
+        let has_own_pods =
+            |launch: &Launch| launch.pods.iter().any(|pod| !moved.contains(&pod.uid) && !is_virtual(&pod.uid));
+        // A removal that stays has all of its replacements, and keeps them: one pass is enough.
+        for ((launch, needed), stays) in plan.launches.iter().zip(needed).zip(&mut selection.launches) {
+            *stays &= needed != Some(0) || has_own_pods(launch);
+        }
+        selection
+    }
 }
 
 #[cfg(test)]

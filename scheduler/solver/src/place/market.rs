@@ -4,7 +4,7 @@
 use crate::input::context::SolveContext;
 use crate::input::intern::how_many;
 use crate::place::limits::{self, Headroom};
-use crate::place::pod_groups::{self, PodGroup};
+use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, on_new};
 use crate::score::{PER_NODE, Score};
 use std::collections::BTreeSet;
@@ -50,21 +50,17 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
     }
     let cheapest: Vec<Option<usize>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
     let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
+    // Of ways that are as good, the first is taken: pods of one pool depend on nothing but each other.
     let mut ways = Vec::new();
-    let social = pod_groups::look_at_each_other(context, &placed.left);
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {
         ways.push(Way::First(first));
     } else {
-        if social {
-            // The other ways are compared with this one.
-            ways.push(Way::First(tier.start));
-        }
-        ways.push(Way::ByQuote(&cheapest));
         if rivals.len() <= MOST_FIRST && pods <= LARGE {
-            ways.extend(rivals.into_iter().filter(|pool| !social || *pool != tier.start).map(Way::First));
+            ways.extend(rivals.into_iter().map(Way::First));
         } else {
             ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
         }
+        ways.push(Way::ByQuote(&cheapest));
     }
     let limited = tier.clone().any(|pool| state.headroom[pool].iter().any(Option::is_some));
     if limited {
@@ -78,7 +74,7 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
         }
         let trial = attempt(context, state, &placed.left, tier, &way);
         let score = Score::of(context, &trial.placed);
-        if best.as_ref().is_none_or(|(known, _)| if social { is_worth_it(score, *known) } else { score < *known }) {
+        if best.as_ref().is_none_or(|(known, _)| score < *known) {
             best = Some((score, trial));
         }
     }
@@ -87,13 +83,6 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
         placed.launches.extend(trial.placed.launches);
         placed.left = trial.placed.left;
     }
-}
-
-/// Whether one way is much better than another one: more pods, or a tenth cheaper. Where pods depend on each other,
-/// kube-scheduler is more likely to bind a plan of the first pool, so that is not given up for less.
-fn is_worth_it(other: Score, known: Score) -> bool {
-    other.unplaced < known.unplaced
-        || (other.unplaced == known.unplaced && other.cost.saturating_mul(10) < known.cost.saturating_mul(9))
 }
 
 /// How pods are divided among the pools of a tier.

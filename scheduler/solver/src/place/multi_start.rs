@@ -27,8 +27,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     }
     let open = pod_groups::look_at_each_other(context, &pod_groups);
     let zones = if open { zones(context) } else { Vec::new() };
-    // Pods that look at each other keep to the order of pools unless much is to be saved, which the market itself looks at.
-    let rivals = if open { BTreeSet::new() } else { market::rivals(context, state, &pod_groups) };
+    let rivals = market::rivals(context, state, &pod_groups);
     if zones.is_empty() && rivals.is_empty() {
         return attempt(context, state, pod_groups);
     }

@@ -15,6 +15,8 @@ pub enum Move {
     FillNodes,
     /// Exchange pods between nodes of the plan.
     ExchangePods,
+    /// Plan with one NodePool of each weight.
+    SinglePool,
     /// Launch a further node.
     AddNodes,
     /// Leave pods that hardly get a place.
@@ -25,11 +27,12 @@ pub enum Move {
 
 impl Move {
     /// All of them.
-    pub const ALL: [Move; 7] = [
+    pub const ALL: [Move; 8] = [
         Self::GiveUpDomains,
         Self::RaiseHostSkew,
         Self::FillNodes,
         Self::ExchangePods,
+        Self::SinglePool,
         Self::AddNodes,
         Self::DropPods,
         Self::MostReliable,
@@ -43,6 +46,7 @@ impl Move {
             Self::RaiseHostSkew => "raise-host-skew",
             Self::FillNodes => "fill-nodes",
             Self::ExchangePods => "exchange-pods",
+            Self::SinglePool => "single-pool",
             Self::AddNodes => "add-nodes",
             Self::DropPods => "drop-pods",
             Self::MostReliable => "most-reliable",

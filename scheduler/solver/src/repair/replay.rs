@@ -15,6 +15,7 @@ mod exchange_pods;
 mod outcomes;
 mod projected;
 mod run;
+mod single_pool;
 #[cfg(test)]
 mod tests;
 
@@ -47,7 +48,11 @@ const OFTEN: usize = ANEW * RUNS / 48;
 type Step = fn(&Repair<'_>, (&Plan, usize)) -> Option<(Plan, usize)>;
 
 /// Moves for pods that are stranded, in their order.
-const STEPS: [(Move, Step); 2] = [(Move::AddNodes, add_nodes::bought), (Move::DropPods, drop_pods::planned)];
+const STEPS: [(Move, Step); 3] = [
+    (Move::SinglePool, single_pool::planned),
+    (Move::AddNodes, add_nodes::bought),
+    (Move::DropPods, drop_pods::planned),
+];
 
 /// What a replay of a plan shows.
 #[derive(Debug, Clone, PartialEq, Eq)]

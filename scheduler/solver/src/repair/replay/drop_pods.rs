@@ -146,10 +146,10 @@ fn own_terms(shape: &PodShape) -> BTreeSet<String> {
     keys.collect()
 }
 
-fn is_valid(inputs: Inputs<'_>, plan: &Plan) -> bool {
+pub(super) fn is_valid(inputs: Inputs<'_>, plan: &Plan) -> bool {
     plimsoll_invariants::check(inputs.snapshot, inputs.catalogs, plan).is_empty()
 }
 
-fn left(plan: &Plan) -> BTreeSet<&PodUid> {
+pub(super) fn left(plan: &Plan) -> BTreeSet<&PodUid> {
     plan.unschedulable.iter().map(|one| &one.pod.uid).collect()
 }
