@@ -1,12 +1,12 @@
-//! A plan without some of its actions.
+//! Reduces a plan to a subset of its actions.
 
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Plan, Termination};
 
-/// The plan without the actions that are not wanted, and without those that rest on them. Actions do not depend on
-/// anything else in a plan, so what is left is a plan. Room for virtual pods moves with nodes as well, and is no reason of its own for a launch
-/// that replaces one.
+/// Returns the plan without the actions that the filters reject, and without actions that depend on rejected actions.
+/// Nothing else in a plan depends on actions, so the result is a valid plan. A replacement launch is not kept for
+/// virtual pods alone, since their room moves with the removed node.
 #[must_use]
 pub fn subset(
     plan: &Plan,
@@ -16,32 +16,37 @@ pub fn subset(
 ) -> Plan {
     let mut launches: Vec<bool> = plan.launches.iter().map(launch).collect();
     let mut terminations: Vec<bool> = plan.terminations.iter().map(termination).collect();
-    // Each round drops at least one action, or is the last.
+    // Each iteration drops at least one action, except the last.
     while drop_dependents(plan, &mut launches, &mut terminations, &is_virtual) {}
-    // The new place of each launch that stays.
-    let places: Vec<usize> =
+    // Index of each kept launch in the new list.
+    let new_indices: Vec<usize> =
         (0..launches.len()).map(|end| launches.iter().take(end).filter(|kept| **kept).count()).collect();
-    let moved = |one: &Termination| Termination {
-        replaced_by: one.replaced_by.iter().filter_map(|index| places.get(*index).copied()).collect(),
-        ..one.clone()
+    let reindexed = |termination: &Termination| Termination {
+        replaced_by: termination.replaced_by.iter().filter_map(|index| new_indices.get(*index).copied()).collect(),
+        ..termination.clone()
     };
-    let whole = launches.iter().all(|kept| *kept);
-    let launches: Vec<Launch> = chosen(&plan.launches, &launches).cloned().collect();
+    let complete = launches.iter().all(|kept| *kept);
+    let launches: Vec<Launch> = filter_kept(&plan.launches, &launches).cloned().collect();
     Plan {
-        terminations: chosen(&plan.terminations, &terminations).map(moved).collect(),
-        hourly: if whole { plan.hourly } else { MicroUsdPerHour(launches.iter().map(|one| one.price().0).sum()) },
-        // The bound was for all of its pods; nothing is known of a part's.
-        lower_bound: if whole { plan.lower_bound } else { MicroUsdPerHour(0) },
+        terminations: filter_kept(&plan.terminations, &terminations).map(reindexed).collect(),
+        hourly: if complete {
+            plan.hourly
+        } else {
+            MicroUsdPerHour(launches.iter().map(|launch| launch.price().0).sum())
+        },
+        // The lower bound applies to all pods of the plan. No bound is known for a subset.
+        lower_bound: if complete { plan.lower_bound } else { MicroUsdPerHour(0) },
         launches,
         ..plan.clone()
     }
 }
 
-fn chosen<'a, T>(list: &'a [T], kept: &'a [bool]) -> impl Iterator<Item = &'a T> {
-    list.iter().zip(kept).filter(|(_, kept)| **kept).map(|(one, _)| one)
+fn filter_kept<'a, T>(list: &'a [T], kept: &'a [bool]) -> impl Iterator<Item = &'a T> {
+    list.iter().zip(kept).filter(|(_, kept)| **kept).map(|(item, _)| item)
 }
 
-/// Drops removals that lack a replacement, and replacements for nothing but dropped removals. Returns whether there were any.
+/// Drops removals without all of their replacements, and launches that only replace dropped removals. Returns whether
+/// anything was dropped.
 fn drop_dependents(
     plan: &Plan,
     launches: &mut [bool],
@@ -49,13 +54,16 @@ fn drop_dependents(
     is_virtual: &impl Fn(&PodUid) -> bool,
 ) -> bool {
     let before = launches.iter().chain(&*terminations).filter(|kept| **kept).count();
-    for (one, kept) in plan.terminations.iter().zip(&mut *terminations) {
-        *kept &= one.replaced_by.iter().all(|index| launches.get(*index).copied().unwrap_or(false));
+    for (termination, kept) in plan.terminations.iter().zip(&mut *terminations) {
+        *kept &= termination.replaced_by.iter().all(|index| launches.get(*index).copied().unwrap_or(false));
     }
     for (index, kept) in launches.iter_mut().enumerate() {
         let (mut serves, mut serves_kept) = (false, false);
-        for (_, kept) in
-            plan.terminations.iter().zip(&*terminations).filter(|(one, _)| one.replaced_by.contains(&index))
+        for (_, kept) in plan
+            .terminations
+            .iter()
+            .zip(&*terminations)
+            .filter(|(termination, _)| termination.replaced_by.contains(&index))
         {
             serves = true;
             serves_kept |= *kept;
@@ -67,9 +75,10 @@ fn drop_dependents(
     launches.iter().chain(&*terminations).filter(|kept| **kept).count() < before
 }
 
-/// Whether the launch is for pods that exist and that no removal moves.
+/// Whether the launch serves pods that exist and that no removal moves.
 fn has_other_pods(plan: &Plan, launch: &Launch, is_virtual: &impl Fn(&PodUid) -> bool) -> bool {
-    let moves = |uid: &PodUid| plan.terminations.iter().any(|one| one.pods.iter().any(|pod| pod.uid == *uid));
+    let moves =
+        |uid: &PodUid| plan.terminations.iter().any(|termination| termination.pods.iter().any(|pod| pod.uid == *uid));
     launch.pods.iter().any(|pod| !moves(&pod.uid) && !is_virtual(&pod.uid))
 }
 
@@ -129,35 +138,39 @@ mod tests {
     }
 
     fn ids(plan: &Plan) -> Vec<&str> {
-        let launches = plan.launches.iter().map(|one| one.action_id.as_str());
-        launches.chain(plan.terminations.iter().map(|one| one.action_id.as_str())).collect()
+        let launches = plan.launches.iter().map(|action| action.action_id.as_str());
+        launches.chain(plan.terminations.iter().map(|action| action.action_id.as_str())).collect()
     }
 
     #[test]
-    fn all_of_it_is_the_plan_itself() {
+    fn keeping_all_actions_returns_the_same_plan() {
         assert_eq!(subset(&plan(), |_| true, |_| true, |_| false), plan());
     }
 
     #[test]
-    fn indices_follow_the_launches_that_stay() {
-        let part = subset(&plan(), |one| one.action_id.as_str() != "l0", |_| true, |_| false);
+    fn replacement_indices_refer_to_the_remaining_launches() {
+        let part = subset(&plan(), |action| action.action_id.as_str() != "l0", |_| true, |_| false);
         assert_eq!(ids(&part), ["l1", "l2", "t0", "t1"]);
         assert_eq!(part.terminations[1].replaced_by, [1]);
         assert_eq!((part.hourly, part.lower_bound), (MicroUsdPerHour(50), MicroUsdPerHour(0)));
     }
 
     #[test]
-    fn a_removal_goes_with_its_replacement_and_the_other_way_round() {
-        let part = subset(&plan(), |one| one.action_id.as_str() != "l2", |_| true, |_| false);
+    fn a_removal_and_its_replacement_are_dropped_together() {
+        let part = subset(&plan(), |action| action.action_id.as_str() != "l2", |_| true, |_| false);
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);
-        let part = subset(&plan(), |_| true, |one| one.action_id.as_str() != "t1", |_| false);
+        let part = subset(&plan(), |_| true, |action| action.action_id.as_str() != "t1", |_| false);
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);
-        // Also where it would keep room for virtual pods.
+        // Virtual pods do not keep the replacement of a dropped removal.
         let mut plan = plan();
         plan.launches[2].pods.push(pod("v"));
         let without = |is_virtual: bool| {
-            let part =
-                subset(&plan, |_| true, |one| one.action_id.as_str() != "t1", |uid| is_virtual && uid.as_str() == "v");
+            let part = subset(
+                &plan,
+                |_| true,
+                |action| action.action_id.as_str() != "t1",
+                |uid| is_virtual && uid.as_str() == "v",
+            );
             part.launches.len()
         };
         assert_eq!((without(true), without(false)), (2, 3));
