@@ -1,4 +1,4 @@
-//! Disruption budgets: how many nodes of a pool may be disrupted at a time, always or in windows that a schedule opens.
+//! Disruption budgets: how many nodes of a pool may be disrupted at once, always or within scheduled windows.
 
 use crate::{GoDuration, node_pool::NodePoolSpec, schema};
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ mod cron;
 
 pub use cron::{Cron, CronError};
 
-/// What a budget allows where it does not say: a tenth of the nodes.
+/// Default of `nodes`: a tenth of the pool's nodes.
 pub const DEFAULT_NODES: &str = "10%";
 
 /// Why nodes are disrupted, as budgets tell reasons apart.
@@ -52,34 +52,34 @@ fn default_nodes() -> String {
 }
 
 impl Default for Budget {
-    /// A tenth of the nodes, for every reason, at any time.
+    /// A tenth of the nodes, for all reasons, at any time.
     fn default() -> Self {
         Self { reasons: None, nodes: default_nodes(), schedule: None, duration: None }
     }
 }
 
-/// Why a budget says nothing.
+/// Reason why a budget is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    /// Neither a number nor a percentage.
+    /// `nodes` is neither a number nor a percentage.
     #[error("nodes {0:?} is neither a number nor a percentage")]
     Nodes(String),
-    /// A schedule that cannot be read.
+    /// The schedule is invalid.
     #[error("schedule: {0}")]
     Schedule(#[from] CronError),
-    /// One of schedule and duration without the other.
+    /// Only one of schedule and duration is set.
     #[error("schedule and duration need each other")]
     Incomplete,
 }
 
 impl Budget {
-    /// Whether the budget is about `reason`.
+    /// Whether the budget applies to `reason`.
     #[must_use]
     pub fn concerns(&self, reason: DisruptionReason) -> bool {
         self.reasons.as_ref().is_none_or(|reasons| reasons.contains(&reason))
     }
 
-    /// How many of `total` nodes may be disrupted while the budget holds. A percentage is rounded up.
+    /// Number of `total` nodes that may be disrupted while the budget is active. A percentage is rounded up.
     pub fn allowed(&self, total: u32) -> Result<u32, BudgetError> {
         let error = || BudgetError::Nodes(self.nodes.clone());
         let (digits, of_total) = match self.nodes.strip_suffix('%') {
@@ -94,14 +94,14 @@ impl Budget {
         Ok(u32::try_from(allowed).unwrap_or(u32::MAX))
     }
 
-    /// Whether the budget holds at `now`: its schedule came up within its duration before `now`.
+    /// Whether the budget is active at `now`, that is, a scheduled window is open.
     pub fn is_active(&self, now: Timestamp) -> Result<bool, BudgetError> {
         let Some((cron, duration)) = self.window()? else { return Ok(true) };
         Ok(Self::opened(&cron, duration, now).is_some())
     }
 
-    /// The next time after `now` at which the budget may begin or cease to hold; `None` if it always or never holds.
-    /// Where windows overlap, that can be the end of one while another still holds.
+    /// The next time after `now` at which the budget may become active or inactive; `None` if it never changes. If
+    /// windows overlap, this can be the end of one window while another is open.
     pub fn next_change(&self, now: Timestamp) -> Result<Option<Timestamp>, BudgetError> {
         let Some((cron, duration)) = self.window()? else { return Ok(None) };
         let end = Self::opened(&cron, duration, now).and_then(|opened| opened.checked_add(duration).ok());
@@ -112,7 +112,7 @@ impl Budget {
         match (&self.schedule, &self.duration) {
             (None, None) => Ok(None),
             (Some(schedule), Some(duration)) => {
-                // Beyond jiff's range every window is open anyway.
+                // A window beyond jiff's range is always open.
                 let duration = SignedDuration::try_from(duration.value()).unwrap_or(SignedDuration::MAX);
                 Ok(Some((Cron::parse(schedule)?, duration)))
             }
@@ -120,7 +120,7 @@ impl Budget {
         }
     }
 
-    /// When the window that is open at `now` opened.
+    /// When the window that is open at `now` started.
     fn opened(cron: &Cron, duration: SignedDuration, now: Timestamp) -> Option<Timestamp> {
         let opened = cron.last_at_or_before(now)?;
         (now.duration_since(opened) < duration).then_some(opened)
@@ -128,24 +128,24 @@ impl Budget {
 }
 
 impl NodePoolSpec {
-    /// How many of `total` nodes of the pool may be disrupted at a time for `reason` at `now`, counting those that are:
-    /// the least that any budget allows which is about the reason and holds. None such means no limit; a budget that
-    /// cannot be read means none at all, whatever it is about.
+    /// Number of `total` nodes of the pool that may be disrupted at once for `reason` at `now`, including nodes that
+    /// are already disrupted. This is the minimum of all active budgets for the reason. Without such a budget there is
+    /// no limit. An invalid budget allows no disruptions at all.
     #[must_use]
     pub fn allowed_disruptions(&self, reason: DisruptionReason, now: Timestamp, total: u32) -> u32 {
-        let mut least = u32::MAX;
+        let mut minimum = u32::MAX;
         for budget in self.budgets() {
             let allowed = match (budget.is_active(now), budget.allowed(total)) {
                 (Ok(true), Ok(allowed)) if budget.concerns(reason) => allowed,
                 (Ok(_), Ok(_)) => continue,
                 (Err(_), _) | (_, Err(_)) => 0,
             };
-            least = least.min(allowed);
+            minimum = minimum.min(allowed);
         }
-        least
+        minimum
     }
 
-    /// The next time after `now` at which [`NodePoolSpec::allowed_disruptions`] may change by time alone.
+    /// The next time after `now` at which [`NodePoolSpec::allowed_disruptions`] may change.
     #[must_use]
     pub fn next_budget_change(&self, now: Timestamp) -> Option<Timestamp> {
         self.budgets().iter().filter_map(|budget| budget.next_change(now).ok().flatten()).min()

@@ -1,4 +1,4 @@
-//! CapacityBuffer: room kept free for pods that do not exist yet.
+//! CapacityBuffer: capacity reserved for pods that do not exist yet.
 
 use crate::{ResourceList, null_default, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The strategy where a buffer names none: room on nodes that run.
+/// Default provisioning strategy: capacity on running nodes.
 pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
 
 /// How much room to keep, and for what pods.
@@ -145,7 +145,7 @@ pub struct CapacityBufferStatus {
 }
 
 impl CapacityBufferSpec {
-    /// The strategy, whether or not the buffer names it.
+    /// Provisioning strategy of the buffer, or the default.
     #[must_use]
     pub fn strategy(&self) -> &str {
         self.provisioning_strategy.as_deref().unwrap_or(ACTIVE_CAPACITY)

@@ -1,67 +1,67 @@
-//! Status conditions: how they are set, and how `Ready` follows from the others.
+//! Status conditions: how they are set, and how `Ready` is computed from the others.
 //!
-//! Each kind has a root condition, its dependents, from which the root is computed, and others that stand alone.
-//! Times are kept in whole seconds, as Kubernetes writes them.
+//! Each kind has a root condition, dependents from which the root is computed, and independent conditions. Times are
+//! truncated to seconds, as in Kubernetes.
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 
 /// The root condition of every kind.
 pub const READY: &str = "Ready";
-/// Reason of a dependent that nobody has looked at yet.
+/// Reason of a dependent that no controller has evaluated yet.
 pub const AWAITING_RECONCILIATION: &str = "AwaitingReconciliation";
-/// Reason of a root of which a dependent is false.
+/// Reason of a root with a false dependent.
 pub const UNHEALTHY_DEPENDENTS: &str = "UnhealthyDependents";
-/// Reason of a root of which a dependent is not known, or known of an older generation only.
+/// Reason of a root with a dependent that is unknown or outdated.
 pub const RECONCILING_DEPENDENTS: &str = "ReconcilingDependents";
 
 /// Conditions of a NodePool.
 pub mod node_pool {
     /// The pool is valid.
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-    /// The pool's node class is there and ready.
+    /// The pool's node class exists and is ready.
     pub const NODE_CLASS_READY: &str = "NodeClassReady";
-    /// Instances of the pool lately became nodes. Stands alone.
+    /// Recent instances of the pool have registered as nodes. Independent.
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
-    /// Another autoscaler is at work: nothing is done for the pool. Stands alone; Plimsoll's own.
+    /// Another autoscaler is active, so the pool is paused. Independent; specific to Plimsoll.
     pub const PAUSED: &str = "Paused";
-    /// What `Ready` follows from.
+    /// Dependents of `Ready`.
     pub const CONDITIONS: super::ConditionSet =
         super::ConditionSet { dependents: &[VALIDATION_SUCCEEDED, NODE_CLASS_READY] };
 }
 
 /// Conditions of a NodeClaim.
 pub mod node_claim {
-    /// There is an instance.
+    /// The instance exists.
     pub const LAUNCHED: &str = "Launched";
-    /// There is a Node.
+    /// The Node exists.
     pub const REGISTERED: &str = "Registered";
-    /// The Node has all that was asked for.
+    /// The Node has everything that the claim requires.
     pub const INITIALIZED: &str = "Initialized";
-    /// The node may be consolidated. Stands alone.
+    /// The node may be consolidated. Independent.
     pub const CONSOLIDATABLE: &str = "Consolidatable";
-    /// The node differs from what is now asked for. Stands alone.
+    /// The node differs from its current spec. Independent.
     pub const DRIFTED: &str = "Drifted";
-    /// The node's pods are gone. Stands alone.
+    /// The node has been drained. Independent.
     pub const DRAINED: &str = "Drained";
-    /// The node's volumes are gone. Stands alone.
+    /// The node's volumes are detached. Independent.
     pub const VOLUMES_DETACHED: &str = "VolumesDetached";
-    /// The instance was told to end. Stands alone.
+    /// The instance is being terminated. Independent.
     pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
-    /// The node is what the claim says. Stands alone.
+    /// The node is consistent with the claim. Independent.
     pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
-    /// Why the node is being disrupted. Stands alone.
+    /// Reason of the node's disruption. Independent.
     pub const DISRUPTION_REASON: &str = "DisruptionReason";
-    /// What `Ready` follows from.
+    /// Dependents of `Ready`.
     pub const CONDITIONS: super::ConditionSet =
         super::ConditionSet { dependents: &[LAUNCHED, REGISTERED, INITIALIZED] };
 }
 
 /// Conditions of a NodeOverlay.
 pub mod node_overlay {
-    /// The overlay is valid and does not contradict another.
+    /// The overlay is valid and does not conflict with another overlay.
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-    /// What `Ready` follows from.
+    /// Dependents of `Ready`.
     pub const CONDITIONS: super::ConditionSet = super::ConditionSet { dependents: &[VALIDATION_SUCCEEDED] };
 }
 
@@ -73,15 +73,15 @@ pub mod ec2_node_class {
     pub const SUBNETS_READY: &str = "SubnetsReady";
     /// Security groups were found.
     pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";
-    /// The instance profile is there.
+    /// The instance profile exists.
     pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
-    /// Settings are valid and EC2 would take them.
+    /// The settings are valid and accepted by EC2.
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-    /// The placement group was found, if one is asked for.
+    /// The placement group was found, if one is configured.
     pub const PLACEMENT_GROUP_READY: &str = "PlacementGroupReady";
-    /// Capacity reservations were looked for.
+    /// Capacity reservations have been looked up.
     pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
-    /// What `Ready` follows from.
+    /// Dependents of `Ready`.
     pub const CONDITIONS: super::ConditionSet = super::ConditionSet {
         dependents: &[
             AMIS_READY,
@@ -92,7 +92,7 @@ pub mod ec2_node_class {
             PLACEMENT_GROUP_READY,
         ],
     };
-    /// The same where capacity reservations are used.
+    /// Dependents of `Ready` if capacity reservations are used.
     pub const CONDITIONS_WITH_RESERVATIONS: super::ConditionSet = super::ConditionSet {
         dependents: &[
             AMIS_READY,
@@ -106,29 +106,29 @@ pub mod ec2_node_class {
     };
 }
 
-/// Conditions of a CapacityBuffer, which has no root.
+/// Conditions of a CapacityBuffer, which has no root condition.
 pub mod capacity_buffer {
-    /// It is known what room to keep.
+    /// The buffer is resolved.
     pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
-    /// The room is there.
+    /// The capacity exists.
     pub const PROVISIONING: &str = "Provisioning";
-    /// None is more than the other.
+    /// All conditions are independent.
     pub const CONDITIONS: super::ConditionSet = super::ConditionSet { dependents: &[] };
 }
 
-/// Whether a condition holds.
+/// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// That is not known.
+    /// It is unknown whether the condition holds.
     Unknown,
 }
 
 impl Status {
-    /// The word in the object.
+    /// Value in the object.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -139,21 +139,21 @@ impl Status {
     }
 }
 
-/// What of an object its conditions depend on, and the time.
+/// Object metadata and time that conditions depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// The object's `metadata.generation`.
+    /// `metadata.generation` of the object.
     pub generation: i64,
-    /// When the object was created.
+    /// Creation time of the object.
     pub created: Timestamp,
     /// Whether the object is being deleted.
     pub deleting: bool,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl Moment {
-    /// Of an object with this `metadata`. One that no API server has seen yet counts as created now.
+    /// Creates the value for an object. An object without creation timestamp counts as created now.
     #[must_use]
     pub fn of(metadata: &ObjectMeta, now: Timestamp) -> Self {
         Self {
@@ -165,32 +165,32 @@ impl Moment {
     }
 }
 
-/// A dependent cannot be taken away: its root would rest on nothing.
+/// Error of clearing a dependent, which the root needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("condition {0} is one that Ready follows from and cannot be cleared")]
 pub struct ClearError(pub String);
 
-/// The root condition of a kind and what it follows from.
+/// The root condition of a kind and its dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConditionSet {
-    /// Conditions that `Ready` follows from.
+    /// Conditions that determine `Ready`.
     pub dependents: &'static [&'static str],
 }
 
 impl ConditionSet {
-    /// Adds dependents and the root where they are missing, as not known since the object's creation. Whether anything changed.
+    /// Adds missing dependents and the root as unknown since the object's creation. Returns whether anything changed.
     pub fn initialize(&self, conditions: &mut Vec<Condition>, moment: Moment) -> bool {
         let mut changed = false;
         for name in self.dependents.iter().chain([&READY]) {
             if get(conditions, name).is_none() {
                 let message = "the object has not been looked at yet";
-                changed |= self.put(conditions, moment, name, Status::Unknown, AWAITING_RECONCILIATION, message);
+                changed |= self.upsert(conditions, moment, name, Status::Unknown, AWAITING_RECONCILIATION, message);
             }
         }
         changed
     }
 
-    /// Sets a condition and computes the root anew. Whether anything changed.
+    /// Sets a condition and recomputes the root. Returns whether anything changed.
     pub fn set(
         &self,
         conditions: &mut Vec<Condition>,
@@ -201,19 +201,19 @@ impl ConditionSet {
         message: &str,
     ) -> bool {
         let mut changed = self.initialize(conditions, moment);
-        changed |= self.put(conditions, moment, name, status, reason, message);
+        changed |= self.upsert(conditions, moment, name, status, reason, message);
         if name != READY {
             changed |= self.recompute_root(conditions, moment);
         }
         changed
     }
 
-    /// Sets a condition to true, with its own name as reason. Whether anything changed.
+    /// Sets a condition to true, with its name as reason. Returns whether anything changed.
     pub fn set_true(&self, conditions: &mut Vec<Condition>, moment: Moment, name: &str) -> bool {
         self.set(conditions, moment, name, Status::True, name, "")
     }
 
-    /// Takes away a condition that stands alone. Whether it was there.
+    /// Removes an independent condition. Returns whether it existed.
     pub fn clear(&self, conditions: &mut Vec<Condition>, moment: Moment, name: &str) -> Result<bool, ClearError> {
         if name == READY || self.dependents.contains(&name) {
             return Err(ClearError(name.to_owned()));
@@ -227,7 +227,7 @@ impl ConditionSet {
         Ok(cleared)
     }
 
-    /// Sets a condition of a kind that has no root. Whether anything changed.
+    /// Sets a condition of a kind without root. Returns whether anything changed.
     pub fn set_alone(
         &self,
         conditions: &mut Vec<Condition>,
@@ -237,10 +237,10 @@ impl ConditionSet {
         reason: &str,
         message: &str,
     ) -> bool {
-        self.put(conditions, moment, name, status, reason, message)
+        self.upsert(conditions, moment, name, status, reason, message)
     }
 
-    fn put(
+    fn upsert(
         &self,
         conditions: &mut Vec<Condition>,
         moment: Moment,
@@ -249,11 +249,11 @@ impl ConditionSet {
         reason: &str,
         message: &str,
     ) -> bool {
-        let old = get(conditions, name);
-        let since = match old {
-            Some(old) if old.status == status.as_str() => old.last_transition_time.clone(),
+        let existing = get(conditions, name);
+        let last_transition_time = match existing {
+            Some(existing) if existing.status == status.as_str() => existing.last_transition_time.clone(),
             Some(_) => seconds(moment.now),
-            // What the root follows from was in this state since there is an object.
+            // A dependent has had its initial state since the object was created.
             None if self.dependents.contains(&name) || name == READY => seconds(moment.created),
             None => seconds(moment.now),
         };
@@ -263,14 +263,14 @@ impl ConditionSet {
             reason: reason.to_owned(),
             message: message.to_owned(),
             observed_generation: Some(moment.generation),
-            last_transition_time: since,
+            last_transition_time,
         };
-        if old == Some(&new) {
+        if existing == Some(&new) {
             return false;
         }
         conditions.retain(|condition| condition.type_ != name);
         if moment.deleting {
-            // Nothing else will look at the conditions of an object that goes.
+            // No other controller updates the conditions of a deleted object.
             for condition in conditions.iter_mut() {
                 condition.observed_generation = Some(moment.generation);
             }
@@ -288,42 +288,43 @@ impl ConditionSet {
             .filter(|condition| !(condition.status == Status::True.as_str() && is_current(condition)))
             .collect();
         if unhealthy.is_empty() {
-            return self.put(conditions, moment, READY, Status::True, READY, "");
+            return self.upsert(conditions, moment, READY, Status::True, READY, "");
         }
-        let place = |condition: &Condition| self.dependents.iter().position(|name| *name == condition.type_);
-        unhealthy.sort_by_key(|condition| (std::cmp::Reverse(condition.last_transition_time.0), place(condition)));
+        let position = |condition: &Condition| self.dependents.iter().position(|name| *name == condition.type_);
+        unhealthy.sort_by_key(|condition| (std::cmp::Reverse(condition.last_transition_time.0), position(condition)));
         let names: Vec<String> =
             unhealthy.iter().map(|condition| format!("{}={}", condition.type_, condition.status)).collect();
         let any_false =
             unhealthy.iter().any(|condition| condition.status == Status::False.as_str() && is_current(condition));
         let (status, reason) =
             if any_false { (Status::False, UNHEALTHY_DEPENDENTS) } else { (Status::Unknown, RECONCILING_DEPENDENTS) };
-        self.put(conditions, moment, READY, status, reason, &names.join(", "))
+        self.upsert(conditions, moment, READY, status, reason, &names.join(", "))
     }
 }
 
-/// The condition of this name.
+/// Returns the condition with this name.
 #[must_use]
 pub fn get<'conditions>(conditions: &'conditions [Condition], name: &str) -> Option<&'conditions Condition> {
     conditions.iter().find(|condition| condition.type_ == name)
 }
 
-/// Whether the condition of this name is true, whichever generation it is about.
+/// Whether the condition is true, regardless of its observed generation.
 #[must_use]
 pub fn is_true(conditions: &[Condition], name: &str) -> bool {
     get(conditions, name).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
-/// Whether the condition of this name is false, whichever generation it is about.
+/// Whether the condition is false, regardless of its observed generation.
 #[must_use]
 pub fn is_false(conditions: &[Condition], name: &str) -> bool {
     get(conditions, name).is_some_and(|condition| condition.status == Status::False.as_str())
 }
 
-/// Kubernetes drops parts of seconds when it writes a time; what was not written must not count as a change.
+/// Truncates to seconds, as Kubernetes does when it stores a time. Otherwise a stored condition would differ from the
+/// new one.
 fn seconds(time: Timestamp) -> Time {
-    let whole = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor);
-    Time(time.round(whole).unwrap_or(time))
+    let whole_seconds = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor);
+    Time(time.round(whole_seconds).unwrap_or(time))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, made from the types: what `deploy/crds/` holds.
+//! Generates the CustomResourceDefinitions in `deploy/crds/` from the types.
 
 use crate::{
     CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus,
@@ -31,11 +31,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, by the names of their files.
+    /// All kinds, ordered by file name.
     pub const ALL: [Self; 5] =
         [Self::CapacityBuffer, Self::EC2NodeClass, Self::NodeClaim, Self::NodeOverlay, Self::NodePool];
 
-    /// The kind that a manifest with this `apiVersion` and `kind` is of.
+    /// Returns the kind of a manifest with this `apiVersion` and `kind`.
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.kind() == kind && it.api_version() == api_version)
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The OpenAPI schema of the kind.
+    /// OpenAPI schema of the kind.
     #[must_use]
     pub fn schema(self) -> Value {
         match self {
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// The CustomResourceDefinition of the kind.
+    /// CustomResourceDefinition of the kind.
     #[must_use]
     pub fn definition(self) -> CustomResourceDefinition {
         let mut definition = match self {
@@ -105,13 +105,13 @@ impl Kind {
         for version in &mut definition.spec.versions {
             version.schema =
                 Some(CustomResourceValidation { open_api_v3_schema: Some(JSONSchemaProps::clone(&schema)) });
-            // Columns of no version are written as none, not as an empty list.
+            // An empty list of columns is omitted.
             version.selectable_fields = version.selectable_fields.take().filter(|fields| !fields.is_empty());
         }
         definition
     }
 
-    /// Name of the kind's file in `deploy/crds/`.
+    /// File name in `deploy/crds/`.
     #[must_use]
     pub fn file_name(self) -> &'static str {
         match self {
@@ -124,13 +124,13 @@ impl Kind {
     }
 }
 
-/// Every definition with the name of its file.
+/// All definitions with their file names.
 #[must_use]
 pub fn all() -> Vec<(&'static str, CustomResourceDefinition)> {
     Kind::ALL.into_iter().map(|kind| (kind.file_name(), kind.definition())).collect()
 }
 
-/// Every definition as YAML with the name of its file: the same text on every machine.
+/// All definitions as YAML with their file names. The text is the same on every machine.
 #[must_use]
 pub fn render_all() -> Vec<(String, String)> {
     let render = |definition: &CustomResourceDefinition| {
@@ -151,14 +151,14 @@ fn schema<Spec: JsonSchema, Status: JsonSchema>(description: &str) -> Value {
             "apiVersion": text("API group and version of the object."),
             "kind": text("Kind of the object."),
             "metadata": {"type": "object"},
-            "spec": part::<Spec>(),
-            "status": part::<Status>(),
+            "spec": structural_schema::<Spec>(),
+            "status": structural_schema::<Status>(),
         },
     })
 }
 
-/// The schema of a type as Kubernetes wants it: in one piece, structural.
-fn part<T: JsonSchema>() -> Value {
+/// Generates the schema of a type in the form that Kubernetes requires: inlined and structural.
+fn structural_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;

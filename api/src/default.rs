@@ -1,4 +1,4 @@
-//! What the API server fills in where a manifest says nothing. Objects from files have not been there.
+//! Defaults that the API server applies, for objects from files.
 
 use crate::{
     CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, NodePoolStatus,

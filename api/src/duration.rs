@@ -1,29 +1,29 @@
-//! Go's duration text (`1h30m`, `90s`, `1.5h`) and what may be `Never`.
+//! Go durations (`1h30m`, `90s`, `1.5h`), and durations that may be `Never`.
 //!
-//! The text that a user wrote is kept, so that an object read and written again does not change.
+//! The original text is kept, so that an object does not change when it is deserialized and serialized.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-/// Go counts in signed 64-bit nanoseconds: about 292 years.
-const LONGEST_NANOSECONDS: u128 = i64::MAX as u128;
+/// Maximum duration of Go: signed 64-bit nanoseconds, about 292 years.
+const MAX_NANOSECONDS: u128 = i64::MAX as u128;
 
-/// Why a text is no duration.
+/// Reason why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not numbers with units.
+    /// The text does not consist of numbers with units.
     #[error("{0:?} is not a duration such as 1h30m or 90s")]
     Syntax(String),
-    /// Below zero.
+    /// The duration is negative.
     #[error("duration {0:?} is negative")]
     Negative(String),
-    /// Beyond about 292 years.
+    /// The duration exceeds about 292 years.
     #[error("duration {0:?} is too long")]
     TooLong(String),
 }
 
-/// Reads Go's duration text. Zero may stand without a unit; a duration below zero is an error here, since nothing in the API takes one.
+/// Parses a Go duration. Zero needs no unit. A negative duration is an error, since no field of the API accepts it.
 pub fn parse_go(text: &str) -> Result<Duration, DurationError> {
     let syntax = || DurationError::Syntax(text.to_owned());
     let too_long = || DurationError::TooLong(text.to_owned());
@@ -53,7 +53,7 @@ pub fn parse_go(text: &str) -> Result<Duration, DurationError> {
         let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| too_long())? };
         let part = whole.checked_mul(unit).and_then(|whole| whole.checked_add(fraction_of(fraction, unit)));
         total = part.and_then(|part| total.checked_add(part)).ok_or_else(too_long)?;
-        if total > LONGEST_NANOSECONDS {
+        if total > MAX_NANOSECONDS {
             return Err(too_long());
         }
         rest = after;
@@ -67,7 +67,7 @@ pub fn parse_go(text: &str) -> Result<Duration, DurationError> {
 fn unit_nanoseconds(unit: &str) -> Option<u128> {
     Some(match unit {
         "ns" => 1,
-        // Go takes both the micro sign and the Greek letter.
+        // Go accepts both the micro sign and the Greek letter.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
@@ -77,7 +77,7 @@ fn unit_nanoseconds(unit: &str) -> Option<u128> {
     })
 }
 
-/// The digits behind the point, in whole nanoseconds, rounded down. Digits beyond a nanosecond cannot matter.
+/// Converts the digits after the decimal point to whole nanoseconds, rounded down.
 fn fraction_of(digits: &str, unit: u128) -> u128 {
     let mut scale = unit;
     digits.bytes().fold(0, |sum, digit| {
@@ -88,7 +88,7 @@ fn fraction_of(digits: &str, unit: u128) -> u128 {
     })
 }
 
-/// A length of time and the text it was read from. Equal only if the texts are.
+/// A duration with its original text. Values are equal only if their texts are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoDuration {
     text: String,
@@ -96,7 +96,7 @@ pub struct GoDuration {
 }
 
 impl GoDuration {
-    /// So many whole seconds, in Go's shortest text.
+    /// Creates a duration from seconds, with Go's shortest text.
     #[must_use]
     pub fn from_seconds(seconds: u64) -> Self {
         let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -108,13 +108,13 @@ impl GoDuration {
         Self { text, value: Duration::from_secs(seconds) }
     }
 
-    /// The length.
+    /// Value of the duration.
     #[must_use]
     pub fn value(&self) -> Duration {
         self.value
     }
 
-    /// The text.
+    /// Original text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -128,27 +128,27 @@ impl FromStr for GoDuration {
     }
 }
 
-/// The word for "at no time".
+/// Text for "at no time".
 const NEVER: &str = "Never";
 
-/// A length of time or `Never`, and the text it was read from.
+/// A duration or `Never`, with its original text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NillableDuration(Option<GoDuration>);
 
 impl NillableDuration {
-    /// At no time.
+    /// Creates `Never`.
     #[must_use]
     pub fn never() -> Self {
         Self(None)
     }
 
-    /// So many whole seconds.
+    /// Creates a duration from seconds, with Go's shortest text.
     #[must_use]
     pub fn from_seconds(seconds: u64) -> Self {
         Self(Some(GoDuration::from_seconds(seconds)))
     }
 
-    /// The length; `None` means never.
+    /// Value of the duration; `None` means never.
     #[must_use]
     pub fn value(&self) -> Option<Duration> {
         self.0.as_ref().map(GoDuration::value)
@@ -160,7 +160,7 @@ impl NillableDuration {
         self.0.is_none()
     }
 
-    /// The text.
+    /// Original text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_ref().map_or(NEVER, GoDuration::as_str)
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn durations_are_parsed_like_in_go() {
         let cases: [(&str, u64); 14] = [
             ("0", 0),
             ("0s", 0),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_duration() {
+    fn invalid_durations_are_rejected() {
         for text in ["", "+", "5", "s", ".s", "1d", "1h 30m", "1.2.3s", "never", "1hh", "\u{661}s"] {
             assert_eq!(parse_go(text), Err(DurationError::Syntax(text.to_owned())), "{text:?}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_text_of_the_user() {
+    fn the_original_text_is_kept() {
         for text in ["Never", "720h", "90m", "1.5h", "0s"] {
             let read: NillableDuration = serde_json::from_value(text.into()).unwrap();
             assert_eq!(serde_json::to_value(&read).unwrap(), text);

@@ -1,4 +1,4 @@
-//! EC2NodeClass: how to make an EC2 instance into a node.
+//! EC2NodeClass: how to configure an EC2 instance as a node.
 
 use crate::{kubelet::KubeletConfiguration, null_default, schema};
 use kube::CustomResource;
@@ -152,7 +152,7 @@ pub enum AmiFamily {
 }
 
 impl AmiFamily {
-    /// All of them, in the order in which the schema lists them.
+    /// All families, in the order of the schema.
     pub const ALL: [Self; 7] = [
         Self::AL2,
         Self::AL2023,
@@ -163,7 +163,7 @@ impl AmiFamily {
         Self::Windows2025,
     ];
 
-    /// EBS volumes that an instance gets where its class names none: device and size in GiB (spec: AWS provider section 5).
+    /// Default EBS volumes of instances: device and size in GiB (spec: AWS provider section 5).
     #[must_use]
     pub fn default_volumes(self) -> &'static [(&'static str, u64)] {
         match self {
@@ -174,7 +174,7 @@ impl AmiFamily {
         }
     }
 
-    /// The word in a manifest.
+    /// Name in manifests.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -188,13 +188,13 @@ impl AmiFamily {
         }
     }
 
-    /// The family that an alias names, such as `al2023`; there is none for [`AmiFamily::Custom`].
+    /// Returns the family of an alias such as `al2023`; there is none for [`AmiFamily::Custom`].
     #[must_use]
     pub fn of_alias(family: &str) -> Option<Self> {
         Self::ALL.into_iter().filter(|it| *it != Self::Custom).find(|it| it.as_str().to_ascii_lowercase() == family)
     }
 
-    /// Whether the family is a Windows.
+    /// Whether the family is a Windows family.
     #[must_use]
     pub fn is_windows(self) -> bool {
         matches!(self, Self::Windows2019 | Self::Windows2022 | Self::Windows2025)
@@ -207,9 +207,9 @@ impl std::fmt::Display for AmiFamily {
     }
 }
 
-/// Tag keys that are Karpenter's own.
+/// Tag keys reserved by Karpenter.
 pub(crate) const RESERVED_TAGS: [&str; 4] = [tag::EKS_CLUSTER, tag::NODE_POOL, tag::NODE_CLAIM, tag::EC2_NODE_CLASS];
-/// Prefix of the tag key that says which cluster an object is of.
+/// Prefix of the tag key that identifies the cluster of a resource.
 pub(crate) const RESERVED_TAG_PREFIX: &str = "kubernetes.io/cluster";
 
 fn tag_rules() -> Value {
@@ -236,19 +236,19 @@ fn spec_rules() -> Value {
 }
 
 impl EC2NodeClassSpec {
-    /// The alias in `amiSelectorTerms`, if there is a well-formed one.
+    /// The alias in `amiSelectorTerms`, if there is a valid one.
     #[must_use]
     pub fn alias(&self) -> Option<AmiAlias> {
         self.ami_selector_terms.iter().flatten().find_map(|term| AmiAlias::parse(term.alias.as_deref()?).ok())
     }
 
-    /// The family that the class comes to: its own word, else that of its alias, else Custom.
+    /// Returns the family of the class, otherwise that of its alias, otherwise Custom.
     #[must_use]
     pub fn effective_ami_family(&self) -> AmiFamily {
         self.ami_family.or_else(|| self.alias().map(|alias| alias.family)).unwrap_or(AmiFamily::Custom)
     }
 
-    /// The terms that images are selected by: where the class has none, the newest image of its family.
+    /// Image selector terms; the default is the newest image of the family.
     #[must_use]
     pub fn effective_ami_selector_terms(&self) -> Vec<AmiSelectorTerm> {
         match (&self.ami_selector_terms, self.ami_family) {
@@ -261,14 +261,14 @@ impl EC2NodeClassSpec {
         }
     }
 
-    /// How instances reach their metadata, with the defaults for what is not said.
+    /// Metadata options with defaults applied.
     #[must_use]
     pub fn metadata_options(&self) -> MetadataOptions {
         self.metadata_options.clone().unwrap_or_default().resolved()
     }
 }
 
-/// The default of `metadataOptions` as JSON, for the schema.
+/// Default of `metadataOptions` as JSON, for the schema.
 impl MetadataOptions {
     fn resolved_default() -> Value {
         json!(Self::default().resolved())

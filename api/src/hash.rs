@@ -1,8 +1,8 @@
-//! Drift hashes: two objects that ask for the same nodes have the same hash.
+//! Drift hashes: objects that specify the same nodes have the same hash.
 //!
-//! The numbers are those that Karpenter writes, so that it and Plimsoll can take over from each other without replacing
-//! every node. A hash is built from FNV-1 (64 bits) over the shape of the object: names of types and fields count, the
-//! order of lists and maps does not, what is not set is left out.
+//! The hashes equal those of Karpenter, so that Karpenter and Plimsoll can replace each other without replacing every
+//! node. A hash is computed with FNV-1 (64 bits) over the structure of the object. Names of types and fields are
+//! included, the order of lists and maps is not, and unset fields are omitted.
 
 use crate::{
     EC2NodeClassSpec, GoDuration, NillableDuration, NodeClassRef, Taint,
@@ -19,8 +19,8 @@ pub const NODE_POOL_VERSION: &str = "v3";
 /// Version of [`ec2_node_class`]: the value of annotation `karpenter.k8s.aws/ec2nodeclass-hash-version`.
 pub const EC2_NODE_CLASS_VERSION: &str = "v6";
 
-/// The hash of a pool's template, in decimal: labels, annotations, taints, node class, grace period and age count,
-/// requirements do not. Pass the template with its defaults, as the API server stores it.
+/// Hash of a pool's template, in decimal. Includes labels, annotations, taints, node class, grace period and expiry,
+/// but not requirements. The template must have its defaults, as stored by the API server.
 #[must_use]
 pub fn node_pool(template: &NodeClaimTemplate) -> String {
     let labels: BTreeMap<&str, &str> = template.labels().collect();
@@ -37,13 +37,13 @@ pub fn node_pool(template: &NodeClaimTemplate) -> String {
     spec.field("TerminationGracePeriod", template.spec.termination_grace_period.as_ref().map(go_duration));
     spec.field("ExpireAfter", template.spec.expire_after.as_ref().and_then(nillable_duration));
 
-    let mut whole = Struct::new("NodeClaimTemplate");
-    whole.field("ObjectMeta", metadata_is_set.then_some(metadata.0));
-    whole.field("Spec", Some(spec.0));
-    whole.0.to_string()
+    let mut template_hash = Struct::new("NodeClaimTemplate");
+    template_hash.field("ObjectMeta", metadata_is_set.then_some(metadata.0));
+    template_hash.field("Spec", Some(spec.0));
+    template_hash.0.to_string()
 }
 
-/// When a taint was added is no property of it.
+/// `timeAdded` is not part of the hash.
 fn taint(taint: &Taint) -> u64 {
     let mut hash = Struct::new("Taint");
     hash.field("Key", plain_text(&taint.key));
@@ -67,7 +67,7 @@ fn go_duration(duration: &GoDuration) -> u64 {
     hash.0
 }
 
-/// Never counts as not set.
+/// `Never` counts as unset.
 fn nillable_duration(duration: &NillableDuration) -> Option<u64> {
     let mut hash = Struct::new("NillableDuration");
     hash.field("Duration", Some(nanoseconds(duration.value()?)));
@@ -75,12 +75,12 @@ fn nillable_duration(duration: &NillableDuration) -> Option<u64> {
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
-    // Durations are read as signed 64-bit nanoseconds, so none is longer.
+    // Durations are parsed as signed 64-bit nanoseconds, so the conversion cannot fail.
     int64(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// The hash of a node class, in decimal: what an instance is launched with counts, what selects subnets, security groups,
-/// images and reservations does not. `ca_bundle` is the cluster's, base64, empty if not known.
+/// Hash of a node class, in decimal. Includes the launch settings of instances, but not the selectors of subnets,
+/// security groups, images and reservations. `ca_bundle` is the cluster's CA in base64, or empty if unknown.
 #[must_use]
 pub fn ec2_node_class(spec: &EC2NodeClassSpec, ca_bundle: &str) -> String {
     let kubelet = spec.kubelet.clone().unwrap_or_default().canonical_json();
@@ -168,15 +168,15 @@ fn cpu_options(options: &CpuOptions) -> u64 {
     hash.0
 }
 
-/// The suffix of an instance profile's name: a number made of `parts`, joined.
+/// Suffix of the name of an instance profile: a hash of the concatenated `parts`.
 #[must_use]
 pub fn instance_profile_suffix(parts: &[&str]) -> u64 {
     text(&parts.concat())
 }
 
-// === The primitives ===
+// === Primitives ===
 
-/// FNV-1: multiply, then xor (FNV-1a does it the other way round).
+/// FNV-1: multiplies, then xors (FNV-1a in the opposite order).
 fn fnv1(bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -199,23 +199,23 @@ fn boolean(value: bool) -> u64 {
     fnv1(&[u8::from(value)])
 }
 
-fn pair(one: u64, other: u64) -> u64 {
-    let mut bytes = one.to_le_bytes().to_vec();
-    bytes.extend(other.to_le_bytes());
+fn pair(first: u64, second: u64) -> u64 {
+    let mut bytes = first.to_le_bytes().to_vec();
+    bytes.extend(second.to_le_bytes());
     fnv1(&bytes)
 }
 
-/// Ends something whose parts were combined by xor.
+/// Finalizes a hash whose parts were combined by xor.
 fn seal(hash: u64) -> u64 {
     fnv1(&hash.to_le_bytes())
 }
 
-/// A text that counts as not set when it is empty.
+/// Hash of a string; an empty string counts as unset.
 fn plain_text(value: &str) -> Option<u64> {
     (!value.is_empty()).then(|| text(value))
 }
 
-/// A text that counts as set also when it is empty.
+/// Hash of an optional string; an empty string counts as set.
 fn optional_text(value: &Option<String>) -> Option<u64> {
     value.as_deref().map(text)
 }
@@ -229,7 +229,7 @@ fn map<T: AsRef<str>>(entries: &BTreeMap<T, T>) -> Option<u64> {
     (!entries.is_empty()).then(|| seal(sum))
 }
 
-/// A struct: its name, then its fields in the order in which they are declared.
+/// Hash of a struct: its name, then its fields in order of declaration.
 struct Struct(u64);
 
 impl Struct {

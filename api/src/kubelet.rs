@@ -1,5 +1,5 @@
-//! The kubelet's settings in a node class: an open object, kept as the user wrote it, with a typed view of the fields
-//! that Plimsoll itself looks at and a check of the whole.
+//! Kubelet settings of a node class: an open object kept as written, with a typed view of the fields that Plimsoll uses
+//! and a validation of all fields.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -26,27 +26,27 @@ impl JsonSchema for KubeletConfiguration {
     }
 }
 
-/// What Plimsoll looks at in [`KubeletConfiguration`]. Entries that are not of their type, and expressions, are left out:
-/// the node class says so in its status, and what a family does by itself counts.
+/// The fields of [`KubeletConfiguration`] that Plimsoll uses. Entries of a wrong type and expressions are omitted. The
+/// status of the node class reports them, and the defaults of the image family apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// Addresses of the cluster's DNS.
+    /// Addresses of the cluster DNS.
     pub cluster_dns: Vec<String>,
-    /// Most pods on a node.
+    /// Maximum pods per node.
     pub max_pods: Option<i32>,
-    /// Most pods on a node for each of its vCPUs; 0 means no such limit.
+    /// Maximum pods per vCPU; 0 means no such limit.
     pub pods_per_core: Option<i32>,
-    /// Quantities kept for the system, by resource.
+    /// Quantities reserved for the system, by resource.
     pub system_reserved: BTreeMap<String, String>,
-    /// Quantities kept for Kubernetes, by resource.
+    /// Quantities reserved for Kubernetes, by resource.
     pub kube_reserved: BTreeMap<String, String>,
-    /// Quantities or percentages below which pods are evicted at once, by signal.
+    /// Hard eviction thresholds (quantities or percentages), by signal.
     pub eviction_hard: BTreeMap<String, String>,
-    /// Quantities or percentages below which pods are evicted after a while, by signal.
+    /// Soft eviction thresholds (quantities or percentages), by signal.
     pub eviction_soft: BTreeMap<String, String>,
-    /// How long that while is, by signal.
+    /// Grace periods of soft evictions, by signal.
     pub eviction_soft_grace_period: BTreeMap<String, String>,
-    /// Seconds that a pod evicted in such a way gets at most.
+    /// Maximum termination grace period in seconds of pods in soft evictions.
     pub eviction_max_pod_grace_period: Option<i32>,
     /// Percent of disk use above which images are removed.
     pub image_gc_high_threshold_percent: Option<i32>,
@@ -63,7 +63,7 @@ impl KubeletConfiguration {
         self.0.is_empty()
     }
 
-    /// The fields that Plimsoll looks at.
+    /// Returns the fields that Plimsoll uses.
     #[must_use]
     pub fn settings(&self) -> KubeletSettings {
         KubeletSettings {
@@ -90,20 +90,22 @@ impl KubeletConfiguration {
         self.read(field).filter(|count| *count >= 0)
     }
 
-    /// Entries that are quantities and not negative; the others are expressions or mistakes.
+    /// Returns entries with non-negative quantities. Other entries are expressions or mistakes.
     fn reserved(&self, field: &str) -> BTreeMap<String, String> {
         let Some(Value::Object(entries)) = self.0.get(field) else { return BTreeMap::new() };
         let texts = entries.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
         texts.filter(|(_, text)| crate::validation::is_quantity(text) && !text.starts_with('-')).collect()
     }
 
-    /// Checks the settings as the status of a node class of this `family` shows them. Expressions are refused, since Plimsoll does not evaluate them.
+    /// Validates the settings for a node class of this `family`; the status shows the result. Expressions are rejected,
+    /// since Plimsoll does not evaluate them.
     #[must_use]
     pub fn check(&self, family: crate::AmiFamily) -> Vec<KubeletProblem> {
         check::check(self, family)
     }
 
-    /// The settings as JSON with sorted keys and Go's escapes, `null` where there are none: what the drift hash is of.
+    /// Returns the settings as JSON with sorted keys and Go's escapes, or `null` if there are none. Input of the drift
+    /// hash.
     #[must_use]
     pub fn canonical_json(&self) -> String {
         if self.0.is_empty() {
@@ -149,7 +151,7 @@ fn write_value(value: &Value, out: &mut String) {
     }
 }
 
-/// Go escapes what could end a script in HTML, besides what JSON must escape.
+/// In addition to JSON's escapes, Go escapes characters that could end a script in HTML.
 fn write_text(text: &str, out: &mut String) {
     for character in Value::from(text).to_string().chars() {
         match character {

@@ -1,9 +1,9 @@
-//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay, CapacityBuffer and EC2NodeClass, structurally those of
-//! Karpenter, so that its users change nothing. One difference: an EC2NodeClass may leave `amiSelectorTerms` out; then
-//! `amiFamily` is required and the newest image of that family is meant.
+//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay, CapacityBuffer and EC2NodeClass, structurally the
+//! same as Karpenter's, so that users need no changes. There is one difference: an EC2NodeClass may omit
+//! `amiSelectorTerms`. In this case `amiFamily` is required and selects the newest image of that family.
 //!
-//! The crate knows the shape of these objects and what makes one valid, how a status condition changes, what a drift hash
-//! is and when a budget is open. It reads no clock and calls nobody.
+//! The crate defines schema and validation of these objects, status conditions, drift hashes and disruption budgets. It
+//! reads no clock and does no I/O.
 #![expect(clippy::duplicated_attributes, reason = "each column in a derive has a type and a path, as others have")]
 
 pub mod budget;
@@ -40,7 +40,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// Amounts by resource name, as Kubernetes writes them.
+/// Quantities by resource name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
 /// Names the node class of a pool or a claim.
@@ -58,7 +58,7 @@ pub struct NodeClassRef {
     pub name: String,
 }
 
-/// Reads `null`, which YAML writes for a key without a value, as the default.
+/// Deserializes `null`, which YAML uses for a key without a value, as the default.
 pub(crate) fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

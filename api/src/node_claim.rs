@@ -1,4 +1,4 @@
-//! NodeClaim: one node that was asked for, from the request to its end.
+//! NodeClaim: a requested node, from the request to its deletion.
 
 use crate::{
     GoDuration, NillableDuration, NodeClassRef, Requirement, ResourceList, Taint,
@@ -115,7 +115,7 @@ pub struct NodeClaimSpec {
 }
 
 impl NodeClaimSpec {
-    /// The age at which the node is taken away.
+    /// Age at which the node expires.
     #[must_use]
     pub fn expire_after(&self) -> NillableDuration {
         self.expire_after.clone().unwrap_or_else(default_expire_after)
@@ -123,7 +123,7 @@ impl NodeClaimSpec {
 }
 
 impl From<&NodeClaimTemplateSpec> for NodeClaimSpec {
-    /// A claim as its pool's template has it, without requests.
+    /// Creates a claim from the template of its pool, without resource requests.
     fn from(template: &NodeClaimTemplateSpec) -> Self {
         Self {
             taints: template.taints.clone(),

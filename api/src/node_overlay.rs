@@ -1,4 +1,4 @@
-//! NodeOverlay: prices and capacity that the cloud does not know of.
+//! NodeOverlay: overrides of prices and capacity.
 
 use crate::{Requirement, ResourceList, null_default, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -76,7 +76,7 @@ fn capacity(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 impl NodeOverlaySpec {
-    /// The overlay's weight, 0 where it has none.
+    /// Weight of the overlay; the default is 0.
     #[must_use]
     pub fn weight(&self) -> i32 {
         self.weight.unwrap_or(0)

@@ -1,4 +1,4 @@
-//! NodePool: which nodes may be made, how many, and when they may be taken away.
+//! NodePool: which nodes may be launched, how many, and when they may be removed.
 
 use crate::{
     GoDuration, NillableDuration, NodeClassRef, Requirement, ResourceList, Taint, budget::Budget, null_default, schema,
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// `consolidateAfter` where a pool says nothing: at once.
+/// Default of `consolidateAfter`: immediately.
 pub const DEFAULT_CONSOLIDATE_AFTER_SECONDS: u64 = 0;
-/// `expireAfter` where a pool says nothing: 30 days.
+/// Default of `expireAfter`: 30 days.
 pub const DEFAULT_EXPIRE_AFTER_HOURS: u64 = 720;
 
 /// What nodes to make and how to look after them.
@@ -99,19 +99,19 @@ fn spec_rules() -> serde_json::Value {
 }
 
 impl NodePoolSpec {
-    /// Whether the pool keeps a fixed number of nodes.
+    /// Whether the pool has a fixed number of nodes.
     #[must_use]
     pub fn is_static(&self) -> bool {
         self.replicas.is_some()
     }
 
-    /// The pool's weight, 0 where it has none.
+    /// Weight of the pool; the default is 0.
     #[must_use]
     pub fn weight(&self) -> i32 {
         self.weight.unwrap_or(0)
     }
 
-    /// How long a node must have been left alone before it may be consolidated.
+    /// How long a node must have been without pod events before it may be consolidated.
     #[must_use]
     pub fn consolidate_after(&self) -> NillableDuration {
         let given = self.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.clone());
@@ -124,7 +124,7 @@ impl NodePoolSpec {
         self.disruption.as_ref().and_then(|disruption| disruption.consolidation_policy).unwrap_or_default()
     }
 
-    /// The pool's budgets; where it says nothing, a tenth of its nodes at any time.
+    /// Budgets of the pool; the default is a tenth of its nodes at any time.
     #[must_use]
     pub fn budgets(&self) -> Vec<Budget> {
         let given = self.disruption.as_ref().and_then(|disruption| disruption.budgets.clone());
@@ -237,14 +237,14 @@ pub struct NodeClaimTemplateSpec {
 }
 
 impl NodeClaimTemplateSpec {
-    /// The age at which a node is taken away.
+    /// Age at which a node expires.
     #[must_use]
     pub fn expire_after(&self) -> NillableDuration {
         self.expire_after.clone().unwrap_or_else(default_expire_after)
     }
 }
 
-/// `expireAfter` where nothing is said.
+/// Default of `expireAfter`.
 pub(crate) fn default_expire_after() -> NillableDuration {
     format!("{DEFAULT_EXPIRE_AFTER_HOURS}h").parse().unwrap_or_else(|_| NillableDuration::never())
 }

@@ -1,4 +1,4 @@
-//! Requirements on labels: what nodes a pool may make, which types an overlay is about.
+//! Requirements on node labels, in pools, claims and overlays.
 
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ impl Requirement {
     }
 }
 
-/// In the model's form. A minimum that is no count (validation refuses it) is left out.
+/// Converts to the model. An invalid `minValues`, which validation rejects, is dropped.
 impl From<&Requirement> for NodeSelectorRequirement {
     fn from(api: &Requirement) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl From<&Requirement> for NodeSelectorRequirement {
     }
 }
 
-/// In the form of a custom resource.
+/// Converts to the custom resource form.
 impl From<&NodeSelectorRequirement> for Requirement {
     fn from(model: &NodeSelectorRequirement) -> Self {
         Self {

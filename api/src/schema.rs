@@ -1,15 +1,15 @@
-//! The parts of the CRD schema that serde types do not say by themselves: patterns, CEL rules, list types.
+//! Parts of the CRD schema that the serde types do not express: patterns, CEL rules and list types.
 //!
-//! Every list, map and text that a CEL rule walks through is bounded, or the rule is cheap enough for the API server's
-//! cost estimate without a bound; otherwise it would refuse the CRD.
+//! The API server estimates the cost of CEL rules and rejects expensive CRDs. Therefore every list, map and string that
+//! a CEL rule iterates over is bounded, unless the rule is cheap without a bound.
 
 use plimsoll_model::names::label;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// Regular expressions in the syntax that Go and Rust share.
+/// Regular expressions in the common syntax of Go and Rust.
 pub(crate) mod pattern {
-    /// A label key: a name, optionally behind a DNS prefix.
+    /// A label key: a name with an optional DNS prefix.
     pub(crate) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(\/))?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
     /// A label value.
     pub(crate) const LABEL_VALUE: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
@@ -19,16 +19,16 @@ pub(crate) mod pattern {
     pub(crate) const NO_SLASH: &str = "^[^/]*$";
     /// Hours, minutes and seconds.
     pub(crate) const DURATION: &str = "^([0-9]+(s|m|h))+$";
-    /// The same, or never.
+    /// A duration or Never.
     pub(crate) const NILLABLE_DURATION: &str = "^(([0-9]+(s|m|h))+|Never)$";
-    /// Hours and minutes; Go writes a trailing `0s`.
+    /// Hours and minutes; Go appends `0s`.
     pub(crate) const BUDGET_DURATION: &str = "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$";
-    /// A share or a number of nodes.
+    /// A percentage or a number of nodes.
     pub(crate) const BUDGET_NODES: &str = "^((100|[0-9]{1,2})%|[0-9]+)$";
     /// A macro or five fields.
     pub(crate) const BUDGET_SCHEDULE: &str =
         r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$";
-    /// A signed amount, a signed share.
+    /// A signed amount or percentage.
     pub(crate) const PRICE_ADJUSTMENT: &str =
         r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$";
     /// An amount.
@@ -37,9 +37,9 @@ pub(crate) mod pattern {
     pub(crate) const CONDITION_TYPE: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
     /// The reason of a condition.
     pub(crate) const CONDITION_REASON: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
-    /// The reason of a claim's condition, which may be empty.
+    /// The reason of a claim's condition; may be empty.
     pub(crate) const CONDITION_REASON_OR_EMPTY: &str = "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?|)$";
-    /// An EBS volume's size: at most 59000Gi, 64000G, 58Ti or 64T.
+    /// Size of an EBS volume: at most 59000Gi, 64000G, 58Ti or 64T.
     pub(crate) const VOLUME_SIZE: &str = "^(([1-9][0-9]{0,3}|[1-4][0-9]{4}|5[0-8][0-9]{3}|59000)Gi|([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64000)G|([1-9]|[1-4][0-9]|5[0-8])Ti|([1-9]|[1-5][0-9]|6[0-4])T)$";
     /// An AWS account.
     pub(crate) const ACCOUNT: &str = "^[0-9]{12}$";
@@ -55,27 +55,27 @@ pub(crate) mod pattern {
     pub(crate) const PLACEMENT_GROUP: &str = "^pg-[0-9a-z]+$";
 }
 
-/// Longest label key: a DNS name of 253, a slash and a name of 63, less one.
+/// Maximum length of a label key: a DNS name of 253, a slash and a name of 63, minus one.
 pub(crate) const LABEL_KEY_MAX_LENGTH: u64 = 316;
-/// Longest label value.
+/// Maximum length of a label value.
 pub(crate) const LABEL_VALUE_MAX_LENGTH: u64 = 63;
 
-/// CEL rules with the message for an object that breaks them.
+/// CEL rules with their error messages.
 pub(crate) fn cel(rules: &[(&str, &str)]) -> Value {
     rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
 }
 
-/// The rule that a text is not empty.
+/// Rule for a non-empty string.
 pub(crate) fn not_empty(field: &str) -> Value {
     cel(&[("self != ''", &format!("{field} must not be empty"))])
 }
 
-/// A time of day and date.
+/// A date and time.
 pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
-/// Amounts by resource name.
+/// Quantities by resource name.
 pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -87,7 +87,7 @@ pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Conditions, one of each type.
+/// Conditions, with the type as list key.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = plain_conditions(generator);
     schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
@@ -95,7 +95,7 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// A NodeClaim's conditions: reason and message may be missing.
+/// Conditions of a NodeClaim; reason and message may be missing.
 pub(crate) fn claim_conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = conditions(generator);
     schema.insert(
@@ -105,7 +105,7 @@ pub(crate) fn claim_conditions(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// Conditions as a list without a key, as EC2NodeClass has them.
+/// Conditions as a list without key, as in EC2NodeClass.
 pub(crate) fn plain_conditions(_: &mut SchemaGenerator) -> Schema {
     let required = ["lastTransitionTime", "message", "reason", "status", "type"];
     json_schema!({"type": "array", "items": condition(&required, pattern::CONDITION_REASON, Some(1))})
@@ -158,25 +158,25 @@ fn condition(required: &[&str], reason: &str, reason_min_length: Option<u64>) ->
     })
 }
 
-/// Domains whose labels users may name only where they are listed.
-/// As in Karpenter the rules look at the end of a domain, not at its parts, so that `mykarpenter.sh` is refused too.
+/// Domains whose labels users may only use if they are listed. As in Karpenter, the rules check the suffix of a domain,
+/// so `mykarpenter.sh` is rejected too.
 const RESTRICTED_DOMAINS: [&str; 2] = ["karpenter.sh", label::AWS_DOMAIN];
 
-/// Labels of restricted domains that a pool's template may set and its requirements may name.
+/// Labels of restricted domains that a pool's template may set and its requirements may use.
 pub(crate) fn pool_labels() -> Vec<&'static str> {
     let mut labels = vec![label::CAPACITY_TYPE];
     labels.extend_from_slice(label::AWS_WELL_KNOWN);
     labels
 }
 
-/// The same for a claim's requirements.
+/// Labels of restricted domains that a claim's requirements may use.
 pub(crate) fn claim_labels() -> Vec<&'static str> {
     let mut labels = vec![label::CAPACITY_TYPE, label::NODE_POOL];
     labels.extend_from_slice(label::AWS_WELL_KNOWN);
     labels
 }
 
-/// The same for an overlay's requirements: nothing that only a launch decides.
+/// Labels of restricted domains that an overlay's requirements may use; excludes labels that only a launch determines.
 pub(crate) fn overlay_labels() -> Vec<&'static str> {
     let of_a_launch = ["/capacity-reservation-", "/placement-group-", "/instance-tenancy"];
     let mut labels = claim_labels();
@@ -184,14 +184,14 @@ pub(crate) fn overlay_labels() -> Vec<&'static str> {
     labels
 }
 
-/// Whether `key` is of a restricted domain and not in `allowed`: what the CEL rules of [`label_rules`] say.
+/// Whether `key` is in a restricted domain and not in `allowed`. Equivalent to the CEL rules of [`label_rules`].
 pub(crate) fn is_restricted(key: &str, allowed: &[&str]) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     key == label::HOSTNAME
         || (!allowed.contains(&key) && RESTRICTED_DOMAINS.iter().any(|restricted| domain.ends_with(restricted)))
 }
 
-/// CEL rules about one label key, which CEL knows as `key`; `wrap` makes a whole rule of an expression.
+/// CEL rules for a label key, named `key` in CEL. `wrap` converts an expression to a complete rule.
 fn label_rules(allowed: &[&str], key: &str, wrap: impl Fn(&str) -> String) -> Value {
     let mut rules: Vec<Value> = RESTRICTED_DOMAINS
         .iter()
@@ -213,7 +213,7 @@ fn label_rules(allowed: &[&str], key: &str, wrap: impl Fn(&str) -> String) -> Va
     rules.into()
 }
 
-/// Labels that a pool gives its nodes.
+/// Labels of a pool's template.
 pub(crate) fn template_labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -228,7 +228,7 @@ pub(crate) fn template_labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Annotations that a pool gives its nodes.
+/// Annotations of a pool's template.
 pub(crate) fn template_annotations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -335,7 +335,7 @@ fn requirements(allowed: &[&str], min_values: bool, set_rule: (&str, &str)) -> S
     })
 }
 
-/// A pool's reference to its node class: only the name may change.
+/// Reference of a pool to its node class, of which only the name may change.
 pub(crate) fn pool_node_class_ref(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = generator.subschema_for::<crate::NodeClassRef>();
     schema.insert(
@@ -348,7 +348,7 @@ pub(crate) fn pool_node_class_ref(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// Tags that select something: at most 20, none empty.
+/// Tags of a selector: at most 20, without empty keys or values.
 pub(crate) fn selector_tags(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

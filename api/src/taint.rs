@@ -1,4 +1,4 @@
-//! Taints that a pool or a claim asks for.
+//! Taints of pools and claims.
 
 use crate::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

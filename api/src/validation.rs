@@ -1,5 +1,5 @@
-//! Whether an object is valid, told without an API server: the same rules that the CRD's schema and its CEL rules state,
-//! and those that Karpenter checks only when it runs and shows in `ValidationSucceeded`.
+//! Validates objects without an API server: the rules of the CRD's schema and CEL expressions, and those that Karpenter
+//! checks at run time and reports in `ValidationSucceeded`.
 
 use crate::{
     CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind, node_overlay, schema,
@@ -12,21 +12,21 @@ use std::{fmt, sync::LazyLock};
 
 mod ec2_node_class;
 mod requirements;
-mod shape;
+mod structural;
 
-use shape::{Shape, Strictness};
+use structural::{Strictness, StructuralSchema};
 
-/// What is wrong with one field of an object.
+/// An invalid field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldError {
-    /// The field, such as `spec.template.spec.requirements[0].values`.
+    /// Path of the field, such as `spec.template.spec.requirements[0].values`.
     pub path: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub message: String,
 }
 
 impl FieldError {
-    /// `message` about the field at `path`.
+    /// Creates an error for the field at `path`.
     #[must_use]
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
@@ -39,14 +39,14 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Objects that can be checked.
+/// Objects that can be validated.
 pub trait Validate {
-    /// All that is wrong with the object, field by field; empty if it is valid. The status is not looked at.
+    /// Returns all errors of the object; empty if it is valid. The status is not checked.
     fn validate(&self) -> Vec<FieldError>;
 }
 
-/// All that is wrong with a manifest of this kind before it is read into its type: fields that do not exist, values of the
-/// wrong type, and whatever else the schema alone can tell. [`Validate`] tells the rest.
+/// Validates a manifest before deserialization: unknown fields, values of the wrong type, and other errors that the
+/// schema detects. [`Validate`] checks the rest.
 #[must_use]
 pub fn check_manifest(kind: Kind, manifest: &Value) -> Vec<FieldError> {
     let mut manifest = manifest.clone();
@@ -54,19 +54,20 @@ pub fn check_manifest(kind: Kind, manifest: &Value) -> Vec<FieldError> {
         manifest.remove("status");
     }
     let mut errors = Vec::new();
-    shape_of(kind).check(&manifest, "", Strictness::NoUnknownFields, &mut errors);
+    schema_of(kind).check(&manifest, "", Strictness::NoUnknownFields, &mut errors);
     errors
 }
 
-static SHAPES: LazyLock<[(Kind, Shape); 5]> = LazyLock::new(|| Kind::ALL.map(|kind| (kind, Shape::of(&kind.schema()))));
+static SCHEMAS: LazyLock<[(Kind, StructuralSchema); 5]> =
+    LazyLock::new(|| Kind::ALL.map(|kind| (kind, StructuralSchema::of(&kind.schema()))));
 
-fn shape_of(kind: Kind) -> &'static Shape {
-    let [first, ..] = &*SHAPES;
-    SHAPES.iter().find(|(it, _)| *it == kind).map_or(&first.1, |(_, shape)| shape)
+fn schema_of(kind: Kind) -> &'static StructuralSchema {
+    let [first, ..] = &*SCHEMAS;
+    SCHEMAS.iter().find(|(candidate, _)| *candidate == kind).map_or(&first.1, |(_, schema)| schema)
 }
 
-/// What the schema and the metadata's rules say about an object.
-fn begin<T: Resource<DynamicType = ()> + HasSpec>(kind: Kind, object: &T) -> Vec<FieldError>
+/// Checks the metadata and the schema of an object.
+fn check_metadata_and_schema<T: Resource<DynamicType = ()> + HasSpec>(kind: Kind, object: &T) -> Vec<FieldError>
 where
     T::Spec: Serialize,
 {
@@ -84,14 +85,14 @@ where
     match serde_json::to_value(object.spec()) {
         Ok(spec) => {
             let spec = serde_json::json!({"spec": spec});
-            shape_of(kind).check(&spec, "", Strictness::AnyFields, &mut errors);
+            schema_of(kind).check(&spec, "", Strictness::AnyFields, &mut errors);
         }
         Err(error) => errors.push(FieldError::new("spec", error.to_string())),
     }
     errors
 }
 
-/// A regular expression that is compiled once; `None` if it cannot be, which tests rule out.
+/// A regular expression that is compiled once; `None` if it is invalid, which tests rule out.
 type Pattern = LazyLock<Option<Regex>>;
 
 static DNS_SUBDOMAIN: Pattern =
@@ -100,7 +101,7 @@ static QUANTITY: Pattern = LazyLock::new(|| compile(schema::pattern::QUANTITY));
 static LABEL_VALUE: Pattern = LazyLock::new(|| compile(schema::pattern::LABEL_VALUE));
 static LABEL_KEY: Pattern = LazyLock::new(|| compile(schema::pattern::LABEL_KEY));
 
-/// Compiles a pattern of the schema as Go understands it: classes are ASCII's.
+/// Compiles a pattern of the schema with Go's semantics: character classes are ASCII.
 fn compile(pattern: &str) -> Option<Regex> {
     Regex::new(&pattern.replace(r"\d", "[0-9]").replace(r"\s", r"[\t\n\f\r ]")).ok()
 }
@@ -115,13 +116,13 @@ pub fn is_quantity(text: &str) -> bool {
     matches(&QUANTITY, text)
 }
 
-/// Whether `text` can be a label's value.
+/// Whether `text` is a valid label value.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     text.len() <= LABEL_VALUE_MAX && matches(&LABEL_VALUE, text)
 }
 
-/// Whether `text` can be a label's key.
+/// Whether `text` is a valid label key.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
     text.len() <= LABEL_KEY_MAX && matches(&LABEL_KEY, text)
@@ -132,7 +133,7 @@ const LABEL_KEY_MAX: usize = 316;
 
 impl Validate for NodePool {
     fn validate(&self) -> Vec<FieldError> {
-        let mut errors = begin(Kind::NodePool, self);
+        let mut errors = check_metadata_and_schema(Kind::NodePool, self);
         if self.spec.is_static() {
             for name in self.spec.limits.keys().filter(|name| *name != plimsoll_model::names::NODES_RESOURCE) {
                 let message = "a pool with replicas can limit nothing but nodes";
@@ -169,7 +170,7 @@ fn check_budget(budget: &Budget, path: &str, errors: &mut Vec<FieldError>) {
 
 impl Validate for NodeClaim {
     fn validate(&self) -> Vec<FieldError> {
-        let mut errors = begin(Kind::NodeClaim, self);
+        let mut errors = check_metadata_and_schema(Kind::NodeClaim, self);
         let context = requirements::Context::claim("spec");
         context.check_requirements(&self.spec.requirements, &mut errors);
         context.check_taints(&self.spec.taints, &self.spec.startup_taints, &mut errors);
@@ -180,7 +181,7 @@ impl Validate for NodeClaim {
 
 impl Validate for NodeOverlay {
     fn validate(&self) -> Vec<FieldError> {
-        let mut errors = begin(Kind::NodeOverlay, self);
+        let mut errors = check_metadata_and_schema(Kind::NodeOverlay, self);
         requirements::Context::overlay("spec").check_requirements(&self.spec.requirements, &mut errors);
         if self.spec.price.is_some() && self.spec.price_adjustment.is_some() {
             errors.push(FieldError::new("spec.priceAdjustment", "price and priceAdjustment exclude each other"));
@@ -195,7 +196,7 @@ impl Validate for NodeOverlay {
 
 impl Validate for CapacityBuffer {
     fn validate(&self) -> Vec<FieldError> {
-        let mut errors = begin(Kind::CapacityBuffer, self);
+        let mut errors = check_metadata_and_schema(Kind::CapacityBuffer, self);
         let spec = &self.spec;
         if spec.pod_template_ref.is_some() && spec.replicas.is_none() && spec.limits.is_none() {
             errors.push(FieldError::new("spec.podTemplateRef", "podTemplateRef needs replicas or limits"));
@@ -209,7 +210,7 @@ impl Validate for CapacityBuffer {
 
 impl Validate for EC2NodeClass {
     fn validate(&self) -> Vec<FieldError> {
-        let mut errors = begin(Kind::EC2NodeClass, self);
+        let mut errors = check_metadata_and_schema(Kind::EC2NodeClass, self);
         ec2_node_class::check(&self.spec, &mut errors);
         errors
     }

@@ -1,5 +1,5 @@
-//! Counts how the built-in catalog differs from a catalog file, such as one computed by Karpenter's AWS provider:
-//! `cargo run -p plimsoll-catalog --example compare -- FILE`.
+//! Counts the differences between the built-in catalog and a catalog file, such as one computed by Karpenter's AWS
+//! provider: `cargo run -p plimsoll-catalog --example compare -- FILE`.
 
 use plimsoll_catalog::{NodeClassSettings, builtin, file};
 use plimsoll_model::catalog::InstanceType;

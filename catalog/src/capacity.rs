@@ -1,4 +1,4 @@
-//! What a node has before anything is taken from it (spec: AWS provider section 5.2).
+//! Computes the total capacity of nodes (spec: AWS provider section 5.2).
 
 use crate::settings::scaled_up;
 use crate::{InstanceTypeFacts, NodeClassSettings, limits, pods};
@@ -9,19 +9,19 @@ use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources}
 
 pub(crate) const MIB: i64 = 1 << 20;
 pub(crate) const GIB: i64 = 1 << 30;
-/// Bytes of EC2's GB.
+/// Bytes per GB as used by EC2.
 const GB: i64 = 1_000_000_000;
-/// Memory that arm64 machines keep from the system (contiguous memory allocator).
+/// Memory that arm64 instances reserve for the contiguous memory allocator.
 const ARM64_RESERVED_MIB: i64 = 64;
-/// Size of the family's volume for pods.
+/// Default size of the volume for pods.
 const DEFAULT_STORAGE: i64 = 20 * GIB;
 const DEFAULT_STORAGE_WINDOWS: i64 = 50 * GIB;
 
-/// Resources of devices and their makers, as EC2 writes them.
+/// Extended resources by GPU manufacturer, with EC2's names.
 const GPU_RESOURCES: [(&str, &str); 3] =
     [("NVIDIA", "nvidia.com/gpu"), ("AMD", "amd.com/gpu"), ("Habana", "habana.ai/gaudi")];
 
-/// Capacity of a node of this type.
+/// Capacity of a node of this instance type.
 pub(crate) fn capacity(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> Resources {
     let mut capacity = Resources::from([
         (CPU, facts.vcpus * 1000),
@@ -38,8 +38,8 @@ pub(crate) fn capacity(facts: &InstanceTypeFacts, settings: &NodeClassSettings) 
 }
 
 fn memory(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
-    if let Some(seen) = settings.discovered_memory.get(&facts.name) {
-        return *seen;
+    if let Some(discovered) = settings.discovered_memory.get(&facts.name) {
+        return *discovered;
     }
     let reserved =
         if facts.architectures.first().is_some_and(|first| first == "arm64") { ARM64_RESERVED_MIB } else { 0 };
@@ -62,13 +62,13 @@ fn ephemeral_storage(facts: &InstanceTypeFacts, settings: &NodeClassSettings) ->
     }
     let mapping = match ephemeral_device(family) {
         Some(device) => mappings.iter().find(|it| it.device_name.as_deref() == Some(device)),
-        // Nothing is known about a custom image: its last volume is taken to be the one for pods.
+        // The layout of a custom image is unknown: its last volume is assumed to be the one for pods.
         None => mappings.last(),
     };
     mapping.and_then(size).unwrap_or(default)
 }
 
-/// The device that pods' files are on.
+/// Device of the volume for pods.
 fn ephemeral_device(family: AmiFamily) -> Option<&'static str> {
     match family {
         AmiFamily::AL2 | AmiFamily::AL2023 => Some("/dev/xvda"),

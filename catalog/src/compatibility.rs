@@ -1,4 +1,4 @@
-//! Whether instances of a type can be what the node class asks for (spec: AWS provider section 5.6).
+//! Checks whether an instance type can satisfy a node class (spec: AWS provider section 5.6).
 
 use crate::{InstanceTypeFacts, NodeClassSettings};
 use plimsoll_api::AmiFamily;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 pub(crate) fn is_compatible(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {
     let nested = "nested-virtualization";
-    // Amazon Linux 2023 does not run on the first Graviton.
+    // Amazon Linux 2023 does not support the first Graviton generation.
     let excluded = settings.ami_family == AmiFamily::AL2023 && facts.family() == "a1";
     !excluded
         && (!settings.nested_virtualization || facts.processor_features.iter().any(|feature| feature == nested))
@@ -17,18 +17,18 @@ pub(crate) fn is_compatible(facts: &InstanceTypeFacts, settings: &NodeClassSetti
 
 fn interfaces_fit(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {
     let network = &facts.network;
-    let mut on_card: BTreeMap<i32, i64> = BTreeMap::new();
+    let mut by_card: BTreeMap<i32, i64> = BTreeMap::new();
     let mut efa = 0;
     for interface in &settings.network_interfaces {
-        *on_card.entry(interface.network_card_index).or_default() += 1;
+        *by_card.entry(interface.network_card_index).or_default() += 1;
         efa += i64::from(interface.interface_type == InterfaceType::EfaOnly);
     }
     let fits = |card: i32, wanted: i64| {
-        let most = usize::try_from(card).ok().and_then(|card| network.cards.get(card));
-        most.is_some_and(|most| wanted <= *most)
+        let max = usize::try_from(card).ok().and_then(|card| network.cards.get(card));
+        max.is_some_and(|max| wanted <= *max)
     };
-    on_card.is_empty()
+    by_card.is_empty()
         || (network.ena_supported
             && efa <= network.efa_interfaces
-            && on_card.into_iter().all(|(card, wanted)| fits(card, wanted)))
+            && by_card.into_iter().all(|(card, wanted)| fits(card, wanted)))
 }

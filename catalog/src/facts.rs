@@ -1,45 +1,45 @@
-//! What EC2 says about an instance type (DescribeInstanceTypes), as far as a catalog needs it.
+//! Facts of EC2 about instance types (DescribeInstanceTypes) that catalogs need.
 
 use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
-/// An instance type as EC2 describes it. Fields that EC2 leaves out are empty or 0.
+/// An instance type as described by EC2. Fields that EC2 omits are empty or 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstanceTypeFacts {
-    /// `m5.large`.
+    /// Name, such as `m5.large`.
     pub name: String,
-    /// EC2's words: `x86_64`, `arm64`, `i386`, `x86_64_mac`, `arm64_mac`.
+    /// Architectures in EC2's terms: `x86_64`, `arm64`, `i386`, `x86_64_mac`, `arm64_mac`.
     pub architectures: Vec<String>,
-    /// `hvm`, `paravirtual`.
+    /// Virtualization types: `hvm`, `paravirtual`.
     pub virtualization_types: Vec<String>,
-    /// `on-demand`, `spot`, `capacity-block`.
+    /// Usage classes: `on-demand`, `spot`, `capacity-block`.
     pub usage_classes: Vec<String>,
-    /// `nitro`, `xen`; empty for bare metal.
+    /// Hypervisor: `nitro`, `xen`; empty for bare metal.
     pub hypervisor: String,
     /// Default vCPUs.
     pub vcpus: i64,
     /// Memory in MiB.
     pub memory_mib: i64,
-    /// `Intel`, `AMD`, `AWS`.
+    /// CPU manufacturer: `Intel`, `AMD`, `AWS`.
     pub cpu_manufacturer: String,
     /// Sustained clock speed in MHz.
     pub sustained_clock_mhz: i64,
-    /// `nested-virtualization`, `amd-sev-snp`.
+    /// Processor features, such as `nested-virtualization` and `amd-sev-snp`.
     pub processor_features: Vec<String>,
-    /// Whether it has Nitro Enclaves.
+    /// Whether Nitro Enclaves are supported.
     pub nitro_enclaves: bool,
-    /// Maximum EBS bandwidth in Mbps, where it is EBS-optimised by default; otherwise 0.
+    /// Maximum EBS bandwidth in Mbps if the type is EBS-optimized by default; otherwise 0.
     pub ebs_bandwidth_mbps: i64,
-    /// Its network.
+    /// Network.
     pub network: NetworkFacts,
-    /// Disks that belong to it, if it has any.
+    /// Instance store disks, if there are any.
     pub instance_store: Option<InstanceStoreFacts>,
-    /// Its GPUs, one entry a model.
+    /// GPUs, one entry per model.
     pub gpus: Vec<GpuFacts>,
-    /// Its Neuron devices, one entry a model.
+    /// Neuron devices, one entry per model.
     pub neuron_devices: Vec<NeuronFacts>,
-    /// Its inference accelerators, one entry a model.
+    /// Inference accelerators, one entry per model.
     pub inference_accelerators: Vec<AcceleratorFacts>,
 }
 
@@ -49,11 +49,11 @@ pub struct InstanceTypeFacts {
 pub struct NetworkFacts {
     /// Index of the default network card.
     pub default_card: usize,
-    /// Most network interfaces of each card, by the card's index.
+    /// Maximum network interfaces of each card, by index of the card.
     pub cards: Vec<i64>,
-    /// IPv4 addresses of one interface, its own included.
+    /// IPv4 addresses per interface, including its own.
     pub ipv4_per_interface: i64,
-    /// Most EFA interfaces.
+    /// Maximum EFA interfaces.
     pub efa_interfaces: i64,
     /// Whether ENA is supported or required.
     pub ena_supported: bool,
@@ -61,13 +61,13 @@ pub struct NetworkFacts {
     pub encryption_in_transit: bool,
 }
 
-/// Disks of an instance type.
+/// Instance store disks of an instance type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstanceStoreFacts {
-    /// Size of all of them, in GB (10^9 bytes).
+    /// Total size in GB (10^9 bytes).
     pub total_gb: i64,
-    /// Whether they are NVMe disks.
+    /// Whether the disks are NVMe disks.
     pub nvme: bool,
 }
 
@@ -75,13 +75,13 @@ pub struct InstanceStoreFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GpuFacts {
-    /// `A100`.
+    /// Name, such as `A100`.
     pub name: String,
-    /// `NVIDIA`.
+    /// Manufacturer, such as `NVIDIA`.
     pub manufacturer: String,
-    /// How many; 0 where an instance has a part of one.
+    /// Number of GPUs; 0 if an instance has a fraction of one.
     pub count: i64,
-    /// Memory of one, in MiB.
+    /// Memory per GPU in MiB.
     pub memory_mib: i64,
 }
 
@@ -89,11 +89,11 @@ pub struct GpuFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NeuronFacts {
-    /// `Inferentia2`.
+    /// Name, such as `Inferentia2`.
     pub name: String,
-    /// How many.
+    /// Number of devices.
     pub count: i64,
-    /// Cores of one.
+    /// Cores per device.
     pub cores_per_device: i64,
 }
 
@@ -101,16 +101,16 @@ pub struct NeuronFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AcceleratorFacts {
-    /// `Inferentia`.
+    /// Name, such as `Inferentia`.
     pub name: String,
-    /// `AWS`.
+    /// Manufacturer, such as `AWS`.
     pub manufacturer: String,
-    /// How many.
+    /// Number of devices.
     pub count: i64,
 }
 
 impl InstanceTypeFacts {
-    /// `amd64` or `arm64`; `None` for what cannot be a node.
+    /// `amd64` or `arm64`; `None` if the type cannot be a node.
     #[must_use]
     pub fn architecture(&self) -> Option<&'static str> {
         if !self.virtualization_types.iter().any(|it| it == "hvm") {
@@ -123,23 +123,23 @@ impl InstanceTypeFacts {
         })
     }
 
-    /// Whether EC2 sells this type that way. A reservation holds On-Demand capacity.
+    /// Whether EC2 sells this type with the capacity type. A reservation contains On-Demand capacity.
     #[must_use]
     pub fn sells(&self, capacity_type: CapacityType) -> bool {
-        let word = match capacity_type {
+        let usage_class = match capacity_type {
             CapacityType::Spot => "spot",
             CapacityType::OnDemand | CapacityType::Reserved => "on-demand",
         };
-        self.usage_classes.iter().any(|class| class == word)
+        self.usage_classes.iter().any(|class| class == usage_class)
     }
 
-    /// The part of the name before the dot: `m5`.
+    /// Family of the type: the name before the dot, such as `m5`.
     #[must_use]
     pub fn family(&self) -> &str {
         self.name.split_once('.').map_or(&self.name, |(family, _)| family)
     }
 
-    /// The part of the name after the dot: `large`.
+    /// Size of the type: the name after the dot, such as `large`.
     #[must_use]
     pub fn size(&self) -> &str {
         self.name.split_once('.').map_or("", |(_, size)| size)

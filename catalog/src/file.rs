@@ -1,8 +1,8 @@
-//! A catalog as a JSON file: what `plimsoll plan --catalog` reads and `plimsoll catalog -o json` writes.
+//! The JSON form of a catalog, which `plimsoll plan --catalog` reads and `plimsoll catalog -o json` writes.
 //!
-//! `{"region": ..., "instanceTypes": [{"name", "architecture", "operatingSystems", "capacity", "overhead", "labels", "offerings":
-//! [{"zone", "zoneId", "capacityType", "price", "available"}]}]}`; amounts are Kubernetes quantities, prices USD per hour.
-//! Fields that are not known are left alone.
+//! `{"region": ..., "instanceTypes": [{"name", "architecture", "operatingSystems", "capacity", "overhead", "labels",
+//! "offerings": [{"zone", "zoneId", "capacityType", "price", "available"}]}]}`. Amounts are Kubernetes quantities,
+//! prices are USD per hour. Unknown fields are ignored.
 
 mod parse;
 mod render;

@@ -1,11 +1,11 @@
-//! Labels that a type has one value of (spec: AWS provider section 5.1).
+//! Computes labels with one value per instance type (spec: AWS provider section 5.1).
 
 use crate::{InstanceTypeFacts, NodeClassSettings, limits};
 use plimsoll_api::AmiFamily;
 use plimsoll_model::names::label;
 use std::collections::BTreeMap;
 
-/// Labels of a type; one that is not there does not exist on its nodes.
+/// Labels of an instance type. A label that is missing does not exist on its nodes.
 pub(crate) fn labels(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> BTreeMap<String, String> {
     let mut labels = Labels(BTreeMap::new());
     labels.name(facts);
@@ -20,49 +20,49 @@ pub(crate) fn labels(facts: &InstanceTypeFacts, settings: &NodeClassSettings) ->
 struct Labels(BTreeMap<String, String>);
 
 impl Labels {
-    fn put(&mut self, name: &str, value: &impl ToString) {
+    fn insert(&mut self, name: &str, value: &impl ToString) {
         self.0.insert(format!("{}/{name}", label::AWS_DOMAIN), value.to_string());
     }
 
     fn name(&mut self, facts: &InstanceTypeFacts) {
         let family = facts.family();
-        self.put("instance-family", &family);
-        self.put("instance-size", &facts.size());
-        self.put("instance-capability-flex", &family.contains("-flex"));
+        self.insert("instance-family", &family);
+        self.insert("instance-size", &facts.size());
+        self.insert("instance-capability-flex", &family.contains("-flex"));
         if let Some((category, generation)) = category_and_generation(family) {
-            self.put("instance-category", &category);
-            self.put("instance-generation", &generation);
+            self.insert("instance-category", &category);
+            self.insert("instance-generation", &generation);
         }
     }
 
     fn machine(&mut self, facts: &InstanceTypeFacts) {
-        self.put("instance-cpu", &facts.vcpus);
-        self.put("instance-memory", &facts.memory_mib);
-        self.put("instance-hypervisor", &facts.hypervisor);
-        self.put("instance-encryption-in-transit-supported", &facts.network.encryption_in_transit);
-        self.put("nitro-sandbox", &facts.nitro_enclaves);
+        self.insert("instance-cpu", &facts.vcpus);
+        self.insert("instance-memory", &facts.memory_mib);
+        self.insert("instance-hypervisor", &facts.hypervisor);
+        self.insert("instance-encryption-in-transit-supported", &facts.network.encryption_in_transit);
+        self.insert("nitro-sandbox", &facts.nitro_enclaves);
         if !facts.cpu_manufacturer.is_empty() {
-            self.put("instance-cpu-manufacturer", &kebab(&facts.cpu_manufacturer));
+            self.insert("instance-cpu-manufacturer", &kebab(&facts.cpu_manufacturer));
         }
-        self.put("instance-cpu-sustained-clock-speed-mhz", &facts.sustained_clock_mhz);
+        self.insert("instance-cpu-sustained-clock-speed-mhz", &facts.sustained_clock_mhz);
         if facts.ebs_bandwidth_mbps > 0 {
-            self.put("instance-ebs-bandwidth", &facts.ebs_bandwidth_mbps);
+            self.insert("instance-ebs-bandwidth", &facts.ebs_bandwidth_mbps);
         }
         if let Some(bandwidth) = limits::baseline_bandwidth_mbps(&facts.name) {
-            self.put("instance-network-bandwidth", &bandwidth);
+            self.insert("instance-network-bandwidth", &bandwidth);
         }
         if let Some(store) = facts.instance_store.filter(|store| store.nvme) {
-            self.put("instance-local-nvme", &store.total_gb);
+            self.insert("instance-local-nvme", &store.total_gb);
         }
     }
 
-    /// Several models on one machine cannot be said in labels with one value.
+    /// Labels have a single value, so devices of several models have no labels.
     fn devices(&mut self, facts: &InstanceTypeFacts) {
         if let [gpu] = facts.gpus.as_slice() {
-            self.put("instance-gpu-name", &kebab(&gpu.name));
-            self.put("instance-gpu-manufacturer", &kebab(&gpu.manufacturer));
-            self.put("instance-gpu-count", &gpu.count);
-            self.put("instance-gpu-memory", &gpu.memory_mib);
+            self.insert("instance-gpu-name", &kebab(&gpu.name));
+            self.insert("instance-gpu-manufacturer", &kebab(&gpu.manufacturer));
+            self.insert("instance-gpu-count", &gpu.count);
+            self.insert("instance-gpu-memory", &gpu.memory_mib);
         }
         match (facts.neuron_devices.as_slice(), facts.inference_accelerators.as_slice()) {
             ([device], _) => self.accelerator(&device.name, "aws", device.count),
@@ -74,13 +74,14 @@ impl Labels {
     }
 
     fn accelerator(&mut self, name: &str, manufacturer: &str, count: i64) {
-        self.put("instance-accelerator-name", &kebab(name));
-        self.put("instance-accelerator-manufacturer", &manufacturer);
-        self.put("instance-accelerator-count", &count);
+        self.insert("instance-accelerator-name", &kebab(name));
+        self.insert("instance-accelerator-manufacturer", &manufacturer);
+        self.insert("instance-accelerator-count", &count);
     }
 }
 
-/// `m6gd` -> (`m`, `6`): letters, perhaps a size in TB, digits; the rest says nothing about either.
+/// Splits a family such as `m6gd` into category `m` and generation `6`. The family consists of letters, optionally a
+/// size in TB, digits and a suffix.
 fn category_and_generation(family: &str) -> Option<(&str, &str)> {
     let (category, rest) = split_at_first(family, |c| !c.is_ascii_lowercase())?;
     let rest = match rest.strip_prefix('-') {
@@ -96,7 +97,7 @@ fn split_at_first(text: &str, end: impl Fn(char) -> bool) -> Option<(&str, &str)
     Some(text.split_at(position))
 }
 
-/// As a label's value has it: lower case, hyphens for spaces.
+/// Converts to lower case with hyphens instead of spaces, as in label values.
 fn kebab(text: &str) -> String {
     text.to_lowercase().replace(' ', "-")
 }
@@ -115,7 +116,7 @@ mod tests {
     use super::category_and_generation;
 
     #[test]
-    fn reads_category_and_generation_from_the_family() {
+    fn category_and_generation_are_parsed_from_the_family() {
         let cases = [
             ("m6gd", Some(("m", "6"))),
             ("u-6tb1", Some(("u", "1"))),

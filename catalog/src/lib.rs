@@ -1,8 +1,8 @@
-//! What can be bought: facts of EC2 and a node class make the instance types that the solver chooses from, as Karpenter's
-//! AWS provider computes them (spec: AWS provider section 5). Pure: no clock, no IO.
+//! Computes the instance types that the solver chooses from, based on EC2 facts and a node class, like Karpenter's AWS
+//! provider (spec: AWS provider section 5). Uses no clock and no I/O.
 //!
 //! - [`build`] computes a catalog from facts, settings of a node class, zones and prices.
-//! - [`builtin`] has facts and prices of four regions, for plans without an AWS account and for when prices cannot be read.
+//! - [`builtin`] contains facts and prices of four regions, for use without an AWS account or without current prices.
 //! - [`mod@file`] reads and writes the JSON form of a catalog.
 
 pub mod builtin;
@@ -23,8 +23,8 @@ pub use settings::NodeClassSettings;
 
 use plimsoll_model::catalog::{Catalog, InstanceType};
 
-/// Everything that a node class with these `settings` can buy in `region`. Machines that cannot be a node (macOS, 32 bits,
-/// no HVM) and types that no zone offers at a known price are left out.
+/// Computes the catalog of a node class with these `settings` in `region`. Omits machines that cannot be nodes (macOS,
+/// 32-bit, no HVM) and types that no zone offers at a known price.
 #[must_use]
 pub fn build<'facts>(
     region: &str,

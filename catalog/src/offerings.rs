@@ -1,4 +1,4 @@
-//! Ways to buy an instance type (spec: AWS provider section 5.7).
+//! Computes the offerings of instance types (spec: AWS provider section 5.7).
 
 use crate::InstanceTypeFacts;
 use plimsoll_model::catalog::{CapacityType, Offering};
@@ -10,42 +10,42 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Zone {
-    /// `us-east-1a`.
+    /// Name, such as `us-east-1a`.
     pub name: String,
-    /// `use1-az2`; empty where unknown.
+    /// Id, such as `use1-az2`; empty if unknown.
     pub id: String,
-    /// Types that are offered there.
+    /// Instance types offered in the zone.
     pub instance_types: BTreeSet<String>,
-    /// Whether the node class has a subnet there: otherwise its offerings are not available.
-    #[serde(default = "yes")]
+    /// Whether the node class has a subnet in the zone. Otherwise its offerings are unavailable.
+    #[serde(default = "default_true")]
     pub usable: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-/// Prices of one region.
+/// Prices of a region.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prices {
-    /// By instance type.
+    /// On-demand prices by instance type.
     pub on_demand: BTreeMap<String, MicroUsdPerHour>,
     /// Spot prices.
     pub spot: SpotPrices,
 }
 
-/// Spot prices of one region.
+/// Spot prices of a region.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SpotPrices {
-    /// They were never read: on-demand prices stand for them.
+    /// Not available yet; on-demand prices are used instead.
     #[default]
     Unknown,
-    /// By instance type and zone. What is not in it has no price and cannot be bought.
+    /// Prices by instance type and zone. Other combinations have no price and cannot be launched.
     Known(BTreeMap<String, BTreeMap<String, MicroUsdPerHour>>),
 }
 
 impl Prices {
-    /// Price of an on-demand or spot instance; reservations have prices of their own.
+    /// Price of an on-demand or spot instance. Reservations have separate prices.
     #[must_use]
     pub fn of(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<MicroUsdPerHour> {
         match (capacity_type, &self.spot) {
@@ -58,9 +58,10 @@ impl Prices {
     }
 }
 
-/// One offering per zone and supported capacity type that has a price, sorted by both.
+/// Returns one offering per zone and supported capacity type with a price, sorted by both.
 pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Prices, compatible: bool) -> Vec<Offering> {
-    let supported = [CapacityType::Spot, CapacityType::OnDemand].into_iter().filter(|it| facts.sells(*it));
+    let supported =
+        [CapacityType::Spot, CapacityType::OnDemand].into_iter().filter(|capacity_type| facts.sells(*capacity_type));
     let mut offerings = Vec::new();
     for capacity_type in supported {
         for zone in zones.iter().filter(|zone| zone.instance_types.contains(&facts.name)) {

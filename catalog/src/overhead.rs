@@ -1,4 +1,4 @@
-//! What the kubelet, the system and eviction thresholds take from a node (spec: AWS provider section 5.3).
+//! Computes the resources reserved for kubelet, system and eviction thresholds (spec: AWS provider section 5.3).
 
 use crate::capacity::{GIB, MIB};
 use crate::settings::Threshold;
@@ -22,29 +22,30 @@ pub(crate) fn overhead(facts: &InstanceTypeFacts, settings: &NodeClassSettings, 
         overhead.set(name, amount);
     }
     overhead.add(&settings.system_reserved);
-    let evicted = |threshold: Option<Threshold>, default: Threshold, name: &str| {
+    let eviction_threshold = |threshold: Option<Threshold>, default: Threshold, name: &str| {
         threshold.unwrap_or(default).of(capacity.get(name))
     };
     overhead.add(&Resources::from([
-        (MEMORY, evicted(settings.eviction_memory, EVICTION_MEMORY, MEMORY)),
-        (EPHEMERAL_STORAGE, evicted(settings.eviction_storage, EVICTION_STORAGE, EPHEMERAL_STORAGE)),
+        (MEMORY, eviction_threshold(settings.eviction_memory, EVICTION_MEMORY, MEMORY)),
+        (EPHEMERAL_STORAGE, eviction_threshold(settings.eviction_storage, EVICTION_STORAGE, EPHEMERAL_STORAGE)),
     ]));
     overhead
 }
 
-/// Millicores kept for Kubernetes: a share of each core, less the more there are; each share is truncated by itself.
+/// CPU reserved for Kubernetes in millicores. The share per core decreases with the number of cores. Each range is
+/// truncated separately.
 fn kube_cpu(cores: i64) -> i64 {
-    // Cores up to which a share counts, and the share in hundred-thousandths of a core.
+    // Upper end of each range of cores, and the share per core in hundred-thousandths.
     const SHARES: [(i64, i64); 4] = [(1, 6_000), (2, 1_000), (4, 500), (i64::MAX, 250)];
     let mut counted = 0;
     let mut millicores = 0;
     for (upto, share) in SHARES {
-        let here = cores.min(upto) - counted;
-        if here <= 0 {
+        let cores_in_range = cores.min(upto) - counted;
+        if cores_in_range <= 0 {
             break;
         }
-        millicores += here * share / 100;
-        counted += here;
+        millicores += cores_in_range * share / 100;
+        counted += cores_in_range;
     }
     millicores
 }
@@ -54,8 +55,8 @@ mod tests {
     use super::kube_cpu;
 
     #[test]
-    fn keeps_a_falling_share_of_each_core() {
-        // 60 of the first core, 10 of the second, 5 of the next two each, 2.5 of each further one, truncated.
+    fn the_reserved_share_decreases_per_core() {
+        // 60 for the first core, 10 for the second, 5 for each of the next two, 2.5 for each further core, truncated.
         let expected = [(1, 60), (2, 70), (4, 80), (5, 82), (6, 85), (8, 90), (96, 310)];
         for (cores, millicores) in expected {
             assert_eq!(kube_cpu(cores), millicores, "{cores} cores");

@@ -1,30 +1,30 @@
-//! How many pods a node takes.
+//! Computes the maximum number of pods of a node.
 
 use crate::{InstanceTypeFacts, NodeClassSettings};
 use plimsoll_api::AmiFamily;
 use plimsoll_api::ec2_node_class::InterfaceType;
 
-/// The kubelet's own default, where the family does not count addresses.
+/// Default of the kubelet, for families without an address limit.
 const DEFAULT_MAX_PODS: i64 = 110;
-/// Pods that are on the host's network on every node (the CNI plugin and kube-proxy) and so need no address.
+/// Pods in the host network of every node (CNI plugin and kube-proxy), which need no address.
 const HOST_NETWORK_PODS: i64 = 2;
 
-/// Pods that the node says it takes.
+/// Number of pods in the node's capacity.
 pub(crate) fn pods(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
     let family = settings.ami_family;
-    let most = match settings.max_pods {
-        Some(most) => most,
+    let max_pods = match settings.max_pods {
+        Some(max_pods) => max_pods,
         None if family.is_windows() => DEFAULT_MAX_PODS,
         None => eni_limited(facts, settings, settings.reserved_enis),
     };
-    // Bottlerocket has no such setting.
+    // Bottlerocket does not support podsPerCore.
     if settings.pods_per_core > 0 && family != AmiFamily::Bottlerocket {
-        return most.min(settings.pods_per_core.saturating_mul(facts.vcpus));
+        return max_pods.min(settings.pods_per_core.saturating_mul(facts.vcpus));
     }
-    most
+    max_pods
 }
 
-/// Pods that the memory kept for Kubernetes is counted for.
+/// Number of pods that the memory reserved for Kubernetes is based on.
 pub(crate) fn pods_for_memory(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
     match settings.ami_family {
         AmiFamily::AL2 | AmiFamily::AL2023 | AmiFamily::Custom => eni_limited(facts, settings, 0),
@@ -32,16 +32,16 @@ pub(crate) fn pods_for_memory(facts: &InstanceTypeFacts, settings: &NodeClassSet
     }
 }
 
-/// Pods that get an address of their own from the interfaces of the default card.
+/// Number of pods with an address from the interfaces of the default network card.
 fn eni_limited(facts: &InstanceTypeFacts, settings: &NodeClassSettings, reserved: i64) -> i64 {
     let network = &facts.network;
-    let on_card = network.cards.get(network.default_card).copied().unwrap_or(0);
-    let without_addresses = settings
+    let interfaces = network.cards.get(network.default_card).copied().unwrap_or(0);
+    let efa_only = settings
         .network_interfaces
         .iter()
         .filter(|interface| interface.network_card_index == 0 && interface.interface_type == InterfaceType::EfaOnly)
         .count();
-    let usable = on_card.saturating_sub(reserved).saturating_sub(i64::try_from(without_addresses).unwrap_or(i64::MAX));
+    let usable = interfaces.saturating_sub(reserved).saturating_sub(i64::try_from(efa_only).unwrap_or(i64::MAX));
     if usable <= 0 {
         return 0;
     }

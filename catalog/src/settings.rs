@@ -1,4 +1,4 @@
-//! What a node class says about its nodes' capacity.
+//! Settings of a node class that affect the capacity of its nodes.
 
 use plimsoll_api::ec2_node_class::{BlockDeviceMapping, EnabledOrDisabled, InstanceStorePolicy, NetworkInterface};
 use plimsoll_api::{AmiFamily, EC2NodeClassSpec};
@@ -9,43 +9,43 @@ use std::collections::BTreeMap;
 /// Karpenter's default for [`NodeClassSettings::vm_memory_overhead_percent`].
 pub const DEFAULT_VM_MEMORY_OVERHEAD_PERCENT: f64 = 0.075;
 
-/// What decides how an instance type looks as a node: the part of a node class that a catalog needs, and the installation's options.
+/// The parts of a node class and of the installation's options that a catalog depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeClassSettings {
     /// Image family.
     pub ami_family: AmiFamily,
-    /// Most pods on a node.
+    /// Maximum number of pods per node.
     pub max_pods: Option<i64>,
-    /// Most pods on a node for each of its vCPUs; 0 means no such limit.
+    /// Maximum number of pods per vCPU; 0 means no such limit.
     pub pods_per_core: i64,
-    /// Kept for Kubernetes; each entry stands for the computed one.
+    /// Resources reserved for Kubernetes. Each entry overrides the computed value.
     pub kube_reserved: Resources,
-    /// Kept for the system.
+    /// Resources reserved for the system.
     pub system_reserved: Resources,
-    /// Memory below which pods are evicted at once, instead of 100Mi.
+    /// Hard eviction threshold of memory; the default is 100Mi.
     pub eviction_memory: Option<Threshold>,
-    /// Storage below which pods are evicted at once, instead of 10%.
+    /// Hard eviction threshold of storage; the default is 10%.
     pub eviction_storage: Option<Threshold>,
-    /// Volumes; none means the family's own.
+    /// Volumes; empty means the family's default.
     pub block_device_mappings: Vec<BlockDeviceMapping>,
-    /// What is done with disks of the instance type.
+    /// Usage of instance store disks.
     pub instance_store_policy: Option<InstanceStorePolicy>,
-    /// Network interfaces; none means the usual one.
+    /// Network interfaces; empty means the default interface.
     pub network_interfaces: Vec<NetworkInterface>,
-    /// Whether instances must be able to run virtual machines.
+    /// Whether instances must support nested virtualization.
     pub nested_virtualization: bool,
-    /// Whether timeouts of idle connections are set, which only Nitro knows.
+    /// Whether connection tracking timeouts are set, which only Nitro supports.
     pub connection_tracking: bool,
-    /// Part of the memory that the hypervisor is expected to take, 0 to 1.
+    /// Fraction of the memory that the hypervisor is expected to use, 0 to 1.
     pub vm_memory_overhead_percent: f64,
-    /// Network interfaces that pods do not get addresses of.
+    /// Number of network interfaces whose addresses are not used for pods.
     pub reserved_enis: i64,
-    /// Memory capacity in bytes that nodes of a type were seen to have, by type; stands for the estimate.
+    /// Observed memory capacity in bytes by instance type; overrides the estimate.
     pub discovered_memory: BTreeMap<String, i64>,
 }
 
 impl Default for NodeClassSettings {
-    /// Amazon Linux 2023 with nothing else set.
+    /// Amazon Linux 2023 without further settings.
     fn default() -> Self {
         Self {
             ami_family: AmiFamily::AL2023,
@@ -68,7 +68,7 @@ impl Default for NodeClassSettings {
 }
 
 impl From<&EC2NodeClassSpec> for NodeClassSettings {
-    /// Kubelet settings that are not valid count as not there: the node class's own check names them.
+    /// Invalid kubelet settings are ignored; validation of the node class reports them.
     fn from(spec: &EC2NodeClassSpec) -> Self {
         let kubelet = spec.kubelet.clone().unwrap_or_default().settings();
         let threshold = |signal: &str| kubelet.eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
@@ -94,14 +94,14 @@ impl From<&EC2NodeClassSpec> for NodeClassSettings {
 /// An eviction threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Threshold {
-    /// Bytes.
+    /// Absolute threshold in bytes.
     Amount(i64),
-    /// Part of the capacity, 0 to 1; the whole means that nothing is evicted.
+    /// Fraction of the capacity, 0 to 1; 1 disables eviction.
     Part(f64),
 }
 
 impl Threshold {
-    /// From the kubelet's text, such as `100Mi` or `5%`.
+    /// Parses the kubelet's format, such as `100Mi` or `5%`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_suffix('%') {
@@ -113,7 +113,7 @@ impl Threshold {
         }
     }
 
-    /// In bytes, rounded up.
+    /// Returns the threshold in bytes, rounded up.
     #[must_use]
     pub fn of(self, capacity: i64) -> i64 {
         match self {
@@ -124,7 +124,7 @@ impl Threshold {
     }
 }
 
-/// `amount` times `factor`, rounded up.
+/// Multiplies `amount` by `factor`, rounded up.
 pub(crate) fn scaled_up(amount: i64, factor: f64) -> i64 {
     #[expect(clippy::cast_precision_loss, reason = "sizes in bytes are far below 2^53")]
     let scaled = (amount as f64 * factor).ceil();
@@ -138,7 +138,7 @@ fn amounts(texts: &BTreeMap<String, String>) -> Resources {
     parsed.collect()
 }
 
-/// The amount of resource `name` that `text` says: `cpu` in millicores, others in whole units, rounded up.
+/// Parses an amount of resource `name`: `cpu` in millicores, others in whole units, rounded up.
 pub(crate) fn amount(name: &str, text: &str) -> Option<i64> {
     Quantity::parse(text).ok()?.amount_of(name)
 }

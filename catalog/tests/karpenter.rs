@@ -1,4 +1,4 @@
-//! Instance types of every kind against what Karpenter's AWS provider computes for them.
+//! Compares instance types of every kind with the values that Karpenter's AWS provider computes.
 
 #![expect(clippy::expect_used, reason = "helpers that fail the test")]
 
@@ -8,11 +8,11 @@ use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
 const EXPECTED: &str = include_str!("data/karpenter.tsv");
-/// Newer than the provider that the table was made with.
+/// Instance types newer than the provider that produced the table.
 const NEWER_LABELS: [&str; 1] = ["karpenter.k8s.aws/nitro-sandbox"];
 
 #[test]
-fn capacity_overhead_and_labels_are_karpenters() {
+fn capacity_overhead_and_labels_match_karpenter() {
     let regions = ["us-east-1", "ap-northeast-2"];
     let catalogs = regions.map(|region| builtin::catalog(region, &NodeClassSettings::default()).unwrap());
     let mut compared = 0;

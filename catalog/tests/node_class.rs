@@ -1,4 +1,4 @@
-//! What a node class changes in the types that it can buy.
+//! Tests the effect of a node class on its instance types.
 
 #![expect(clippy::unwrap_used, reason = "helpers that fail the test")]
 
@@ -43,7 +43,7 @@ fn buyable(name: &str, settings: &NodeClassSettings) -> bool {
 }
 
 #[test]
-fn fewer_pods_keep_the_memory_of_all_addresses_for_kubernetes() {
+fn max_pods_does_not_reduce_the_memory_reserved_for_kubernetes() {
     // m5.large: 3 interfaces of 10 addresses make 29 pods; 11Mi each, 255Mi and 100Mi for eviction.
     let by_settings = |kubelet: Value| {
         let it = made("m5.large", &al2023(json!({"kubelet": kubelet})));
@@ -57,14 +57,14 @@ fn fewer_pods_keep_the_memory_of_all_addresses_for_kubernetes() {
 }
 
 #[test]
-fn bottlerocket_keeps_memory_for_the_pods_it_takes() {
+fn bottlerocket_reserves_memory_for_the_actual_number_of_pods() {
     let class = json!({"amiFamily": "Bottlerocket", "kubelet": {"maxPods": 8, "podsPerCore": 1}});
     let it = made("m5.large", &settings(class));
     assert_eq!((it.capacity.get("pods"), it.overhead.get("memory")), (8, (8 * 11 + 255 + 100) * MIB));
 }
 
 #[test]
-fn reserved_interfaces_take_pods_but_no_memory() {
+fn reserved_interfaces_reduce_pods_but_not_reserved_memory() {
     let it = made("m5.large", &NodeClassSettings { reserved_enis: 1, ..NodeClassSettings::default() });
     assert_eq!((it.capacity.get("pods"), it.overhead.get("memory") / MIB), (20, 674));
     let it = made("m5.large", &NodeClassSettings { reserved_enis: 3, ..NodeClassSettings::default() });
@@ -72,7 +72,7 @@ fn reserved_interfaces_take_pods_but_no_memory() {
 }
 
 #[test]
-fn reservations_replace_by_key_and_thresholds_by_signal() {
+fn reservations_override_per_resource_and_thresholds_per_signal() {
     let kubelet = json!({
         "kubeReserved": {"cpu": "0.5"},
         "systemReserved": {"cpu": "100m", "memory": "1Gi", "pid": "100"},
@@ -88,7 +88,7 @@ fn reservations_replace_by_key_and_thresholds_by_signal() {
 }
 
 #[test]
-fn storage_is_that_of_the_volume_that_pods_use() {
+fn ephemeral_storage_is_the_size_of_the_volume_for_pods() {
     let volume = |device: &str, size: &str| json!({"deviceName": device, "ebs": {"volumeSize": size}});
     let root = json!({"deviceName": "/dev/xvdz", "rootVolume": true, "ebs": {"volumeSize": "40Gi"}});
     let storage = |class: Value| made("m5d.large", &settings(class)).capacity.get("ephemeral-storage");
@@ -115,14 +115,14 @@ fn windows_runs_on_amd64_alone() {
 }
 
 #[test]
-fn network_interfaces_must_fit_the_type() {
+fn network_interfaces_must_fit_the_instance_type() {
     let interface = |card: i32, device: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind});
     let class = al2023(json!({"networkInterfaces": [
         interface(0, 0, "interface"), interface(0, 1, "efa-only"), interface(1, 1, "efa-only"),
     ]}));
     let big = made("p4d.24xlarge", &class);
     assert_eq!(big.capacity.get("vpc.amazonaws.com/efa"), 2);
-    // One of the first card's 15 interfaces has no addresses for pods.
+    // One of the 15 interfaces of the first card has no addresses for pods.
     assert_eq!(big.capacity.get("pods"), 14 * 49 + 2);
     assert!(buyable("p4d.24xlarge", &class));
     assert!(!buyable("c5n.18xlarge", &class), "it has one card only");
@@ -130,7 +130,7 @@ fn network_interfaces_must_fit_the_type() {
 }
 
 #[test]
-fn what_the_class_asks_for_must_be_there() {
+fn required_features_must_be_supported() {
     let tracking = al2023(json!({"connectionTracking": {"udpTimeout": 40}}));
     assert_eq!(["m5.large", "m5.metal", "i3.large"].map(|name| buyable(name, &tracking)), [true, false, false]);
     let nested = al2023(json!({"cpuOptions": {"nestedVirtualization": "enabled"}}));
@@ -140,14 +140,14 @@ fn what_the_class_asks_for_must_be_there() {
 }
 
 #[test]
-fn memory_that_was_seen_stands_for_the_estimate() {
+fn discovered_memory_overrides_the_estimate() {
     let seen = [("m5.large".to_owned(), 7_700 * MIB)].into();
     let it = made("m5.large", &NodeClassSettings { discovered_memory: seen, ..NodeClassSettings::default() });
     assert_eq!(it.capacity.get("memory"), 7_700 * MIB);
 }
 
 #[test]
-fn offerings_are_what_has_a_price_and_available_where_the_class_has_a_zone() {
+fn offerings_need_a_price_and_are_available_in_zones_of_the_class() {
     let zones = [zone("test-1b", false), zone("test-1a", true)];
     let spot = [("m5.large".to_owned(), [("test-1a".to_owned(), MicroUsdPerHour(40_000))].into())].into();
     let prices =
@@ -169,7 +169,7 @@ fn offerings_are_what_has_a_price_and_available_where_the_class_has_a_zone() {
 }
 
 #[test]
-fn machines_that_cannot_be_nodes_are_left_out() {
+fn machines_that_cannot_be_nodes_are_omitted() {
     let mac = InstanceTypeFacts { architectures: vec!["arm64_mac".to_owned()], ..facts("m6g.large").clone() };
     let paravirtual = InstanceTypeFacts { virtualization_types: vec!["paravirtual".to_owned()], ..mac.clone() };
     let prices = Prices { on_demand: [(mac.name.clone(), MicroUsdPerHour(1))].into(), spot: SpotPrices::Unknown };

@@ -1,4 +1,4 @@
-//! Labels that a node of an offering will have, and whether pods may run where labels and taints are known.
+//! Labels of the node that an offering would become, and whether pods may run on nodes with given labels and taints.
 
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
@@ -8,7 +8,7 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Older names under which nodes carry a label as well.
+/// Deprecated names of labels that nodes also carry.
 const ALIASES: [&str; 6] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -18,14 +18,14 @@ const ALIASES: [&str; 6] = [
     "topology.ebs.csi.aws.com/zone",
 ];
 
-/// Labels of a node, borrowed.
+/// Borrowed labels of a node.
 pub(crate) type Labels<'a> = BTreeMap<&'a str, &'a str>;
 
-/// `labels`, each also under its older or newer name.
+/// Returns `labels`, each also under its deprecated or current name.
 pub(crate) fn aliased(labels: &BTreeMap<String, String>) -> Labels<'_> {
-    let mut all = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    add_aliases(&mut all);
-    all
+    let mut aliased = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    add_aliases(&mut aliased);
+    aliased
 }
 
 fn add_aliases(labels: &mut Labels<'_>) {
@@ -39,27 +39,27 @@ fn add_aliases(labels: &mut Labels<'_>) {
     }
 }
 
-/// The value that an existing node with these labels has under `key`, which is [`label::normalized`], or under an older name of it.
+/// Value of a label of an existing node. `key` must be [`label::normalized`]; deprecated names are considered too.
 pub(crate) fn value_of<'l>(labels: &'l BTreeMap<String, String>, key: &str) -> Option<&'l str> {
     let older = || ALIASES.into_iter().filter(|old| label::normalized(old) == key).find_map(|old| labels.get(old));
     labels.get(key).or_else(older).map(String::as_str)
 }
 
-/// The labels of a node that a launch makes of an offering. A check looks at thousands of offerings, and at few labels of each: they are
-/// found when they are asked for.
+/// Labels of the node that an offering would become. They are computed on demand, because a check considers thousands
+/// of offerings but few labels of each.
 #[derive(Debug, Clone)]
 pub(crate) struct OfferingLabels<'a> {
     catalog: &'a Catalog,
     pool: &'a NodePool,
-    kind: &'a InstanceType,
+    instance_type: &'a InstanceType,
     offering: &'a Offering,
-    system: &'a str,
-    /// The one value that the launch asks for, of each label of which it asks for one value.
-    asked: Rc<[(&'a str, &'a str)]>,
+    operating_system: &'a str,
+    /// Labels for which the launch requires exactly one value.
+    pinned: Rc<[(&'a str, &'a str)]>,
 }
 
-/// Labels that a node has from its offering and its pool, whatever labels these list.
-const OWN: [&str; 11] = [
+/// Labels that come from the offering and the pool regardless of their own labels.
+const OFFERING_LABELS: [&str; 11] = [
     label::ZONE,
     label::ZONE_ID,
     label::CAPACITY_TYPE,
@@ -74,92 +74,93 @@ const OWN: [&str; 11] = [
 ];
 
 impl<'a> OfferingLabels<'a> {
-    /// Of a node of the pool; `requirements` are the pool's.
+    /// Labels of a node of `pool`, which has `requirements`.
     pub(crate) fn new(
         catalog: &'a Catalog,
         pool: &'a NodePool,
         requirements: &[Requirement],
-        (kind, offering): (&'a InstanceType, &'a Offering),
-        asked: Rc<[(&'a str, &'a str)]>,
+        (instance_type, offering): (&'a InstanceType, &'a Offering),
+        pinned: Rc<[(&'a str, &'a str)]>,
     ) -> Self {
-        let on_system = |system: &&String| {
-            let mut asked = requirements.iter().filter(|one| one.key == label::OS);
-            asked.all(|one| one.has(system))
+        let is_allowed = |operating_system: &&String| {
+            let mut os_requirements = requirements.iter().filter(|requirement| requirement.key == label::OS);
+            os_requirements.all(|requirement| requirement.has(operating_system))
         };
-        let allowed = kind.operating_systems.iter().find(on_system);
-        let system = allowed.or(kind.operating_systems.first()).map_or("", String::as_str);
-        Self { catalog, pool, kind, offering, system, asked }
+        let allowed = instance_type.operating_systems.iter().find(is_allowed);
+        let operating_system = allowed.or(instance_type.operating_systems.first()).map_or("", String::as_str);
+        Self { catalog, pool, instance_type, offering, operating_system, pinned }
     }
 
-    /// The value under that name, or under an older or newer name of it.
+    /// Value of a label, also under its deprecated or current name.
     pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         let new = label::normalized(key);
-        let older = || ALIASES.into_iter().filter(|old| label::normalized(old) == new).find_map(|old| self.named(old));
-        self.named(key).or_else(|| self.named(new)).or_else(older)
+        let older = || ALIASES.into_iter().filter(|old| label::normalized(old) == new).find_map(|old| self.exact(old));
+        self.exact(key).or_else(|| self.exact(new)).or_else(older)
     }
 
-    /// The value under just that name. What pool and type leave open is as the launch asks.
-    fn named(&self, key: &str) -> Option<&'a str> {
-        let listed = || self.kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str);
-        let value = if OWN.contains(&key) { Some(self.own(key)) } else { listed() };
-        let asked = || self.asked.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-        value.filter(|value| !value.is_empty()).or_else(asked)
+    /// Value of a label under exactly this name. If neither pool nor instance type has the label, the launch's value is
+    /// used.
+    fn exact(&self, key: &str) -> Option<&'a str> {
+        let listed = || self.instance_type.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str);
+        let value = if OFFERING_LABELS.contains(&key) { Some(self.offering_label(key)) } else { listed() };
+        let pinned = || self.pinned.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
+        value.filter(|value| !value.is_empty()).or_else(pinned)
     }
 
-    /// Of [`OWN`].
-    fn own(&self, key: &str) -> &'a str {
+    /// Value of one of [`OFFERING_LABELS`].
+    fn offering_label(&self, key: &str) -> &'a str {
         match key {
             label::ZONE => &self.offering.zone,
             label::ZONE_ID => &self.offering.zone_id,
             label::CAPACITY_TYPE => self.offering.capacity_type.as_str(),
-            label::INSTANCE_TYPE => &self.kind.name,
-            label::ARCH => &self.kind.architecture,
+            label::INSTANCE_TYPE => &self.instance_type.name,
+            label::ARCH => &self.instance_type.architecture,
             label::REGION => &self.catalog.region,
             label::NODE_POOL => self.pool.name.as_str(),
             label::EC2_NODE_CLASS => &self.pool.node_class,
-            label::OS => self.system,
+            label::OS => self.operating_system,
             _ => "true",
         }
     }
 
-    /// All of them.
+    /// All labels.
     pub(crate) fn all(&self) -> Labels<'a> {
-        let listed = self.pool.labels.keys().chain(self.kind.labels.keys()).map(String::as_str);
-        let keys = listed.chain(self.asked.iter().map(|(key, _)| *key)).chain(OWN).chain(ALIASES);
+        let listed = self.pool.labels.keys().chain(self.instance_type.labels.keys()).map(String::as_str);
+        let keys = listed.chain(self.pinned.iter().map(|(key, _)| *key)).chain(OFFERING_LABELS).chain(ALIASES);
         keys.filter_map(|key| Some((key, self.get(key)?))).collect()
     }
 }
 
-/// The first of the pool's requirements, each as it is written and as it is read, that a node with these labels does not meet. Open labels that
-/// the launch leaves open are no problem.
+/// Returns the first requirement of the pool that a node with these labels does not meet. `requirements` are the parsed
+/// `pool.requirements`. A custom label that the launch leaves open is no problem.
 pub(crate) fn pool_problem(
     pool: &NodePool,
     requirements: &[Requirement],
     labels: &OfferingLabels<'_>,
 ) -> Option<String> {
-    let unmet = |(_, read): &(&NodeSelectorRequirement, &Requirement)| match labels.get(&read.key) {
-        Some(value) => !read.has(value),
-        None => !read.allows_absence() && label::is_well_known(&read.key),
+    let unmet = |(_, parsed): &(&NodeSelectorRequirement, &Requirement)| match labels.get(&parsed.key) {
+        Some(value) => !parsed.has(value),
+        None => !parsed.allows_absence() && label::is_well_known(&parsed.key),
     };
     let (wanted, _) = pool.requirements.iter().zip(requirements).find(unmet)?;
     Some(format!("requirement of the pool on {}", wanted.key))
 }
 
-/// What keeps pods of `shape` from a place with these taints.
+/// Returns the first taint that `shape` does not tolerate.
 pub(crate) fn taint_problem(shape: &PodShape, taints: &[Taint]) -> Option<String> {
-    let mut hard = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
-    let bad = hard.find(|taint| !shape.tolerations.iter().any(|one| one.tolerates(taint)))?;
-    Some(format!("taint {}={}:{}", bad.key, bad.value, bad.effect.as_str()))
+    let mut taints = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+    let taint = taints.find(|taint| !shape.tolerations.iter().any(|toleration| toleration.tolerates(taint)))?;
+    Some(format!("taint {}={}:{}", taint.key, taint.value, taint.effect.as_str()))
 }
 
-/// What keeps pods of `shape` from a node of that name; `value` is that of a label, under whatever name it is asked for.
+/// Returns why `shape` cannot run on the node `name`. `value` returns the value of a label under any of its names.
 pub(crate) fn label_problem<'l>(
     shape: &PodShape,
     name: &str,
     value: impl Fn(&str) -> Option<&'l str>,
 ) -> Option<String> {
-    let wrong = shape.node_selector.iter().find(|(key, wanted)| value(key) != Some(wanted.as_str()));
-    if let Some((key, value)) = wrong {
+    let mismatch = shape.node_selector.iter().find(|(key, wanted)| value(key) != Some(wanted.as_str()));
+    if let Some((key, value)) = mismatch {
         return Some(format!("node selector {key}={value}"));
     }
     let required = &shape.required_node_affinity;

@@ -1,33 +1,33 @@
-//! Each pod at most once, each pending pod accounted for.
+//! Checks that each pod appears at most once and that each pending pod is accounted for.
 
 use crate::facts::Facts;
-use crate::{Violation, resolved};
+use crate::{Violation, pod_numbers};
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::{Pod, PodState};
 use std::collections::BTreeSet;
 
-pub(crate) fn check<'p>(facts: &Facts<'_>, plan: &'p Plan, found: &mut Vec<Violation>) {
-    let mut seen = Seen::new(facts);
-    let mut judge = |pod: &'p PodRef, number: Option<usize>| {
+pub(crate) fn check<'p>(facts: &Facts<'_>, plan: &'p Plan, violations: &mut Vec<Violation>) {
+    let mut seen = SeenPods::new(facts);
+    let mut check_pod = |pod: &'p PodRef, number: Option<usize>| {
         if !seen.insert(number, pod) {
-            found.push(Violation::PodTwice(pod.name.clone()));
+            violations.push(Violation::PodTwice(pod.name.clone()));
         }
-        if !number.is_some_and(|number| wants(facts, &facts.snapshot.pods[number])) {
-            found.push(Violation::UnknownPod(pod.name.clone()));
+        if !number.is_some_and(|number| needs_place(facts, &facts.snapshot.pods[number])) {
+            violations.push(Violation::UnknownPod(pod.name.clone()));
         }
     };
-    for list in resolved::lists(plan) {
-        facts.resolved(list).zip(list).for_each(|(number, pod)| judge(pod, number));
+    for list in pod_numbers::lists(plan) {
+        facts.pod_numbers(list).zip(list).for_each(|(number, pod)| check_pod(pod, number));
     }
     for refused in &plan.unschedulable {
-        judge(&refused.pod, facts.pod_number(refused.pod.uid.as_str()));
+        check_pod(&refused.pod, facts.pod_number(refused.pod.uid.as_str()));
     }
-    let silent = plan.unschedulable.iter().filter(|one| one.reasons.is_empty());
-    found.extend(silent.map(|one| Violation::NoReason(one.pod.name.clone())));
+    let without_reason = plan.unschedulable.iter().filter(|unschedulable| unschedulable.reasons.is_empty());
+    violations.extend(without_reason.map(|unschedulable| Violation::NoReason(unschedulable.pod.name.clone())));
 }
 
-/// Whether a pod is to be placed.
-fn wants(facts: &Facts<'_>, pod: &Pod) -> bool {
+/// Whether the plan may place the pod.
+fn needs_place(facts: &Facts<'_>, pod: &Pod) -> bool {
     pod.moves()
         && match &pod.state {
             PodState::Pending => true,
@@ -35,37 +35,38 @@ fn wants(facts: &Facts<'_>, pod: &Pod) -> bool {
         }
 }
 
-/// Every pending pod has a place, or a reason why it has none.
-pub(crate) fn check_complete(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+/// Checks that every pending pod is placed or unschedulable with a reason.
+pub(crate) fn check_complete(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
     let mut accounted = vec![false; facts.snapshot.pods.len()];
-    let launched = plan.launches.iter().map(|one| &one.pods);
-    for list in launched.chain(plan.placements.iter().map(|one| &one.pods)) {
+    let launched = plan.launches.iter().map(|launch| &launch.pods);
+    for list in launched.chain(plan.placements.iter().map(|placement| &placement.pods)) {
         facts.numbered(list).for_each(|(number, _)| accounted[number] = true);
     }
-    let refused = plan.unschedulable.iter().filter_map(|one| facts.pod_number(one.pod.uid.as_str()));
+    let refused =
+        plan.unschedulable.iter().filter_map(|unschedulable| facts.pod_number(unschedulable.pod.uid.as_str()));
     refused.for_each(|number| accounted[number] = true);
-    for place in facts.index.pending() {
-        let number = *place as usize;
+    for pending in facts.index.pending() {
+        let number = *pending as usize;
         let Some(pod) = facts.snapshot.pods.get(number) else { continue };
         if pod.moves() && !accounted[number] {
-            found.push(Violation::PodForgotten(pod.full_name()));
+            violations.push(Violation::PodForgotten(pod.full_name()));
         }
     }
 }
 
-/// Pods that the plan has named.
-struct Seen<'p> {
+/// Pods that occurred in the plan so far.
+struct SeenPods<'p> {
     known: Vec<bool>,
-    /// UIDs of pods that the snapshot does not have.
+    /// UIDs of pods that are not in the snapshot.
     unknown: BTreeSet<&'p str>,
 }
 
-impl<'p> Seen<'p> {
+impl<'p> SeenPods<'p> {
     fn new(facts: &Facts<'_>) -> Self {
         Self { known: vec![false; facts.snapshot.pods.len()], unknown: BTreeSet::new() }
     }
 
-    /// Whether it is named for the first time.
+    /// Returns whether the pod occurs for the first time.
     fn insert(&mut self, number: Option<usize>, pod: &'p PodRef) -> bool {
         match number {
             Some(number) => !std::mem::replace(&mut self.known[number], true),

@@ -1,4 +1,4 @@
-//! Removals: only nodes that may go, with a place for each of their pods, within budgets.
+//! Checks removals: the node may be removed, each of its pods has another place, and budgets hold.
 
 use crate::Violation;
 use crate::facts::Facts;
@@ -6,27 +6,29 @@ use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    let refused: BTreeSet<&str> = plan.unschedulable.iter().map(|one| one.pod.uid.as_str()).collect();
+pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
+    let mut removed: BTreeSet<&str> = BTreeSet::new();
+    let refused: BTreeSet<&str> =
+        plan.unschedulable.iter().map(|unschedulable| unschedulable.pod.uid.as_str()).collect();
     for termination in &plan.terminations {
         let name = termination.node.as_str();
         let Some(node) = facts.node(name) else {
-            found.push(Violation::UnknownNode(name.to_owned()));
+            violations.push(Violation::UnknownNode(name.to_owned()));
             continue;
         };
-        let twice = (!seen.insert(name)).then(|| "it is removed twice".to_owned());
-        let problem = twice.or_else(|| of_node(facts, termination, node));
-        if let Some(problem) = problem.or_else(|| of_pods(facts, plan, termination, node, &refused)) {
-            found.push(Violation::BadTermination { node: name.to_owned(), problem });
+        let twice = (!removed.insert(name)).then(|| "it is removed twice".to_owned());
+        let problem = twice.or_else(|| node_problem(facts, termination, node));
+        if let Some(problem) = problem.or_else(|| pods_problem(facts, plan, termination, node, &refused)) {
+            violations.push(Violation::BadTermination { node: name.to_owned(), problem });
         }
     }
-    pools(facts, plan, found);
-    budgets(facts, plan, found);
+    check_pool_budgets(facts, plan, violations);
+    check_pod_budgets(facts, plan, violations);
 }
 
-/// No pod and no budget holds an expired node; one that drifted does not wait for its pods if it has a terminationGracePeriod.
-fn waits(termination: &Termination, node: &Node) -> bool {
+/// Whether the removal must respect protected pods and disruption budgets. The removal of an expired node does not, and
+/// neither does the removal of a drifted node with a terminationGracePeriod.
+fn respects_evictions(termination: &Termination, node: &Node) -> bool {
     match termination.reason {
         reason if reason.is_forced() => false,
         DisruptionReason::Drifted => node.termination_grace_period.is_none(),
@@ -34,7 +36,7 @@ fn waits(termination: &Termination, node: &Node) -> bool {
     }
 }
 
-fn of_node(facts: &Facts<'_>, termination: &Termination, node: &Node) -> Option<String> {
+fn node_problem(facts: &Facts<'_>, termination: &Termination, node: &Node) -> Option<String> {
     let now = facts.snapshot.now;
     if node.node_pool.is_none() {
         return Some("no pool made it".to_owned());
@@ -42,19 +44,19 @@ fn of_node(facts: &Facts<'_>, termination: &Termination, node: &Node) -> Option<
     if node.deleting {
         return Some("it is being deleted already".to_owned());
     }
-    let holds = match termination.reason {
+    let reason_applies = match termination.reason {
         DisruptionReason::Expired => node.expires.is_some_and(|at| at <= now),
         DisruptionReason::Drifted => node.drifted.is_some(),
         DisruptionReason::Empty => termination.pods.is_empty(),
         DisruptionReason::Underutilized | DisruptionReason::Interrupted => true,
     };
-    if !holds {
+    if !reason_applies {
         return Some(format!("it is not {}", termination.reason.as_str()));
     }
     (node.do_not_disrupt && !termination.reason.is_forced()).then(|| "it is marked do-not-disrupt".to_owned())
 }
 
-fn of_pods(
+fn pods_problem(
     facts: &Facts<'_>,
     plan: &Plan,
     termination: &Termination,
@@ -65,22 +67,22 @@ fn of_pods(
         return Some("it names a launch that the plan does not have".to_owned());
     }
     let launched = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
-    let places: BTreeSet<&str> = launched
+    let placed: BTreeSet<&str> = launched
         .flat_map(|launch| &launch.pods)
-        .chain(termination.moved_to.iter().flat_map(|one| &one.pods))
+        .chain(termination.moved_to.iter().flat_map(|placement| &placement.pods))
         .map(|pod| pod.uid.as_str())
         .collect();
     let forced = termination.reason.is_forced();
-    let pods = facts.there(node.name.as_str());
+    let pods = facts.pods_on(node.name.as_str());
     for pod in pods {
         let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
-        if protected && waits(termination, node) {
+        if protected && respects_evictions(termination, node) {
             return Some(format!("pod {} is marked do-not-disrupt", pod.full_name()));
         }
         if !pod.moves() || protected || is_blocked(facts, pod) {
             continue;
         }
-        let accounted = places.contains(pod.uid.as_str()) || (forced && refused.contains(pod.uid.as_str()));
+        let accounted = placed.contains(pod.uid.as_str()) || (forced && refused.contains(pod.uid.as_str()));
         if !accounted {
             return Some(format!("pod {} has no other place", pod.full_name()));
         }
@@ -90,12 +92,12 @@ fn of_pods(
 
 fn is_blocked(facts: &Facts<'_>, pod: &Pod) -> bool {
     let budgets = facts.snapshot.pod_disruption_budgets.iter();
-    let mut own = budgets.filter(|one| pod.pod_disruption_budgets.contains(&one.name));
-    own.any(|one| one.fully_blocking)
+    let mut covering = budgets.filter(|budget| pod.pod_disruption_budgets.contains(&budget.name));
+    covering.any(|budget| budget.fully_blocking)
 }
 
-/// Nodes on their way out at once, by pool: expired ones count first, then those whose reason allows fewest.
-fn pools(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+/// Checks the disruption budgets of pools. Expired nodes count first, then reasons with the smallest budget.
+fn check_pool_budgets(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
     let mut by_pool: BTreeMap<&str, Vec<(bool, u32)>> = BTreeMap::new();
     for termination in &plan.terminations {
         let node = facts.node(termination.node.as_str());
@@ -109,41 +111,43 @@ fn pools(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
         let over = removals.iter().enumerate().find(|(before, (_, allowed))| *before >= *allowed as usize);
         if let Some((before, (_, allowed))) = over {
             let problem = format!("pool {pool} allows {allowed} removals at once, this is one more after {before}");
-            found.push(Violation::BadTermination { node: String::new(), problem });
+            violations.push(Violation::BadTermination { node: String::new(), problem });
         }
     }
 }
 
-/// Evictions by disruption budget: a node may be drained as long as there is room for one pod, but not beside others that use it up.
-fn budgets(facts: &Facts<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+/// Checks PodDisruptionBudgets. A node may be drained while its budget allows at least one eviction, but not together
+/// with other nodes that use up the budget.
+fn check_pod_budgets(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
     let mut by_budget: BTreeMap<&str, Vec<(bool, i32)>> = BTreeMap::new();
     for termination in &plan.terminations {
         let Some(node) = facts.node(termination.node.as_str()) else { continue };
         let mut evictions: BTreeMap<&str, i32> = BTreeMap::new();
-        let pods = facts.there(node.name.as_str());
+        let pods = facts.pods_on(node.name.as_str());
         for pod in pods.filter(|pod| !pod.terminating && !pod.stays_with_node) {
-            if pod.pod_disruption_budgets.len() > 1 && waits(termination, node) {
+            if pod.pod_disruption_budgets.len() > 1 && respects_evictions(termination, node) {
                 let problem = format!("pod {} has two PodDisruptionBudgets", pod.full_name());
-                found.push(Violation::BadTermination { node: node.name.0.clone(), problem });
+                violations.push(Violation::BadTermination { node: node.name.0.clone(), problem });
             }
             for name in &pod.pod_disruption_budgets {
                 *evictions.entry(name).or_default() += 1;
             }
         }
         for (name, count) in evictions {
-            by_budget.entry(name).or_default().push((waits(termination, node), count));
+            by_budget.entry(name).or_default().push((respects_evictions(termination, node), count));
         }
     }
     for (name, mut removals) in by_budget {
-        let budget = facts.snapshot.pod_disruption_budgets.iter().find(|one| one.name == name);
-        let allowed = budget.filter(|one| !one.fully_blocking).map_or(0, |one| one.disruptions_allowed);
-        // Those that do not wait first, then the smallest: if this order does not hold, none does.
+        let budget = facts.snapshot.pod_disruption_budgets.iter().find(|budget| budget.name == name);
+        let allowed = budget.filter(|budget| !budget.fully_blocking).map_or(0, |budget| budget.disruptions_allowed);
+        // Order that uses the budget as late as possible: removals that ignore budgets first, then by number of
+        // evictions. If this order fails, every order fails.
         removals.sort_unstable();
         let mut used = 0_i32;
-        for (waits, count) in removals {
-            if waits && used >= allowed {
+        for (respects_evictions, count) in removals {
+            if respects_evictions && used >= allowed {
                 let problem = format!("PodDisruptionBudget {name} allows {allowed} evictions");
-                found.push(Violation::BadTermination { node: String::new(), problem });
+                violations.push(Violation::BadTermination { node: String::new(), problem });
                 break;
             }
             used = used.saturating_add(count);

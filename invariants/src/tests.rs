@@ -1,4 +1,4 @@
-//! One valid plan, and what is found when one thing about it is wrong.
+//! Tests that each invalid change to a valid plan is detected.
 
 use crate::{Violation, check};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
-/// What a plan is judged by, and the plan.
+/// A plan with its snapshot and catalog.
 struct Case {
     snapshot: Snapshot,
     catalog: Catalog,
@@ -43,10 +43,10 @@ impl Case {
     }
 
     fn removal(&mut self, node: &str) -> &mut Termination {
-        self.plan.terminations.iter_mut().find(|one| one.node.as_str() == node).unwrap()
+        self.plan.terminations.iter_mut().find(|termination| termination.node.as_str() == node).unwrap()
     }
 
-    /// Gives the pod a shape of its own.
+    /// Gives the pod its own shape, modified by `change`.
     fn reshape(&mut self, pod: &str, change: impl FnOnce(&mut PodShape)) {
         let mut shape = self.snapshot.shapes[0].clone();
         shape.id = ShapeId(format!("shape of {pod}"));
@@ -56,7 +56,7 @@ impl Case {
     }
 }
 
-/// Those of the launch.
+/// Offerings of the launch.
 fn offerings(case: &mut Case) -> &mut Vec<OfferingChoice> {
     Arc::make_mut(&mut case.plan.launches[0].offerings)
 }
@@ -178,7 +178,7 @@ fn termination(node: &str, reason: DisruptionReason, pods: &[&str], to: Option<&
     }
 }
 
-/// `new` gets a launch, `fits` goes to n1; n2's pod moves to n1, n3 is empty.
+/// Returns a valid plan: `new` gets a launch, `fits` is placed on n1, the pod of n2 moves to n1, and n3 is empty.
 fn valid() -> Case {
     let bound = |name: &str, at: &str| pod(name, PodState::Bound(NodeName::from(at)));
     let snapshot = Snapshot {
@@ -229,7 +229,7 @@ fn valid() -> Case {
     Case { snapshot, catalog, plan }
 }
 
-/// Each change makes the valid plan invalid; the text is part of what is said then.
+/// Asserts that `change` makes the valid plan invalid, with a violation that contains `expected`.
 #[track_caller]
 fn rejected(expected: &str, change: impl FnOnce(&mut Case)) {
     let mut case = valid();
@@ -238,7 +238,7 @@ fn rejected(expected: &str, change: impl FnOnce(&mut Case)) {
     assert!(found.iter().any(|one| one.contains(expected)), "{expected:?} is not among {found:#?}");
 }
 
-/// A change after which the plan is still valid.
+/// Asserts that the plan is still valid after `change`.
 #[track_caller]
 fn accepted(change: impl FnOnce(&mut Case)) {
     let mut case = valid();
@@ -247,12 +247,12 @@ fn accepted(change: impl FnOnce(&mut Case)) {
 }
 
 #[test]
-fn the_plan_is_valid_as_it_is() {
+fn the_unchanged_plan_is_valid() {
     accepted(|_| {});
 }
 
 #[test]
-fn pods_are_counted() {
+fn each_pod_appears_exactly_once() {
     rejected("pod ns/new appears twice", |case| case.plan.placements[0].pods.push(pod_ref("new")));
     rejected("pod ns/moves appears twice", |case| case.plan.launches[0].pods.push(pod_ref("moves")));
     rejected("pod ns/ghost is not one to be placed", |case| case.plan.placements[0].pods.push(pod_ref("ghost")));
@@ -264,13 +264,13 @@ fn pods_are_counted() {
 }
 
 #[test]
-fn sums_agree() {
+fn totals_are_consistent() {
     rejected("launches cost 0.0001, the plan says 0.000099", |case| case.plan.hourly = MicroUsdPerHour(99));
     rejected("lower bound 0.000101 is above 0.0001", |case| case.plan.lower_bound = MicroUsdPerHour(101));
 }
 
 #[test]
-fn launches_are_what_their_pool_says() {
+fn launches_match_their_pool() {
     rejected("launch launch has no pods or no offerings", |case| case.plan.launches[0].pods.clear());
     rejected("launch launch has no pods or no offerings", |case| offerings(case).clear());
     rejected("pool other cannot launch nodes", |case| case.plan.launches[0].node_pool = NodePoolName::from("other"));
@@ -295,7 +295,7 @@ fn launches_are_what_their_pool_says() {
 }
 
 #[test]
-fn offerings_are_those_of_the_catalog() {
+fn offerings_match_the_catalog() {
     rejected("no such type", |case| offerings(case)[0].instance_type = "z".into());
     rejected("no such offering", |case| offerings(case)[0].zone = "zone-c".into());
     rejected("costs 0.0001, the plan says 0.00009", |case| offerings(case)[0].price.0 = 90);
@@ -371,7 +371,7 @@ fn pods_fit_on_every_offering_of_their_launch() {
 }
 
 #[test]
-fn limits_hold_for_the_largest_type_of_each_launch() {
+fn pool_limits_count_the_largest_type_of_each_launch() {
     rejected("pool default exceeds its limit of cpu", |case| case.snapshot.node_pools[0].limits.set("cpu", 13_999));
     rejected("pool default exceeds its limit of cpu", |case| case.catalog.instance_types[1].capacity.set("cpu", 2001));
     rejected("pool default exceeds its limit of nodes", |case| case.snapshot.node_pools[0].limits.set("nodes", 3));
@@ -381,5 +381,5 @@ fn limits_hold_for_the_largest_type_of_each_launch() {
 mod existing;
 mod min_values;
 mod removals;
-mod together;
-mod wishes;
+mod topology;
+mod volumes_and_pools;

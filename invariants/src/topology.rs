@@ -1,83 +1,84 @@
-//! Who may share a domain with whom, for what the plan places: required spread, affinity and anti-affinity of pods.
+//! Checks required topology spread, pod affinity and pod anti-affinity of the pods that the plan places.
 //!
-//! Where a plan's order of events is open (pods that leave while others come), the view that allows more is taken. Pods are
-//! counted once for each selector and domain, so that the work grows with pods and places, not with pairs of pods.
+//! If the order of a plan's actions is open, for example pods that leave while others arrive, the more permissive order
+//! is assumed. Pods are counted once per selector and domain, so the cost grows with pods and targets, not with pairs
+//! of pods.
 
-mod cells;
-mod places;
-mod selecting;
+mod counts;
+mod selectors;
 mod spread;
+mod targets;
 
 use crate::Violation;
 use crate::facts::Facts;
-use cells::{Cell, Cells};
-use places::{Column, Places};
+use counts::{ShapeCount, ShapeCounts};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{PodAffinityTerm, PodShape};
-use selecting::{Selecting, Shapes, wants};
-use spread::{Kinds, Tallies};
+use selectors::{SelectorIndex, ShapeNumbers, has_affinity_to};
+use spread::{DomainCountsCache, EquivalenceClasses};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use targets::{Column, PlacementTargets};
 
-pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, found: &mut Vec<Violation>) {
-    let looks = |shape: &PodShape| !shape.topology_spread.is_empty() || !shape.pod_affinity.is_empty();
-    if !facts.snapshot.shapes.iter().any(looks) {
+pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<Violation>) {
+    let has_constraints = |shape: &PodShape| !shape.topology_spread.is_empty() || !shape.pod_affinity.is_empty();
+    if !facts.snapshot.shapes.iter().any(has_constraints) {
         return;
     }
-    let mut view = View::new(facts, plan);
-    for number in view.cells.judged.clone() {
-        for (place, pod, problem) in view.problems(number, &facts.snapshot.shapes[number]) {
+    let mut check = TopologyCheck::new(facts, plan);
+    for number in check.counts.checked_shapes.clone() {
+        for (place, pod, problem) in check.problems(number, &facts.snapshot.shapes[number]) {
             let pod = facts.pod(pod).map_or_else(String::new, |pod| pod.full_name());
-            found.push(Violation::PodDoesNotFit { pod, place: view.places.name(place), problem });
+            violations.push(Violation::PodDoesNotFit { pod, place: check.targets.name(place), problem });
         }
     }
 }
 
-/// Members of a term, by domain.
+/// Pods that a term selects, by domain.
 struct Members {
     kept: Vec<i64>,
     placed: Vec<i64>,
 }
 
-/// What is known of places and pods, each question answered once.
-struct View<'a> {
-    places: Places<'a>,
-    cells: Cells<'a>,
-    selecting: Selecting<'a>,
-    kinds: Kinds,
+/// Lookup tables of the check, each computed once.
+struct TopologyCheck<'a> {
+    targets: PlacementTargets<'a>,
+    counts: ShapeCounts<'a>,
+    selectors: SelectorIndex<'a>,
+    classes: EquivalenceClasses,
     columns: BTreeMap<&'a str, Rc<Column>>,
-    /// By shapes and topology key.
-    members: BTreeMap<(Shapes, &'a str), Rc<Members>>,
-    tallies: Tallies<'a>,
+    /// By selected shapes and topology key.
+    members: BTreeMap<(ShapeNumbers, &'a str), Rc<Members>>,
+    domain_counts: DomainCountsCache<'a>,
 }
 
-impl<'a> View<'a> {
+impl<'a> TopologyCheck<'a> {
     fn new(facts: &Facts<'a>, plan: &'a Plan) -> Self {
-        let places = Places::new(facts, plan);
-        let mut selecting = Selecting::new(&facts.snapshot.shapes);
-        let cells = Cells::new(facts, &places, plan, &mut selecting);
-        let kinds = Kinds::new(&places, selecting.shapes, &cells);
-        let (columns, members, tallies) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { places, cells, selecting, kinds, columns, members, tallies }
+        let targets = PlacementTargets::new(facts, plan);
+        let mut selectors = SelectorIndex::new(&facts.snapshot.shapes);
+        let counts = ShapeCounts::new(facts, &targets, plan, &mut selectors);
+        let classes = EquivalenceClasses::new(&targets, selectors.shapes, &counts);
+        let (columns, members, domain_counts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { targets, counts, selectors, classes, columns, members, domain_counts }
     }
 
     fn column(&mut self, key: &'a str) -> Rc<Column> {
         let key = label::normalized(key);
-        Rc::clone(self.columns.entry(key).or_insert_with(|| Rc::new(self.places.column(key))))
+        Rc::clone(self.columns.entry(key).or_insert_with(|| Rc::new(self.targets.column(key))))
     }
 
-    fn members(&mut self, shapes: &Shapes, key: &'a str) -> Rc<Members> {
+    fn members(&mut self, shapes: &ShapeNumbers, key: &'a str) -> Rc<Members> {
         let key = label::normalized(key);
-        if let Some(known) = self.members.get(&(Rc::clone(shapes), key)) {
-            return Rc::clone(known);
+        if let Some(cached) = self.members.get(&(Rc::clone(shapes), key)) {
+            return Rc::clone(cached);
         }
         let column = self.column(key);
         let mut members = Members { kept: vec![0; column.count], placed: vec![0; column.count] };
-        for cell in shapes.iter().flat_map(|shape| &self.cells.of_shape[*shape]) {
-            if let Some(domain) = column.values[cell.place] {
-                members.kept[domain] += cell.kept;
-                members.placed[domain] += cell.placed;
+        for count in shapes.iter().flat_map(|shape| &self.counts.by_shape[*shape]) {
+            if let Some(domain) = column.values[count.place] {
+                members.kept[domain] += count.kept;
+                members.placed[domain] += count.placed;
             }
         }
         let members = Rc::new(members);
@@ -85,71 +86,80 @@ impl<'a> View<'a> {
         members
     }
 
-    /// What the plan did wrong by where pods of this shape are, or by what it put beside them: place, first pod, problem.
+    /// Returns constraints of this shape that the plan violates: target, first affected pod and problem.
     fn problems(&mut self, number: usize, shape: &'a PodShape) -> Vec<(usize, &'a str, String)> {
-        let mut found = Vec::new();
+        let mut problems = Vec::new();
         let spreads = self.spreads(shape);
-        for at in 0..self.cells.of_shape[number].len() {
-            let Cell { place, kept, first_kept, placed, first_placed, .. } = self.cells.of_shape[number][at];
+        for at in 0..self.counts.by_shape[number].len() {
+            let ShapeCount { place, kept, first_kept, placed, first_placed, .. } = self.counts.by_shape[number][at];
             if kept > 0 {
-                let problem = self.company(number, shape, place, false);
-                found.extend(problem.map(|problem| (place, first_kept, problem)));
+                let problem = self.affinity_problem(number, shape, place, false);
+                problems.extend(problem.map(|problem| (place, first_kept, problem)));
             }
             if placed > 0 {
-                let uneven = || spreads.iter().find(|one| !one.is_even(place));
-                let problem = self.company(number, shape, place, true);
-                let problem =
-                    problem.or_else(|| uneven().map(|one| format!("topology spread over {}", one.spread.topology_key)));
-                found.extend(problem.map(|problem| (place, first_placed, problem)));
+                let uneven = || spreads.iter().find(|spread| !spread.satisfies_skew(place));
+                let problem = self.affinity_problem(number, shape, place, true);
+                let problem = problem
+                    .or_else(|| uneven().map(|spread| format!("topology spread over {}", spread.spread.topology_key)));
+                problems.extend(problem.map(|problem| (place, first_placed, problem)));
             }
         }
-        found
+        problems
     }
 
-    /// The first term of affinity or anti-affinity that does not hold for pods of the shape at `place`.
-    fn company(&mut self, number: usize, shape: &'a PodShape, place: usize, placed: bool) -> Option<String> {
-        for term in shape.pod_affinity.iter().filter(|one| one.weight.is_none()) {
-            if term.anti && self.has_unwanted(number, term, place, placed) {
+    /// Returns the first affinity or anti-affinity term that does not hold for pods of the shape at `place`.
+    fn affinity_problem(&mut self, number: usize, shape: &'a PodShape, place: usize, placed: bool) -> Option<String> {
+        for term in shape.pod_affinity.iter().filter(|term| term.weight.is_none()) {
+            if term.anti && self.violates_anti_affinity(number, term, place, placed) {
                 return Some(format!("podAntiAffinity over {}", term.topology_key));
             }
-            if !term.anti && placed && !self.has_wanted(number, shape, term, place) {
+            if !term.anti && placed && !self.satisfies_affinity(number, shape, term, place) {
                 return Some(format!("podAffinity over {}", term.topology_key));
             }
         }
         None
     }
 
-    /// Whether the plan brought a pod of the shape and one that it does not want near into one domain.
-    fn has_unwanted(&mut self, number: usize, term: &'a PodAffinityTerm, place: usize, placed: bool) -> bool {
-        let Some(own) = self.column(&term.topology_key).values[place] else { return false };
-        let shapes = self.selecting.members(&term.namespaces, term.selector.as_ref());
+    /// Whether the plan put a pod of the shape and a pod selected by its anti-affinity term into one domain.
+    fn violates_anti_affinity(&mut self, number: usize, term: &'a PodAffinityTerm, place: usize, placed: bool) -> bool {
+        let Some(domain) = self.column(&term.topology_key).values[place] else { return false };
+        let shapes = self.selectors.members(&term.namespaces, term.selector.as_ref());
         let members = self.members(&shapes, &term.topology_key);
         if placed {
             let itself = i64::from(shapes.binary_search(&number).is_ok());
-            members.kept[own] + members.placed[own] > itself
+            members.kept[domain] + members.placed[domain] > itself
         } else {
-            members.placed[own] > 0
+            members.placed[domain] > 0
         }
     }
 
-    /// Whether a pod that the plan placed has one near that matches all its terms at once, as kube-scheduler wants it, or may
-    /// be the first of those that want each other.
-    fn has_wanted(&mut self, number: usize, shape: &'a PodShape, term: &'a PodAffinityTerm, place: usize) -> bool {
-        let Some(own) = self.column(&term.topology_key).values[place] else { return false };
-        let shapes = self.selecting.wanted(shape);
+    /// Whether the domain has a pod that matches all affinity terms, as kube-scheduler requires, or the pod may be the
+    /// first of a group with affinity to each other.
+    fn satisfies_affinity(
+        &mut self,
+        number: usize,
+        shape: &'a PodShape,
+        term: &'a PodAffinityTerm,
+        place: usize,
+    ) -> bool {
+        let Some(domain) = self.column(&term.topology_key).values[place] else { return false };
+        let shapes = self.selectors.affinity_targets(shape);
         let members = self.members(&shapes, &term.topology_key);
         let itself = i64::from(shapes.binary_search(&number).is_ok());
-        if members.kept[own] + members.placed[own] > itself {
+        if members.kept[domain] + members.placed[domain] > itself {
             return true;
         }
         if itself == 0 {
             return false;
         }
-        // Of pods that want each other, one alone can be the first.
-        let before = |other: &usize| {
-            let mutual = wants(&self.selecting.shapes[*other], shape);
-            self.cells.of_shape[*other].iter().map(|cell| cell.kept + if mutual { cell.placed } else { 0 }).sum::<i64>()
+        // In a group of pods with affinity to each other, only one pod may be the first.
+        let possible_first = |other: &usize| {
+            let mutual = has_affinity_to(&self.selectors.shapes[*other], shape);
+            self.counts.by_shape[*other]
+                .iter()
+                .map(|count| count.kept + if mutual { count.placed } else { 0 })
+                .sum::<i64>()
         };
-        shapes.iter().map(before).sum::<i64>() == itself
+        shapes.iter().map(possible_first).sum::<i64>() == itself
     }
 }

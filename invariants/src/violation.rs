@@ -1,17 +1,17 @@
-//! What can be wrong with a plan.
+//! Violations of plan invariants.
 
 use std::fmt;
 
-/// One thing that is wrong. Texts name objects as the plan does.
+/// A violated invariant. Objects are named as in the plan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
     /// A pod appears more than once among launches, placements, moves and unschedulable pods.
     PodTwice(String),
-    /// A pod of the plan is not in the snapshot, or not one that is to be placed.
+    /// A pod of the plan is not in the snapshot or must not be placed.
     UnknownPod(String),
-    /// A pending pod is neither placed nor said to be unschedulable.
+    /// A pending pod is neither placed nor reported as unschedulable.
     PodForgotten(String),
-    /// An unschedulable pod comes without a reason.
+    /// An unschedulable pod has no reason.
     NoReason(String),
     /// A node of the plan is not in the snapshot.
     UnknownNode(String),
@@ -19,18 +19,18 @@ pub enum Violation {
     UnknownPool(String),
     /// A launch (by action id) without pods or offerings.
     EmptyLaunch(String),
-    /// A launch that is not what its pool says, or that has fewer values than `minValues` wants.
+    /// A launch contradicts its pool, or has fewer values than `minValues` requires.
     BadLaunch {
         /// The launch's action id.
         launch: String,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
-    /// An offering that the catalog does not have at that price, that is not available or not cheapest first.
+    /// An offering is not in the catalog at that price, is unavailable, or is not in order of price.
     BadOffering {
         /// The launch's action id.
         launch: String,
-        /// Type, zone and capacity type, and what is wrong.
+        /// Instance type, zone and capacity type, with the error.
         problem: String,
     },
     /// A pod cannot run where the plan puts it.
@@ -39,17 +39,17 @@ pub enum Violation {
         pod: String,
         /// The node or offering.
         place: String,
-        /// What is in the way.
+        /// The reason.
         problem: String,
     },
-    /// Requests on a node or offering exceed what it has.
+    /// Requests on a node or offering exceed its resources.
     Overcommitted {
         /// The node or offering.
         place: String,
         /// The resource.
         resource: String,
     },
-    /// A pool grows beyond its limit.
+    /// A pool exceeds its limit.
     LimitExceeded {
         /// The pool.
         pool: String,
@@ -60,17 +60,17 @@ pub enum Violation {
     BadTermination {
         /// The node.
         node: String,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
-    /// Pods that a workload wants On-Demand are put elsewhere.
-    MixBroken {
+    /// Too many pods of a workload are on capacity that may be Spot.
+    OnDemandRatioNotMet {
         /// The workload.
         workload: String,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
-    /// Sums or bounds of the plan do not agree with its parts.
+    /// Totals or bounds of the plan are inconsistent.
     BadSum(String),
 }
 
@@ -91,7 +91,7 @@ impl fmt::Display for Violation {
             Self::Overcommitted { place, resource } => write!(f, "{place} has too little {resource}"),
             Self::LimitExceeded { pool, resource } => write!(f, "pool {pool} exceeds its limit of {resource}"),
             Self::BadTermination { node, problem } => write!(f, "node {node} must not be removed: {problem}"),
-            Self::MixBroken { workload, problem } => write!(f, "workload {workload}: {problem}"),
+            Self::OnDemandRatioNotMet { workload, problem } => write!(f, "workload {workload}: {problem}"),
             Self::BadSum(problem) => f.write_str(problem),
         }
     }

@@ -1,4 +1,4 @@
-//! What can be bought: instance types and their offerings, as one node class sees them.
+//! Instance types and their offerings, as available to a node class.
 
 use crate::identity::{CatalogId, ContentHasher};
 use crate::money::MicroUsdPerHour;
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How capacity is bought.
+/// How capacity is purchased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityType {
     /// From a capacity reservation.
     Reserved,
-    /// May be taken back with two minutes' notice.
+    /// Spot capacity, which is reclaimed with two minutes' notice.
     Spot,
-    /// Kept until given back.
+    /// On-Demand capacity.
     OnDemand,
 }
 
 impl CapacityType {
-    /// All of them, in Karpenter's order of precedence.
+    /// All capacity types, in Karpenter's order of precedence.
     pub const ALL: [Self; 3] = [Self::Reserved, Self::Spot, Self::OnDemand];
 
-    /// The label's value.
+    /// Value of the label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl CapacityType {
         }
     }
 
-    /// From the label's value.
+    /// Parses the value of the label.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|capacity_type| capacity_type.as_str() == text)
@@ -46,69 +46,71 @@ impl fmt::Display for CapacityType {
     }
 }
 
-/// One way to buy an instance type.
+/// A combination of zone and capacity type in which an instance type is sold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Offering {
-    /// Availability zone, `us-east-1a`.
+    /// Availability zone, such as `us-east-1a`.
     pub zone: String,
-    /// Its account-independent id, `use1-az2`; empty where unknown.
+    /// Account-independent zone id, such as `use1-az2`; empty if unknown.
     pub zone_id: String,
-    /// How it is bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
     /// Price per hour.
     pub price: MicroUsdPerHour,
-    /// Whether it can be asked for at all: the zone has a subnet, the node class allows the type. What is out of capacity right now is in the snapshot instead.
+    /// Whether the offering can be requested at all: the zone has a subnet and the node class allows the type.
+    /// Temporary lack of capacity is recorded in the snapshot.
     pub available: bool,
 }
 
-/// An instance type as one node class would run it.
+/// An instance type as a node class would configure it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceType {
-    /// `c6g.large`.
+    /// Name, such as `c6g.large`.
     pub name: String,
-    /// `amd64` or `arm64`.
+    /// Architecture: `amd64` or `arm64`.
     pub architecture: String,
-    /// Operating systems it can run: `linux`, `windows`.
+    /// Supported operating systems: `linux`, `windows`.
     pub operating_systems: Vec<String>,
-    /// What a node of it has, before anything is taken away.
+    /// Total resources of a node.
     pub capacity: Resources,
-    /// What kubelet, system and eviction thresholds take from it.
+    /// Resources reserved for kubelet, system and eviction thresholds.
     pub overhead: Resources,
-    /// Labels with one value each. A well-known label that is not here does not exist on the type.
-    /// Type, architecture, operating system, zone, zone id and capacity type are in the other fields.
+    /// Labels with one value each. A well-known label that is missing here does not exist on the type. Type,
+    /// architecture, operating system, zone, zone id and capacity type are in other fields.
     pub labels: BTreeMap<String, String>,
-    /// Ways to buy it, sorted by (zone, capacity type).
+    /// Offerings, sorted by (zone, capacity type).
     pub offerings: Vec<Offering>,
 }
 
 impl InstanceType {
-    /// What pods may use: capacity less overhead, and less huge pages for memory; never below zero (spec: core section 4.8).
+    /// Resources available to pods: capacity minus overhead, and for memory minus huge pages; never negative (spec:
+    /// core section 4.8).
     #[must_use]
     pub fn allocatable(&self) -> Resources {
-        let mut rest = self.capacity.clone();
+        let mut allocatable = self.capacity.clone();
         for (name, amount) in self.overhead.iter() {
-            rest.set(name, rest.get(name).saturating_sub(amount).max(0));
+            allocatable.set(name, allocatable.get(name).saturating_sub(amount).max(0));
         }
-        let huge: i64 =
+        let huge_pages: i64 =
             self.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|(_, amount)| amount).sum();
-        if huge > 0 {
-            rest.set("memory", rest.get("memory").saturating_sub(huge).max(0));
+        if huge_pages > 0 {
+            allocatable.set("memory", allocatable.get("memory").saturating_sub(huge_pages).max(0));
         }
-        rest
+        allocatable
     }
 }
 
-/// Everything that one node class can buy. Immutable; known by its content hash.
+/// Everything that a node class can purchase. Immutable, identified by its content hash.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Catalog {
-    /// `us-east-1`.
+    /// Region, such as `us-east-1`.
     pub region: String,
-    /// Sorted by name, each name once.
+    /// Instance types, sorted by their unique names.
     pub instance_types: Vec<InstanceType>,
 }
 
 impl Catalog {
-    /// The same content gives the same id on every machine; 32 hexadecimal digits.
+    /// Content hash, the same on every machine; 32 hexadecimal digits.
     #[must_use]
     pub fn id(&self) -> CatalogId {
         let mut hasher = ContentHasher::new("catalog");
@@ -119,11 +121,11 @@ impl Catalog {
         CatalogId(hasher.hex(32))
     }
 
-    /// The type of that name.
+    /// Returns an instance type by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&InstanceType> {
-        let found = self.instance_types.binary_search_by(|candidate| candidate.name.as_str().cmp(name)).ok()?;
-        self.instance_types.get(found)
+        let index = self.instance_types.binary_search_by(|candidate| candidate.name.as_str().cmp(name)).ok()?;
+        self.instance_types.get(index)
     }
 }
 

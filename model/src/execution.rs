@@ -1,4 +1,4 @@
-//! What those who carry a plan out tell those who ask for it: outcomes of actions, what is in flight, what can be bought.
+//! Messages of the actuator to its clients: outcomes of actions, in-flight claims and catalogs.
 
 use crate::catalog::Catalog;
 use crate::identity::{ActionId, CatalogId, NodePoolName, PodUid};
@@ -10,85 +10,85 @@ use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who drives: the watcher that holds the lease (safety rule 17).
+/// The watcher that holds the lease and may send plans.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Driver {
-    /// Holder identity in the watcher's lease. Never empty.
+    /// Holder identity in the watcher's lease; never empty.
     pub identity: String,
-    /// Transitions of that lease.
+    /// Transitions of the lease.
     pub transitions: u64,
 }
 
-/// A plan to carry out.
+/// A plan to execute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
-    /// Who asks for it.
+    /// The sender.
     pub driver: Driver,
     /// The plan.
     pub plan: Plan,
-    /// Names this round in logs. Never empty.
+    /// Id of the cycle in logs; never empty.
     pub cycle_id: String,
-    /// Which pods of the plan's launches are virtual: nothing is reserved for them for good.
+    /// Virtual pods in the plan's launches. They get no permanent reservations.
     pub virtual_pods: BTreeSet<PodUid>,
-    /// What all CapacityBuffers come to; empty: as before.
+    /// Status of all CapacityBuffers; empty means unchanged.
     pub buffers: Vec<BufferReport>,
 }
 
-/// What a CapacityBuffer comes to, for its status.
+/// Status of a CapacityBuffer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BufferReport {
-    /// Its namespace.
+    /// Namespace of the buffer.
     pub namespace: String,
-    /// Its name.
+    /// Name of the buffer.
     pub name: String,
-    /// Its UID.
+    /// UID of the buffer.
     pub uid: String,
-    /// Its strategy.
+    /// Provisioning strategy.
     pub strategy: String,
-    /// The PodTemplate that the room is for, if it is for one.
+    /// PodTemplate of the buffer, if it refers to one.
     pub pod_template: Option<String>,
-    /// `metadata.generation` of that.
+    /// `metadata.generation` of the PodTemplate.
     pub pod_template_generation: Option<i64>,
-    /// How many pods there is to be room for.
+    /// Number of pods to reserve capacity for.
     pub replicas: u32,
-    /// Whether that is known.
+    /// Whether the buffer could be resolved.
     pub ready: BufferReady,
-    /// Why not, or why they are fewer than were asked for; may be empty.
+    /// Reason why the buffer is not resolved, or why there are fewer pods than requested; may be empty.
     pub message: String,
-    /// Whether the room is there; `None`: nobody has looked.
+    /// Whether the capacity exists; `None` if it has not been evaluated.
     pub provisioning: Option<BufferProvisioning>,
-    /// How many pods have room, for people; may be empty.
+    /// Human-readable number of pods that fit; may be empty.
     pub room: String,
 }
 
-/// Whether it is known what room a CapacityBuffer keeps. Karpenter's words.
+/// Whether a CapacityBuffer could be resolved. Uses Karpenter's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BufferReady {
-    /// It is.
+    /// The buffer is resolved.
     Resolved,
-    /// There is no such PodTemplate.
+    /// The PodTemplate does not exist.
     PodTemplateNotFound,
-    /// There is no such workload.
+    /// The workload does not exist.
     ScalableRefNotFound,
-    /// It says too little, or what it names cannot be used.
+    /// The spec is incomplete, or the referenced object cannot be used.
     ResolutionFailed,
 }
 
-/// Whether the room of a CapacityBuffer is there. Karpenter's words.
+/// Whether the capacity of a CapacityBuffer exists. Uses Karpenter's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BufferProvisioning {
-    /// Nodes in service have it.
+    /// Nodes in service have the capacity.
     FitsExistingCapacity,
-    /// Nodes are on their way for it, or none can be had.
+    /// Nodes are being launched for the buffer, or none is available.
     RequiresNewCapacity,
-    /// It is not known what room to keep.
+    /// The buffer is not resolved.
     NotReadyForProvisioning,
-    /// No room is asked for.
+    /// The buffer requests no pods.
     BufferEmpty,
 }
 
 impl BufferReady {
-    /// The word.
+    /// Name in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl BufferReady {
 }
 
 impl BufferProvisioning {
-    /// The word.
+    /// Name in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -113,147 +113,147 @@ impl BufferProvisioning {
     }
 }
 
-/// How far an action has come.
+/// Progress of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum OutcomeStatus {
-    /// Admitted: the ledger counts it.
+    /// The action was admitted and is in the ledger.
     Accepted,
-    /// Not admitted; nothing was done.
+    /// The action was not admitted and had no effect.
     Rejected,
-    /// The instance is there.
+    /// The instance was launched.
     Launched,
-    /// Admitted, but it could not be done; the ledger no longer counts it.
+    /// The action was admitted but failed; it is no longer in the ledger.
     Failed,
-    /// The node is on its way out, or gone.
+    /// The node is terminating or gone.
     Removed,
 }
 
 impl OutcomeStatus {
-    /// Nothing more will come for the action.
+    /// Whether no further outcome follows for the action.
     #[must_use]
     pub fn is_final(self) -> bool {
         self != Self::Accepted
     }
 }
 
-/// Why an action was rejected or failed. Stable words.
+/// Reason why an action was rejected or failed. The names are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum OutcomeReason {
-    /// The plan rests on a ledger position that is too old.
+    /// The ledger position of the plan is too old.
     StaleSnapshot,
-    /// A pod of it is gone, has a place or waits for another node.
+    /// A pod of the action is gone, placed or reserved elsewhere.
     PodChanged,
-    /// The node is gone or no longer what the plan took it for.
+    /// The node is gone or differs from the plan.
     NodeChanged,
-    /// The pool is gone, not ready or no longer what the plan took it for.
+    /// The pool is gone, not ready or differs from the plan.
     PoolChanged,
-    /// The pool's limit would be passed.
+    /// The action would exceed the pool's limit.
     LimitReached,
     /// The pool's disruption budget is used up.
     BudgetExhausted,
-    /// A PodDisruptionBudget or do-not-disrupt is in the way.
+    /// A PodDisruptionBudget or do-not-disrupt blocks the action.
     Blocked,
-    /// An action that this one needs was rejected or failed.
+    /// An action that this action depends on was rejected or failed.
     Dependency,
-    /// There is no capacity for any of the offerings.
+    /// None of the offerings has capacity.
     NoCapacity,
-    /// The cloud refused for another reason.
+    /// The cloud rejected the request for another reason.
     CloudRefused,
-    /// The Kubernetes API refused.
+    /// The Kubernetes API rejected the request.
     ClusterRefused,
     /// The action is malformed.
     Invalid,
 }
 
-/// What became of an action. Several may come for one action, in the order in which it went on.
+/// Outcome of an action. An action may have several outcomes, which arrive in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Outcome {
     /// The action.
     pub action_id: ActionId,
-    /// How far it has come.
+    /// Current progress.
     pub status: OutcomeStatus,
-    /// What is wrong, if anything is.
+    /// Reason of a rejection or failure.
     pub reason: Option<OutcomeReason>,
     /// Text for people; may be empty.
     pub message: String,
-    /// The NodeClaim made or removed.
+    /// The created or removed NodeClaim.
     pub node_claim: Option<String>,
-    /// The ledger after this.
+    /// Ledger position that includes the change.
     pub ledger: LedgerPosition,
 }
 
-/// How far a claim has come.
+/// Progress of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimState {
-    /// Admitted; there may be an instance or not.
+    /// The claim is admitted; the instance may not exist yet.
     Launching,
-    /// The instance is known; no Node yet.
+    /// The instance exists; there is no Node yet.
     Launched,
-    /// The Node is there, but not in service.
+    /// The Node exists but is not in service.
     Registered,
-    /// On its way out.
+    /// The claim is terminating.
     Terminating,
 }
 
-/// A claim that is on its way in or out.
+/// A claim that is launching or terminating.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InFlightClaim {
     /// Key: the NodeClaim's name.
     pub name: String,
-    /// Its UID; empty until the API server has given one.
+    /// UID; empty until the API server has assigned one.
     pub uid: String,
-    /// Its pool.
+    /// NodePool.
     pub node_pool: NodePoolName,
-    /// The action that made it.
+    /// The action that created the claim.
     pub action_id: Option<ActionId>,
-    /// Pods that it is reserved for.
+    /// Pods that are reserved on the claim.
     pub pods: Vec<PodRef>,
-    /// What it counts against its pool's limits, `nodes: 1` included.
+    /// Usage of the pool's limits, including `nodes: 1`.
     pub limit_usage: Resources,
-    /// Labels that its node is sure to get.
+    /// Labels that the node is certain to get.
     pub labels: BTreeMap<String, String>,
-    /// Taints that its node will keep.
+    /// Taints that the node will keep.
     pub taints: Vec<Taint>,
-    /// What pods may use of its node, at the least.
+    /// Lower bound of the node's allocatable resources.
     pub allocatable: Resources,
-    /// How far it has come.
+    /// Current progress.
     pub state: ClaimState,
-    /// When its instance was launched; `None`: not yet, as far as is known.
+    /// Launch time of the instance; `None` if it is not known to be launched.
     pub launched: Option<Timestamp>,
 }
 
 /// A change of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LedgerUpdate {
-    /// The ledger after this.
+    /// Ledger position that includes the change.
     pub position: LedgerPosition,
-    /// Claims that are new or different.
+    /// New and changed claims.
     pub upserted: Vec<InFlightClaim>,
     /// Names of claims that are no longer in flight.
     pub removed: Vec<String>,
-    /// Every offering known to have no capacity; `None`: as before.
+    /// All offerings without capacity; `None` means unchanged.
     pub unavailable_offerings: Option<Vec<UnavailableOffering>>,
-    /// The whole ledger has been sent: what was known before and has not come again is gone.
+    /// Marks the end of the full ledger. Claims that were not sent again are gone.
     pub complete: bool,
 }
 
-/// What one node class can buy has changed.
+/// A change of a node class's catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CatalogUpdate {
-    /// The node class by name; empty where there are only unavailable offerings or `complete`.
+    /// Name of the node class; empty if the update only has unavailable offerings or `complete`.
     pub node_class: String,
-    /// `metadata.generation` of the node class that this was worked out from.
+    /// `metadata.generation` of the node class that the catalog was computed for.
     pub generation: i64,
-    /// The node class is gone; catalog and problem are not set.
+    /// Whether the node class is gone; `catalog_id` and `problem` are not set then.
     pub removed: bool,
-    /// Its catalog; `None` if it has none, for the reason in `problem`.
+    /// Id of the catalog; `None` if there is none, for the reason in `problem`.
     pub catalog_id: Option<CatalogId>,
-    /// The catalog's content; `None` if the receiver has it already.
+    /// Content of the catalog; `None` if the receiver has it already.
     pub catalog: Option<Catalog>,
-    /// Why it cannot be used.
+    /// Reason why the node class has no catalog.
     pub problem: Option<String>,
-    /// Every offering known to have no capacity; `None`: as before.
+    /// All offerings without capacity; `None` means unchanged.
     pub unavailable_offerings: Option<Vec<UnavailableOffering>>,
-    /// Every node class has been sent: from here on there are changes only.
+    /// Marks the end of the full list. Only changes follow.
     pub complete: bool,
 }

@@ -1,4 +1,4 @@
-//! Identifiers: what names what, and content hashes that are the same on every machine.
+//! Identifiers, and content hashes that are the same on every machine.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -12,7 +12,7 @@ macro_rules! name_type {
         pub struct $name(pub String);
 
         impl $name {
-            /// The text.
+            /// Returns the string.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -40,15 +40,15 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// A pod's UID; for pods from files, which have none, `namespace/name`.
+    /// UID of a pod; `namespace/name` for pods from files, which have no UID.
     PodUid
 );
 name_type!(
-    /// Names one node in a snapshot: the Node's name, or the NodeClaim's while there is no Node.
+    /// Name of a node in a snapshot: the Node's name, or the NodeClaim's name until there is a Node.
     NodeName
 );
 name_type!(
-    /// A NodePool's name.
+    /// Name of a NodePool.
     NodePoolName
 );
 name_type!(
@@ -60,16 +60,16 @@ name_type!(
     CatalogId
 );
 name_type!(
-    /// Names one action of a plan, the same on every replica: a hash of what the action is about.
+    /// Identifies an action of a plan. A hash of the action's content, so it is the same on every replica.
     ActionId
 );
 
-/// Collects parts into a hash that depends on nothing but them: each part is length-prefixed, so `ab, c` differs from `a, bc`.
+/// Computes a hash of a sequence of parts. Each part is length-prefixed, so `ab, c` differs from `a, bc`.
 #[derive(Debug, Clone, Default)]
 pub struct ContentHasher(Sha256);
 
 impl ContentHasher {
-    /// Starts a hash for one kind of thing; equal content of another kind hashes differently.
+    /// Starts a hash for one kind of object. Equal content of another kind has a different hash.
     #[must_use]
     pub fn new(kind: &str) -> Self {
         let mut hasher = Self(Sha256::new());
@@ -83,12 +83,12 @@ impl ContentHasher {
         self.0.update(bytes);
     }
 
-    /// Adds a text.
+    /// Adds a string.
     pub fn text(&mut self, text: &str) {
         self.part(text.as_bytes());
     }
 
-    /// The first `digits` hexadecimal digits (at most 64).
+    /// Returns the first `digits` hexadecimal digits (at most 64).
     #[must_use]
     pub fn hex(self, digits: usize) -> String {
         let mut text = hex::encode(self.0.finalize());

@@ -1,7 +1,8 @@
-//! The vocabulary that Plimsoll's rooms share: quantities, resources, the algebra of requirements, taints, the catalog,
-//! the snapshot that a scheduler is asked about and the plan it answers with.
+//! The domain model that all Plimsoll crates share: quantities, resources, requirements on node labels, taints, the
+//! catalog, the snapshot that a scheduler receives and the plan it returns.
 //!
-//! Pure: no clock, no IO, no environment, no randomness, no iteration over hash maps.
+//! The crate uses no clock, I/O, environment or randomness, and never iterates over hash maps, so that results are
+//! deterministic.
 
 pub mod catalog;
 pub mod costs;

@@ -1,4 +1,4 @@
-//! Prices as integers, so that sums do not depend on their order.
+//! Prices as integers, so that sums do not depend on the order of addition.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,7 +8,8 @@ use std::fmt;
 pub struct MicroUsdPerHour(pub i64);
 
 impl MicroUsdPerHour {
-    /// The nearest millionth of a dollar; `None` for a price that is not finite, negative or absurd (above a million dollars an hour).
+    /// Rounds to a millionth of a dollar. Returns `None` if the price is not finite, negative or above a million
+    /// dollars per hour.
     #[must_use]
     pub fn from_usd(usd: f64) -> Option<Self> {
         if !usd.is_finite() || !(0.0..=1_000_000.0).contains(&usd) {
@@ -18,7 +19,7 @@ impl MicroUsdPerHour {
         Some(Self((usd * 1_000_000.0).round() as i64))
     }
 
-    /// In dollars, for printing.
+    /// Value in dollars, for display.
     #[must_use]
     pub fn usd(self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^53 millionths")]
@@ -48,7 +49,7 @@ impl std::iter::Sum for MicroUsdPerHour {
 }
 
 impl fmt::Display for MicroUsdPerHour {
-    /// Dollars with up to six decimals and no trailing zeros: `0.0312`.
+    /// Formats dollars with up to six decimals and no trailing zeros, such as `0.0312`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
         let micro = self.0.unsigned_abs();
@@ -66,13 +67,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_at_most_six_decimals_without_trailing_zeros() {
+    fn prices_have_at_most_six_decimals_and_no_trailing_zeros() {
         let shown = |micro| MicroUsdPerHour(micro).to_string();
         assert_eq!([shown(0), shown(31_200), shown(1_000_000), shown(-500_001)], ["0", "0.0312", "1", "-0.500001"]);
     }
 
     #[test]
-    fn refuses_prices_that_are_no_prices() {
+    fn invalid_prices_are_rejected() {
         assert_eq!(MicroUsdPerHour::from_usd(0.0104), Some(MicroUsdPerHour(10_400)));
         for bad in [f64::NAN, f64::INFINITY, -0.1, 2e6] {
             assert_eq!(MicroUsdPerHour::from_usd(bad), None, "{bad}");

@@ -1,4 +1,5 @@
-//! NodeOverlays: prices and capacity that the cloud does not know of (spec: Karpenter core section 4.18), and what pools say that their nodes cost.
+//! Applies NodeOverlays, which override prices and capacity (spec: Karpenter core section 4.18), and the additional
+//! costs of pools.
 
 mod repriced;
 
@@ -17,29 +18,29 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Millionths in one.
 const MILLION: i128 = 1_000_000;
 
-/// What is different about some instance types.
+/// Overrides for some instance types.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeOverlay {
-    /// Its name.
+    /// Name of the NodeOverlay.
     pub name: String,
-    /// Of several about one thing, the one of the highest weight counts.
+    /// If several overlays set the same value, the one with the highest weight wins.
     pub weight: i32,
-    /// Which types and offerings are meant.
+    /// Instance types and offerings that the overlay applies to.
     pub requirements: Vec<NodeSelectorRequirement>,
-    /// What it does to their prices.
+    /// Change of the price.
     pub price: Option<PriceChange>,
-    /// What their nodes have besides, or instead.
+    /// Additional or replaced capacity.
     pub capacity: Resources,
 }
 
-/// What an overlay does to a price; never below nothing.
+/// Change of a price; the result is never negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PriceChange {
-    /// It is this.
+    /// Replaces the price.
     To(MicroUsdPerHour),
-    /// So much more, or less.
+    /// Adds an amount, which may be negative.
     By(MicroUsdPerHour),
-    /// So many millionths of it more, or less.
+    /// Adds a share of the price in millionths, which may be negative.
     ByShare(i64),
 }
 
@@ -56,8 +57,9 @@ impl PriceChange {
     }
 }
 
-/// The snapshot with a catalog of its own for each pool that overlays are about, or whose nodes cost more than their price, and all
-/// catalogs; `None` if nothing changes. Of two overlays of one weight about one thing, the later by name counts and the other is left out as a whole.
+/// Applies overlays and costs. Returns the snapshot, with a separate catalog for each affected pool, and all catalogs.
+/// Returns `None` if nothing changes. If two overlays of equal weight set the same value, the one that is later by name
+/// wins and the other is ignored entirely.
 #[must_use]
 pub fn applied(
     snapshot: &Snapshot,
@@ -73,33 +75,33 @@ pub fn applied(
         snapshot.node_pools.iter().filter_map(|pool| Some((pool, catalogs.get(pool.catalog.as_ref()?)?))).collect();
     let mut changes = Changes::default();
     for overlay in overlays {
-        let read: Result<Vec<Requirement>, _> = overlay.requirements.iter().map(Requirement::new).collect();
-        if let Ok(requirements) = read {
+        let parsed: Result<Vec<Requirement>, _> = overlay.requirements.iter().map(Requirement::new).collect();
+        if let Ok(requirements) = parsed {
             changes.add(overlay, &requirements, &pools);
         }
     }
-    let counted = |(pool, _): &(&NodePool, &Catalog)| !pool.costs.is_none();
-    if changes.prices.is_empty() && changes.capacity.is_empty() && !pools.iter().any(counted) {
+    let has_costs = |(pool, _): &(&NodePool, &Catalog)| !pool.costs.is_none();
+    if changes.prices.is_empty() && changes.capacity.is_empty() && !pools.iter().any(has_costs) {
         return None;
     }
-    let (mut snapshot, mut all) = (snapshot.clone(), catalogs.clone());
+    let (mut snapshot, mut all_catalogs) = (snapshot.clone(), catalogs.clone());
     for (pool, catalog) in pools {
         if let Some(overlaid) = changes.catalog(pool, catalog) {
             let id = CatalogId(format!("{} of {}", overlaid.id(), pool.name));
-            let own = snapshot.node_pools.iter_mut().filter(|other| other.name == pool.name);
-            own.for_each(|own| own.catalog = Some(id.clone()));
-            all.insert(id, overlaid);
+            let target = snapshot.node_pools.iter_mut().filter(|other| other.name == pool.name);
+            target.for_each(|target| target.catalog = Some(id.clone()));
+            all_catalogs.insert(id, overlaid);
         }
     }
-    Some((snapshot, all))
+    Some((snapshot, all_catalogs))
 }
 
-/// Pool and type, both by name, and the number of the offering.
+/// Pool name, instance type name and index of the offering.
 type OfferingKey<'a> = (&'a str, &'a str, usize);
-/// Pool, type and resource.
+/// Pool, instance type and resource.
 type ResourceKey<'a> = (&'a str, &'a str, &'a str);
 
-/// What overlays do, each with the weight that it has.
+/// Changes of all overlays, with the overlay's weight.
 #[derive(Debug, Default)]
 struct Changes<'a> {
     prices: BTreeMap<OfferingKey<'a>, (i32, PriceChange)>,
@@ -107,25 +109,29 @@ struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Adds an overlay, after all of a higher weight; not at all if another of its weight is about one of the same things.
+    /// Adds an overlay. Overlays must be added by descending weight. An overlay that conflicts with another of equal
+    /// weight is ignored.
     fn add(&mut self, overlay: &'a NodeOverlay, requirements: &[Requirement], pools: &[(&'a NodePool, &'a Catalog)]) {
         let (mut prices, mut capacity) = (Vec::new(), BTreeSet::new());
         for (pool, catalog) in pools {
-            for kind in &catalog.instance_types {
-                for (number, offering) in kind.offerings.iter().enumerate() {
-                    if is_meant(requirements, pool, catalog, kind, offering) {
-                        prices.push((pool.name.as_str(), kind.name.as_str(), number));
+            for instance_type in &catalog.instance_types {
+                for (number, offering) in instance_type.offerings.iter().enumerate() {
+                    if is_selected(requirements, pool, catalog, instance_type, offering) {
+                        prices.push((pool.name.as_str(), instance_type.name.as_str(), number));
                         let names = overlay.capacity.iter();
                         capacity.extend(
-                            names.map(|(name, amount)| ((pool.name.as_str(), kind.name.as_str(), name), amount)),
+                            names.map(|(name, amount)| {
+                                ((pool.name.as_str(), instance_type.name.as_str(), name), amount)
+                            }),
                         );
                     }
                 }
             }
         }
-        let same = |known: Option<i32>| known == Some(overlay.weight);
-        let clash = overlay.price.is_some() && prices.iter().any(|key| same(self.prices.get(key).map(|one| one.0)));
-        if clash || capacity.iter().any(|(key, _)| same(self.capacity.get(key).map(|one| one.0))) {
+        let same_weight = |existing: Option<i32>| existing == Some(overlay.weight);
+        let conflict =
+            overlay.price.is_some() && prices.iter().any(|key| same_weight(self.prices.get(key).map(|entry| entry.0)));
+        if conflict || capacity.iter().any(|(key, _)| same_weight(self.capacity.get(key).map(|entry| entry.0))) {
             return;
         }
         if let Some(change) = overlay.price {
@@ -138,20 +144,24 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The catalog of a pool, with what its nodes cost besides; `None` if it is as it was.
+    /// Returns the changed catalog of a pool, including its node costs; `None` if nothing changes.
     fn catalog(&self, pool: &NodePool, catalog: &Catalog) -> Option<Catalog> {
         let (pool, costs) = (pool.name.as_str(), &pool.costs);
         let mut changed = catalog.clone();
-        for kind in &mut changed.instance_types {
-            for (number, offering) in kind.offerings.iter_mut().enumerate() {
-                if let Some((_, change)) = self.prices.get(&(pool, kind.name.as_str(), number)) {
+        for instance_type in &mut changed.instance_types {
+            for (number, offering) in instance_type.offerings.iter_mut().enumerate() {
+                if let Some((_, change)) = self.prices.get(&(pool, instance_type.name.as_str(), number)) {
                     offering.price = change.of(offering.price);
                 }
             }
         }
-        for ((_, kind, resource), (_, amount)) in self.capacity.iter().filter(|((of, _, _), _)| *of == pool) {
-            if let Ok(place) = changed.instance_types.binary_search_by(|known| known.name.as_str().cmp(kind)) {
-                changed.instance_types[place].capacity.set(resource, *amount);
+        for ((_, instance_type, resource), (_, amount)) in
+            self.capacity.iter().filter(|((pool_name, _, _), _)| *pool_name == pool)
+        {
+            if let Ok(index) =
+                changed.instance_types.binary_search_by(|candidate| candidate.name.as_str().cmp(instance_type))
+            {
+                changed.instance_types[index].capacity.set(resource, *amount);
             }
         }
         if !costs.is_none() {
@@ -161,28 +171,28 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Whether a node that `pool` makes of the offering has the labels that an overlay asks for. Unlike a pod's, its requirements are not
-/// met by what is merely left open.
-fn is_meant(
+/// Whether the node that `pool` would launch with the offering has the labels that the overlay requires. Unlike for
+/// pods, labels that are left open do not satisfy the requirements.
+fn is_selected(
     requirements: &[Requirement],
     pool: &NodePool,
     catalog: &Catalog,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
     offering: &Offering,
 ) -> bool {
     requirements.iter().all(|requirement| {
-        let own = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let non_empty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let value = match requirement.key.as_str() {
-            label::OS => return kind.operating_systems.iter().any(|system| requirement.has(system)),
-            label::NODE_POOL => own(pool.name.as_str()),
-            label::EC2_NODE_CLASS => own(&pool.node_class),
-            label::INSTANCE_TYPE => own(&kind.name),
-            label::ARCH => own(&kind.architecture),
-            label::REGION => own(&catalog.region),
-            label::ZONE => own(&offering.zone),
-            label::ZONE_ID => own(&offering.zone_id),
-            label::CAPACITY_TYPE => own(offering.capacity_type.as_str()),
-            key => kind.labels.get(key).or_else(|| pool.labels.get(key)).cloned(),
+            label::OS => return instance_type.operating_systems.iter().any(|system| requirement.has(system)),
+            label::NODE_POOL => non_empty(pool.name.as_str()),
+            label::EC2_NODE_CLASS => non_empty(&pool.node_class),
+            label::INSTANCE_TYPE => non_empty(&instance_type.name),
+            label::ARCH => non_empty(&instance_type.architecture),
+            label::REGION => non_empty(&catalog.region),
+            label::ZONE => non_empty(&offering.zone),
+            label::ZONE_ID => non_empty(&offering.zone_id),
+            label::CAPACITY_TYPE => non_empty(offering.capacity_type.as_str()),
+            key => instance_type.labels.get(key).or_else(|| pool.labels.get(key)).cloned(),
         };
         value.map_or_else(|| requirement.allows_absence(), |value| requirement.has(&value))
     })

@@ -1,4 +1,5 @@
-//! The plan: what a scheduler proposes. It changes nothing by itself; each action says what it rests on, and the actuator admits it or not.
+//! The plan that a scheduler proposes. A plan has no effect by itself: the actuator decides whether to admit each
+//! action.
 
 use crate::catalog::CapacityType;
 use crate::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -12,18 +13,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is done about what pods only prefer.
+/// How preferences of pods are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum PreferencePolicy {
-    /// It is required first, and given up where there is no place.
+    /// Preferences are treated as required and relaxed if the pod cannot be placed.
     #[default]
     Respect,
-    /// Nothing: what is only preferred makes no difference.
+    /// Preferences are ignored.
     Ignore,
 }
 
 impl PreferencePolicy {
-    /// From Karpenter's word.
+    /// Parses Karpenter's name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -34,18 +35,18 @@ impl PreferencePolicy {
     }
 }
 
-/// What is done where `minValues` of a pool cannot be met.
+/// How a pool is treated whose `minValues` cannot be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum MinValuesPolicy {
-    /// Nothing is launched.
+    /// The pool launches nothing.
     #[default]
     Strict,
-    /// The launch lists as many values as there are.
+    /// The launch lists the available values.
     BestEffort,
 }
 
 impl MinValuesPolicy {
-    /// From Karpenter's word.
+    /// Parses Karpenter's name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -56,59 +57,61 @@ impl MinValuesPolicy {
     }
 }
 
-/// What a plan may do, and how hard it tries.
+/// Options of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanOptions {
-    /// Look for nodes to remove as well.
+    /// Whether the plan may remove nodes.
     pub disruption: bool,
-    /// Upper bound on the solver's work, in its own units (one is about a shape tried on an offering set); never time.
+    /// Upper bound on the solver's work in its own units (one unit is about one shape tried on one set of offerings).
+    /// Not a time.
     pub work_budget: u64,
-    /// What pods only prefer.
+    /// Treatment of preferences.
     pub preference_policy: PreferencePolicy,
-    /// Pools whose `minValues` cannot be met.
+    /// Treatment of unmet `minValues`.
     pub min_values_policy: MinValuesPolicy,
-    /// Where many pods wait, the most of them that one new node takes, in per cent; 100 sets no bound. It gives way where pods would be left.
+    /// If many pods are pending, the maximum percentage of them on one new node; 100 means no limit. The limit is
+    /// ignored if pods could not be placed otherwise.
     pub max_share_per_node: u32,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        // Enough for tens of thousands of pods of some hundreds of shapes.
+        // Sufficient for tens of thousands of pods of some hundreds of shapes.
         Self {
             disruption: true,
             work_budget: 200_000_000,
             preference_policy: PreferencePolicy::Respect,
             min_values_policy: MinValuesPolicy::Strict,
-            // A bound costs money where the cheapest node takes them all.
+            // A limit increases the cost if the cheapest node fits all pods.
             max_share_per_node: 100,
         }
     }
 }
 
-/// A plan for one frozen snapshot.
+/// A plan for one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Plan {
-    /// The snapshot it is for.
+    /// Sequence of the snapshot.
     pub snapshot_sequence: u64,
     /// The ledger position of that snapshot.
     pub ledger: LedgerPosition,
     /// Nodes to launch, sorted by (pool, first pod).
     pub launches: Vec<Launch>,
-    /// Pending pods that existing or in-flight nodes will take, sorted by node.
+    /// Pending pods that existing or in-flight nodes take, sorted by node.
     pub placements: Vec<Placement>,
     /// Nodes to remove, sorted by node.
     pub terminations: Vec<Termination>,
-    /// Pods without a place, sorted by `namespace/name`.
+    /// Unschedulable pods, sorted by `namespace/name`.
     pub unschedulable: Vec<Unschedulable>,
     /// Pods that were not considered.
     pub ignored: Vec<IgnoredPod>,
-    /// Pools that could launch nothing for any pod, by what they ask for themselves; sorted by pool.
+    /// Pools that cannot launch nodes for any pod because of their own spec; sorted by pool.
     pub pool_problems: Vec<Reason>,
     /// Sum of the launches' prices.
     pub hourly: MicroUsdPerHour,
-    /// No plan that places the same pods on launches can cost less.
+    /// Lower bound on the cost of any plan that places the same pods on launches.
     pub lower_bound: MicroUsdPerHour,
-    /// The earliest time at which time alone would change this plan.
+    /// Earliest time at which the plan would change without any other event.
     pub next_time: Option<Timestamp>,
 }
 
@@ -121,14 +124,14 @@ pub struct PodRef {
     pub uid: PodUid,
 }
 
-/// One way to buy a launch.
+/// An offering that a launch accepts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OfferingChoice {
     /// Instance type.
     pub instance_type: String,
     /// Zone.
     pub zone: String,
-    /// How it is bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
     /// Price per hour.
     pub price: MicroUsdPerHour,
@@ -137,33 +140,35 @@ pub struct OfferingChoice {
 /// A node to launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Names this action.
+    /// Id of the action.
     pub action_id: ActionId,
     /// The pool.
     pub node_pool: NodePoolName,
     /// The node class.
     pub node_class: String,
-    /// Offerings that are acceptable, cheapest first; never empty. Every type of it can hold all `pods`, in every zone and capacity type listed with it.
-    /// Shared: thousands of launches accept the same hundreds.
+    /// Accepted offerings, cheapest first; never empty. Every listed type can hold all `pods` in every zone and
+    /// capacity type listed for it. Shared, since thousands of launches accept the same hundreds of offerings.
     pub offerings: Arc<Vec<OfferingChoice>>,
-    /// Requirements of the claim: pool and pods together. Shared as well.
+    /// Requirements of the claim: those of pool and pods. Shared as well.
     pub requirements: Arc<Vec<NodeSelectorRequirement>>,
-    /// What `pods` and the DaemonSets of such a node request.
+    /// Total requests of `pods` and of the node's DaemonSets.
     pub requests: Resources,
     /// Taints of the pool.
     pub taints: Vec<Taint>,
     /// Labels of the pool.
     pub labels: BTreeMap<String, String>,
-    /// Pods that it is for, sorted by name.
+    /// Pods for the node, sorted by name.
     pub pods: Vec<PodRef>,
-    /// The offerings are to be preferred in this order, not by the prices that the cloud knows: the user says that they count otherwise.
+    /// Whether the cloud must prefer offerings in this order instead of by its own prices, because the user has defined
+    /// other costs.
     pub prioritized: bool,
-    /// Why this pool and offering: bounded text.
+    /// Bounded text that explains the choice of pool and offering.
     pub why: String,
 }
 
 impl Plan {
-    /// How far the cost may be from the optimum, as a fraction of the lower bound; nothing where nothing is bought or no bound is known.
+    /// Upper bound on the distance to the optimal cost, as a fraction of the lower bound. Zero if nothing is launched
+    /// or no bound is known.
     #[must_use]
     pub fn gap(&self) -> f64 {
         if self.hourly.0 == 0 || self.lower_bound.0 <= 0 {
@@ -174,14 +179,14 @@ impl Plan {
 }
 
 impl Launch {
-    /// The cheapest offering: what the plan counts.
+    /// Price of the cheapest offering, which the plan assumes.
     #[must_use]
     pub fn price(&self) -> MicroUsdPerHour {
         self.offerings.first().map_or(MicroUsdPerHour(0), |offering| offering.price)
     }
 }
 
-/// Pods for a node that is there or on its way.
+/// Pods for an existing or in-flight node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Placement {
     /// The node.
@@ -193,46 +198,47 @@ pub struct Placement {
 /// A node to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Termination {
-    /// Names this action.
+    /// Id of the action.
     pub action_id: ActionId,
     /// The node.
     pub node: NodeName,
-    /// Why.
+    /// Reason of the removal.
     pub reason: DisruptionReason,
-    /// Pods that have to go elsewhere, sorted by name.
+    /// Pods that must move, sorted by name.
     pub pods: Vec<PodRef>,
-    /// Launches that must be Initialized first, as indices into [`Plan::launches`].
+    /// Launches that must be initialized first, as indices into [`Plan::launches`].
     pub replaced_by: Vec<usize>,
-    /// Existing nodes that take pods of it.
+    /// Existing nodes that take pods of the removed node.
     pub moved_to: Vec<Placement>,
-    /// What it saves, net of replacements; those shared are split by the removed nodes' prices.
+    /// Savings minus the cost of replacements. The cost of shared replacements is split by the prices of the removed
+    /// nodes.
     pub saving: MicroUsdPerHour,
 }
 
-/// A pod without a place.
+/// A pod that cannot be placed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Unschedulable {
     /// The pod.
     pub pod: PodRef,
-    /// Why, one per pool at least; `node_pool` empty where the reason is the pod's own.
+    /// Reasons, at least one per pool. `node_pool` is empty if the reason is the pod itself.
     pub reasons: Vec<Reason>,
 }
 
-/// Why a pool cannot take a pod.
+/// Reason why a pool cannot take a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Reason {
-    /// The pool, empty where the reason is the pod's own.
+    /// The pool; empty if the reason is the pod itself.
     pub node_pool: String,
-    /// What kind of cause.
+    /// Machine-readable code.
     pub code: ReasonCode,
-    /// Text for people, with figures.
+    /// Human-readable message with figures.
     pub message: String,
 }
 
-/// Kinds of causes. Stable words: users and scripts match on them.
+/// Reason codes. The names are stable, since users and scripts match on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ReasonCode {
-    /// There is no pool at all.
+    /// There is no NodePool.
     NoNodePool,
     /// The pool's node class is missing.
     NodeClassNotFound,
@@ -244,9 +250,9 @@ pub enum ReasonCode {
     RequirementsIncompatible,
     /// No instance type has what the pod requests.
     InsufficientResources,
-    /// Types would do, but none is offered in the zones and capacity types allowed.
+    /// Suitable instance types have no offering in the allowed zones and capacity types.
     NoOffering,
-    /// Offerings would do, but are out of capacity for now.
+    /// Suitable offerings are out of capacity.
     OutOfCapacity,
     /// The pool's limit is reached.
     LimitReached,
@@ -254,22 +260,22 @@ pub enum ReasonCode {
     NotSupported,
     /// The pod's volume cannot be attached anywhere.
     VolumeProblem,
-    /// Another pod's port is in the way.
+    /// A host port of another pod conflicts.
     HostPortConflict,
     /// The pod's own fields contradict each other or are invalid.
     InvalidPod,
-    /// Work budget was used up before this pod.
+    /// The work budget was exhausted before this pod.
     BudgetExhausted,
-    /// Spread, affinity or anti-affinity of pods leaves no domain with room.
+    /// Topology spread, pod affinity or anti-affinity leaves no domain with capacity.
     TopologyUnsatisfiable,
-    /// Too few different values are left for `minValues` of the pool.
+    /// Too few distinct values remain for `minValues` of the pool.
     MinValuesNotMet,
-    /// What keeps the pod from the nodes that are there.
+    /// No existing node can take the pod.
     NoExistingNode,
 }
 
 impl ReasonCode {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 17] = [
         Self::NoNodePool,
         Self::NodeClassNotFound,
@@ -290,7 +296,7 @@ impl ReasonCode {
         Self::NoExistingNode,
     ];
 
-    /// The word that users see: the variant's name.
+    /// Name of the code, equal to the variant's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -320,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_above_the_bound_and_nothing_without_one() {
+    fn the_gap_is_relative_to_the_lower_bound_and_zero_without_one() {
         let table = [(1_100_000, 1_000_000, 0.1), (500, 500, 0.0), (0, 0, 0.0), (500, 0, 0.0)];
         for (hourly, bound, gap) in table {
             let plan = Plan { hourly: MicroUsdPerHour(hourly), lower_bound: MicroUsdPerHour(bound), ..Plan::default() };

@@ -8,43 +8,43 @@ use std::str::FromStr;
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const NANOS_PER_MILLI: i128 = 1_000_000;
 const GIB: i64 = 1 << 30;
-/// Kubernetes keeps nothing finer than nanos.
+/// Kubernetes keeps a precision of nanos.
 const NANO_DIGITS: i64 = 9;
 /// Kubernetes caps quantities at this magnitude.
 const MAX_NANOS: i128 = (i64::MAX as i128) * NANOS_PER_UNIT;
-/// A number with more digits than this before the decimal point is beyond [`MAX_NANOS`], which has 19.
+/// Numbers with more digits before the decimal point exceed [`MAX_NANOS`], which has 19.
 const MAX_WHOLE_DIGITS: i64 = 19;
-/// How much of an unreadable text an error repeats: longer than any sensible quantity.
-const QUOTED_CHARS: usize = 64;
+/// Maximum characters of an invalid text in an error message: longer than any sensible quantity.
+const MAX_QUOTED_CHARS: usize = 64;
 
-/// An exact amount of something, in steps of 10⁻⁹ and at most 2⁶³−1 in magnitude.
+/// An exact amount in steps of 10⁻⁹, at most 2⁶³−1 in magnitude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Quantity {
     nanos: i128,
 }
 
-/// Why a text is not a quantity, or not an amount of a resource.
+/// Reason why a text is not a quantity or not an amount of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
-    /// Nothing was given.
+    /// The text is empty.
     #[error("a quantity must not be empty")]
     Empty,
-    /// Not a number followed by a suffix.
+    /// The text is not a number with a suffix.
     #[error("{text:?} is not a quantity: expected a decimal number and a suffix such as m, k, Mi or e3")]
     Format {
         /// The text, shortened.
         text: String,
     },
-    /// A number, but what follows is no suffix.
+    /// The suffix is unknown.
     #[error("{text:?} is not a quantity: unknown suffix {suffix:?}")]
     Suffix {
         /// The text, shortened.
         text: String,
-        /// What follows the number, shortened.
+        /// The suffix, shortened.
         suffix: String,
     },
-    /// A quantity that does not fit in 64 bits of the resource's unit.
+    /// The quantity does not fit into 64 bits of the resource's unit.
     #[error("{text:?} is too large for {resource}")]
     TooLarge {
         /// The text, shortened.
@@ -55,15 +55,15 @@ pub enum ParseQuantityError {
 }
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// Reads what Kubernetes reads, so that any quantity stored in a cluster can be read: also a lone sign, point or suffix, which is zero.
-    /// As there, digits below a nano round away from zero. Numbers beyond 2⁶³−1 are capped.
+    /// Parses everything that Kubernetes accepts, including a lone sign, point or suffix, which is zero. As in
+    /// Kubernetes, digits below a nano round away from zero, and numbers beyond 2⁶³−1 are capped.
     ///
     /// # Errors
     ///
-    /// If `text` is empty, is no number or has an unknown suffix.
+    /// If `text` is empty, is not a number or has an unknown suffix.
     pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         if text.is_empty() {
             return Err(ParseQuantityError::Empty);
@@ -84,44 +84,44 @@ impl Quantity {
         Ok(Self { nanos: if negative { -nanos } else { nanos } })
     }
 
-    /// So many whole units.
+    /// Creates a quantity from whole units.
     #[must_use]
     pub fn from_units(units: i64) -> Self {
         Self { nanos: (i128::from(units) * NANOS_PER_UNIT).max(-MAX_NANOS) }
     }
 
-    /// So many thousandths.
+    /// Creates a quantity from thousandths.
     #[must_use]
     pub fn from_millis(millis: i64) -> Self {
         Self { nanos: i128::from(millis) * NANOS_PER_MILLI }
     }
 
-    /// Thousandths, a fraction rounded away from zero as Kubernetes does. `None` beyond 64 bits.
+    /// Value in thousandths, rounded away from zero as in Kubernetes. `None` beyond 64 bits.
     #[must_use]
     pub fn milli_ceil(self) -> Option<i64> {
         divide_away_from_zero(self.nanos, NANOS_PER_MILLI)
     }
 
-    /// Whole units, a fraction rounded away from zero as Kubernetes does. `None` beyond 64 bits.
+    /// Value in whole units, rounded away from zero as in Kubernetes. `None` beyond 64 bits.
     #[must_use]
     pub fn value_ceil(self) -> Option<i64> {
         divide_away_from_zero(self.nanos, NANOS_PER_UNIT)
     }
 
-    /// Whole GiB, a fraction rounded up; `None` for less than nothing and beyond 64 bits.
+    /// Value in GiB, rounded up; `None` if it is negative or beyond 64 bits.
     #[must_use]
     pub fn gib_ceil(self) -> Option<u64> {
         let bytes = self.value_ceil()?;
         u64::try_from(bytes / GIB + i64::from(bytes % GIB > 0)).ok().filter(|_| bytes >= 0)
     }
 
-    /// The amount in the unit in which [`Resources`] counts `resource`: thousandths for `cpu`, whole units for all others.
+    /// Value in the unit that [`Resources`] uses for `resource`: thousandths for `cpu`, whole units otherwise.
     #[must_use]
     pub fn amount_of(self, resource: &str) -> Option<i64> {
         if resource == CPU { self.milli_ceil() } else { self.value_ceil() }
     }
 
-    /// Whether this is less than nothing.
+    /// Whether the quantity is negative.
     #[must_use]
     pub fn is_negative(self) -> bool {
         self.nanos < 0
@@ -163,7 +163,7 @@ impl From<Quantity> for String {
     }
 }
 
-/// What a suffix multiplies by: 10^decimal · 2^binary.
+/// Factor of a suffix: 10^decimal · 2^binary.
 #[derive(Clone, Copy)]
 struct Scale {
     decimal: i64,
@@ -196,12 +196,12 @@ impl Scale {
     }
 }
 
-/// The digits in front, and what follows them.
+/// Splits the text after its leading digits.
 fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// `whole.fraction` times `scale` in nanos, rounded up and capped. Works on decimal digits, so that nothing is lost on the way.
+/// Returns `whole.fraction` times `scale` in nanos, rounded up and capped. Works on decimal digits to stay exact.
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let digits = times_power_of_two(whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0'), scale.binary);
     let Some(first) = digits.iter().position(|digit| *digit != 0) else {
@@ -227,7 +227,7 @@ fn length(bytes: &[u8]) -> i64 {
     i64::try_from(bytes.len()).unwrap_or(i64::MAX)
 }
 
-/// Decimal digits, highest first, of the number with `digits` times 2^`power`; `power` is at most 60.
+/// Returns the decimal digits, highest first, of the number with `digits` times 2^`power`. `power` is at most 60.
 fn times_power_of_two(digits: impl DoubleEndedIterator<Item = u8>, power: u32) -> Vec<u8> {
     let mut product: Vec<u8> = Vec::new();
     let mut carry: u128 = 0;
@@ -252,17 +252,18 @@ fn divide_away_from_zero(nanos: i128, unit: i128) -> Option<i64> {
 }
 
 fn shortened(text: &str) -> String {
-    text.chars().take(QUOTED_CHARS).collect()
+    text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
 const BINARY_SUFFIXES: [(&str, u32); 6] = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
 
-/// Whether `resource` is counted in bytes.
+/// Whether `resource` is measured in bytes.
 fn is_bytes(resource: &str) -> bool {
     matches!(resource, MEMORY | EPHEMERAL_STORAGE | "storage") || resource.starts_with("hugepages-")
 }
 
-/// The shortest exact text of an amount in the unit in which [`Resources`] counts `resource`: `1500m` of `cpu`, `2Gi` of `memory`, `3` of anything else.
+/// Formats an amount in the unit that [`Resources`] uses for `resource` as the shortest exact text: `1500m` of `cpu`,
+/// `2Gi` of `memory`, `3` of anything else.
 #[must_use]
 pub fn format_amount(resource: &str, amount: i64) -> String {
     if resource == CPU {
@@ -277,11 +278,11 @@ pub fn format_amount(resource: &str, amount: i64) -> String {
     amount.to_string()
 }
 
-/// Resource names with quantities, as a container's requests or a node's capacity are written.
+/// Parses quantities by resource name, as in a container's requests or a node's capacity.
 ///
 /// # Errors
 ///
-/// The first name whose text is not a quantity or does not fit, and why.
+/// The first name with an invalid or too large quantity, and the error.
 pub fn parse_resources<Name, Text>(
     amounts: impl IntoIterator<Item = (Name, Text)>,
 ) -> Result<Resources, (String, ParseQuantityError)>

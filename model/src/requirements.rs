@@ -1,5 +1,5 @@
-//! The algebra of requirements on node labels, with Karpenter's vocabulary and kube-scheduler's meaning
-//! (spec: Karpenter core section 3).
+//! Requirements on node labels, with Karpenter's operators and kube-scheduler's semantics (spec: Karpenter core section
+//! 3).
 
 mod label_selector;
 mod matching;
@@ -17,33 +17,33 @@ pub use term::{NodeSelectorTerm, selects_node};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How a requirement compares.
+/// Operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Operator {
-    /// One of the values.
+    /// The label has one of the values.
     In,
-    /// None of the values; the label may be missing.
+    /// The label has none of the values; it may be missing.
     NotIn,
-    /// Any value.
+    /// The label exists.
     Exists,
-    /// No such label.
+    /// The label does not exist.
     DoesNotExist,
-    /// An integer above the value.
+    /// The label is an integer greater than the value.
     Gt,
-    /// An integer below the value.
+    /// The label is an integer less than the value.
     Lt,
-    /// An integer of at least the value; Karpenter's own.
+    /// The label is an integer of at least the value. Only in Karpenter.
     Gte,
-    /// An integer of at most the value; Karpenter's own.
+    /// The label is an integer of at most the value. Only in Karpenter.
     Lte,
 }
 
 impl Operator {
-    /// All of them, in the order in which the schemas of the custom resources list them.
+    /// All operators, in the order of the custom resource schemas.
     pub const ALL: [Self; 8] =
         [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist, Self::Gt, Self::Lt, Self::Gte, Self::Lte];
 
-    /// The API's word for it.
+    /// Name in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,13 +58,13 @@ impl Operator {
         }
     }
 
-    /// Whether it compares numbers.
+    /// Whether the operator compares numbers.
     #[must_use]
     pub fn is_bound(self) -> bool {
         matches!(self, Self::Gt | Self::Lt | Self::Gte | Self::Lte)
     }
 
-    /// From the API's word.
+    /// Parses the name in the API.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operator| operator.as_str() == text)
@@ -77,24 +77,24 @@ impl fmt::Display for Operator {
     }
 }
 
-/// A requirement in the form of the API: of a pod's node affinity (without minimum) or of a pool, claim or overlay.
+/// A requirement as in the API: of a pod's node affinity (without `min_values`), pool, claim or overlay.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSelectorRequirement {
-    /// The label.
+    /// Label key.
     pub key: String,
-    /// How its value is compared.
+    /// Operator.
     pub operator: Operator,
-    /// With what: one integer for the bounds, none for `Exists` and `DoesNotExist`.
+    /// Values: one integer for numeric operators, none for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
-    /// How many distinct values a launch must stay flexible over.
+    /// Minimum number of distinct values that a launch must allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_values: Option<u32>,
 }
 
 impl NodeSelectorRequirement {
-    /// Without a minimum of values.
+    /// Creates a requirement without `min_values`.
     #[must_use]
     pub fn new<Value: Into<String>>(
         key: impl Into<String>,
@@ -104,7 +104,7 @@ impl NodeSelectorRequirement {
         Self { key: key.into(), operator, values: values.into_iter().map(Into::into).collect(), min_values: None }
     }
 
-    /// The one value, as an integer. `None` if there are more or fewer, or it is none.
+    /// Returns the only value as an integer; `None` if there is not exactly one integer.
     fn bound(&self) -> Option<i64> {
         match self.values.as_slice() {
             [value] => value.parse().ok(),
@@ -115,7 +115,7 @@ impl NodeSelectorRequirement {
 
 impl fmt::Display for NodeSelectorRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A requirement may name hundreds of instance types; the first few tell a reader which one it is.
+        /// Maximum number of shown values, since a requirement may have hundreds.
         const SHOWN_VALUES: usize = 5;
         write!(f, "{} {}", self.key, self.operator)?;
         if !self.values.is_empty() {

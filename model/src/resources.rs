@@ -1,4 +1,4 @@
-//! Amounts of resources as kube-scheduler counts them.
+//! Resource amounts, counted like in kube-scheduler.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,26 +12,26 @@ pub const PODS: &str = "pods";
 /// `ephemeral-storage`, in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Amounts by resource name: `cpu` in millicores, everything else in whole units (bytes, counts), as kube-scheduler counts.
-/// A name that is missing means zero; zero amounts are kept only where they were set.
+/// Amounts by resource name: `cpu` in millicores, everything else in whole units (bytes, counts), as in kube-scheduler.
+/// A missing name means zero. Zero amounts are only stored if they were set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Resources(BTreeMap<String, i64>);
 
 impl Resources {
-    /// None of anything.
+    /// Creates empty resources.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The amount of `name`, zero if missing.
+    /// Returns the amount of `name`; zero if it is missing.
     #[must_use]
     pub fn get(&self, name: &str) -> i64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Whether `name` was set, also to zero.
+    /// Whether `name` is set, possibly to zero.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -46,17 +46,17 @@ impl Resources {
         }
     }
 
-    /// Takes `name` out.
+    /// Removes `name`.
     pub fn remove(&mut self, name: &str) -> Option<i64> {
         self.0.remove(name)
     }
 
-    /// Name and amount, by name.
+    /// Names and amounts in order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
-    /// Whether nothing was set.
+    /// Whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -69,21 +69,21 @@ impl Resources {
         }
     }
 
-    /// Adds `other` so many times, saturating.
+    /// Adds `other` multiplied by `times`, saturating.
     pub fn add_times(&mut self, other: &Self, times: i64) {
         for (name, amount) in &other.0 {
             self.set(name, self.get(name).saturating_add(amount.saturating_mul(times)));
         }
     }
 
-    /// Takes `other` away; amounts may become negative.
+    /// Subtracts `other`, saturating; amounts may become negative.
     pub fn subtract(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
             self.set(name, self.get(name).saturating_sub(amount));
         }
     }
 
-    /// The larger amount of each name.
+    /// Raises each amount to that of `other` if it is larger.
     pub fn raise_to(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
             if !self.contains(name) || self.get(name) < amount {
@@ -92,13 +92,14 @@ impl Resources {
         }
     }
 
-    /// Whether each amount of `self` is at most that of `room`. A zero request fits anywhere, also where the resource is missing or overdrawn.
+    /// Whether each amount is at most that of `room`. A zero amount always fits, even if the resource is missing or
+    /// negative.
     #[must_use]
     pub fn fits_in(&self, room: &Self) -> bool {
         self.first_excess(room).is_none()
     }
 
-    /// The first resource (by name) of which `room` has too little.
+    /// Returns the first resource by name that exceeds `room`.
     #[must_use]
     pub fn first_excess(&self, room: &Self) -> Option<&str> {
         self.iter().find(|(name, amount)| *amount > 0 && *amount > room.get(name)).map(|(name, _)| name)

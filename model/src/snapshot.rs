@@ -1,5 +1,5 @@
-//! The snapshot: all that a scheduler is told about a cluster. It carries what the cluster itself does not show as well
-//! (launches in flight, reserved pods, offerings without capacity, the time), since the scheduler keeps nothing.
+//! The snapshot: everything a scheduler receives about a cluster. Besides cluster objects it contains in-flight
+//! launches, reserved pods, offerings without capacity and the time, since the scheduler keeps no state.
 
 mod buffer;
 mod index;
@@ -23,50 +23,52 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Up to which change of the actuator's ledger somebody knows (safety rule 18). Ordered: a later leader's epoch is newer than any sequence of an older one.
+/// Position in the actuator's ledger. Positions of a later leader's epoch are greater than all positions of earlier
+/// epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct LedgerPosition {
-    /// The leader's epoch: transitions of its lease.
+    /// Epoch of the leader: transitions of its lease.
     pub epoch: u64,
-    /// Changes in that epoch.
+    /// Number of changes in that epoch.
     pub sequence: u64,
 }
 
-/// A cluster at one moment. Lists are sorted by their key (uid, name, id) and name each key once; [`Snapshot::sort`] does so.
+/// A cluster at one moment. Lists are sorted by their key (uid, name, id), which is unique within the list; see
+/// [`Snapshot::sort`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Counts the watcher's snapshots; what a plan's actions refer to.
+    /// Sequence number of the watcher's snapshots, which plans refer to.
     pub sequence: u64,
-    /// Up to which ledger change this is known.
+    /// Ledger position that the snapshot includes.
     pub ledger: LedgerPosition,
-    /// The time, stamped by the watcher alone (rule 23).
+    /// Time of the snapshot. Only the watcher sets it, so that all schedulers use the same time.
     pub now: Timestamp,
-    /// Scheduling shapes that `pods` and `daemon_sets` refer to.
+    /// Shapes that `pods` and `daemon_sets` refer to.
     pub shapes: Vec<PodShape>,
-    /// Pods that are to be placed or run on a node.
+    /// Pods that are pending, reserved or bound.
     pub pods: Vec<Pod>,
-    /// Nodes, and claims that have no Node yet.
+    /// Nodes, including claims without Node.
     pub nodes: Vec<Node>,
-    /// Pools.
+    /// NodePools.
     pub node_pools: Vec<NodePool>,
-    /// DaemonSets, by one representative pod each.
+    /// DaemonSets, each represented by one pod shape.
     pub daemon_sets: Vec<DaemonSet>,
-    /// Disruption budgets of pods.
+    /// PodDisruptionBudgets.
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
-    /// Offerings known to have no capacity.
+    /// Offerings without capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
-    /// Pods that nobody is to place, and why; passed on to the plan.
+    /// Pods that are not planned, with the reason; copied to the plan.
     pub ignored: Vec<IgnoredPod>,
 }
 
-/// Where a pod is.
+/// Scheduling state of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodState {
-    /// kube-scheduler marked it Unschedulable; it is to be placed.
+    /// kube-scheduler marked the pod as unschedulable; the plan must place it.
     Pending,
-    /// It waits for a node that is on its way or was chosen for it: takes room there, is not placed again (rule 7).
+    /// The pod waits for a chosen or in-flight node. It uses resources there and is not placed again.
     Reserved(NodeName),
-    /// It runs on the node.
+    /// The pod is bound to the node.
     Bound(NodeName),
 }
 
@@ -81,23 +83,23 @@ pub struct Pod {
     pub name: String,
     /// Shape.
     pub shape: ShapeId,
-    /// Where it is.
+    /// Scheduling state.
     pub state: PodState,
-    /// When it was made.
+    /// Creation time.
     pub created: Timestamp,
-    /// Of a DaemonSet or a static pod: stays with its node.
+    /// Whether the pod belongs to its node, like pods of DaemonSets and static pods.
     pub stays_with_node: bool,
-    /// Being deleted.
+    /// Whether the object is being deleted.
     pub terminating: bool,
-    /// Of a StatefulSet, which makes it anew under its name once it is gone.
+    /// Whether the owner recreates the pod under the same name, like a StatefulSet.
     pub returns: bool,
-    /// Voluntary disruption is not allowed until then; `Timestamp(i64::MAX)` means ever.
+    /// Voluntary disruption is forbidden until this time; `Timestamp(i64::MAX)` means forever.
     pub do_not_disrupt_until: Option<Timestamp>,
-    /// Cost of evicting it in thousandths: 1000 for an ordinary pod (spec: core section 7.2), -10000 to 10000.
+    /// Eviction cost in thousandths: 1000 for an ordinary pod (spec: core section 7.2), from -10000 to 10000.
     pub eviction_cost_milli: i64,
-    /// Names (`namespace/name`) of the disruption budgets that cover it.
+    /// Names (`namespace/name`) of the PodDisruptionBudgets that cover the pod.
     pub pod_disruption_budgets: Vec<String>,
-    /// Set for a virtual pod.
+    /// Set only for a virtual pod.
     pub buffer: Option<BufferPod>,
 }
 
@@ -108,7 +110,8 @@ impl Pod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether it, or the pod that follows it, needs another place when its node goes; a pending one, whether it is to be placed.
+    /// Whether the pod, or its replacement, needs another node when its node is removed. For a pending pod: whether the
+    /// plan must place it.
     #[must_use]
     pub fn moves(&self) -> bool {
         let ends = self.terminating && !(self.returns && self.state != PodState::Pending);
@@ -116,153 +119,154 @@ impl Pod {
     }
 }
 
-/// How far a node has come.
+/// Lifecycle state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NodeState {
-    /// A claim without a Node: written or launched.
+    /// A claim without Node, written or launched.
     InFlight,
-    /// A Node that is not ready for all its claim asked for.
+    /// A Node that does not have everything its claim requires yet.
     Registered,
-    /// A Node in service. Nodes that no pool made are always so.
+    /// A Node in service. Nodes without a pool are always in this state.
     Initialized,
 }
 
-/// A node, or a claim on its way to one. What a claim without Node will have is what it asked for at the least.
+/// A node, or a claim without Node. For such a claim, the requests are the lower bound of its resources.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Node {
     /// Key.
     pub name: NodeName,
-    /// The NodeClaim, if there is one.
+    /// Name of the NodeClaim, if there is one.
     pub node_claim: Option<String>,
-    /// The pool; `None` for nodes that no pool made: those are never removed.
+    /// NodePool; `None` for nodes outside of pools, which are never removed.
     pub node_pool: Option<NodePoolName>,
-    /// How far it has come.
+    /// Lifecycle state.
     pub state: NodeState,
-    /// Labels; for a claim those it is sure to get.
+    /// Labels; for a claim, the labels that its node is certain to get.
     pub labels: BTreeMap<String, String>,
-    /// Taints that count: without start-up and ephemeral ones while the node comes up.
+    /// Relevant taints. Startup and ephemeral taints are omitted while the node starts.
     pub taints: Vec<Taint>,
-    /// What pods may use in all.
+    /// Allocatable resources.
     pub allocatable: Resources,
-    /// What it counts against its pool's limits, `nodes: 1` included; for a claim without instance the most that its accepted types have (rule 7).
+    /// Usage of the pool's limits, including `nodes: 1`. For a claim without instance, the maximum of its accepted
+    /// instance types.
     pub limit_usage: Resources,
-    /// Kubelet says Ready.
+    /// Whether the Ready condition is true.
     pub ready: bool,
-    /// `spec.unschedulable`, or its room is not known: a pod on it cannot be read.
+    /// `spec.unschedulable`, or true if the free resources are unknown because a pod on the node cannot be parsed.
     pub cordoned: bool,
-    /// Marked for deletion, by anybody: its pods must go elsewhere.
+    /// Whether the node is being removed, for any reason; its pods must move.
     pub deleting: bool,
-    /// `karpenter.sh/do-not-disrupt` is on the node, or a pod on it cannot be read.
+    /// True if the node is annotated `karpenter.sh/do-not-disrupt`, or a pod on it cannot be parsed.
     pub do_not_disrupt: bool,
-    /// When the claim (or the Node) was made.
+    /// Creation time of the claim, or of the Node without claim.
     pub created: Timestamp,
-    /// When its claim expires.
+    /// Expiry time of the claim.
     pub expires: Option<Timestamp>,
-    /// From when `consolidateAfter` counts: the last pod event, or initialisation. `None`: it has passed.
+    /// Start of `consolidateAfter`: the last pod event or initialization. `None` if the time has passed.
     pub idle_since: Option<Timestamp>,
-    /// Reason of drift, if it has drifted.
+    /// Drift reason, if the node has drifted.
     pub drifted: Option<String>,
-    /// terminationGracePeriod of its claim.
+    /// terminationGracePeriod of the claim.
     pub termination_grace_period: Option<Millis>,
 }
 
-/// A pool.
+/// A NodePool.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodePool {
     /// Key.
     pub name: NodePoolName,
-    /// Higher is tried first.
+    /// Weight; pools of higher weight are tried first.
     pub weight: i32,
     /// Labels of the template.
     pub labels: BTreeMap<String, String>,
     /// Taints.
     pub taints: Vec<Taint>,
-    /// Taints that go away while a node comes up.
+    /// Taints that are removed while a node starts.
     pub startup_taints: Vec<Taint>,
     /// Requirements of the template.
     pub requirements: Vec<NodeSelectorRequirement>,
-    /// Limits; `nodes` counts nodes.
+    /// Limits; the resource `nodes` is the number of nodes.
     pub limits: Resources,
-    /// Fixed number of nodes, for a static pool.
+    /// Fixed number of nodes of a static pool.
     pub replicas: Option<u64>,
-    /// The node class by name.
+    /// Name of the node class.
     pub node_class: String,
-    /// What it can buy; `None` if the pool cannot be used now, for the reason in `not_ready`.
+    /// Catalog of the pool; `None` if the pool is unusable, for the reason in `not_ready`.
     pub catalog: Option<CatalogId>,
-    /// Why nothing can be launched: code and message, `NodeClassNotFound: ...`.
+    /// Reason why the pool cannot launch nodes, as code and message.
     pub not_ready: Option<PoolProblem>,
-    /// Being deleted.
+    /// Whether the object is being deleted.
     pub deleting: bool,
-    /// How nodes of it may be removed.
+    /// Rules for removing nodes.
     pub disruption: Disruption,
-    /// How many of its pods run On-Demand at the least, but for those of workloads that say so themselves.
+    /// On-demand ratio of the pool's pods, except for workloads with their own ratio.
     pub on_demand: Option<OnDemandMix>,
-    /// All NodeOverlays, whether or not they are about this pool, sorted.
+    /// All NodeOverlays, including those that do not apply to this pool, sorted.
     pub overlays: Vec<NodeOverlay>,
-    /// What its nodes cost beside their price.
+    /// Additional costs of the pool's nodes.
     pub costs: NodeCosts,
 }
 
-/// Why a pool cannot be used.
+/// Reason why a pool cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PoolProblem {
-    /// `NodeClassNotFound`, `NodeClassNotReady`, `NodePoolInvalid`, `CatalogMissing`.
+    /// Code: `NodeClassNotFound`, `NodeClassNotReady`, `NodePoolInvalid` or `CatalogMissing`.
     pub code: String,
-    /// Text for people.
+    /// Human-readable message.
     pub message: String,
 }
 
-/// Which nodes may be removed for cost.
+/// Which nodes may be removed to save cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConsolidationPolicy {
-    /// Empty ones.
+    /// Empty nodes.
     WhenEmpty,
-    /// Empty ones, and those whose pods fit elsewhere or on something cheaper.
+    /// Empty nodes, and nodes whose pods fit elsewhere or on a cheaper node.
     WhenEmptyOrUnderutilized,
-    /// As above, where the saving is worth the disturbance.
+    /// Like `WhenEmptyOrUnderutilized`, if the saving justifies the disruption.
     Balanced,
 }
 
-/// How nodes of a pool may be removed.
+/// Rules for removing nodes of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Disruption {
-    /// Which.
+    /// Consolidation policy.
     pub policy: ConsolidationPolicy,
-    /// How long a node must have been left alone; `None` means never.
+    /// How long a node must have been without pod events; `None` means never.
     pub consolidate_after: Option<Millis>,
-    /// How many nodes may be on their way out at once, by reason, with budgets' windows already evaluated at the snapshot's time.
-    /// A reason that is missing has no limit.
+    /// Maximum nodes that may be removed at once, by reason, evaluated at the snapshot's time. A missing reason has no
+    /// limit.
     pub allowed: BTreeMap<DisruptionReason, u32>,
     /// When a budget's window next opens or closes.
     pub next_budget_change: Option<Timestamp>,
 }
 
-/// Why a node is removed.
+/// Reason for removing a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DisruptionReason {
-    /// No pods but those that stay with their node.
+    /// The node has only pods that belong to it.
     Empty,
-    /// Its pods fit elsewhere for less.
+    /// The node's pods fit elsewhere at lower cost.
     Underutilized,
-    /// It no longer is what its pool or node class asks for.
+    /// The node no longer matches its pool or node class.
     Drifted,
-    /// It is older than expireAfter.
+    /// The node is older than expireAfter.
     Expired,
-    /// Its capacity is about to be taken back.
+    /// The cloud is about to reclaim the instance.
     Interrupted,
 }
 
 impl DisruptionReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 5] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired, Self::Interrupted];
 
-    /// Whether the node goes whatever budgets and its pods say: its time is over.
+    /// Whether the removal ignores budgets and pod protection.
     #[must_use]
     pub fn is_forced(self) -> bool {
         matches!(self, Self::Expired | Self::Interrupted)
     }
 
-    /// Karpenter's word.
+    /// Karpenter's name of the reason.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -284,7 +288,7 @@ pub struct DaemonSet {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Shape of its pods, with the tolerations that its controller adds.
+    /// Shape of its pods, including the tolerations that the controller adds.
     pub shape: ShapeId,
 }
 
@@ -293,13 +297,13 @@ pub struct DaemonSet {
 pub struct PodDisruptionBudget {
     /// Key: `namespace/name`.
     pub name: String,
-    /// Evictions it allows now; none if its status lags behind its spec (rule 11).
+    /// Evictions allowed now; zero if the status is older than the spec.
     pub disruptions_allowed: i32,
-    /// It never allows any: maxUnavailable 0, or minAvailable 100%.
+    /// Whether the budget never allows evictions: maxUnavailable 0 or minAvailable 100%.
     pub fully_blocking: bool,
 }
 
-/// An offering that was refused for lack of capacity.
+/// An offering that was rejected for lack of capacity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UnavailableOffering {
     /// Instance type; `None` means every type.
@@ -308,23 +312,23 @@ pub struct UnavailableOffering {
     pub zone: Option<String>,
     /// Capacity type.
     pub capacity_type: CapacityType,
-    /// How much longer it is left alone.
+    /// Remaining time until the offering may be tried again.
     pub remaining: Millis,
 }
 
-/// A pod that nobody is to place.
+/// A pod that is not planned.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IgnoredPod {
     /// Key.
     pub uid: PodUid,
     /// `namespace/name`.
     pub pod: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Snapshot {
-    /// This snapshot if every list is in canonical order, else a copy that is.
+    /// Returns this snapshot if all lists are in canonical order, otherwise a sorted copy.
     #[must_use]
     pub fn sorted(&self) -> Cow<'_, Self> {
         if self.is_sorted() {
@@ -346,7 +350,7 @@ impl Snapshot {
             && self.ignored.is_sorted()
     }
 
-    /// Brings every list into its canonical order.
+    /// Sorts every list into its canonical order.
     pub fn sort(&mut self) {
         self.shapes.sort_by(|a, b| a.id.cmp(&b.id));
         self.pods.sort_by(|a, b| a.uid.cmp(&b.uid));

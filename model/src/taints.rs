@@ -1,21 +1,21 @@
-//! Taints and tolerations, with kube-scheduler's meaning.
+//! Taints and tolerations, with kube-scheduler's semantics.
 
 use crate::names::taint;
 use serde::{Deserialize, Serialize};
 
-/// What a taint does to pods that do not tolerate it.
+/// Effect of a taint on pods that do not tolerate it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaintEffect {
-    /// Keeps new pods away.
+    /// Pods are not scheduled.
     NoSchedule,
-    /// Keeps new pods away where possible.
+    /// Pods are not scheduled if possible.
     PreferNoSchedule,
-    /// Keeps new pods away and evicts running ones.
+    /// Pods are not scheduled, and running pods are evicted.
     NoExecute,
 }
 
 impl TaintEffect {
-    /// Kubernetes' word for it.
+    /// Name in the Kubernetes API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl TaintEffect {
         }
     }
 
-    /// From Kubernetes' word.
+    /// Parses the name in the Kubernetes API.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute].into_iter().find(|effect| effect.as_str() == text)
@@ -44,8 +44,8 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Whether Kubernetes or a cloud controller takes this taint away by itself while a node comes up
-    /// (spec: core section 2, known ephemeral taints).
+    /// Whether Kubernetes or a cloud controller removes the taint while a node starts (spec: core section 2, known
+    /// ephemeral taints).
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
         let schedule = self.effect == TaintEffect::NoSchedule;
@@ -58,19 +58,19 @@ impl Taint {
         }
     }
 
-    /// Whether this taint and `other` are about the same key and effect.
+    /// Whether both taints have the same key and effect.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
 }
 
-/// How a toleration compares.
+/// Operator of a toleration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TolerationOperator {
-    /// Key and value are the same.
+    /// Key and value must be equal.
     Equal,
-    /// The key is the same, or the toleration has none.
+    /// The key must be equal, or the toleration has no key.
     Exists,
 }
 
@@ -79,7 +79,7 @@ pub enum TolerationOperator {
 pub struct Toleration {
     /// Key; empty with [`TolerationOperator::Exists`] means every key.
     pub key: String,
-    /// How key and value are compared.
+    /// Operator.
     pub operator: TolerationOperator,
     /// Value for [`TolerationOperator::Equal`].
     pub value: String,
@@ -88,7 +88,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether this toleration covers `taint`.
+    /// Whether this toleration tolerates `taint`.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         if self.effect.is_some_and(|effect| effect != taint.effect) {
@@ -104,17 +104,18 @@ impl Toleration {
     }
 }
 
-/// The first of `taints` that none of `tolerations` covers. PreferNoSchedule counts, as in Karpenter: giving way on it is relaxation's business.
+/// Returns the first of `taints` that is not tolerated. Includes PreferNoSchedule, as in Karpenter, where relaxation
+/// adds a toleration for it.
 #[must_use]
 pub fn untolerated<'taint>(taints: &'taint [Taint], tolerations: &[Toleration]) -> Option<&'taint Taint> {
     taints.iter().find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
-/// The first of `taints` that keeps a pod with these tolerations away for good: PreferNoSchedule only discourages.
+/// Returns the first of `taints` that is not tolerated and prevents scheduling. PreferNoSchedule only discourages it.
 #[must_use]
 pub fn repelling<'taint>(taints: &'taint [Taint], tolerations: &[Toleration]) -> Option<&'taint Taint> {
-    let mut hard = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
-    hard.find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+    let mut hard_taints = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+    hard_taints.find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
 #[cfg(test)]

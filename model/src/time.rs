@@ -1,4 +1,4 @@
-//! Time as a number: the pure rooms are told what time it is.
+//! Timestamps and durations as numbers. Pure code receives the time as an argument.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Timestamp(pub i64);
 
-/// A length of time in milliseconds, never negative by construction.
+/// A non-negative duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// So many seconds.
+    /// Creates a duration from seconds, saturating.
     #[must_use]
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))
@@ -19,13 +19,13 @@ impl Millis {
 }
 
 impl Timestamp {
-    /// This time plus `by`, saturating.
+    /// Adds `by`, saturating.
     #[must_use]
     pub fn plus(self, by: Millis) -> Self {
         Self(self.0.saturating_add(i64::try_from(by.0).unwrap_or(i64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero if it is in the future.
+    /// Duration since `earlier`; zero if `earlier` is in the future.
     #[must_use]
     pub fn since(self, earlier: Self) -> Millis {
         Millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

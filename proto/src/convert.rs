@@ -1,4 +1,5 @@
-//! Between the wire and the model: `From<&Model>` for messages, `TryFrom<Message>` for the model, refusing what makes no sense.
+//! Conversion between wire format and model: `From<&Model>` for messages, and validating `TryFrom<Message>` for the
+//! model.
 //!
 //! ```
 //! use plimsoll_model::snapshot::{LedgerPosition, Snapshot};
@@ -26,20 +27,20 @@ pub(crate) mod strategies;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{SharedLists, append_fragment, shared, without_launches};
+pub use plan::{SharedLists, append_fragment, with_shared_lists, without_launches};
 pub use resources::{resources_from_wire, resources_to_wire};
 pub(crate) use snapshot::{check, check_references, partial};
 pub use snapshot::{check_catalogs, check_snapshot};
 
 use std::collections::BTreeSet;
 
-/// A message that makes no sense, and where.
+/// An invalid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct ConvertError {
-    /// The field, from the outside in: `snapshot.pods[3].shape`.
+    /// Path of the field from the outermost message, such as `snapshot.pods[3].shape`.
     pub path: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -48,22 +49,22 @@ impl ConvertError {
         Self { path: field.into(), message: message.into() }
     }
 
-    /// The same, seen from the message that holds the failing one in `field`.
+    /// Prefixes the path with the `field` of the enclosing message.
     pub(crate) fn within(mut self, field: &str) -> Self {
         self.path = format!("{field}.{}", self.path);
         self
     }
 }
 
-pub(crate) type Converted<T> = Result<T, ConvertError>;
+pub(crate) type ConvertResult<T> = Result<T, ConvertError>;
 
-/// An enumeration of the model that has one of its own on the wire.
-pub(crate) trait Word: Sized {
+/// An enumeration of the model with a corresponding wire enumeration.
+pub(crate) trait WireEnum: Sized {
     fn to_wire(self) -> i32;
     fn from_wire(wire: i32) -> Option<Self>;
 }
 
-macro_rules! words {
+macro_rules! wire_enum {
     ($wire:path, $model:path, [$($variant:ident),+]) => {
         impl From<$model> for $wire {
             fn from(word: $model) -> Self {
@@ -72,7 +73,7 @@ macro_rules! words {
             }
         }
 
-        impl crate::convert::Word for $model {
+        impl crate::convert::WireEnum for $model {
             fn to_wire(self) -> i32 {
                 <$wire>::from(self).into()
             }
@@ -87,40 +88,43 @@ macro_rules! words {
         }
     };
 }
-pub(crate) use words;
+pub(crate) use wire_enum;
 
-pub(crate) fn word<W: Word>(field: &str, wire: i32) -> Converted<W> {
+pub(crate) fn enum_value<W: WireEnum>(field: &str, wire: i32) -> ConvertResult<W> {
     W::from_wire(wire).ok_or_else(|| {
         let message = if wire == 0 { "is not set".to_owned() } else { format!("unknown value {wire}") };
         ConvertError::new(field, message)
     })
 }
 
-pub(crate) fn key(field: &str, text: String) -> Converted<String> {
+pub(crate) fn key(field: &str, text: String) -> ConvertResult<String> {
     if text.is_empty() { Err(ConvertError::new(field, "is empty")) } else { Ok(text) }
 }
 
-pub(crate) fn optional_key(field: &str, text: Option<String>) -> Converted<Option<String>> {
+pub(crate) fn optional_key(field: &str, text: Option<String>) -> ConvertResult<Option<String>> {
     text.map(|text| key(field, text)).transpose()
 }
 
-pub(crate) fn not_negative<N: PartialOrd + Default + std::fmt::Display>(field: &str, number: N) -> Converted<N> {
+pub(crate) fn not_negative<N: PartialOrd + Default + std::fmt::Display>(field: &str, number: N) -> ConvertResult<N> {
     if number < N::default() {
         return Err(ConvertError::new(field, format!("is negative: {number}")));
     }
     Ok(number)
 }
 
-pub(crate) fn required<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Option<W>) -> Converted<M> {
+pub(crate) fn required<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Option<W>) -> ConvertResult<M> {
     let wire = wire.ok_or_else(|| ConvertError::new(field, "is not set"))?;
     M::try_from(wire).map_err(|error| error.within(field))
 }
 
-pub(crate) fn optional<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Option<W>) -> Converted<Option<M>> {
+pub(crate) fn optional<W, M: TryFrom<W, Error = ConvertError>>(
+    field: &str,
+    wire: Option<W>,
+) -> ConvertResult<Option<M>> {
     wire.map(|wire| M::try_from(wire).map_err(|error| error.within(field))).transpose()
 }
 
-pub(crate) fn list<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Vec<W>) -> Converted<Vec<M>> {
+pub(crate) fn list<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Vec<W>) -> ConvertResult<Vec<M>> {
     let convert =
         |(index, wire)| M::try_from(wire).map_err(|error: ConvertError| error.within(&format!("{field}[{index}]")));
     wire.into_iter().enumerate().map(convert).collect()
@@ -130,13 +134,13 @@ pub(crate) fn to_wire<'model, M: 'model, W: From<&'model M>>(model: &'model [M])
     model.iter().map(W::from).collect()
 }
 
-/// Refuses a list that has a key twice, naming the second place.
-pub(crate) fn each_once<'list, T, K: Ord>(
+/// Rejects a list with repeated keys; the error names the second occurrence.
+pub(crate) fn check_unique<'list, T, K: Ord>(
     list: &'list [T],
     field: &str,
     key_field: &str,
     key: impl Fn(&'list T) -> K,
-) -> Converted<()> {
+) -> ConvertResult<()> {
     // A list in canonical order needs no set.
     if list.is_sorted_by(|first, second| key(first) < key(second)) {
         return Ok(());

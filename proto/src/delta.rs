@@ -1,6 +1,6 @@
-//! What a session sends instead of whole snapshots: pieces of the first one, then changes, both with a checksum.
+//! Incremental transfer of snapshots: chunks of the first snapshot, then deltas, both with a checksum.
 //!
-//! Pure: [`chunks`] and [`diff`] are the sender's side, [`Mirror`] is the receiver's.
+//! Pure functions: the sender uses [`chunks`] and [`diff`], the receiver uses [`Mirror`].
 //!
 //! ```
 //! use plimsoll_model::snapshot::{IgnoredPod, Snapshot};
@@ -32,7 +32,7 @@ pub use mirror::{Mirror, MirrorError};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::snapshot::Snapshot;
 
-/// A full snapshot in pieces of at most `objects_per_chunk` objects (at least one); always one piece at the least.
+/// Splits a snapshot into chunks of at most `objects_per_chunk` objects (at least one). Returns at least one chunk.
 #[must_use]
 pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::SnapshotChunk> {
     let header = header(snapshot);
@@ -40,8 +40,8 @@ pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::Snapsh
     let mut parts = Vec::new();
     loop {
         let mut part = header.clone();
-        let mut room = objects_per_chunk.max(1);
-        kinds::take(&mut rest, &mut part, &mut room);
+        let mut remaining = objects_per_chunk.max(1);
+        kinds::take(&mut rest, &mut part, &mut remaining);
         parts.push(part);
         if kinds::is_empty(&rest) {
             break;
@@ -56,13 +56,13 @@ pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::Snapsh
     parts.into_iter().enumerate().map(chunk).collect()
 }
 
-/// What changed from `old` to `new`. Both must be in canonical order ([`Snapshot::sort`]).
+/// Computes the delta from `old` to `new`. Both must be in canonical order ([`Snapshot::sort`]).
 #[must_use]
 pub fn diff(old: &Snapshot, new: &Snapshot) -> wire::Delta {
     diff_from(old, checksum(old), new)
 }
 
-/// As [`diff`], where the checksum of `old` is known: the cost of hashing is then that of the change alone.
+/// Like [`diff`] with the known checksum of `old`, so that only changed objects must be hashed.
 #[must_use]
 pub fn diff_from(old: &Snapshot, old_checksum: u64, new: &Snapshot) -> wire::Delta {
     let mut upserts = header(new);

@@ -1,6 +1,7 @@
-//! The wire between Plimsoll's services: generated messages and services, and their conversion from and to the model.
+//! Wire format of Plimsoll's services: generated messages and services, and their conversion from and to the model.
 //!
-//! Modules follow the packages, `plimsoll.plan.v1` is [`plan::v1`]. What is in `gen/` is written by `cargo xtask proto`.
+//! Modules correspond to packages: `plimsoll.plan.v1` is [`plan::v1`]. `cargo xtask proto` generates the files in
+//! `gen/`.
 
 pub mod convert;
 pub mod delta;
@@ -9,9 +10,9 @@ pub mod delta;
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
 
 macro_rules! package {
-    ($(#[$doc:meta])* $area:ident, $file:literal) => {
+    ($(#[$doc:meta])* $package:ident, $file:literal) => {
         $(#[$doc])*
-        pub mod $area {
+        pub mod $package {
             /// Version 1.
             #[allow(missing_docs, unused_qualifications, unreachable_pub, clippy::all, reason = "generated: the .proto files carry the documentation")]
             #[allow(clippy::allow_attributes_without_reason, clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "generated")]
@@ -23,17 +24,17 @@ macro_rules! package {
 }
 
 package!(
-    /// What can be bought.
+    /// Catalogs of instance types.
     catalog,
     "plimsoll.catalog.v1.rs"
 );
 package!(
-    /// A cluster at one moment, and changes from one to the next.
+    /// Snapshots of a cluster, and deltas between them.
     snapshot,
     "plimsoll.snapshot.v1.rs"
 );
 package!(
-    /// What a scheduler proposes.
+    /// Plans.
     plan,
     "plimsoll.plan.v1.rs"
 );

@@ -1,12 +1,12 @@
-//! Answers to self-contained requests: pure, the same bytes in this process as from any replica.
+//! Answers self-contained requests. Pure functions that return the same bytes in every process.
 
 mod explain;
 pub mod in_process;
-mod question;
+mod solve_input;
 mod what_if;
 
 pub(crate) use explain::explain_of;
-pub(crate) use question::options_from_wire;
+pub(crate) use solve_input::options_from_wire;
 pub(crate) use what_if::what_if_of;
 
 use crate::solve::{InvalidPlan, solve};
@@ -16,18 +16,18 @@ use plimsoll_proto::scheduler::v1::{
 };
 use plimsoll_runtime::client_pool::WITHHELD_HEADER;
 use plimsoll_solver::Cancel;
-use question::Question;
+use solve_input::SolveInput;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] ConvertError),
-    /// The solver failed its check.
+    /// The plan failed validation.
     #[error(transparent)]
     Plan(#[from] InvalidPlan),
 }
@@ -51,28 +51,28 @@ impl From<AnswerError> for Status {
     }
 }
 
-/// INVALID_ARGUMENT with the path of the field, as text and as a `BadRequest` detail.
+/// INVALID_ARGUMENT with the path of the field, in the message and in a `BadRequest` detail.
 pub(crate) fn invalid_argument(error: &ConvertError) -> Status {
     let details = ErrorDetails::with_bad_request_violation(&error.path, &error.message);
     Status::with_error_details(Code::InvalidArgument, error.to_string(), details)
 }
 
-/// The plan for a request.
+/// Makes the plan for a request.
 ///
 /// # Errors
-/// INVALID_ARGUMENT with the path of the field that makes no sense; INTERNAL if the plan fails its check.
+/// INVALID_ARGUMENT with the path of an invalid field; INTERNAL if the plan fails validation.
 pub fn plan(request: &PlanRequest) -> Result<PlanResponse, Status> {
     Ok(plan_of(request.clone(), &Cancel::default())?)
 }
 
-/// As [`plan`], for a request that is not needed any more.
+/// Like [`plan`], for an owned request.
 pub(crate) fn plan_of(request: PlanRequest, cancel: &Cancel) -> Result<PlanResponse, AnswerError> {
-    let question = Question::new(request.snapshot, request.catalogs, request.options)?;
-    let plan = solve(&question.snapshot, &question.catalogs, &question.options, cancel)?;
+    let input = SolveInput::new(request.snapshot, request.catalogs, request.options)?;
+    let plan = solve(&input.snapshot, &input.catalogs, &input.options, cancel)?;
     Ok(PlanResponse { plan: Some((&plan).into()) })
 }
 
-/// Why a pod has no place or where it goes, or what is planned for a node.
+/// Explains where a pod goes or why it has no place, or what is planned for a node.
 ///
 /// # Errors
 /// As [`plan`].
@@ -80,7 +80,7 @@ pub fn explain(request: &ExplainRequest) -> Result<ExplainResponse, Status> {
     Ok(explain_of(request.clone(), &Cancel::default())?)
 }
 
-/// The plan as things are and as they would be.
+/// Returns the plan for the present state and the plan under suppositions.
 ///
 /// # Errors
 /// As [`plan`].

@@ -1,4 +1,4 @@
-//! The program's flags.
+//! Command line flags.
 
 use crate::service::Settings;
 use clap::Parser;
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// What the service is told, on a machine with so many cores.
+    /// Service settings of these flags on a machine with `cores` cores.
     #[must_use]
     pub fn settings(&self, cores: NonZeroUsize) -> Settings {
         Settings {
@@ -59,7 +59,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn flags_are_well_formed_and_nothing_is_open_by_default() {
+    fn flags_are_well_formed_and_the_open_port_is_off_by_default() {
         Args::command().debug_assert();
         let args = Args::try_parse_from(["plimsoll-scheduler"]).unwrap();
         assert_eq!((args.open_listen, args.workers, args.reflection), (None, None, true));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_of_the_deployment_are_known() {
+    fn the_flags_of_the_manifest_are_valid() {
         let manifest = include_str!("../../deploy/kubernetes/scheduler.yaml");
         let flags =
             manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).map(|flag| format!("--{flag}"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_bound_those_of_outside_callers_too() {
+    fn workers_also_limit_outside_callers() {
         let args = Args::try_parse_from(["plimsoll-scheduler", "--workers", "8"]).unwrap();
         let bounds = args.settings(NonZeroUsize::MIN).workers;
         assert_eq!((bounds.running, bounds.outside_running), (8, 4));

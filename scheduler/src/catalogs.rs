@@ -1,32 +1,33 @@
-//! Catalogs that sessions have brought, by content: a replica that has one does not need it again.
+//! Cache of the catalogs that sessions have sent, by content. A catalog in the cache need not be sent again.
 
 use parking_lot::Mutex;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use std::sync::Arc;
 
-/// Catalogs kept at most: some clusters' node classes, before and after a change of prices. Each has some megabytes.
+/// Maximum cached catalogs: those of several clusters' node classes before and after a price change. Each takes some
+/// megabytes.
 pub const MAX_CATALOGS: usize = 64;
 
-/// What all sessions of a replica share. It changes no plan, only what need not be sent.
+/// Catalogs shared by all sessions of a replica. The cache saves transfers and does not affect plans.
 #[derive(Debug, Default)]
 pub struct CatalogCache {
-    /// The one used last comes last.
+    /// In order of last use, most recent last.
     catalogs: Mutex<Vec<(CatalogId, Arc<Catalog>)>>,
 }
 
 impl CatalogCache {
-    /// An empty one.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps a catalog, and lets go of the one that was not used for the longest time if there are too many.
+    /// Adds a catalog. Evicts the least recently used catalog if the cache is full.
     pub fn put(&self, catalog: Catalog) -> (CatalogId, Arc<Catalog>) {
         let id = catalog.id();
-        if let Some(known) = self.get(&id) {
-            return (id, known);
+        if let Some(cached) = self.get(&id) {
+            return (id, cached);
         }
         let catalog = Arc::new(catalog);
         let mut catalogs = self.catalogs.lock();
@@ -37,18 +38,18 @@ impl CatalogCache {
         (id, catalog)
     }
 
-    /// The catalog of that content, which counts as used now.
+    /// Returns a catalog and marks it as used.
     #[must_use]
     pub fn get(&self, id: &CatalogId) -> Option<Arc<Catalog>> {
         let mut catalogs = self.catalogs.lock();
-        let found = catalogs.iter().position(|(known, _)| known == id)?;
-        let entry = catalogs.remove(found);
+        let position = catalogs.iter().position(|(cached, _)| cached == id)?;
+        let entry = catalogs.remove(position);
         let catalog = Arc::clone(&entry.1);
         catalogs.push(entry);
         Some(catalog)
     }
 
-    /// What is there, sorted.
+    /// Ids of all cached catalogs, sorted.
     #[must_use]
     pub fn ids(&self) -> Vec<CatalogId> {
         let mut ids: Vec<CatalogId> = self.catalogs.lock().iter().map(|(id, _)| id.clone()).collect();
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_unused_for_longest_goes_first() {
+    fn the_least_recently_used_catalog_is_evicted() {
         let cache = CatalogCache::new();
         let ids: Vec<CatalogId> = (0..MAX_CATALOGS).map(|number| cache.put(catalog(number)).0).collect();
         assert!(cache.get(&ids[0]).is_some());
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_content_is_kept_once() {
+    fn equal_content_is_stored_once() {
         let cache = CatalogCache::new();
         let (first, second) = (cache.put(catalog(1)), cache.put(catalog(1)));
         assert!(first.0 == second.0 && Arc::ptr_eq(&first.1, &second.1));

@@ -1,4 +1,4 @@
-//! A plan in pieces that fit into messages.
+//! Splits a plan into fragments that fit into messages.
 
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_proto::convert::{SharedLists, without_launches};
@@ -6,49 +6,60 @@ use plimsoll_proto::plan::v1 as wire;
 use plimsoll_proto::scheduler::v1::PlanFragment;
 use prost::Message;
 
-/// About how many bytes a piece has: far below the largest message, and enough that a usual plan is one piece.
+/// Approximate maximum size of a fragment: far below the maximum message size, but large enough for a typical plan.
 pub const FRAGMENT_BYTES: usize = 1 << 20;
 
-/// The pieces of `plan` from launch number `from` on, each of about `bytes` at the most but for single actions that are larger; at least one.
-/// Totals and time are in the last one alone. Within a piece, launches share their lists of offerings and requirements.
+/// Splits `plan`, starting with launch number `from`, into fragments of about `max_bytes`. A fragment with a single
+/// action may be larger. Returns at least one fragment. Only the last fragment has totals and time. Launches in one
+/// fragment share their lists of offerings and requirements.
 #[must_use]
-pub fn fragments(plan: &Plan, from: usize, bytes: usize) -> Vec<PlanFragment> {
-    let all = without_launches(plan);
-    let header = wire::Plan { snapshot_sequence: all.snapshot_sequence, ledger: all.ledger, ..wire::Plan::default() };
-    let mut pieces = Pieces { header: &header, bytes, done: Vec::new(), part: header.clone(), room: bytes };
-    pieces.launches(plan.launches.get(from..).unwrap_or_default());
-    pieces.split(all.placements, |part| &mut part.placements);
-    pieces.split(all.terminations, |part| &mut part.terminations);
-    pieces.split(all.unschedulable, |part| &mut part.unschedulable);
-    pieces.split(all.ignored, |part| &mut part.ignored);
-    let Pieces { mut done, mut part, .. } = pieces;
-    part.hourly_micro_usd = all.hourly_micro_usd;
-    part.lower_bound_micro_usd = all.lower_bound_micro_usd;
-    part.next_time_unix_ms = all.next_time_unix_ms;
-    // One for each pool at most: there are few.
-    part.pool_problems = all.pool_problems;
+pub fn fragments(plan: &Plan, from: usize, max_bytes: usize) -> Vec<PlanFragment> {
+    let wire_plan = without_launches(plan);
+    let header = wire::Plan {
+        snapshot_sequence: wire_plan.snapshot_sequence,
+        ledger: wire_plan.ledger,
+        ..wire::Plan::default()
+    };
+    let mut builder = FragmentBuilder {
+        header: &header,
+        max_bytes,
+        done: Vec::new(),
+        part: header.clone(),
+        remaining_bytes: max_bytes,
+    };
+    builder.launches(plan.launches.get(from..).unwrap_or_default());
+    builder.split(wire_plan.placements, |part| &mut part.placements);
+    builder.split(wire_plan.terminations, |part| &mut part.terminations);
+    builder.split(wire_plan.unschedulable, |part| &mut part.unschedulable);
+    builder.split(wire_plan.ignored, |part| &mut part.ignored);
+    let FragmentBuilder { mut done, mut part, .. } = builder;
+    part.hourly_micro_usd = wire_plan.hourly_micro_usd;
+    part.lower_bound_micro_usd = wire_plan.lower_bound_micro_usd;
+    part.next_time_unix_ms = wire_plan.next_time_unix_ms;
+    // There is at most one problem per pool.
+    part.pool_problems = wire_plan.pool_problems;
     done.push(part);
     let (sequence, count) = (header.snapshot_sequence, done.len());
     let fragment = |(index, part)| PlanFragment { sequence, last: index + 1 == count, part: Some(part) };
     done.into_iter().enumerate().map(fragment).collect()
 }
 
-struct Pieces<'a> {
+struct FragmentBuilder<'a> {
     header: &'a wire::Plan,
-    bytes: usize,
+    max_bytes: usize,
     done: Vec<wire::Plan>,
     part: wire::Plan,
-    room: usize,
+    remaining_bytes: usize,
 }
 
-impl Pieces<'_> {
+impl FragmentBuilder<'_> {
     fn split<T: Message>(&mut self, actions: Vec<T>, list: impl Fn(&mut wire::Plan) -> &mut Vec<T>) {
         for action in actions {
             let size = action.encoded_len();
             if self.is_full_for(size) {
                 self.close();
             }
-            self.put(size);
+            self.reserve(size);
             list(&mut self.part).push(action);
         }
     }
@@ -59,27 +70,27 @@ impl Pieces<'_> {
             let mut next = shared.launch(launch);
             if self.is_full_for(next.encoded_len()) {
                 self.close();
-                // It is the first of its piece.
+                // The launch is the first of a new fragment and must contain its lists.
                 shared = SharedLists::default();
                 next = shared.launch(launch);
             }
-            self.put(next.encoded_len());
+            self.reserve(next.encoded_len());
             self.part.launches.push(next);
         }
     }
 
-    /// A piece takes at least one action, however large.
+    /// Whether `size` does not fit. A fragment takes at least one action, however large.
     fn is_full_for(&self, size: usize) -> bool {
-        size > self.room && self.room < self.bytes
+        size > self.remaining_bytes && self.remaining_bytes < self.max_bytes
     }
 
     fn close(&mut self) {
         self.done.push(std::mem::replace(&mut self.part, self.header.clone()));
-        self.room = self.bytes;
+        self.remaining_bytes = self.max_bytes;
     }
 
-    fn put(&mut self, size: usize) {
-        self.room = self.room.saturating_sub(size.max(1));
+    fn reserve(&mut self, size: usize) {
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(size.max(1));
     }
 }
 
@@ -95,8 +106,8 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    /// Lists of offerings that launches take in turn.
-    const LISTS: usize = 3;
+    /// Number of distinct offering lists of the test launches.
+    const OFFERING_LISTS: usize = 3;
 
     fn pod(n: usize) -> PodRef {
         PodRef { name: format!("default/web-{n}"), uid: n.to_string().as_str().into() }
@@ -109,13 +120,13 @@ mod tests {
             capacity_type: CapacityType::OnDemand,
             price: MicroUsdPerHour(5),
         };
-        let lists: Vec<_> = (0..LISTS).map(|list| Arc::new(vec![offering(list); 4])).collect();
+        let lists: Vec<_> = (0..OFFERING_LISTS).map(|list| Arc::new(vec![offering(list); 4])).collect();
         let requirements = Arc::default();
         let launch = |n: usize| Launch {
             action_id: n.to_string().as_str().into(),
             node_pool: "default".into(),
             node_class: "default".into(),
-            offerings: Arc::clone(&lists[n % LISTS]),
+            offerings: Arc::clone(&lists[n % OFFERING_LISTS]),
             requirements: Arc::clone(&requirements),
             requests: Resources::default(),
             taints: Vec::new(),
@@ -159,16 +170,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_add_up_to_the_plan_and_totals_come_last(counts in any::<[u8; 4]>(), bytes in 0..600_usize) {
+        fn fragments_add_up_to_the_plan_and_the_last_has_the_totals(counts in any::<[u8; 4]>(), max_bytes in 0..600_usize) {
             let whole = plan(counts.map(|count| usize::from(count % 12)));
-            let pieces = fragments(&whole, 0, bytes);
+            let pieces = fragments(&whole, 0, max_bytes);
             let mut sum = wire::Plan::default();
             let count = pieces.len();
             for (index, piece) in pieces.into_iter().enumerate() {
                 prop_assert_eq!((piece.sequence, piece.last), (7, index + 1 == count));
                 let part = piece.part.unwrap();
                 prop_assert_eq!(part.hourly_micro_usd, if index + 1 == count { 5 } else { 0 });
-                // Each piece's launches can be read by themselves.
+                // The launches of each fragment can be decoded separately.
                 let alone = wire::Plan { terminations: Vec::new(), ..part.clone() };
                 prop_assert_eq!(Plan::try_from(alone).unwrap().launches.len(), part.launches.len());
                 append_fragment(&mut sum, part);
@@ -178,22 +189,23 @@ mod tests {
     }
 
     #[test]
-    fn pieces_keep_to_their_size() {
+    fn fragments_respect_the_maximum_size() {
         let pieces = fragments(&plan([0, 0, 0, 1000]), 0, 1000);
         assert!(pieces.len() > 10);
         let largest = parts(&pieces).map(Message::encoded_len).max().unwrap();
-        // Each action has a tag and a length besides itself, and the last piece has the pool's problem and totals.
+        // Each action adds a tag and a length, and the last fragment adds the pool problem and totals.
         assert!(largest < 1500, "{largest}");
         assert_eq!(fragments(&plan([1, 2, 1, 3]), 0, FRAGMENT_BYTES).len(), 1);
     }
 
     #[test]
-    fn a_piece_lists_the_same_offerings_once() {
+    fn a_fragment_contains_each_offering_list_once() {
         let pieces = fragments(&plan([30, 0, 0, 0]), 2, 1000);
         assert!(pieces.len() > 1);
-        let of = |part: &wire::Plan| part.launches.iter().filter(|launch| !launch.offerings.is_empty()).count();
+        let count_lists =
+            |part: &wire::Plan| part.launches.iter().filter(|launch| !launch.offerings.is_empty()).count();
         for part in parts(&pieces) {
-            assert_eq!(of(part), part.launches.len().min(LISTS), "{part:?}");
+            assert_eq!(count_lists(part), part.launches.len().min(OFFERING_LISTS), "{part:?}");
         }
         assert_eq!(parts(&pieces).map(|part| part.launches.len()).sum::<usize>(), 28);
     }

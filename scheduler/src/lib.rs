@@ -1,7 +1,9 @@
-//! The scheduler: answers with plans, keeps nothing but what a session or a request brings, and talks to nobody.
+//! The scheduler service. It computes plans from the data of a session or request, keeps no other state, and calls no
+//! other service.
 //!
-//! [`answer`] is the pure function from a request to its answer, in this process as over gRPC. [`session`] is the same for
-//! a cluster that sends changes instead of whole snapshots. [`service`] puts both on ports.
+//! [`answer`] contains the pure functions from request to response, for callers in this process and over gRPC.
+//! [`session`] keeps the mirror of a cluster that sends deltas instead of full snapshots. [`service`] serves both on
+//! gRPC ports.
 
 pub mod answer;
 pub mod args;

@@ -1,4 +1,4 @@
-//! The scheduler as a program.
+//! The `plimsoll-scheduler` binary.
 
 use anyhow::Context;
 use clap::Parser;
@@ -27,7 +27,7 @@ async fn main() -> anyhow::Result<()> {
         None => None,
     };
     let (metrics, readiness) = (Metrics::new("scheduler"), Readiness::new());
-    // Probes and scrapes are answered to the end of the drain.
+    // Probes and metrics stay available until the drain ends.
     let admin_stop = CancellationToken::new();
     let health = listen(args.service.admin.health_listen, "--health-listen").await?;
     let metrics_port = listen(args.service.admin.metrics_listen, "--metrics-listen").await?;

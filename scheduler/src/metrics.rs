@@ -1,34 +1,35 @@
-//! What a replica counts.
+//! Metrics of a scheduler replica.
 
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 
-/// The scheduler's own metrics; calls are counted by `plimsoll_runtime::rpc`.
+/// The scheduler's own metrics. `plimsoll_runtime::rpc` counts calls.
 #[derive(Debug, Clone)]
 pub struct SchedulerMetrics {
-    /// Sessions that are open.
+    /// Open sessions.
     pub sessions: IntGauge,
-    /// Plans made, by who asked: `session` or `outside`.
+    /// Plans made, by caller: `session` or `outside`.
     pub plans: IntCounterVec,
-    /// Time to solve and check, whoever asked.
+    /// Time to solve and check a plan.
     pub solve_seconds: Histogram,
-    /// How far plans of sessions that launch may be from the optimum, as a share of their lower bound.
+    /// Upper bound on the cost of launch plans above the optimum, as a fraction of the lower bound. Only plans of
+    /// sessions.
     pub plan_gap_ratio: Histogram,
-    /// Plans that failed their check and were given to nobody.
+    /// Plans that failed validation and were withheld.
     pub invalid_plans: IntCounter,
-    /// Full snapshots that had to be asked for, by cause: `gap`, `checksum`, `overflow`, `sequence`.
+    /// Requested full snapshots, by cause: `gap`, `checksum`, `overflow`, `sequence`.
     pub resyncs: IntCounterVec,
-    /// Requests of outside callers that were refused because there were too many.
+    /// Requests of outside callers that were rejected because of too many requests.
     pub refused: IntCounter,
     /// Catalogs in the shared cache.
     pub catalogs: IntGauge,
 }
 
 impl SchedulerMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// They are registered already.
+    /// If a metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             sessions: metrics.gauge("sessions", "Sessions that are open.")?,

@@ -1,4 +1,4 @@
-//! Small clusters for tests.
+//! Small test clusters.
 
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::costs::NodeCosts;
@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 pub(crate) const GIB: i64 = 1 << 30;
 pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
 
-/// Types of 2, 4 and 8 CPUs with 4 GiB each CPU, on demand in two zones, at 0.05 USD/h each CPU.
+/// Instance types with 2, 4 and 8 CPUs and 4 GiB per CPU, on demand in two zones at 0.05 USD/h per CPU.
 pub(crate) fn catalog() -> Catalog {
-    let of = |name: &str, cpus: i64| InstanceType {
+    let instance_type = |name: &str, cpus: i64| InstanceType {
         name: name.into(),
         architecture: "amd64".into(),
         operating_systems: vec!["linux".into()],
@@ -36,7 +36,10 @@ pub(crate) fn catalog() -> Catalog {
             })
             .into(),
     };
-    Catalog { region: "test".into(), instance_types: vec![of("m.2xlarge", 8), of("m.large", 2), of("m.xlarge", 4)] }
+    Catalog {
+        region: "test".into(),
+        instance_types: vec![instance_type("m.2xlarge", 8), instance_type("m.large", 2), instance_type("m.xlarge", 4)],
+    }
 }
 
 pub(crate) fn catalogs() -> BTreeMap<CatalogId, Catalog> {
@@ -95,7 +98,7 @@ pub(crate) fn pod(name: &str, shape: &str, state: PodState) -> Pod {
     }
 }
 
-/// In service, of `pool`, with 4 CPUs.
+/// An initialized node of `pool` with 4 CPUs.
 pub(crate) fn node(name: &str, pool: &str) -> Node {
     let labels = [
         (label::INSTANCE_TYPE, "m.xlarge"),
@@ -124,7 +127,7 @@ pub(crate) fn node(name: &str, pool: &str) -> Node {
     }
 }
 
-/// One pool, one shape of half a CPU, and so many pending pods.
+/// One pool, one shape of half a CPU, and `pods` pending pods.
 pub(crate) fn waiting(pods: usize) -> Snapshot {
     let mut snapshot = Snapshot {
         sequence: 1,
@@ -138,7 +141,7 @@ pub(crate) fn waiting(pods: usize) -> Snapshot {
     snapshot
 }
 
-/// Random small clusters that a solver has something to do with.
+/// Random small clusters that need work from a solver.
 pub(crate) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let shapes = vec((50..4500_i64, option::of(prop::sample::select(vec!["a", "b", "c"]))), 1..4);
     let nodes = vec((any::<[bool; 4]>(), 0..3_u8), 0..5);
@@ -146,9 +149,12 @@ pub(crate) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let pods = vec((0..4_usize, option::of((0..5_usize, any::<bool>())), any::<[bool; 3]>()), 0..14);
     (shapes, nodes, pools, pods, any::<u8>()).prop_map(|(shapes, nodes, pools, pods, sequence)| {
         let mut snapshot = Snapshot { sequence: sequence.into(), now: NOW, ..Snapshot::default() };
-        snapshot.node_pools = pools.into_iter().enumerate().map(|(number, facts)| some_pool(number, facts)).collect();
-        snapshot.shapes = shapes.into_iter().enumerate().map(|(number, facts)| some_shape(number, facts)).collect();
-        snapshot.nodes = nodes.into_iter().enumerate().map(|(number, facts)| some_node(number, facts)).collect();
+        snapshot.node_pools =
+            pools.into_iter().enumerate().map(|(number, properties)| random_pool(number, properties)).collect();
+        snapshot.shapes =
+            shapes.into_iter().enumerate().map(|(number, properties)| random_shape(number, properties)).collect();
+        snapshot.nodes =
+            nodes.into_iter().enumerate().map(|(number, properties)| random_node(number, properties)).collect();
         for (number, (shape, place, [stays, terminating, protected])) in pods.into_iter().enumerate() {
             let shape = snapshot.shapes[shape % snapshot.shapes.len()].id.clone();
             let node = place
@@ -160,48 +166,48 @@ pub(crate) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 None => PodState::Pending,
             };
             let bound = matches!(state, PodState::Bound(_));
-            let mut one = pod(&format!("p{number}"), shape.as_str(), state);
-            one.stays_with_node = stays && bound;
-            one.terminating = terminating && stays;
-            one.do_not_disrupt_until = (protected && terminating).then_some(Timestamp(i64::MAX));
-            snapshot.pods.push(one);
+            let mut pod = pod(&format!("p{number}"), shape.as_str(), state);
+            pod.stays_with_node = stays && bound;
+            pod.terminating = terminating && stays;
+            pod.do_not_disrupt_until = (protected && terminating).then_some(Timestamp(i64::MAX));
+            snapshot.pods.push(pod);
         }
         snapshot.sort();
         snapshot
     })
 }
 
-fn some_pool(number: usize, (limit, [tainted, broken, thrifty], weight): (Option<i64>, [bool; 3], i32)) -> NodePool {
-    let mut one = pool(&format!("pool-{number}"));
-    one.weight = weight;
-    one.limits = limit.map(|cpus| ("cpu", cpus * 1000)).into_iter().collect();
+fn random_pool(number: usize, (limit, [tainted, broken, thrifty], weight): (Option<i64>, [bool; 3], i32)) -> NodePool {
+    let mut pool = pool(&format!("pool-{number}"));
+    pool.weight = weight;
+    pool.limits = limit.map(|cpus| ("cpu", cpus * 1000)).into_iter().collect();
     if tainted && broken {
-        one.taints = vec![Taint { key: "team".into(), value: "x".into(), effect: TaintEffect::NoSchedule }];
+        pool.taints = vec![Taint { key: "team".into(), value: "x".into(), effect: TaintEffect::NoSchedule }];
     }
     if broken && thrifty {
-        one.catalog = None;
-        one.not_ready = Some(PoolProblem { code: "NodeClassNotFound".into(), message: "no such class".into() });
+        pool.catalog = None;
+        pool.not_ready = Some(PoolProblem { code: "NodeClassNotFound".into(), message: "no such class".into() });
     }
     if !thrifty {
-        one.disruption.policy = ConsolidationPolicy::WhenEmpty;
+        pool.disruption.policy = ConsolidationPolicy::WhenEmpty;
     }
-    one
+    pool
 }
 
-fn some_shape(number: usize, (milli_cpu, zone): (i64, Option<&str>)) -> PodShape {
-    let mut one = shape(&format!("s{number}"), milli_cpu);
-    one.node_selector = zone.map(|zone| (label::ZONE.to_owned(), zone.to_owned())).into_iter().collect();
-    one
+fn random_shape(number: usize, (milli_cpu, zone): (i64, Option<&str>)) -> PodShape {
+    let mut shape = shape(&format!("s{number}"), milli_cpu);
+    shape.node_selector = zone.map(|zone| (label::ZONE.to_owned(), zone.to_owned())).into_iter().collect();
+    shape
 }
 
-fn some_node(number: usize, ([pooled, ready, cordoned, drifted], state): ([bool; 4], u8)) -> Node {
-    let mut one = node(&format!("n{number}"), "pool-0");
-    one.state = [NodeState::InFlight, NodeState::Registered, NodeState::Initialized][usize::from(state)];
-    one.ready = ready;
-    one.cordoned = cordoned && !ready;
-    one.drifted = (drifted && pooled).then(|| "AMIDrift".to_owned());
-    if !pooled && one.state == NodeState::Initialized {
-        (one.node_pool, one.node_claim) = (None, None);
+fn random_node(number: usize, ([pooled, ready, cordoned, drifted], state): ([bool; 4], u8)) -> Node {
+    let mut node = node(&format!("n{number}"), "pool-0");
+    node.state = [NodeState::InFlight, NodeState::Registered, NodeState::Initialized][usize::from(state)];
+    node.ready = ready;
+    node.cordoned = cordoned && !ready;
+    node.drifted = (drifted && pooled).then(|| "AMIDrift".to_owned());
+    if !pooled && node.state == NodeState::Initialized {
+        (node.node_pool, node.node_claim) = (None, None);
     }
-    one
+    node
 }

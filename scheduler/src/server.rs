@@ -1,4 +1,4 @@
-//! The gRPC service: sessions and outside callers, each on threads of their class.
+//! The gRPC service. Sessions and outside callers run on separate classes of worker threads.
 
 mod callers;
 mod stream;
@@ -27,23 +27,23 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Sessions at once: each cluster has one or two watchers that drive, and each session may hold a large mirror.
+/// Maximum concurrent sessions. Each cluster has one or two driving watchers, and each session may hold a large mirror.
 pub const MAX_SESSIONS: usize = 64;
 
-/// When a refused caller may ask again: about as long as a usual solve takes.
+/// Suggested retry delay of rejected requests: about the duration of a typical solve.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Longest wait for an answer, in line and in work; a caller may set a shorter deadline. Whoever needs longer asks for less work.
+/// Maximum time of a request, queued and running. Callers may set a shorter deadline.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the ports of a replica share.
+/// State shared by all ports of a replica.
 #[derive(Debug)]
 pub struct Core {
     pub(crate) workers: Workers,
     pub(crate) catalogs: Arc<CatalogCache>,
     pub(crate) metrics: SchedulerMetrics,
     pub(crate) limits: SessionLimits,
-    /// DNS names of those who may open sessions; empty: whoever has a certificate.
+    /// DNS names of callers that may open sessions; if empty, any certificate may.
     pub(crate) session_callers: Vec<String>,
     pub(crate) sessions: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
@@ -60,7 +60,7 @@ impl Core {
     ) -> Self {
         let bounds = workers.bounds();
         Self {
-            // Nobody may take all places that outside callers have.
+            // A single caller may use at most half of the capacity for outside callers.
             callers: Callers::new((bounds.outside_running + bounds.outside_waiting).div_ceil(2)),
             workers,
             catalogs: Arc::new(CatalogCache::new()),
@@ -73,38 +73,38 @@ impl Core {
     }
 }
 
-/// Which port a request came in by.
+/// Port that a request arrived on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
-    /// For our own services: everything.
+pub enum Port {
+    /// For Plimsoll's own services: all methods.
     Closed,
-    /// For other systems: questions that bring all they are about.
+    /// For other systems: only self-contained requests.
     Open,
 }
 
-/// The service as one port shows it.
+/// The service on one port.
 #[derive(Debug, Clone)]
 pub struct Server {
     core: Arc<Core>,
-    door: Door,
+    port: Port,
 }
 
 impl Server {
-    /// The service behind `door`.
+    /// Creates the service for `port`.
     #[must_use]
-    pub fn new(core: Arc<Core>, door: Door) -> Self {
-        Self { core, door }
+    pub fn new(core: Arc<Core>, port: Port) -> Self {
+        Self { core, port }
     }
 
-    /// Runs a self-contained question on what the sessions leave.
-    async fn outside<Q: Send + 'static, A: Send + 'static>(
+    /// Answers a self-contained request with the worker capacity that sessions leave.
+    async fn handle_outside<Q: Send + 'static, A: Send + 'static>(
         &self,
         method: &'static str,
         request: Request<Q>,
         answer: fn(Q, &Cancel) -> Result<A, AnswerError>,
     ) -> Result<Response<A>, Status> {
         let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
-        let _place = self.core.callers.enter(Peer::of(&request)).ok_or_else(|| {
+        let _permit = self.core.callers.enter(Peer::of(&request)).ok_or_else(|| {
             self.core.metrics.refused.inc();
             overloaded("this caller has too many requests at once")
         })?;
@@ -114,13 +114,13 @@ impl Server {
         let _end = CancelOnDrop(cancel.clone());
         let job = move || {
             let started = Instant::now();
-            let answered = answer(question, &cancel);
+            let result = answer(question, &cancel);
             metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
-            answered
+            result
         };
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.core.workers.run_outside(job)).await;
-        let late = |_elapsed| Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"));
-        match answered.map_err(late)? {
+        let result = tokio::time::timeout(ANSWER_TIMEOUT, self.core.workers.run_outside(job)).await;
+        let timeout_error = |_elapsed| Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"));
+        match result.map_err(timeout_error)? {
             Ok(Ok(answer)) => {
                 self.core.metrics.plans.with_label_values(&["outside"]).inc();
                 tracing::debug!(method, cycle_id, "answered");
@@ -151,13 +151,13 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// RESOURCE_EXHAUSTED, and when to ask again.
+/// RESOURCE_EXHAUSTED with a retry delay.
 fn overloaded(why: &str) -> Status {
     let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
     Status::with_error_details(Code::ResourceExhausted, format!("{why}: ask again later"), details)
 }
 
-/// A job that panicked: a mistake in the program, of which the log has the place.
+/// Status for a job that panicked, which is a bug; the panic message is in the log.
 fn lost(error: &WorkError) -> Status {
     tracing::error!(%error, "work lost");
     Status::internal(error.to_string())
@@ -171,7 +171,7 @@ impl SchedulerService for Server {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        if self.door == Door::Open {
+        if self.port == Port::Open {
             return Err(Status::permission_denied(
                 "this port answers Plan, WhatIf and Explain; sessions have their own",
             ));
@@ -180,23 +180,23 @@ impl SchedulerService for Server {
         if !callers.is_empty() && Peer::of(&request).is_some_and(|peer| !peer.is_one_of(callers)) {
             return Err(Status::permission_denied(format!("sessions are for {}", callers.join(", "))));
         }
-        let Ok(place) = Arc::clone(&self.core.sessions).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.core.sessions).try_acquire_owned() else {
             return Err(overloaded(&format!("{MAX_SESSIONS} sessions are open")));
         };
         let core = Arc::clone(&self.core);
         let session = Session::new(Arc::clone(&core.catalogs), core.metrics.clone(), core.limits);
-        Ok(Response::new(stream::run(core, session, request.into_inner(), place)))
+        Ok(Response::new(stream::run(core, session, request.into_inner(), permit)))
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        self.outside("Plan", request, answer::plan_of).await
+        self.handle_outside("Plan", request, answer::plan_of).await
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        self.outside("Explain", request, answer::explain_of).await
+        self.handle_outside("Explain", request, answer::explain_of).await
     }
 
     async fn what_if(&self, request: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
-        self.outside("WhatIf", request, answer::what_if_of).await
+        self.handle_outside("WhatIf", request, answer::what_if_of).await
     }
 }

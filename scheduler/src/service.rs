@@ -1,7 +1,7 @@
-//! The whole service on its ports.
+//! Assembles the service and serves its ports.
 
 use crate::metrics::SchedulerMetrics;
-use crate::server::{Core, Door, Server};
+use crate::server::{Core, Port, Server};
 use crate::session::SessionLimits;
 use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerServiceServer;
 use plimsoll_runtime::admin::Readiness;
@@ -13,30 +13,29 @@ use plimsoll_runtime::workers::{Bounds, Workers};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Largest request, in bytes: a self-contained question about 100,000 pods and some node classes has 20 MiB.
+/// Maximum request size in bytes. A self-contained request with 100,000 pods and a few node classes has 20 MiB.
 pub const MAX_REQUEST_BYTES: usize = 2 * MAX_DECODING_BYTES;
 
-/// Calls open at once on the open port, from everybody together: each may hold a message of the largest size before its
-/// turn comes, and they must not use up the replica's memory.
+/// Maximum concurrent calls on the open port. Each queued call may hold a request of the maximum size in memory.
 const OPEN_CALLS: usize = 16;
 
-/// What may be chosen.
+/// Settings of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How many threads solve, and how many of them for outside callers.
+    /// Number of worker threads, and how many of them may serve outside callers.
     pub workers: Bounds,
-    /// What a session may keep.
+    /// Limits of a session.
     pub session: SessionLimits,
-    /// DNS names of certificates that may open sessions; empty: every one of our authority.
+    /// DNS names of certificates that may open sessions; if empty, any certificate of the authority.
     pub session_callers: Vec<String>,
-    /// Bounds on connections.
+    /// Connection limits.
     pub connections: Limits,
-    /// Answer reflection, so that tools can find the services.
+    /// Whether to serve gRPC reflection.
     pub reflection: bool,
 }
 
 impl Settings {
-    /// The defaults for a machine with so many cores.
+    /// Default settings for a machine with `cores` cores.
     #[must_use]
     pub fn for_cores(cores: NonZeroUsize) -> Self {
         Self {
@@ -49,25 +48,25 @@ impl Settings {
     }
 }
 
-/// What the service is made of.
+/// Dependencies of the service.
 #[derive(Debug)]
 pub struct Parts {
-    /// Callers that may do everything.
+    /// Listener for callers that may use all methods.
     pub closed: Listener,
-    /// Callers that may ask `Plan`, `WhatIf` and `Explain`; none unless wanted.
+    /// Listener for callers that may only use `Plan`, `WhatIf` and `Explain`, if enabled.
     pub open: Option<Listener>,
-    /// Where metrics are registered: one for each running service.
+    /// Metrics registry; must be different for each running service.
     pub metrics: Metrics,
-    /// Whether the process can take work; not ready any more once the drain begins.
+    /// Readiness of the process; unset when the drain starts.
     pub readiness: Readiness,
-    /// What may be chosen.
+    /// Settings of the service.
     pub settings: Settings,
 }
 
-/// Why the service ended, or did not begin.
+/// Reason why the service ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// A metric is registered twice.
+    /// A metric is already registered.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
     /// A port failed.
@@ -75,13 +74,14 @@ pub enum ServiceError {
     Serve(#[from] ServeError),
 }
 
-/// Serves until `shutdown` begins and calls have ended or their grace is over. Sessions end with UNAVAILABLE then.
+/// Serves until `shutdown` begins and all calls have ended or their grace period is over. Sessions end with
+/// UNAVAILABLE.
 ///
 /// # Errors
-/// A port could not be served. The other one is closed as well.
+/// If a port could not be served. The other port is closed as well.
 pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let Parts { closed, open, metrics, readiness, settings } = parts;
-    // Dropping this future, as a simulated crash does, ends the sessions too.
+    // Dropping this future, as a simulated crash does, must end the sessions too.
     let stop = shutdown.token().child_token();
     let _ended = stop.clone().drop_guard();
     let rpc = RpcMetrics::new(&metrics)?;
@@ -92,12 +92,12 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         settings.session_callers,
         stop.clone(),
     ));
-    let port = |door: Door| -> Result<GrpcServer, ServeError> {
-        let service = SchedulerServiceServer::new(Server::new(Arc::clone(&core), door))
+    let server_for = |port: Port| -> Result<GrpcServer, ServeError> {
+        let service = SchedulerServiceServer::new(Server::new(Arc::clone(&core), port))
             .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(MAX_ENCODING_BYTES);
         let mut server = GrpcServer::new(settings.connections.clone()).with_metrics(rpc.clone()).add_service(service);
-        if door == Door::Open {
+        if port == Port::Open {
             server = server.with_max_calls(OPEN_CALLS);
         }
         if settings.reflection {
@@ -106,7 +106,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
             Ok(server)
         }
     };
-    let (closed_port, open_port) = (port(Door::Closed)?, port(Door::Open)?);
+    let (closed_port, open_port) = (server_for(Port::Closed)?, server_for(Port::Open)?);
     let unready = async {
         stop.cancelled().await;
         readiness.drain();

@@ -1,14 +1,14 @@
-//! One cluster's session: a mirror of its snapshot and the catalogs it refers to. Synchronous; what a message leads to is
-//! all that comes back. Nothing here changes a plan: it is what the same snapshot would get without a session.
+//! The session of one cluster: a mirror of its snapshot and the catalogs it refers to. The session is synchronous:
+//! handling a message returns all responses. A session does not affect plans: the plan is the same as for a
+//! self-contained request.
 
-mod held;
+mod session_catalogs;
 
 use crate::answer::{AnswerError, invalid_argument, options_from_wire};
 use crate::catalogs::CatalogCache;
 use crate::fragments::{FRAGMENT_BYTES, fragments};
 use crate::metrics::SchedulerMetrics;
 use crate::solve::solve_indexed;
-use held::Held;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
@@ -21,28 +21,30 @@ use plimsoll_proto::scheduler::v1::session_response::Message as Response;
 use plimsoll_proto::snapshot::v1 as snapshot_wire;
 use plimsoll_solver::{Cancel, Planner};
 use prost::Message as _;
+use session_catalogs::SessionCatalogs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
-/// Bounds on what a session keeps.
+/// Limits of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Objects of the snapshot, shapes and pools and all.
+    /// Maximum number of objects of all kinds in the snapshot.
     pub objects: usize,
-    /// Encoded bytes of a full snapshot, and again of the changes since it.
+    /// Maximum encoded size of a full snapshot, and of the deltas since then.
     pub bytes: usize,
 }
 
 impl Default for SessionLimits {
     fn default() -> Self {
-        // Several times the largest clusters (Kubernetes itself stops at 150,000 pods), and within a replica's memory.
+        // Several times the largest supported clusters (Kubernetes supports 150,000 pods), and within a replica's
+        // memory.
         Self { objects: 1_000_000, bytes: 256 << 20 }
     }
 }
 
-/// See the module.
+/// State of a session.
 #[derive(Debug)]
 pub struct Session {
     shared: Arc<CatalogCache>,
@@ -53,19 +55,20 @@ pub struct Session {
     mirror: Mirror,
     planner: Planner,
     cancel: Cancel,
-    /// Encoded size of the pieces that came so far, or of the changes since the snapshot was whole.
+    /// Encoded size of the chunks of an incomplete snapshot, or of the deltas since the last full snapshot.
     bytes: usize,
-    /// A full snapshot was asked for: what is still on its way belongs to the former one.
-    lost: bool,
-    held: Held,
-    /// A plan that waits for catalogs.
-    waiting: Option<wire::PlanNow>,
+    /// A full snapshot has been requested. Messages until its first chunk belong to the previous snapshot and are
+    /// ignored.
+    awaiting_snapshot: bool,
+    catalogs: SessionCatalogs,
+    /// A plan request that waits for catalogs.
+    pending_plan: Option<wire::PlanNow>,
 }
 
-type Answer = Result<Vec<wire::SessionResponse>, Status>;
+type HandleResult = Result<Vec<wire::SessionResponse>, Status>;
 
 impl Session {
-    /// A session that has not begun.
+    /// Creates a session that waits for Hello.
     #[must_use]
     pub fn new(shared: Arc<CatalogCache>, metrics: SchedulerMetrics, limits: SessionLimits) -> Self {
         let cancel = Cancel::default();
@@ -78,9 +81,9 @@ impl Session {
             planner: Planner::cancelled_by(cancel.clone()),
             cancel,
             bytes: 0,
-            lost: false,
-            held: Held::default(),
-            waiting: None,
+            awaiting_snapshot: false,
+            catalogs: SessionCatalogs::default(),
+            pending_plan: None,
         }
     }
 
@@ -89,19 +92,20 @@ impl Session {
         self.cancel.clone()
     }
 
-    /// Takes a message and gives what is to be sent back, in order.
+    /// Handles a message and returns the responses in order.
     ///
     /// # Errors
-    /// The session is over: INVALID_ARGUMENT with the path of what makes no sense, RESOURCE_EXHAUSTED if the cluster is too
-    /// large, INTERNAL if a plan fails its check.
-    pub fn handle(&mut self, request: wire::SessionRequest) -> Answer {
+    /// The session must end: INVALID_ARGUMENT with the path of an invalid field, RESOURCE_EXHAUSTED if the cluster is
+    /// too large, INTERNAL if a plan fails validation.
+    pub fn handle(&mut self, request: wire::SessionRequest) -> HandleResult {
         let mut first = Vec::new();
         let rest = self.handle_early(request, &mut |response| first.push(response))?;
         first.extend(rest);
         Ok(first)
     }
 
-    /// The same, where `early` takes what can be sent back before all is done; it comes before what is given back.
+    /// Like [`Session::handle`], but passes responses that are ready early to `early`. They precede the returned
+    /// responses.
     ///
     /// # Errors
     /// As [`Session::handle`].
@@ -109,22 +113,22 @@ impl Session {
         &mut self,
         request: wire::SessionRequest,
         early: &mut dyn FnMut(wire::SessionResponse),
-    ) -> Answer {
-        let message = request.message.ok_or_else(|| refused("message", "is not set"))?;
+    ) -> HandleResult {
+        let message = request.message.ok_or_else(|| invalid_field("message", "is not set"))?;
         match (message, self.cluster.is_some()) {
             (Request::Hello(hello), false) => self.hello(hello),
-            (Request::Hello(_), true) => Err(refused("hello", "came twice")),
-            (_, false) => Err(refused("hello", "has to come first")),
-            (Request::Catalog(catalog), true) => self.catalog(catalog, early),
+            (Request::Hello(_), true) => Err(invalid_field("hello", "came twice")),
+            (_, false) => Err(invalid_field("hello", "has to come first")),
+            (Request::Catalog(catalog), true) => self.handle_catalog(catalog, early),
             (Request::SnapshotChunk(chunk), true) => self.chunk(chunk),
             (Request::Delta(delta), true) => self.delta(delta),
             (Request::PlanNow(ask), true) => self.plan_now(ask, early),
         }
     }
 
-    fn hello(&mut self, hello: wire::Hello) -> Answer {
+    fn hello(&mut self, hello: wire::Hello) -> HandleResult {
         if hello.cluster.is_empty() {
-            return Err(refused("hello.cluster", "is empty"));
+            return Err(invalid_field("hello.cluster", "is empty"));
         }
         tracing::info!(cluster = hello.cluster, client = hello.client, "session begins");
         self.cluster = Some(hello.cluster);
@@ -132,38 +136,38 @@ impl Session {
         Ok(vec![response(Response::Ready(wire::Ready { known_catalog_ids }))])
     }
 
-    fn catalog(
+    fn handle_catalog(
         &mut self,
         catalog: plimsoll_proto::catalog::v1::Catalog,
         early: &mut dyn FnMut(wire::SessionResponse),
-    ) -> Answer {
+    ) -> HandleResult {
         let catalog = Catalog::try_from(catalog).map_err(|error| invalid_argument(&error))?;
         let (id, catalog) = self.shared.put(catalog);
         self.metrics.catalogs.set(i64::try_from(self.shared.ids().len()).unwrap_or(i64::MAX));
-        let needed = self.mirror.snapshot().map(needed).unwrap_or_default();
-        if !self.held.put(id, &catalog, &needed) {
-            let message = format!("the snapshot needs more than {} catalogs", held::MAX_HELD);
+        let needed = self.mirror.snapshot().map(needed_catalogs).unwrap_or_default();
+        if !self.catalogs.put(id, &catalog, &needed) {
+            let message = format!("the snapshot needs more than {} catalogs", session_catalogs::MAX_CATALOGS);
             return Err(Status::resource_exhausted(message));
         }
-        // The others were asked for as well, and are on their way.
-        match self.waiting.take() {
-            Some(ask) if self.held.missing(&needed, &self.shared).is_empty() => self.plan_now(ask, early),
-            waiting => {
-                self.waiting = waiting;
+        // Other missing catalogs have been requested already and will arrive.
+        match self.pending_plan.take() {
+            Some(ask) if self.catalogs.missing(&needed, &self.shared).is_empty() => self.plan_now(ask, early),
+            pending_plan => {
+                self.pending_plan = pending_plan;
                 Ok(Vec::new())
             }
         }
     }
 
-    fn chunk(&mut self, chunk: snapshot_wire::SnapshotChunk) -> Answer {
+    fn chunk(&mut self, chunk: snapshot_wire::SnapshotChunk) -> HandleResult {
         if chunk.index == 0 {
-            (self.lost, self.bytes) = (false, 0);
-            // It followed another index.
+            (self.awaiting_snapshot, self.bytes) = (false, 0);
+            // The planner's state belongs to the previous index.
             self.planner = Planner::cancelled_by(self.cancel.clone());
-        } else if self.lost {
+        } else if self.awaiting_snapshot {
             return Ok(Vec::new());
         }
-        self.waiting = None;
+        self.pending_plan = None;
         self.bytes = self.bytes.saturating_add(chunk.encoded_len());
         if self.bytes > self.limits.bytes {
             return Err(too_large(&format!("more than {} bytes", self.limits.bytes)));
@@ -174,35 +178,35 @@ impl Session {
                 self.bytes = 0;
                 self.check_size()
             }
-            Err(error) => self.broken(&error),
+            Err(error) => self.handle_mirror_error(&error),
         }
     }
 
-    fn delta(&mut self, delta: snapshot_wire::Delta) -> Answer {
-        if self.lost {
+    fn delta(&mut self, delta: snapshot_wire::Delta) -> HandleResult {
+        if self.awaiting_snapshot {
             return Ok(Vec::new());
         }
-        self.waiting = None;
+        self.pending_plan = None;
         self.bytes = self.bytes.saturating_add(delta.encoded_len());
         if self.bytes > self.limits.bytes {
-            // Small objects may have been replaced by large ones: only a full snapshot tells how large it is.
+            // Deltas may have replaced small objects with large ones. Only a full snapshot shows the current size.
             return Ok(self.resync("overflow", format!("changes of more than {} bytes", self.limits.bytes)));
         }
         match self.mirror.apply_delta(delta) {
             Ok(()) => self.check_size(),
-            Err(error) => self.broken(&error),
+            Err(error) => self.handle_mirror_error(&error),
         }
     }
 
-    fn check_size(&self) -> Answer {
-        let objects = self.mirror.snapshot().map_or(0, objects);
+    fn check_size(&self) -> HandleResult {
+        let objects = self.mirror.snapshot().map_or(0, object_count);
         if objects > self.limits.objects {
             return Err(too_large(&format!("{objects} objects, more than {}", self.limits.objects)));
         }
         Ok(Vec::new())
     }
 
-    fn broken(&mut self, error: &MirrorError) -> Answer {
+    fn handle_mirror_error(&mut self, error: &MirrorError) -> HandleResult {
         let cause = match error {
             MirrorError::Invalid(error) => return Err(invalid_argument(error)),
             MirrorError::Checksum { .. } => "checksum",
@@ -215,12 +219,12 @@ impl Session {
         tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
         (self.mirror, self.planner) = (Mirror::new(), Planner::cancelled_by(self.cancel.clone()));
-        (self.waiting, self.lost) = (None, true);
+        (self.pending_plan, self.awaiting_snapshot) = (None, true);
         vec![response(Response::ResyncRequired(wire::ResyncRequired { reason }))]
     }
 
-    fn plan_now(&mut self, ask: wire::PlanNow, early: &mut dyn FnMut(wire::SessionResponse)) -> Answer {
-        if self.lost {
+    fn plan_now(&mut self, ask: wire::PlanNow, early: &mut dyn FnMut(wire::SessionResponse)) -> HandleResult {
+        if self.awaiting_snapshot {
             return Ok(Vec::new());
         }
         let reached = self.mirror.snapshot().map(|snapshot| snapshot.sequence);
@@ -230,20 +234,21 @@ impl Session {
             return Ok(self.resync("sequence", reason));
         };
         let options = options_from_wire(ask.options, "plan_now.options").map_err(Status::from)?;
-        let needed = needed(snapshot);
-        let missing = self.held.missing(&needed, &self.shared);
+        let needed = needed_catalogs(snapshot);
+        let missing = self.catalogs.missing(&needed, &self.shared);
         if !missing.is_empty() {
-            self.waiting = Some(ask);
+            self.pending_plan = Some(ask);
             let catalog_ids = missing.into_iter().map(|id| id.0).collect();
             return Ok(vec![response(Response::NeedCatalog(wire::NeedCatalog { catalog_ids }))]);
         }
         let started = Instant::now();
         let mut sent = 0;
-        let solved = solve_indexed(&mut self.planner, snapshot, index, self.held.catalogs(), &options, &mut |part| {
-            sent += part.launches.len();
-            let pieces = fragments(&part, 0, FRAGMENT_BYTES);
-            pieces.into_iter().for_each(|piece| early(response(Response::PlanFragment(not_last(piece)))));
-        });
+        let solved =
+            solve_indexed(&mut self.planner, snapshot, index, self.catalogs.catalogs(), &options, &mut |part| {
+                sent += part.launches.len();
+                let pieces = fragments(&part, 0, FRAGMENT_BYTES);
+                pieces.into_iter().for_each(|piece| early(response(Response::PlanFragment(early_fragment(piece)))));
+            });
         self.metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
         let plan = solved.map_err(|error| {
             self.metrics.invalid_plans.inc();
@@ -270,8 +275,8 @@ impl Session {
     }
 }
 
-/// A piece of what comes before the rest: totals are told with the last piece of all.
-fn not_last(piece: wire::PlanFragment) -> wire::PlanFragment {
+/// Marks a fragment of an early part. Totals are only in the last fragment of the plan.
+fn early_fragment(piece: wire::PlanFragment) -> wire::PlanFragment {
     let part = piece.part.map(|part| wire_plan::Plan { hourly_micro_usd: 0, lower_bound_micro_usd: 0, ..part });
     wire::PlanFragment { last: false, part, ..piece }
 }
@@ -280,7 +285,7 @@ fn response(message: Response) -> wire::SessionResponse {
     wire::SessionResponse { message: Some(message) }
 }
 
-fn refused(path: &str, message: &str) -> Status {
+fn invalid_field(path: &str, message: &str) -> Status {
     invalid_argument(&ConvertError { path: path.to_owned(), message: message.to_owned() })
 }
 
@@ -288,11 +293,11 @@ fn too_large(what: &str) -> Status {
     Status::resource_exhausted(format!("the snapshot is too large for this scheduler: {what}"))
 }
 
-fn needed(snapshot: &Snapshot) -> BTreeSet<CatalogId> {
+fn needed_catalogs(snapshot: &Snapshot) -> BTreeSet<CatalogId> {
     snapshot.node_pools.iter().filter_map(|pool| pool.catalog.clone()).collect()
 }
 
-fn objects(snapshot: &Snapshot) -> usize {
+fn object_count(snapshot: &Snapshot) -> usize {
     snapshot.shapes.len()
         + snapshot.pods.len()
         + snapshot.nodes.len()

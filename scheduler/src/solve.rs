@@ -1,4 +1,4 @@
-//! One solve, and the check that its plan may be given away.
+//! Solves and validates plans.
 
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::Catalog;
@@ -8,26 +8,26 @@ use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use plimsoll_solver::{Cancel, Planner};
 use std::collections::BTreeMap;
 
-/// Violations named in an error; one mistake of the solver often breaks many things at once.
-const SHOWN_VIOLATIONS: usize = 5;
+/// Maximum violations in an error message. One solver bug often causes many violations.
+const MAX_SHOWN_VIOLATIONS: usize = 5;
 
-/// The solver made a plan that is wrong on the very facts it was made from. It is not given to anybody.
+/// The solver made a plan that is invalid for its own input. The plan is withheld.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the plan for snapshot {sequence} is not valid: {}", shown(violations))]
+#[error("the plan for snapshot {sequence} is not valid: {}", violations_text(violations))]
 pub struct InvalidPlan {
-    /// The snapshot's sequence.
+    /// Sequence of the snapshot.
     pub sequence: u64,
-    /// What is wrong with it; never empty.
+    /// Violations; never empty.
     pub violations: Vec<Violation>,
 }
 
-fn shown(violations: &[Violation]) -> String {
-    let first: Vec<String> = violations.iter().take(SHOWN_VIOLATIONS).map(Violation::to_string).collect();
-    let more = violations.len().saturating_sub(SHOWN_VIOLATIONS);
+fn violations_text(violations: &[Violation]) -> String {
+    let first: Vec<String> = violations.iter().take(MAX_SHOWN_VIOLATIONS).map(Violation::to_string).collect();
+    let more = violations.len().saturating_sub(MAX_SHOWN_VIOLATIONS);
     if more == 0 { first.join("; ") } else { format!("{}; and {more} more", first.join("; ")) }
 }
 
-/// The plan for a snapshot: always the same for the same arguments, unless `cancel` ends the solve.
+/// Makes the plan for a snapshot. Deterministic.
 pub(crate) fn solve(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -39,8 +39,8 @@ pub(crate) fn solve(
     solve_indexed(&mut planner, &sorted, &SnapshotIndex::new(&sorted), catalogs, options, &mut |_| {})
 }
 
-/// The same plan for a snapshot in canonical order with its index, by a planner that has followed this cluster. `early` is told first launches
-/// that stand already, if they are valid: a part of the plan.
+/// Like `solve`, for a snapshot in canonical order with its index, with a planner that has followed this cluster.
+/// `early` receives valid launches that are final before the plan is complete.
 pub(crate) fn solve_indexed(
     planner: &mut Planner,
     snapshot: &Snapshot,
@@ -50,17 +50,17 @@ pub(crate) fn solve_indexed(
     early: &mut dyn FnMut(Plan),
 ) -> Result<Plan, InvalidPlan> {
     let plan = planner.solve_early(snapshot, index, catalogs, options, &mut |launches| {
-        let part = part(snapshot, launches);
-        // If they are not, the whole plan is not either.
+        let part = partial_plan(snapshot, launches);
+        // An invalid part is dropped: the complete plan will then fail validation too.
         if plimsoll_invariants::check_part(snapshot, index, catalogs, &part).is_empty() {
             early(part);
         }
     });
-    checked(snapshot, index, catalogs, plan)
+    validated(snapshot, index, catalogs, plan)
 }
 
-/// The plan, if it is valid on the facts it was made from.
-pub(crate) fn checked(
+/// Returns the plan if it is valid for its input.
+pub(crate) fn validated(
     snapshot: &Snapshot,
     index: &SnapshotIndex,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -70,8 +70,8 @@ pub(crate) fn checked(
     if violations.is_empty() { Ok(plan) } else { Err(InvalidPlan { sequence: snapshot.sequence, violations }) }
 }
 
-/// The part of a plan that has these launches.
-fn part(snapshot: &Snapshot, launches: &[Launch]) -> Plan {
+/// Returns a plan with only these launches.
+fn partial_plan(snapshot: &Snapshot, launches: &[Launch]) -> Plan {
     Plan {
         snapshot_sequence: snapshot.sequence,
         ledger: snapshot.ledger,

@@ -1,6 +1,7 @@
-//! CapacityBuffers: room for pods that do not exist yet. Each becomes virtual pods, which are planned for like others and come last.
+//! CapacityBuffers reserve capacity for pods that do not exist yet. Each buffer becomes virtual pods of the lowest
+//! priority.
 
-mod homes;
+mod pod_nodes;
 mod report;
 mod resolve;
 
@@ -8,17 +9,17 @@ pub use report::reports;
 pub use resolve::{Buffer, Reason, Room, Unresolved, resolve};
 
 use crate::problems::Problem;
-use crate::shapes::{Shapes, Template, Tie};
+use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, kube_time, problems};
-use homes::Homes;
 use k8s_openapi::api::core::v1::{Affinity, PodSpec};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::{BufferPod, Node, Pod, PodState};
+use pod_nodes::BufferPodNodes;
 
-/// What a scheduler gives up first: nothing that exists has a lower priority.
+/// Lower than the priority of any existing pod.
 const PRIORITY: i32 = i32::MIN;
 
-/// The virtual pods of all buffers.
+/// Returns the virtual pods of all buffers.
 pub(crate) fn pods(
     objects: &Objects,
     extra: &Extra,
@@ -29,7 +30,7 @@ pub(crate) fn pods(
     if objects.capacity_buffers.is_empty() {
         return Vec::new();
     }
-    let homes = Homes::new(objects, extra, nodes);
+    let pod_nodes = BufferPodNodes::new(objects, extra, nodes);
     let mut pods = Vec::new();
     for buffer in resolve(objects) {
         let metadata = &buffer.object.metadata;
@@ -42,7 +43,7 @@ pub(crate) fn pods(
         };
         let room = match &buffer.room {
             Ok(room) => room,
-            // In files, what a buffer is for may simply have been left out.
+            // Files may legitimately omit the objects that a buffer refers to.
             Err(unresolved) if extra.source == Source::Cluster => {
                 problems.push(problem(unresolved.field, &unresolved.message));
                 continue;
@@ -51,7 +52,7 @@ pub(crate) fn pods(
         };
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let template = Template { namespace, name: "", labels: room.labels.clone(), spec: &room.spec, on_demand: None };
-        let shape = match shapes.add(&template, Tie::None) {
+        let shape = match shapes.add(&template, NodeBinding::None) {
             Ok(shape) => shape,
             Err(fault) => {
                 problems.push(problem(room.field, &format!("its template cannot be read: {fault}")));
@@ -62,7 +63,7 @@ pub(crate) fn pods(
         pods.extend((1..=room.replicas).map(|number| {
             let uid = PodUid(format!("{uid}-{number}"));
             Pod {
-                buffer: Some(BufferPod { buffer: name.to_owned(), node: homes.of(&uid).cloned() }),
+                buffer: Some(BufferPod { buffer: name.to_owned(), node: pod_nodes.of(&uid).cloned() }),
                 uid,
                 namespace: namespace.to_owned(),
                 name: format!("capacity-buffer-{name}-{number}"),
@@ -73,7 +74,7 @@ pub(crate) fn pods(
                 terminating: false,
                 returns: false,
                 do_not_disrupt_until: None,
-                // Nobody is evicted.
+                // A virtual pod is never evicted.
                 eviction_cost_milli: 0,
                 pod_disruption_budgets: Vec::new(),
             }
@@ -82,15 +83,15 @@ pub(crate) fn pods(
     pods
 }
 
-/// Of a file, which has none, a text that is no pod's either.
+/// UID of the buffer. A buffer from a file has none and gets a string that cannot collide with a pod's UID.
 fn uid(buffer: &Buffer<'_>) -> String {
     let metadata = &buffer.object.metadata;
     metadata.uid.clone().unwrap_or_else(|| format!("CapacityBuffer/{}", problems::full_name(metadata)))
 }
 
-/// What of a template decides where there is room: neither volumes that would be claimed for a pod, nor what it only prefers. Every plan
-/// places virtual pods anew, and would buy for a preference again whenever a real pod has taken what suited it.
-fn bare(template: &PodSpec) -> PodSpec {
+/// Drops volumes that would need a claim per pod, and all preferences. Virtual pods are placed again in every plan, so
+/// preferences would cause a new purchase whenever a real pod takes the preferred capacity.
+fn required_only(template: &PodSpec) -> PodSpec {
     let mut spec = template.clone();
     if let Some(volumes) = &mut spec.volumes {
         volumes.retain(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none());
@@ -99,9 +100,15 @@ fn bare(template: &PodSpec) -> PodSpec {
         spreads.retain(|spread| spread.when_unsatisfiable != "ScheduleAnyway");
     }
     if let Some(Affinity { node_affinity, pod_affinity, pod_anti_affinity }) = &mut spec.affinity {
-        node_affinity.iter_mut().for_each(|it| it.preferred_during_scheduling_ignored_during_execution = None);
-        pod_affinity.iter_mut().for_each(|it| it.preferred_during_scheduling_ignored_during_execution = None);
-        pod_anti_affinity.iter_mut().for_each(|it| it.preferred_during_scheduling_ignored_during_execution = None);
+        node_affinity
+            .iter_mut()
+            .for_each(|affinity| affinity.preferred_during_scheduling_ignored_during_execution = None);
+        pod_affinity
+            .iter_mut()
+            .for_each(|affinity| affinity.preferred_during_scheduling_ignored_during_execution = None);
+        pod_anti_affinity
+            .iter_mut()
+            .for_each(|affinity| affinity.preferred_during_scheduling_ignored_during_execution = None);
     }
     (spec.priority, spec.priority_class_name, spec.node_name) = (Some(PRIORITY), None, None);
     spec

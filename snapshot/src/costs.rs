@@ -1,4 +1,4 @@
-//! What a pool says that its nodes cost beside their price.
+//! Reads the cost annotations of a NodePool: additional costs per node and performance of instance families.
 
 use crate::decimal::{MILLION, millionths};
 use crate::problems::Fault;
@@ -10,16 +10,16 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::quantity::Quantity;
 use std::collections::BTreeMap;
 
-/// A month of AWS's prices.
+/// Hours per month in AWS prices.
 const HOURS_PER_MONTH: i64 = 730;
 
-/// Work beside the usual, in millionths: a family that did a tenth or tenfold would be a slip.
-const WORK: std::ops::RangeInclusive<i64> = MILLION / 10..=MILLION * 10;
+/// Allowed performance factors, in millionths. Values outside are treated as mistakes.
+const PERFORMANCE_RANGE: std::ops::RangeInclusive<i64> = MILLION / 10..=MILLION * 10;
 
-/// What `pool` says, for nodes of `class`; without a class, volumes cost nothing.
+/// Reads the costs of `pool` for nodes of `class`. Without a class, volumes cost nothing.
 ///
 /// # Errors
-/// The annotation that is not what it must be.
+/// The invalid annotation.
 pub(crate) fn read(pool: &ObjectMeta, class: Option<&EC2NodeClass>) -> Result<NodeCosts, Fault> {
     let fee = dollars(pool, annotation::NODE_COST)?;
     let by_gib = dollars(pool, annotation::VOLUME_COST)?;
@@ -28,7 +28,7 @@ pub(crate) fn read(pool: &ObjectMeta, class: Option<&EC2NodeClass>) -> Result<No
     Ok(NodeCosts { per_node: MicroUsdPerHour(fee.saturating_add(volumes)), performance: performance(pool)? })
 }
 
-/// Size of the EBS volumes that each node gets. What a snapshot or an image decides is not known and counts nothing.
+/// Total size of a node's EBS volumes. Volumes whose size comes from a snapshot or image count as zero.
 fn volumes_gib(spec: &EC2NodeClassSpec) -> u64 {
     if spec.block_device_mappings.is_empty() {
         return spec.effective_ami_family().default_volumes().iter().map(|(_, gib)| gib).sum();
@@ -45,31 +45,31 @@ fn fault(key: &str, message: String) -> Fault {
     Fault::new(format!("metadata.annotations[{key}]"), message)
 }
 
-/// Millionths of a dollar; nothing if the pool does not say.
+/// Value of an annotation in millionths of a dollar; zero without the annotation.
 fn dollars(pool: &ObjectMeta, key: &str) -> Result<i64, Fault> {
     text(pool, key).map_or(Ok(0), |text| {
         millionths(text).ok_or_else(|| fault(key, format!("{text:?} is not an amount in US dollars, such as 0.08")))
     })
 }
 
-/// `m7i=1.15,m8g=1.3`.
+/// Parses factors by instance family, such as `m7i=1.15,m8g=1.3`.
 fn performance(pool: &ObjectMeta) -> Result<BTreeMap<String, u32>, Fault> {
     let key = annotation::PERFORMANCE;
-    let mut all = BTreeMap::new();
+    let mut factors = BTreeMap::new();
     for entry in text(pool, key).unwrap_or_default().split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let read = entry.split_once('=').and_then(|(family, work)| {
-            let work = millionths(work.trim()).filter(|work| WORK.contains(work))?;
-            Some((family.trim(), u32::try_from(work).ok()?)).filter(|(family, _)| !family.is_empty())
+        let parsed = entry.split_once('=').and_then(|(family, factor)| {
+            let factor = millionths(factor.trim()).filter(|factor| PERFORMANCE_RANGE.contains(factor))?;
+            Some((family.trim(), u32::try_from(factor).ok()?)).filter(|(family, _)| !family.is_empty())
         });
-        let Some((family, work)) = read else {
+        let Some((family, factor)) = parsed else {
             let wanted = "an instance family and a number from 0.1 to 10, such as m7i=1.15";
             return Err(fault(key, format!("{entry:?} is not {wanted}")));
         };
-        if all.insert(family.to_owned(), work).is_some() {
+        if factors.insert(family.to_owned(), factor).is_some() {
             return Err(fault(key, format!("{family:?} is named twice")));
         }
     }
-    Ok(all)
+    Ok(factors)
 }
 
 #[cfg(test)]
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn fees_and_volumes_add_up_by_the_hour() {
+    fn fees_and_volume_costs_are_added_per_hour() {
         let table = [
             (json!({}), json!({}), 0),
             (json!({"plimsoll.dev/node-cost-per-hour": "0.031"}), json!({}), 31_000),
-            // 20 GiB of AL2023 at 0.073 a month: 1.46 / 730.
+            // 20 GiB of AL2023 at 0.073 per month: 1.46 / 730.
             (json!({"plimsoll.dev/volume-cost-per-gib-month": "0.073"}), json!({"amiFamily": "AL2023"}), 2_000),
             (json!({"plimsoll.dev/volume-cost-per-gib-month": "0.073"}), json!({"amiFamily": "Bottlerocket"}), 2_400),
-            // 100 GiB, and one of which the snapshot decides.
+            // 100 GiB, and a volume whose size comes from a snapshot.
             (
                 json!({"plimsoll.dev/volume-cost-per-gib-month": "0.073", "plimsoll.dev/node-cost-per-hour": " 1 "}),
                 json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "100Gi"}}, {"ebs": {"snapshotID": "snap-1"}}]}),
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn families_are_told_with_what_they_do() {
+    fn performance_factors_are_parsed_by_family() {
         let found = costs(&json!({"plimsoll.dev/performance": "m7i=1.15, c8g = 1.3,"}), &json!({})).unwrap();
         assert_eq!(found.performance, BTreeMap::from([("c8g".to_owned(), 1_300_000), ("m7i".to_owned(), 1_150_000)]));
     }
 
     #[test]
-    fn what_is_no_cost_is_told() {
+    fn an_invalid_cost_names_the_annotation() {
         let table = [
             ("plimsoll.dev/node-cost-per-hour", "-1"),
             ("plimsoll.dev/node-cost-per-hour", ""),

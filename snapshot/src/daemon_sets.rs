@@ -1,13 +1,13 @@
-//! DaemonSets: what their pods will take from each new node.
+//! Reads DaemonSets, whose pods use resources on each new node.
 
 use crate::Objects;
 use crate::problems::{Problem, full_name};
-use crate::shapes::{Shapes, Template, Tie};
+use crate::shapes::{NodeBinding, Shapes, Template};
 use k8s_openapi::api::core::v1::Toleration;
 use plimsoll_model::snapshot::DaemonSet;
 
-/// Tolerations that the controller gives every pod of a DaemonSet: taint and effect.
-const ADDED: [(&str, &str); 6] = [
+/// Tolerations that the DaemonSet controller adds to every pod: taint key and effect.
+const CONTROLLER_TOLERATIONS: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
@@ -15,8 +15,8 @@ const ADDED: [(&str, &str); 6] = [
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
-/// And to pods in the host's network.
-const ADDED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+/// Toleration that the controller adds to pods in the host network.
+const HOST_NETWORK_TOLERATION: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
 pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut Vec<Problem>) -> Vec<DaemonSet> {
     let mut daemon_sets = Vec::new();
@@ -25,7 +25,7 @@ pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut V
         let Some(template) = daemon_set.spec.as_ref().map(|spec| &spec.template) else { continue };
         let Some(mut spec) = template.spec.clone() else { continue };
         let host_network = spec.host_network == Some(true);
-        let added = ADDED.into_iter().chain(host_network.then_some(ADDED_ON_HOST_NETWORK));
+        let added = CONTROLLER_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION));
         spec.tolerations.get_or_insert_default().extend(added.map(|(key, effect)| Toleration {
             key: Some(key.to_owned()),
             operator: Some("Exists".to_owned()),
@@ -35,7 +35,7 @@ pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut V
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let name = metadata.name.as_deref().unwrap_or_default();
         let labels = template.metadata.as_ref().and_then(|it| it.labels.clone()).unwrap_or_default();
-        match shapes.add(&Template { namespace, name, labels, spec: &spec, on_demand: None }, Tie::Stays) {
+        match shapes.add(&Template { namespace, name, labels, spec: &spec, on_demand: None }, NodeBinding::Pinned) {
             Ok(shape) => daemon_sets.push(DaemonSet {
                 uid: metadata.uid.clone().unwrap_or_else(|| full_name(metadata)),
                 namespace: namespace.to_owned(),

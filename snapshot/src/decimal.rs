@@ -1,13 +1,14 @@
-//! Decimal numbers as people write them: prices, shares.
+//! Parses decimal numbers such as prices and percentages.
 
-/// Decimals of a millionth.
+/// Digits after the decimal point.
 const DECIMALS: usize = 6;
 /// Millionths in one.
 pub(crate) const MILLION: i64 = 1_000_000;
-/// Beyond so many whole dollars, or per cent, a number is a slip.
+/// Larger whole parts are treated as mistakes.
 const MAX_WHOLE: i64 = 1_000_000;
 
-/// A decimal number without sign in millionths; what is finer is cut off. `None` if it is none, or beyond a million.
+/// Parses an unsigned decimal number to millionths; further digits are truncated. Returns `None` if the text is not
+/// such a number or exceeds `MAX_WHOLE`.
 pub(crate) fn millionths(text: &str) -> Option<i64> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -24,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_to_the_millionth() {
+    fn numbers_are_parsed_to_the_millionth() {
         let table = [
             ("0", Some(0)),
             ("1.5", Some(1_500_000)),

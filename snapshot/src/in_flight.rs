@@ -1,4 +1,4 @@
-//! Claims without a Node: as the cluster shows them, as the ledger knows them, or both.
+//! Nodes for NodeClaims that have no Node yet: from the cluster, the ledger, or both.
 
 use crate::nodes::{
     amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, idle_since, is_leaving, sorted,
@@ -15,8 +15,9 @@ use plimsoll_model::snapshot::{Node, NodeState};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// A claim that the cluster shows. What the ledger knows of it comes before what it asked for, and after what it got.
-pub(crate) fn shown(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Problem> {
+/// Returns the node of a claim that exists in the cluster. Values of the ledger take precedence over the claim's
+/// requests, but not over its status.
+pub(crate) fn from_claim(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Problem> {
     read(claim, ledger).map_err(|fault| Problem::of("NodeClaim", &claim.metadata, fault))
 }
 
@@ -65,8 +66,9 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
     })
 }
 
-/// A claim that only the ledger knows of: it was admitted just now, or is gone from the cluster while its instance is not.
-pub(crate) fn admitted(claim: &InFlightClaim, now: Timestamp) -> Node {
+/// Returns the node of a claim that only the ledger has: the claim was just admitted, or was deleted from the cluster
+/// while its instance still exists.
+pub(crate) fn from_ledger(claim: &InFlightClaim, now: Timestamp) -> Node {
     let mut labels = claim.labels.clone();
     labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| claim.name.clone());
     labels.insert(label::NODE_POOL.to_owned(), claim.node_pool.0.clone());
@@ -94,7 +96,7 @@ pub(crate) fn admitted(claim: &InFlightClaim, now: Timestamp) -> Node {
     }
 }
 
-/// What a claim counts against its pool's limits before it is launched: quantities by resource, as JSON.
+/// Usage of the pool's limits that a claim reserves before its launch, from a JSON annotation.
 fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
     let field = format!("metadata.annotations.{}", annotation::RESERVED);
     let Some(text) = claim.metadata.annotations.as_ref().and_then(|list| list.get(annotation::RESERVED)) else {

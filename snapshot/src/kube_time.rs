@@ -1,4 +1,4 @@
-//! Times of Kubernetes objects.
+//! Conversion of Kubernetes times.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -9,12 +9,12 @@ pub(crate) fn timestamp(time: &Time) -> Timestamp {
     Timestamp(time.0.as_millisecond())
 }
 
-/// When the object was made; the epoch where it does not say.
+/// Creation time of an object; the epoch if it is not set.
 pub(crate) fn created(metadata: &ObjectMeta) -> Timestamp {
     metadata.creation_timestamp.as_ref().map(timestamp).unwrap_or_default()
 }
 
-/// Milliseconds, as many as there is room for.
+/// Converts a duration, saturating at the maximum.
 pub(crate) fn millis(duration: Duration) -> Millis {
     Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,8 +1,8 @@
-//! Kubernetes objects become a [`Snapshot`]: the one place that reads what a pod asks for, how far a node has come and how
-//! many nodes of a pool may go. The watcher and the command line both use it, so that they see a cluster alike.
+//! Builds a [`Snapshot`] from Kubernetes objects. This crate alone interprets pod requests, node lifecycle and
+//! disruption budgets. The watcher and the command line share it, so that both see a cluster the same way.
 //!
-//! Pure: no clock, no IO. An object that cannot be read becomes a [`Problem`] and is left out; the rest goes on. A node whose pods cannot be read
-//! keeps them: it takes no others and stays.
+//! The crate does no I/O and reads no clock. An object that cannot be parsed is reported as a [`Problem`] and left out.
+//! A node with an unparsable pod is treated as cordoned and is not disrupted.
 
 pub mod buffers;
 mod costs;
@@ -15,7 +15,7 @@ pub mod nominations;
 mod on_demand;
 mod overlays;
 mod pdbs;
-mod places;
+mod pod_states;
 mod pods;
 mod pools;
 mod problems;
@@ -42,53 +42,53 @@ use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// A cluster's objects, in any order. Objects that live in a namespace name it.
+/// Objects of a cluster, in any order. Namespaced objects have their namespace set.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     /// Pods.
     pub pods: Vec<Pod>,
-    /// Further pods, by workload.
+    /// Further pods, stored once per workload.
     pub replicas: Vec<Replicas>,
     /// Nodes.
     pub nodes: Vec<Node>,
-    /// Pools.
+    /// NodePools.
     pub node_pools: Vec<NodePool>,
-    /// Claims.
+    /// NodeClaims.
     pub node_claims: Vec<NodeClaim>,
     /// Node classes.
     pub node_classes: Vec<EC2NodeClass>,
-    /// Overlays of prices and capacity.
+    /// Overrides of prices and capacity.
     pub node_overlays: Vec<NodeOverlay>,
     /// DaemonSets.
     pub daemon_sets: Vec<DaemonSet>,
-    /// Disruption budgets of pods.
+    /// PodDisruptionBudgets.
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
     /// Priority classes.
     pub priority_classes: Vec<PriorityClass>,
-    /// Namespaces; one that only other objects name counts as well, with no labels but its name.
+    /// Namespaces. A namespace that only other objects refer to is treated as existing, with only its name label.
     pub namespaces: Vec<Namespace>,
-    /// Volumes.
+    /// PersistentVolumes.
     pub persistent_volumes: Vec<PersistentVolume>,
-    /// Claims of volumes.
+    /// PersistentVolumeClaims.
     pub persistent_volume_claims: Vec<PersistentVolumeClaim>,
     /// Storage classes.
     pub storage_classes: Vec<StorageClass>,
-    /// How many volumes each node takes.
+    /// Volume limits of nodes.
     pub csi_nodes: Vec<CSINode>,
-    /// Room that is kept for pods to come.
+    /// CapacityBuffers.
     pub capacity_buffers: Vec<CapacityBuffer>,
-    /// What it is kept for.
+    /// Pod templates that CapacityBuffers may refer to.
     pub pod_templates: Vec<PodTemplate>,
-    /// Likewise.
+    /// Workloads that CapacityBuffers may refer to.
     pub deployments: Vec<Deployment>,
-    /// Likewise.
+    /// Workloads that CapacityBuffers may refer to.
     pub replica_sets: Vec<ReplicaSet>,
-    /// Likewise.
+    /// Workloads that CapacityBuffers may refer to.
     pub stateful_sets: Vec<StatefulSet>,
 }
 
 impl Objects {
-    /// The same objects with every replica as a pod of its own, for readers that need whole pods.
+    /// Returns the objects with each replica as a separate pod.
     #[must_use]
     pub fn expanded(mut self) -> Self {
         let replicas = std::mem::take(&mut self.replicas);
@@ -97,40 +97,42 @@ impl Objects {
     }
 }
 
-/// Where the objects are from.
+/// Origin of the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Source {
-    /// A cluster that runs: kube-scheduler says which pods it cannot place, controllers fill in every status.
+    /// A running cluster: kube-scheduler marks pods it cannot place, and controllers maintain every status.
     #[default]
     Cluster,
-    /// Files: no controller has looked at the objects. Every unbound pod is to be placed, and a missing status means nothing.
+    /// Files: no controller has processed the objects. Every unbound pod is pending, and a missing status has no
+    /// meaning.
     Files,
 }
 
-/// What the cluster does not show.
+/// Inputs that are not Kubernetes objects.
 #[derive(Debug, Clone, Default)]
 pub struct Extra {
-    /// Where the objects are from.
+    /// Origin of the objects.
     pub source: Source,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// Number of this snapshot.
+    /// Sequence number of the snapshot.
     pub sequence: u64,
-    /// Up to which ledger change this is known.
+    /// Position of the ledger.
     pub ledger: LedgerPosition,
-    /// The catalog of each node class, by the class's name.
+    /// Catalog of each node class, by class name.
     pub catalogs: BTreeMap<String, CatalogId>,
-    /// Offerings known to have no capacity.
+    /// Offerings without capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
-    /// Why a node class has no catalog, by the class's name.
+    /// Reason why a node class has no catalog, by class name.
     pub catalog_problems: BTreeMap<String, String>,
-    /// Claims on their way in or out, as the actuator's ledger has them: the cluster may not show them yet. Their pods are reserved.
+    /// Claims that are launching or terminating, from the actuator's ledger. The cluster may not show them yet. Their
+    /// pods are reserved.
     pub in_flight: Vec<InFlightClaim>,
-    /// Further pods for which a node was chosen.
+    /// Further pods for which a node has been chosen.
     pub reserved_pods: BTreeMap<PodUid, NodeName>,
 }
 
-/// The snapshot of `objects`, and which of them were left out or not read in full, and why.
+/// Builds the snapshot of `objects`. Also returns the objects that were left out and the fields that were ignored.
 ///
 /// ```
 /// use plimsoll_snapshot::{Extra, Objects, Source, build};
@@ -156,14 +158,14 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let mut shapes = shapes::Shapes::new(objects, extra.source);
     let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
     let mut nodes = nodes::build(objects, extra, &mut problems);
-    let places = places::Places::new(&nodes, extra);
-    let pods::Pods { mut pods, ignored, unread } =
-        pods::build(objects, extra, &places, &budgets, &mut shapes, &mut problems);
+    let pod_states = pod_states::PodStates::new(&nodes, extra);
+    let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
+        pods::build(objects, extra, &pod_states, &budgets, &mut shapes, &mut problems);
     pods.extend(buffers::pods(objects, extra, &nodes, &mut shapes, &mut problems));
     let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
     let node_pools = pools::build(objects, extra, &nodes, &mut problems);
-    // What cannot be read still runs there: nobody is sent to its node, and nothing is taken from it.
-    for node in nodes.iter_mut().filter(|node| unread.contains(&node.name)) {
+    // The resources of an unparsable pod are unknown, so its node must neither receive pods nor be disrupted.
+    for node in nodes.iter_mut().filter(|node| unreadable_pod_nodes.contains(&node.name)) {
         (node.cordoned, node.do_not_disrupt) = (true, true);
     }
     let mut snapshot = Snapshot {

@@ -1,4 +1,4 @@
-//! Nodes and claims: one record for each, from the request to its end.
+//! Merges Nodes and NodeClaims into one record per node, from the request to the deletion.
 
 use crate::problems::{Fault, Problem};
 use crate::volumes::AttachLimits;
@@ -51,21 +51,21 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
         if matched.contains(name) {
             continue;
         }
-        match in_flight::shown(claim, ledger.get(name).copied()) {
+        match in_flight::from_claim(claim, ledger.get(name).copied()) {
             Ok(node) => nodes.push(node),
             Err(problem) => problems.push(problem),
         }
     }
-    let unseen = extra.in_flight.iter().filter(|claim| !shown.contains(claim.name.as_str()));
-    nodes.extend(unseen.map(|claim| in_flight::admitted(claim, extra.now)));
-    drop_doubles(nodes, problems)
+    let only_in_ledger = extra.in_flight.iter().filter(|claim| !shown.contains(claim.name.as_str()));
+    nodes.extend(only_in_ledger.map(|claim| in_flight::from_ledger(claim, extra.now)));
+    drop_duplicates(nodes, problems)
 }
 
-/// Names are keys: of a Node and a claim of one name only the first is kept.
-fn drop_doubles(nodes: Vec<Node>, problems: &mut Vec<Problem>) -> Vec<Node> {
+/// Node names must be unique: if a Node and a claim have the same name, the first is kept.
+fn drop_duplicates(nodes: Vec<Node>, problems: &mut Vec<Problem>) -> Vec<Node> {
     let mut names = BTreeSet::new();
-    let (kept, doubles): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| names.insert(node.name.clone()));
-    problems.extend(doubles.into_iter().map(|node| Problem {
+    let (kept, duplicates): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| names.insert(node.name.clone()));
+    problems.extend(duplicates.into_iter().map(|node| Problem {
         kind: "NodeClaim".to_owned(),
         name: node.name.0,
         field: "metadata.name".to_owned(),
@@ -75,7 +75,7 @@ fn drop_doubles(nodes: Vec<Node>, problems: &mut Vec<Problem>) -> Vec<Node> {
     kept
 }
 
-/// A Node, with its claim if there is one.
+/// Reads a Node and its claim, if there is one.
 fn read(
     name: &str,
     node: &KubeNode,
@@ -97,11 +97,12 @@ fn read(
     };
     let mut taints = node_taints(node)?;
     if state != NodeState::Initialized {
-        let of_pool = || {
+        let pool_startup_taints = || {
             let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
             pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())
         };
-        let startup = claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(of_pool).unwrap_or_default();
+        let startup =
+            claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(pool_startup_taints).unwrap_or_default();
         taints.retain(|taint| !taint.is_ephemeral() && !startup.iter().any(|it| Taint::from(it).matches(taint)));
         for taint in claim.filter(|_| !registered).map(claim_taints).unwrap_or_default() {
             if !taints.iter().any(|it| it.matches(&taint)) {
@@ -109,15 +110,15 @@ fn read(
             }
         }
     }
-    let (mut capacity, mut allocatable) = node_room(node)?;
+    let (mut capacity, mut allocatable) = node_resources(node)?;
     if let Some(status) = claim.and_then(|claim| claim.status.as_ref()).filter(|_| state != NodeState::Initialized) {
         fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
         fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
     }
     capacity.set(NODES_RESOURCE, 1);
-    // In a cluster, such a Node is one record with a claim that is not matched yet: its room is counted there.
+    // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
     let unregistered = node_taints(node)?.iter().any(|it| it.key == taint::UNREGISTERED);
-    let half_known =
+    let is_unmatched =
         extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
     let spec = node.spec.as_ref();
     let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
@@ -129,10 +130,10 @@ fn read(
         state,
         labels,
         taints: sorted(taints),
-        allocatable: if half_known { Resources::new() } else { allocatable },
-        limit_usage: if half_known { Resources::new() } else { capacity },
+        allocatable: if is_unmatched { Resources::new() } else { allocatable },
+        limit_usage: if is_unmatched { Resources::new() } else { capacity },
         ready: condition_is_true(node, "Ready"),
-        cordoned: half_known || spec.and_then(|spec| spec.unschedulable) == Some(true),
+        cordoned: is_unmatched || spec.and_then(|spec| spec.unschedulable) == Some(true),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
         do_not_disrupt: node
             .metadata
@@ -148,7 +149,7 @@ fn read(
     })
 }
 
-/// Labels that a claim's node is sure to get.
+/// Labels that the node of a claim is certain to get.
 pub(crate) fn claim_labels(claim: &NodeClaim) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for requirement in &claim.spec.requirements {
@@ -176,8 +177,8 @@ fn node_taints(node: &KubeNode) -> Result<Vec<Taint>, Fault> {
     list.into_iter().flatten().enumerate().map(read).collect()
 }
 
-/// Capacity and allocatable; each stands in for the other where only one is given, as in files.
-fn node_room(node: &KubeNode) -> Result<(Resources, Resources), Fault> {
+/// Returns capacity and allocatable. If only one is set, as in files, it is used for both.
+fn node_resources(node: &KubeNode) -> Result<(Resources, Resources), Fault> {
     let status = node.status.as_ref();
     let capacity = requests::amounts(status.and_then(|status| status.capacity.as_ref()), "status.capacity")?;
     let allocatable = requests::amounts(status.and_then(|status| status.allocatable.as_ref()), "status.allocatable")?;
@@ -205,19 +206,19 @@ fn condition_is_true(node: &KubeNode, name: &str) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == name && condition.status == "True")
 }
 
-/// Whether the claim is on its way out, by anybody's will.
+/// Whether the claim is being deleted or its instance is terminating.
 pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
     let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     claim.metadata.deletion_timestamp.is_some() || condition::is_true(conditions, "InstanceTerminating")
 }
 
-/// Whether its pods must go elsewhere: it is on its way out, or its capacity is about to be taken back.
+/// Whether the pods of the claim must move: the claim is being deleted, or its instance is interrupted.
 pub(crate) fn is_leaving(claim: &NodeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     is_deleting(claim) || annotations.is_some_and(|it| it.contains_key(annotation::INTERRUPTED))
 }
 
-/// Whether somebody has begun to remove the node.
+/// Whether the node has the disruption taint.
 fn is_disrupted(node: &KubeNode) -> Result<bool, Fault> {
     Ok(node_taints(node)?.iter().any(|it| it.key == taint::DISRUPTED))
 }
@@ -238,7 +239,7 @@ fn pool_named<'objects>(objects: &'objects Objects, name: &str) -> Option<&'obje
     objects.node_pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))
 }
 
-/// A node without claim and without age, as files may have it, does not expire.
+/// A node from a file may have neither claim nor creation time. Such a node does not expire.
 pub(crate) fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestamp) -> Option<Timestamp> {
     let after = match (claim, pool) {
         (Some(claim), _) => claim.spec.expire_after(),

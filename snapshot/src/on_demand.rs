@@ -1,14 +1,14 @@
-//! How many pods are to run On-Demand: what NodePools and pods say by annotation.
+//! Reads the on-demand annotations of NodePools and pods.
 
 use crate::problems::Fault;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::{OnDemandMix, OnDemandWish};
 
-/// The label by which ReplicaSets of a Deployment are told apart.
+/// Label that distinguishes the ReplicaSets of a Deployment.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// What an object says; `None` if it says nothing.
+/// Reads the on-demand ratio of an object; `None` without annotations.
 pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
     let base = number(metadata, annotation::ON_DEMAND_BASE, u32::MAX)?;
     let percentage = number(metadata, annotation::ON_DEMAND_PERCENTAGE, 100)?;
@@ -19,21 +19,22 @@ pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
     })
 }
 
-/// What a pod says, for its workload.
+/// Reads the on-demand ratio that a pod requests for its workload.
 pub(crate) fn wish(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
     Ok(mix(pod)?.map(|mix| OnDemandWish { workload: workload(pod), mix }))
 }
 
-fn number(metadata: &ObjectMeta, key: &str, most: u32) -> Result<Option<u32>, Fault> {
+fn number(metadata: &ObjectMeta, key: &str, max: u32) -> Result<Option<u32>, Fault> {
     let Some(text) = metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)) else {
         return Ok(None);
     };
-    let read = text.trim().parse::<u32>().ok().filter(|number| *number <= most);
+    let read = text.trim().parse::<u32>().ok().filter(|number| *number <= max);
     let field = || format!("metadata.annotations[{key}]");
-    read.map(Some).ok_or_else(|| Fault::new(field(), format!("{text:?} is not a whole number from 0 to {most}")))
+    read.map(Some).ok_or_else(|| Fault::new(field(), format!("{text:?} is not a whole number from 0 to {max}")))
 }
 
-/// Who made the pod; of a Deployment's ReplicaSets the Deployment. A pod that nobody made is its own workload.
+/// Returns the workload of a pod: its controller, or the Deployment behind a ReplicaSet. A pod without owner is its own
+/// workload.
 fn workload(pod: &ObjectMeta) -> String {
     let owners = pod.owner_references.as_deref().unwrap_or_default();
     let controller = |owner: &&OwnerReference| owner.controller == Some(true);
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_numbers_or_faults() {
+    fn an_annotation_that_is_no_number_is_a_fault() {
         let read = |annotations: &Value| mix(&metadata(&json!({"annotations": annotations})));
         assert_eq!(read(&json!({})), Ok(None));
         let both = json!({"plimsoll.dev/on-demand-base": "2", "plimsoll.dev/on-demand-percentage": " 30"});
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_all_replica_sets_of_a_deployment_count_together() {
+    fn replica_sets_of_a_deployment_are_one_workload() {
         let owned = |kind: &str, name: &str| {
             let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true});
             workload(&metadata(

@@ -1,4 +1,4 @@
-//! NodeOverlays, read.
+//! Reads NodeOverlays.
 
 use crate::Objects;
 use crate::decimal::{MILLION, millionths};
@@ -9,9 +9,9 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 
-/// Millionths in one per cent.
-const PER_CENT: i64 = 10_000;
-/// All overlays that can be read, in the order of their names.
+/// Millionths in one percent.
+const MILLIONTHS_PER_PERCENT: i64 = 10_000;
+/// Returns all valid overlays, ordered by name.
 pub(crate) fn build(objects: &Objects, problems: &mut Vec<Problem>) -> Vec<NodeOverlay> {
     let mut overlays = Vec::new();
     for overlay in objects.node_overlays.iter().filter(|overlay| overlay.metadata.deletion_timestamp.is_none()) {
@@ -49,12 +49,12 @@ fn wrong(field: &str, text: &str) -> Fault {
     Fault::new(field, format!("{text:?} is not a price"))
 }
 
-/// `+0.05`, `-0.05`, `+10%`, `-10%`.
+/// Parses a price adjustment such as `+0.05`, `-0.05`, `+10%` or `-10%`.
 fn adjustment(text: &str) -> Option<PriceChange> {
     let sign = if text.starts_with('-') { -1 } else { 1 };
     let size = text.strip_prefix(['+', '-'])?;
     Some(match size.strip_suffix('%') {
-        Some(share) => PriceChange::ByShare(sign * (millionths(share)?.checked_mul(PER_CENT)? / MILLION)),
+        Some(share) => PriceChange::ByShare(sign * (millionths(share)?.checked_mul(MILLIONTHS_PER_PERCENT)? / MILLION)),
         None => PriceChange::By(MicroUsdPerHour(sign * millionths(size)?)),
     })
 }
@@ -65,13 +65,13 @@ mod tests {
     use serde_json::{Value, json};
 
     fn overlay(spec: &Value) -> Result<NodeOverlay, Fault> {
-        let mut all = json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
-        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        read(&serde_json::from_value(json!({"metadata": {"name": "o"}, "spec": all})).unwrap())
+        let mut overlay_spec = json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
+        overlay_spec.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        read(&serde_json::from_value(json!({"metadata": {"name": "o"}, "spec": overlay_spec})).unwrap())
     }
 
     #[test]
-    fn prices_are_read_to_the_millionth() {
+    fn prices_are_parsed_to_the_millionth() {
         let table = [
             (json!({"price": "0.0312"}), PriceChange::To(MicroUsdPerHour(31_200))),
             (json!({"price": "7"}), PriceChange::To(MicroUsdPerHour(7_000_000))),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_overlay_is_told() {
+    fn an_invalid_overlay_names_the_field() {
         let table = [
             (json!({"price": "cheap"}), "spec.price"),
             (json!({"price": "99999999"}), "spec.price"),

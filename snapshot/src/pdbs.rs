@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: which pods each covers and how many evictions it allows now.
+//! Reads PodDisruptionBudgets: which pods each budget covers, and how many evictions it allows now.
 
 use crate::problems::{Fault, Problem, full_name};
 use crate::{Objects, Source, pods, selectors};
@@ -17,8 +17,8 @@ pub(crate) struct Budgets<'objects> {
 struct Budget<'objects> {
     model: PodDisruptionBudget,
     selector: &'objects LabelSelector,
-    /// Pods that are not ready may go at any time.
-    unhealthy_always: bool,
+    /// Pods that are not ready may always be evicted.
+    always_allow_unhealthy: bool,
 }
 
 impl<'objects> Budgets<'objects> {
@@ -39,7 +39,7 @@ impl<'objects> Budgets<'objects> {
         Self { by_namespace }
     }
 
-    /// Names of the budgets that stand between `pod` and its eviction.
+    /// Names of the budgets that an eviction of `pod` must respect.
     pub(crate) fn covering(&self, pod: &Pod) -> Vec<String> {
         let none = BTreeMap::new();
         let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
@@ -50,7 +50,7 @@ impl<'objects> Budgets<'objects> {
             .get(namespace)
             .into_iter()
             .flatten()
-            .filter(|budget| !(budget.unhealthy_always && not_ready))
+            .filter(|budget| !(budget.always_allow_unhealthy && not_ready))
             .filter(|budget| selectors::matches(budget.selector, labels).unwrap_or(false))
             .map(|budget| budget.model.name.clone())
             .collect();
@@ -63,7 +63,7 @@ impl<'objects> Budgets<'objects> {
     }
 }
 
-/// `None` for a budget that covers no pod.
+/// Reads a budget; `None` if it covers no pod.
 fn read<'objects>(
     budget: &'objects KubeBudget,
     objects: &Objects,
@@ -74,8 +74,8 @@ fn read<'objects>(
     selectors::matches(selector, &BTreeMap::new()).map_err(|fault| fault.below("spec.selector"))?;
     let disruptions_allowed = match &budget.status {
         Some(status) => {
-            let current = status.observed_generation.unwrap_or(0) >= budget.metadata.generation.unwrap_or(0);
-            if current { status.disruptions_allowed.unwrap_or(0) } else { 0 }
+            let is_current = status.observed_generation.unwrap_or(0) >= budget.metadata.generation.unwrap_or(0);
+            if is_current { status.disruptions_allowed.unwrap_or(0) } else { 0 }
         }
         None if source == Source::Files => allowed_by_spec(budget, selector, objects)?,
         None => 0,
@@ -92,15 +92,18 @@ fn read<'objects>(
             fully_blocking: is(&spec.max_unavailable, &["0", "0%"]) || is(&spec.min_available, &["100%"]),
         },
         selector,
-        unhealthy_always: spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
+        always_allow_unhealthy: spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
     }))
 }
 
-/// What the disruption controller would write: running pods that are beyond what must stay.
+/// Computes what the disruption controller would write to the status: healthy pods minus desired pods.
 fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Objects) -> Result<i32, Fault> {
     let Some(spec) = &budget.spec else { return Ok(0) };
     let (mut expected, mut healthy) = (0_i64, 0_i64);
-    let replicas = objects.replicas.iter().map(|it| (it.template(), i64::try_from(it.len()).unwrap_or(i64::MAX)));
+    let replicas = objects
+        .replicas
+        .iter()
+        .map(|replicas| (replicas.template(), i64::try_from(replicas.len()).unwrap_or(i64::MAX)));
     for (pod, count) in objects.pods.iter().map(|pod| (pod, 1)).chain(replicas) {
         if pod.metadata.namespace != budget.metadata.namespace || pods::is_terminal(pod) {
             continue;
@@ -109,20 +112,20 @@ fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Obje
             continue;
         }
         expected += count;
-        let runs = pods::node_name(pod).is_some() && pod.metadata.deletion_timestamp.is_none();
-        if runs && pods::ready(pod) != Some(false) {
+        let is_running = pods::node_name(pod).is_some() && pod.metadata.deletion_timestamp.is_none();
+        if is_running && pods::ready(pod) != Some(false) {
             healthy += count;
         }
     }
     let desired = match (&spec.min_available, &spec.max_unavailable) {
-        (Some(least), _) => scaled(least, expected, "spec.minAvailable")?,
-        (None, Some(most)) => (expected - scaled(most, expected, "spec.maxUnavailable")?).max(0),
+        (Some(min_available), _) => scaled(min_available, expected, "spec.minAvailable")?,
+        (None, Some(max_unavailable)) => (expected - scaled(max_unavailable, expected, "spec.maxUnavailable")?).max(0),
         (None, None) => 0,
     };
     Ok(i32::try_from(healthy - desired).unwrap_or(0))
 }
 
-/// A number, or a percentage of `total` rounded up.
+/// Resolves a number, or a percentage of `total` rounded up.
 fn scaled(value: &IntOrString, total: i64, field: &str) -> Result<i64, Fault> {
     match value {
         IntOrString::Int(number) => Ok(i64::from(*number)),

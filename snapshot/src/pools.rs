@@ -1,4 +1,4 @@
-//! Pools: what they can make, whether they can be used, and how many of their nodes may go.
+//! Reads NodePools: catalog, readiness and allowed disruptions.
 
 use crate::nodes::is_deleting;
 use crate::problems::{Fault, Problem};
@@ -15,7 +15,7 @@ use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// Reasons that budgets are about, in both vocabularies.
+/// Disruption reasons of budgets in the API and in the model.
 const REASONS: [(BudgetReason, DisruptionReason); 3] = [
     (BudgetReason::Empty, DisruptionReason::Empty),
     (BudgetReason::Underutilized, DisruptionReason::Underutilized),
@@ -37,16 +37,17 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
 fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
-    let said = on_demand::mix(&pool.metadata)
+    let annotations = on_demand::mix(&pool.metadata)
         .and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class(pool, objects))?)));
-    let wished = match &said {
-        // The file is to be mended; in a cluster the pool says that it cannot be used, as for other fields.
+    let usable_catalog = match &annotations {
+        // An error in a file must be fixed by the user. In a cluster the pool is marked unusable, as for other invalid
+        // fields.
         Err(fault) if extra.source == Source::Files => return Err(fault.clone()),
         Err(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
-        Ok(_) => usable(pool, objects, extra),
+        Ok(_) => usable_catalog_of(pool, objects, extra),
     };
-    let (on_demand, costs) = said.unwrap_or_default();
-    let (catalog, not_ready) = match wished {
+    let (on_demand, costs) = annotations.unwrap_or_default();
+    let (catalog, not_ready) = match usable_catalog {
         Ok(catalog) => (Some(catalog), None),
         Err(problem) => (None, Some(problem)),
     };
@@ -70,7 +71,7 @@ fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Res
     })
 }
 
-/// The node class that the pool names, if there is one.
+/// The node class that the pool refers to, if it exists.
 fn class<'a>(pool: &ApiPool, objects: &'a Objects) -> Option<&'a EC2NodeClass> {
     let reference = &pool.spec.template.spec.node_class_ref;
     let mut classes = objects.node_classes.iter();
@@ -79,8 +80,8 @@ fn class<'a>(pool: &ApiPool, objects: &'a Objects) -> Option<&'a EC2NodeClass> {
     })
 }
 
-/// The catalog that the pool buys from, or why it buys nothing.
-fn usable(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId, PoolProblem> {
+/// The catalog of the pool, or the reason why the pool cannot launch nodes.
+fn usable_catalog_of(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId, PoolProblem> {
     let problem = |code: &str, message: String| PoolProblem { code: code.to_owned(), message };
     if let Some(error) = pool.validate().first() {
         return Err(problem("NodePoolInvalid", error.to_string()));
@@ -93,8 +94,9 @@ fn usable(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId,
         return Err(problem("NodeClassNotReady", format!("EC2NodeClass {:?} {message}", reference.name)));
     }
     extra.catalogs.get(&reference.name).cloned().ok_or_else(|| {
-        let why = extra.catalog_problems.get(&reference.name).map(|why| format!(": {why}")).unwrap_or_default();
-        problem("CatalogMissing", format!("no instance types are known for EC2NodeClass {:?}{why}", reference.name))
+        let reason =
+            extra.catalog_problems.get(&reference.name).map(|reason| format!(": {reason}")).unwrap_or_default();
+        problem("CatalogMissing", format!("no instance types are known for EC2NodeClass {:?}{reason}", reference.name))
     })
 }
 
@@ -106,20 +108,20 @@ fn not_ready(class: &EC2NodeClass, source: Source) -> Option<String> {
     match condition::get(conditions, "Ready") {
         Some(ready) if ready.status == "True" => None,
         Some(ready) => Some(format!("is not ready: {}", ready.message)),
-        // No controller has looked at a class from a file.
+        // No controller has processed a class from a file.
         None if source == Source::Files => None,
         None => Some("has not been looked at yet".to_owned()),
     }
 }
 
 fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &[Node], objects: &Objects) -> Disruption {
-    let (total, disrupted) = census(name, nodes, objects);
+    let (total, disrupted) = count_nodes(name, nodes, objects);
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let mut allowed = BTreeMap::new();
     for (budget_reason, reason) in REASONS {
-        let most = pool.spec.allowed_disruptions(budget_reason, time, total);
-        if most != u32::MAX {
-            allowed.insert(reason, most.saturating_sub(disrupted));
+        let max = pool.spec.allowed_disruptions(budget_reason, time, total);
+        if max != u32::MAX {
+            allowed.insert(reason, max.saturating_sub(disrupted));
         }
     }
     Disruption {
@@ -134,8 +136,9 @@ fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &[Node], object
     }
 }
 
-/// How many nodes a budget's percentage is of, and how many of them are disrupted already: not ready, on their way out or under a removal command.
-fn census(pool: &str, nodes: &[Node], objects: &Objects) -> (u32, u32) {
+/// Counts the nodes that a budget's percentage refers to, and how many of them are already disrupted: not ready,
+/// deleting or selected for removal.
+fn count_nodes(pool: &str, nodes: &[Node], objects: &Objects) -> (u32, u32) {
     let (mut total, mut disrupted) = (0_u32, 0_u32);
     for node in nodes {
         if node.node_pool.as_ref().is_none_or(|name| name.as_str() != pool) || node.state != NodeState::Initialized {

@@ -1,20 +1,20 @@
-//! What is wrong with an object.
+//! Errors of single objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::fmt;
 
-/// Why an object was left out, or a wish of it ignored.
+/// Reason why an object was left out or a field ignored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Kind of the object, such as `Pod`.
     pub kind: String,
-    /// `namespace/name`, or the name alone where there are no namespaces.
+    /// `namespace/name`, or the name of a cluster-scoped object.
     pub name: String,
-    /// The field, such as `spec.containers[0].resources.requests.cpu`.
+    /// Path of the field, such as `spec.containers[0].resources.requests.cpu`.
     pub field: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub message: String,
-    /// The object is not in the snapshot; else it is, as if the field were not set.
+    /// Whether the object is missing from the snapshot. If false, only the field is ignored.
     pub left_out: bool,
 }
 
@@ -24,7 +24,7 @@ impl Problem {
         Self { kind: kind.to_owned(), name: full_name(metadata), field, message, left_out: true }
     }
 
-    /// Of an object that stays.
+    /// A problem of a field that is ignored; the object is used.
     pub(crate) fn of_field(kind: &str, metadata: &ObjectMeta, fault: Fault) -> Self {
         Self { left_out: false, ..Self::of(kind, metadata, fault) }
     }
@@ -36,13 +36,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A field and what is wrong with it.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct Fault {
-    /// The field, from the object's root.
+    /// Path of the field from the object's root.
     pub field: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -51,7 +51,7 @@ impl Fault {
         Self { field: field.into(), message: message.to_string() }
     }
 
-    /// The same, where the field is below `path`.
+    /// Prefixes the field with `path`.
     pub(crate) fn below(self, path: &str) -> Self {
         Self { field: format!("{path}.{}", self.field), ..self }
     }
@@ -62,7 +62,7 @@ pub(crate) fn full_name(metadata: &ObjectMeta) -> String {
     full_name_of(metadata, metadata.name.as_deref().unwrap_or_default())
 }
 
-/// The full name of another object of the same namespace.
+/// Full name of another object in the same namespace.
 pub(crate) fn full_name_of(metadata: &ObjectMeta, name: &str) -> String {
     match metadata.namespace.as_deref() {
         Some(namespace) => format!("{namespace}/{name}"),

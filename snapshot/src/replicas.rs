@@ -1,9 +1,10 @@
-//! Replicas: one pod template with the numbers of the pods made from it, so that a large workload is stored and read once.
+//! Stores the pods of a workload as one template and a list of numbers, so that a large workload is stored and read
+//! once.
 
 use crate::pods;
 use k8s_openapi::api::core::v1::Pod;
 
-/// Pods named `<prefix>-<number>` that are the same in everything else.
+/// Pods named `<prefix>-<number>` that are equal in everything else.
 #[derive(Debug, Clone)]
 pub struct Replicas {
     template: Pod,
@@ -12,7 +13,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Pods of the workload named `prefix`, one per number.
+    /// Creates the pods of the workload `prefix`, one per number.
     ///
     /// ```
     /// use plimsoll_snapshot::Replicas;
@@ -31,7 +32,8 @@ impl Replicas {
     ///
     /// # Errors
     ///
-    /// Returns the numbers if the pods differ in more than their names: each has claims of its own, or is its own workload.
+    /// Returns the numbers if the pods differ in more than their names, for example because each has its own volume
+    /// claims or is its own workload.
     pub fn new(template: Pod, prefix: String, numbers: Vec<usize>) -> Result<Self, Vec<usize>> {
         if depends_on_name(&template) {
             return Err(numbers);
@@ -39,7 +41,7 @@ impl Replicas {
         Ok(Self { template, prefix, numbers })
     }
 
-    /// How many pods there are.
+    /// Number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.numbers.len()
@@ -51,7 +53,7 @@ impl Replicas {
         self.numbers.is_empty()
     }
 
-    /// The pods, each in full.
+    /// Returns each pod as an object.
     pub fn pods(&self) -> impl Iterator<Item = Pod> + '_ {
         self.names().map(|name| {
             let mut pod = self.template.clone();
@@ -60,7 +62,7 @@ impl Replicas {
         })
     }
 
-    /// What the pods have in common.
+    /// The pod without its name.
     pub(crate) fn template(&self) -> &Pod {
         &self.template
     }
@@ -71,7 +73,7 @@ impl Replicas {
     }
 }
 
-/// Whether a pod's name decides more than the name: the claims of its volumes, its UID, or which workload it counts for.
+/// Whether the name determines other properties of the pod: volume claims, UID or workload.
 fn depends_on_name(template: &Pod) -> bool {
     let volumes = template.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
     let claims = volumes.into_iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());

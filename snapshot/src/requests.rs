@@ -1,4 +1,4 @@
-//! What a pod requests, as kube-scheduler counts it.
+//! Computes pod requests as kube-scheduler does.
 
 use crate::problems::Fault;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
@@ -7,8 +7,9 @@ use plimsoll_model::quantity::{Quantity, parse_resources};
 use plimsoll_model::resources::{CPU, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;
 
-/// The request of a pod: the larger of what its containers need together and what its init containers need one after the
-/// other (sidecars staying), then what the pod asks for as a whole, plus overhead, with `pods: 1`.
+/// Effective requests of a pod. Starts with the larger of the sum of all containers and the peak of the init
+/// containers, where sidecars keep running. Pod-level resources then override the result. Finally adds the overhead and
+/// `pods: 1`.
 ///
 /// ```
 /// use plimsoll_snapshot::effective_requests;
@@ -28,7 +29,7 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 ///
-/// The field that is not a quantity or is negative, from the pod's root.
+/// The field that is negative or not a quantity, from the pod's root.
 pub fn effective_requests(spec: &PodSpec) -> Result<Resources, Fault> {
     let mut running = Resources::new();
     for (index, container) in spec.containers.iter().enumerate() {
@@ -36,42 +37,43 @@ pub fn effective_requests(spec: &PodSpec) -> Result<Resources, Fault> {
     }
     let (mut sidecars, mut starting) = (Resources::new(), Resources::new());
     for (index, container) in spec.init_containers.iter().flatten().enumerate() {
-        let mut own = container_requests(container, &format!("spec.initContainers[{index}]"))?;
+        let mut requests = container_requests(container, &format!("spec.initContainers[{index}]"))?;
         if is_sidecar(container) {
-            running.add(&own);
-            sidecars.add(&own);
+            running.add(&requests);
+            sidecars.add(&requests);
             starting.raise_to(&sidecars);
         } else {
-            own.add(&sidecars);
-            starting.raise_to(&own);
+            requests.add(&sidecars);
+            starting.raise_to(&requests);
         }
     }
     running.raise_to(&starting);
-    if let Some(whole) = &spec.resources {
-        apply_pod_level(&mut running, whole)?;
+    if let Some(pod_level) = &spec.resources {
+        apply_pod_level(&mut running, pod_level)?;
     }
     running.add(&amounts(spec.overhead.as_ref(), "spec.overhead")?);
     running.set(PODS, running.get(PODS).saturating_add(1));
     Ok(running)
 }
 
-/// The spec of a pod that is being resized in place, where it has or gets more than it asks for: the larger amount counts until the
-/// kubelet is done.
+/// Returns the spec of a pod that is being resized in place, if it is allocated more than it requests. The larger
+/// amount counts until the kubelet has finished.
 pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
     let status = pod.status.as_ref()?;
     let mut resized = None;
-    for known in status.container_statuses.iter().chain(&status.init_container_statuses).flatten() {
-        let granted = known.allocated_resources.iter();
-        let actual = known.resources.iter().filter_map(|resources| resources.requests.as_ref());
+    for container_status in status.container_statuses.iter().chain(&status.init_container_statuses).flatten() {
+        let granted = container_status.allocated_resources.iter();
+        let actual = container_status.resources.iter().filter_map(|resources| resources.requests.as_ref());
         for (name, amount) in granted.chain(actual).flatten() {
             let bytes = |text: &str| Quantity::parse(text).ok()?.amount_of(name);
-            let whole = resized.get_or_insert_with(|| spec.clone());
-            let containers = whole.containers.iter_mut().chain(whole.init_containers.iter_mut().flatten());
-            for container in containers.filter(|container| container.name == known.name) {
+            let resized_spec = resized.get_or_insert_with(|| spec.clone());
+            let containers =
+                resized_spec.containers.iter_mut().chain(resized_spec.init_containers.iter_mut().flatten());
+            for container in containers.filter(|container| container.name == container_status.name) {
                 let requests = container.resources.get_or_insert_default().requests.get_or_insert_default();
-                let asked = requests.get(name).and_then(|asked| bytes(&asked.0));
-                // What is not asked for at all cannot be resized.
-                if asked.zip(bytes(&amount.0)).is_some_and(|(asked, has)| has > asked) {
+                let requested = requests.get(name).and_then(|requested| bytes(&requested.0));
+                // Only a resource with a request can be resized.
+                if requested.zip(bytes(&amount.0)).is_some_and(|(requested, has)| has > requested) {
                     requests.insert(name.clone(), amount.clone());
                 }
             }
@@ -80,12 +82,12 @@ pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
     resized.filter(|resized| resized != spec)
 }
 
-/// Whether an init container goes on running beside the others.
+/// Whether an init container is a sidecar, which keeps running beside the other containers.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Requests of a container; a limit without a request is one, as the API server has it.
+/// Requests of a container. As in the API server, a limit without a request is also the request.
 fn container_requests(container: &Container, path: &str) -> Result<Resources, Fault> {
     let Some(resources) = &container.resources else { return Ok(Resources::new()) };
     let mut requests = amounts(resources.limits.as_ref(), &format!("{path}.resources.limits"))?;
@@ -95,15 +97,16 @@ fn container_requests(container: &Container, path: &str) -> Result<Resources, Fa
     Ok(requests)
 }
 
-/// What the pod asks for as a whole stands in place of its containers' sum; its limit counts where no container asks.
-fn apply_pod_level(total: &mut Resources, whole: &ResourceRequirements) -> Result<(), Fault> {
+/// Applies pod-level resources. A pod-level request replaces the containers' sum. A pod-level limit is used for
+/// resources that no container requests.
+fn apply_pod_level(total: &mut Resources, pod_level: &ResourceRequirements) -> Result<(), Fault> {
     let supported = |name: &str| name == CPU || name == MEMORY || name.starts_with("hugepages-");
-    for (name, amount) in amounts(whole.limits.as_ref(), "spec.resources.limits")?.iter() {
+    for (name, amount) in amounts(pod_level.limits.as_ref(), "spec.resources.limits")?.iter() {
         if supported(name) && !total.contains(name) {
             total.set(name, amount);
         }
     }
-    for (name, amount) in amounts(whole.requests.as_ref(), "spec.resources.requests")?.iter() {
+    for (name, amount) in amounts(pod_level.requests.as_ref(), "spec.resources.requests")?.iter() {
         if supported(name) {
             total.set(name, amount);
         }
@@ -111,7 +114,7 @@ fn apply_pod_level(total: &mut Resources, whole: &ResourceRequirements) -> Resul
     Ok(())
 }
 
-/// Quantities by resource name, none of them negative.
+/// Parses quantities by resource name and rejects negative quantities.
 pub(crate) fn amounts(list: Option<&BTreeMap<String, KubeQuantity>>, path: &str) -> Result<Resources, Fault> {
     let Some(list) = list else { return Ok(Resources::new()) };
     let amounts = parse_resources(list.iter().map(|(name, quantity)| (name, &quantity.0)))

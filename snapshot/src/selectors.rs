@@ -1,4 +1,4 @@
-//! Selectors: of nodes by their labels, and of objects by theirs.
+//! Parses node selectors and label selectors.
 
 use crate::problems::Fault;
 use k8s_openapi::api::core::v1::{
@@ -27,7 +27,7 @@ pub(crate) fn preferred_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<Pre
     list.into_iter().flatten().enumerate().map(read).collect()
 }
 
-/// A term of a volume's node affinity without `ignored_key`; `None` if nothing else was in it.
+/// Parses a term of a volume's node affinity without `ignored_key`; `None` if the term has no other requirement.
 pub(crate) fn volume_term(it: &KubeTerm, ignored_key: Option<&str>) -> Result<Option<NodeSelectorTerm>, Fault> {
     let mut term = term(it)?;
     if let Some(key) = ignored_key {
@@ -39,22 +39,22 @@ pub(crate) fn volume_term(it: &KubeTerm, ignored_key: Option<&str>) -> Result<Op
     Ok(Some(term))
 }
 
-/// Where a storage class makes volumes: any one of these.
+/// Parses the allowed topologies of a storage class, which are alternatives.
 pub(crate) fn allowed_topologies(terms: Option<&Vec<TopologySelectorTerm>>) -> Result<Vec<NodeSelectorTerm>, Fault> {
-    let mut all = Vec::new();
-    for (place, term) in terms.into_iter().flatten().enumerate() {
+    let mut node_terms = Vec::new();
+    for (term_index, term) in terms.into_iter().flatten().enumerate() {
         let mut expressions = Vec::new();
         for (index, it) in term.match_label_expressions.iter().flatten().enumerate() {
-            let path = || format!("allowedTopologies[{place}].matchLabelExpressions[{index}]");
+            let path = || format!("allowedTopologies[{term_index}].matchLabelExpressions[{index}]");
             check_key(&it.key).map_err(|fault| fault.below(&path()))?;
             expressions.push(NodeSelectorRequirement::new(it.key.as_str(), Operator::In, it.values.iter().cloned()));
         }
-        all.push(NodeSelectorTerm { expressions, fields: Vec::new() });
+        node_terms.push(NodeSelectorTerm { expressions, fields: Vec::new() });
     }
-    Ok(all)
+    Ok(node_terms)
 }
 
-/// No label has an empty name; the API server takes none of these either.
+/// Rejects an empty label key, as the API server does.
 fn check_key(key: &str) -> Result<(), Fault> {
     if key.is_empty() { Err(Fault::new("key", "must not be empty")) } else { Ok(()) }
 }
@@ -69,7 +69,7 @@ fn term(term: &KubeTerm) -> Result<NodeSelectorTerm, Fault> {
 fn requirements(list: Option<&Vec<KubeRequirement>>, field: &str) -> Result<Vec<NodeSelectorRequirement>, Fault> {
     let read = |(index, it): (usize, &KubeRequirement)| {
         check_key(&it.key).map_err(|fault| fault.below(&format!("{field}[{index}]")))?;
-        // Gte and Lte are for pools alone: the API server takes neither from a pod.
+        // Only pools may use Gte and Lte; the API server rejects them in pods.
         let operator = Operator::parse(&it.operator).filter(|it| !matches!(it, Operator::Gte | Operator::Lte));
         let operator = operator.ok_or_else(|| {
             let message = format!("{:?} is none of In, NotIn, Exists, DoesNotExist, Gt and Lt", it.operator);
@@ -93,7 +93,7 @@ fn check_values(operator: Operator, values: &[String]) -> Result<(), &'static st
     }
 }
 
-/// A selector of objects by label.
+/// Parses a label selector.
 pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, Fault> {
     let mut match_expressions = Vec::new();
     for (index, it) in selector.match_expressions.iter().flatten().enumerate() {
@@ -116,8 +116,8 @@ pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, F
     Ok(LabelSelector { match_labels: selector.match_labels.clone().unwrap_or_default(), match_expressions })
 }
 
-/// Narrows a selector to pods that have the same values of `keys` as `labels` (or others, if not `same`), as the API server
-/// does for matchLabelKeys and mismatchLabelKeys. What it has done already is not done again.
+/// Restricts a selector to pods with the same (`same`) or different values of `keys` as `labels`, like the API server
+/// does for matchLabelKeys and mismatchLabelKeys. Requirements that the API server has added already are not repeated.
 pub(crate) fn add_label_keys<'key>(
     selector: &mut LabelSelector,
     keys: impl Iterator<Item = &'key String>,
@@ -134,7 +134,7 @@ pub(crate) fn add_label_keys<'key>(
     }
 }
 
-/// Whether the selector selects an object with these labels. One without conditions selects all.
+/// Whether the selector matches the labels. An empty selector matches everything.
 pub(crate) fn matches(selector: &KubeSelector, labels: &BTreeMap<String, String>) -> Result<bool, Fault> {
     Ok(label_selector(selector)?.matches(labels))
 }

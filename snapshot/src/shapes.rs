@@ -1,4 +1,4 @@
-//! Pods' shapes: everything that decides where a pod can go, named by its content.
+//! Builds pod shapes. A shape contains everything that affects where a pod can run, and is identified by its content.
 
 use crate::problems::Fault;
 use crate::replicas::Replicas;
@@ -14,33 +14,34 @@ use plimsoll_model::snapshot::{HostPort, LabelSelector, OnDemandWish, PodAffinit
 use plimsoll_model::taints::{TaintEffect, Toleration, TolerationOperator};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label that every namespace has.
+/// Label that every namespace has.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// What a shape is made from.
+/// Input of a shape.
 pub(crate) struct Template<'object> {
     pub(crate) namespace: &'object str,
-    /// The pod's name, which names the claims of its ephemeral volumes.
+    /// Name of the pod, which determines the claims of its ephemeral volumes.
     pub(crate) name: &'object str,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) spec: &'object PodSpec,
     pub(crate) on_demand: Option<OnDemandWish>,
 }
 
-/// How a pod is tied to a node.
+/// Relation between a pod and its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tie {
-    /// It has none yet.
+pub(crate) enum NodeBinding {
+    /// The pod has no node.
     None,
-    /// It runs on one and may be moved.
-    Runs,
-    /// It stays with one.
-    Stays,
+    /// The pod runs on a node and may be moved.
+    Movable,
+    /// The pod cannot leave its node.
+    Pinned,
 }
 
-/// Collects shapes, each once.
+/// Collects distinct shapes.
 pub(crate) struct Shapes<'objects> {
-    /// Ids by shape, whose own id is empty here: comparing shapes costs less than hashing one for every pod.
+    /// Ids by shape; the shapes' own ids are empty here. Comparing shapes is cheaper than hashing the shape of every
+    /// pod.
     ids: BTreeMap<PodShape, ShapeId>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     priorities: BTreeMap<&'objects str, i32>,
@@ -68,7 +69,7 @@ impl<'objects> Shapes<'objects> {
         }
     }
 
-    /// The priority of a pod, with Kubernetes' two classes of its own.
+    /// Priority of a pod, including the built-in priority classes of Kubernetes.
     pub(crate) fn priority(&self, spec: &PodSpec) -> i32 {
         if let Some(priority) = spec.priority {
             return priority;
@@ -81,11 +82,11 @@ impl<'objects> Shapes<'objects> {
         }
     }
 
-    /// Keeps the shape of `template` and names it. Pods that stay with their node need no volumes resolved.
-    pub(crate) fn add(&mut self, template: &Template<'_>, tie: Tie) -> Result<ShapeId, Fault> {
+    /// Adds the shape of `template` and returns its id. Volumes are not resolved for pods that cannot leave their node.
+    pub(crate) fn add(&mut self, template: &Template<'_>, binding: NodeBinding) -> Result<ShapeId, Fault> {
         let mut shape = self.shape(template)?;
-        if tie != Tie::Stays {
-            shape.volumes = self.volumes.of(template, tie == Tie::Runs)?;
+        if binding != NodeBinding::Pinned {
+            shape.volumes = self.volumes.of(template, binding == NodeBinding::Movable)?;
         }
         if let Some(id) = self.ids.get(&shape) {
             return Ok(id.clone());
@@ -134,15 +135,15 @@ impl<'objects> Shapes<'objects> {
     fn pod_affinity(&self, template: &Template<'_>) -> Result<Vec<PodAffinityTerm>, Fault> {
         let Some(affinity) = &template.spec.affinity else { return Ok(Vec::new()) };
         let mut terms = Vec::new();
-        let together = affinity.pod_affinity.as_ref();
-        let apart = affinity.pod_anti_affinity.as_ref();
+        let pod_affinity = affinity.pod_affinity.as_ref();
+        let pod_anti_affinity = affinity.pod_anti_affinity.as_ref();
         let required = [
-            (false, together.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
-            (true, apart.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
+            (false, pod_affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
+            (true, pod_anti_affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
         ];
         let preferred = [
-            (false, together.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
-            (true, apart.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
+            (false, pod_affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
+            (true, pod_anti_affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
         ];
         for (anti, list) in required {
             for (index, term) in list.into_iter().flatten().enumerate() {
@@ -210,7 +211,7 @@ fn optional_selector(selector: Option<&KubeSelector>) -> Result<Option<LabelSele
         .transpose()
 }
 
-/// Labels by namespace. A namespace that only pods name counts too, as in a cluster it exists.
+/// Labels by namespace. A namespace that only pods refer to is included, since it exists in a cluster.
 fn namespaces(objects: &Objects) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut namespaces = BTreeMap::new();
     for namespace in &objects.namespaces {
@@ -218,7 +219,7 @@ fn namespaces(objects: &Objects) -> BTreeMap<String, BTreeMap<String, String>> {
             namespaces.insert(name.clone(), namespace.metadata.labels.clone().unwrap_or_default());
         }
     }
-    let replicas = objects.replicas.iter().filter(|it| !it.is_empty()).map(Replicas::template);
+    let replicas = objects.replicas.iter().filter(|replicas| !replicas.is_empty()).map(Replicas::template);
     for pod in objects.pods.iter().chain(replicas) {
         if let Some(name) = pod.metadata.namespace.as_ref().filter(|name| !namespaces.contains_key(*name)) {
             namespaces.insert(name.clone(), BTreeMap::new());
@@ -264,7 +265,7 @@ fn tolerations<'object>(list: impl Iterator<Item = &'object KubeToleration>) -> 
         let operator = match toleration.operator.as_deref() {
             None | Some("" | "Equal") => TolerationOperator::Equal,
             Some("Exists") => TolerationOperator::Exists,
-            // Numeric comparison is behind a feature gate of Kubernetes: such a toleration covers nothing here.
+            // Numeric operators are behind a feature gate of Kubernetes. Such a toleration is ignored.
             Some("Gt" | "Lt") => continue,
             Some(other) => {
                 return Err(Fault::new(format!("{path}.operator"), format!("{other:?} is neither Equal nor Exists")));
@@ -287,7 +288,7 @@ fn tolerations<'object>(list: impl Iterator<Item = &'object KubeToleration>) -> 
     Ok(tolerations)
 }
 
-/// Ports on the host, of containers and sidecars; with the host's network every port is one.
+/// Host ports of containers and sidecars. In the host network, every container port is a host port.
 fn host_ports(spec: &PodSpec) -> Result<Vec<HostPort>, Fault> {
     let sidecars = spec.init_containers.iter().flatten().filter(|container| requests::is_sidecar(container));
     let mut ports = BTreeSet::new();

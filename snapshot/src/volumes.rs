@@ -1,4 +1,4 @@
-//! Where a pod's volumes can be attached.
+//! Determines where the volumes of a pod can be attached.
 
 mod attach;
 mod users;
@@ -17,50 +17,50 @@ use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::VolumeTopology;
 use std::collections::BTreeMap;
-use users::Users;
+use users::ClaimUsers;
 
 /// Annotations that mark the default storage class.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-/// The storage class of old claims.
+/// Storage class annotation of old claims.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// On a claim whose volume is its own for good.
+/// Annotation of a claim that is permanently bound.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The provisioner of classes whose volumes are made by people.
+/// Provisioner of classes whose volumes are created manually.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-/// CSI driver of EBS, also for volumes that were made by the code once in Kubernetes itself.
+/// CSI driver of EBS; also used for volumes of the former in-tree driver.
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
 const IN_TREE_EBS: &str = "kubernetes.io/aws-ebs";
-/// Labels by which old volumes say where they are; several values are joined by [`LABEL_SEPARATOR`].
-const PLACE_LABELS: [&str; 4] =
+/// Topology labels of old volumes; several values are joined by [`LABEL_SEPARATOR`].
+const TOPOLOGY_LABELS: [&str; 4] =
     [label::ZONE, label::REGION, "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"];
 const LABEL_SEPARATOR: &str = "__";
 
-/// Claims, volumes and storage classes by name, and who uses which claim.
+/// Claims, volumes and storage classes by name, and the users of claims.
 pub(crate) struct Volumes<'objects> {
     source: Source,
     claims: BTreeMap<(&'objects str, &'objects str), &'objects Claim>,
     volumes: BTreeMap<&'objects str, &'objects PersistentVolume>,
     classes: BTreeMap<&'objects str, &'objects StorageClass>,
-    users: Users<'objects>,
+    users: ClaimUsers<'objects>,
 }
 
-/// Why a volume has no topology.
-enum Refusal {
-    /// The pod cannot run for now.
+/// Reason why a volume has no topology.
+enum VolumeError {
+    /// The pod cannot be scheduled for now.
     Problem(String),
-    /// An object cannot be read.
+    /// An object is invalid.
     Fault(Fault),
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for VolumeError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-fn problem<T>(text: String) -> Result<T, Refusal> {
-    Err(Refusal::Problem(text))
+fn problem<T>(text: String) -> Result<T, VolumeError> {
+    Err(VolumeError::Problem(text))
 }
 
 impl<'objects> Volumes<'objects> {
@@ -74,57 +74,58 @@ impl<'objects> Volumes<'objects> {
                 .collect(),
             volumes: objects.persistent_volumes.iter().filter_map(|it| Some((name(&it.metadata)?, it))).collect(),
             classes: objects.storage_classes.iter().filter_map(|it| Some((name(&it.metadata)?, it))).collect(),
-            users: Users::new(objects),
+            users: ClaimUsers::new(objects),
         }
     }
 
-    /// The topology of each volume that comes from a claim. `runs`: the pod has a node, and is asked about only to be moved.
+    /// Topology of each volume with a claim. `runs` means that the pod has a node and is only checked in order to be
+    /// moved.
     pub(crate) fn of(&self, template: &Template<'_>, runs: bool) -> Result<Vec<VolumeTopology>, Fault> {
-        let mut found: BTreeMap<String, VolumeTopology> = BTreeMap::new();
+        let mut by_claim: BTreeMap<String, VolumeTopology> = BTreeMap::new();
         for volume in template.spec.volumes.iter().flatten() {
-            let (name, own) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            let (name, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
                 (Some(source), _) => (source.claim_name.clone(), None),
                 (None, Some(source)) => (users::ephemeral_claim(template.name, &volume.name), Some(source)),
                 (None, None) => continue,
             };
-            let topology = match self.claimed(template, &name, own, runs) {
+            let topology = match self.claim_topology(template, &name, ephemeral, runs) {
                 Ok(mut topology) => {
-                    // Only a claim that others use too need be told from others like it.
+                    // The name only matters for claims that several pods share.
                     if self.users.is_shared(template.namespace, &name) {
                         topology.claim.clone_from(&name);
                     }
                     topology
                 }
-                Err(Refusal::Problem(problem)) => VolumeTopology {
+                Err(VolumeError::Problem(problem)) => VolumeTopology {
                     claim: name.clone(),
                     driver: String::new(),
                     alternatives: Vec::new(),
                     problem: Some(problem),
                 },
-                Err(Refusal::Fault(fault)) => return Err(fault),
+                Err(VolumeError::Fault(fault)) => return Err(fault),
             };
-            found.insert(name, topology);
+            by_claim.insert(name, topology);
         }
-        let mut topologies: Vec<VolumeTopology> = found.into_values().collect();
+        let mut topologies: Vec<VolumeTopology> = by_claim.into_values().collect();
         topologies.sort();
         Ok(topologies)
     }
 
-    fn claimed(
+    fn claim_topology(
         &self,
         pod: &Template<'_>,
         name: &str,
-        own: Option<&EphemeralVolumeSource>,
+        ephemeral: Option<&EphemeralVolumeSource>,
         runs: bool,
-    ) -> Result<VolumeTopology, Refusal> {
+    ) -> Result<VolumeTopology, VolumeError> {
         let Some(claim) = self.claims.get(&(pod.namespace, name)).copied() else {
-            let made = own.and_then(|own| own.volume_claim_template.as_ref());
-            return match made {
+            let claim_template = ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
+            return match claim_template {
                 Some(template) => self.unbound(name, &template.spec, None),
                 None => problem(format!("persistent volume claim {name:?} not found")),
             };
         };
-        if own.is_some() && !self.belongs(claim, pod.name) {
+        if ephemeral.is_some() && !self.belongs(claim, pod.name) {
             return problem(format!("persistent volume claim {name:?} was not made for this pod"));
         }
         if claim.metadata.deletion_timestamp.is_some() {
@@ -135,8 +136,8 @@ impl<'objects> Volumes<'objects> {
         }
         let Some(spec) = &claim.spec else { return problem(format!("persistent volume claim {name:?} has no spec")) };
         if !runs
-            && users::one_pod_only(spec)
-            && let Some(other) = self.users.before(pod.namespace, name, pod.name)
+            && users::is_read_write_once_pod(spec)
+            && let Some(other) = self.users.preceding_user(pod.namespace, name, pod.name)
         {
             return problem(format!("persistent volume claim {name:?} is for one pod only, and pod {other} has it"));
         }
@@ -149,27 +150,27 @@ impl<'objects> Volumes<'objects> {
         }
         match self.volumes.get(volume) {
             None => problem(format!("persistent volume {volume:?} of claim {name:?} not found")),
-            Some(found) if found.metadata.deletion_timestamp.is_some() => {
+            Some(volume) if volume.metadata.deletion_timestamp.is_some() => {
                 problem(format!("persistent volume {volume:?} of claim {name:?} is being deleted"))
             }
-            Some(found) => Ok(topology(driver_of(found), places(name, found, runs)?)),
+            Some(volume) => Ok(topology(driver_of(volume), node_terms(name, volume, runs)?)),
         }
     }
 
-    /// Whether the claim of an ephemeral volume was made for the pod of that name. Nobody has made the one of a file.
+    /// Whether the claim of an ephemeral volume belongs to the named pod. Claims from files have no owner.
     fn belongs(&self, claim: &Claim, pod: &str) -> bool {
         let owners = claim.metadata.owner_references.as_deref().unwrap_or_default();
         (self.source == Source::Files && owners.is_empty())
             || owners.iter().any(|owner| owner.kind == "Pod" && owner.name == pod)
     }
 
-    /// A claim whose volume will be made, or chosen, where its first pod goes.
+    /// Topology of an unbound claim, whose volume will be provisioned or selected once its first pod is scheduled.
     fn unbound(
         &self,
         name: &str,
         spec: &PersistentVolumeClaimSpec,
         claim: Option<&Claim>,
-    ) -> Result<VolumeTopology, Refusal> {
+    ) -> Result<VolumeTopology, VolumeError> {
         let annotated = claim.and_then(|claim| annotation(&claim.metadata, CLASS_ANNOTATION));
         let class = match annotated.or(spec.storage_class_name.as_deref()) {
             Some("") => None,
@@ -186,36 +187,36 @@ impl<'objects> Volumes<'objects> {
             return problem(format!("claim {name:?} is not bound yet, and its storage class binds at once"));
         }
         if class.provisioner == NO_PROVISIONER {
-            return self.chosen(name, spec, claim, class.metadata.name.as_deref().unwrap_or_default());
+            return self.existing_volumes(name, spec, claim, class.metadata.name.as_deref().unwrap_or_default());
         }
-        let places = selectors::allowed_topologies(class.allowed_topologies.as_ref())
+        let terms = selectors::allowed_topologies(class.allowed_topologies.as_ref())
             .map_err(|fault| fault.below(&format!("spec.volumes.{name}.storageClass")))?;
-        Ok(topology(driver_name(&class.provisioner), places))
+        Ok(topology(driver_name(&class.provisioner), terms))
     }
 
-    /// A claim of a class that makes no volumes: any free one that is as the claim asks will do.
-    fn chosen(
+    /// Topology of a claim whose class does not provision volumes: any suitable free volume.
+    fn existing_volumes(
         &self,
         name: &str,
         spec: &PersistentVolumeClaimSpec,
         claim: Option<&Claim>,
         class: &str,
-    ) -> Result<VolumeTopology, Refusal> {
-        let mut found: Option<VolumeTopology> = None;
+    ) -> Result<VolumeTopology, VolumeError> {
+        let mut result: Option<VolumeTopology> = None;
         for volume in self.volumes.values().filter(|volume| suits(volume, spec, claim, class)) {
-            let places = places(name, volume, false)?;
-            let known = found.get_or_insert_with(|| topology(driver_of(volume), Vec::new()));
-            if places.is_empty() {
-                known.alternatives.clear();
+            let terms = node_terms(name, volume, false)?;
+            let topology_so_far = result.get_or_insert_with(|| topology(driver_of(volume), Vec::new()));
+            if terms.is_empty() {
+                topology_so_far.alternatives.clear();
                 break;
             }
-            known.alternatives.extend(places);
+            topology_so_far.alternatives.extend(terms);
         }
         let none = || format!("storage class {class:?} of claim {name:?} makes no volumes, and no free one suits");
-        found.ok_or_else(|| Refusal::Problem(none()))
+        result.ok_or_else(|| VolumeError::Problem(none()))
     }
 
-    /// Of several the newest, then the first by name, as Kubernetes has it.
+    /// The default class; the newest if there are several, then the first by name, as in Kubernetes.
     fn default_class(&self) -> Option<&'objects StorageClass> {
         let marked = |class: &&StorageClass| {
             DEFAULT_CLASS.iter().any(|key| annotation(&class.metadata, key).is_some_and(|value| value == "true"))
@@ -233,24 +234,26 @@ fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether a volume is free and as the claim asks.
+/// Whether a volume is free and matches the claim.
 fn suits(volume: &PersistentVolume, spec: &PersistentVolumeClaimSpec, claim: Option<&Claim>, class: &str) -> bool {
-    let Some(own) = volume.spec.as_ref().filter(|_| volume.metadata.deletion_timestamp.is_none()) else { return false };
+    let Some(volume_spec) = volume.spec.as_ref().filter(|_| volume.metadata.deletion_timestamp.is_none()) else {
+        return false;
+    };
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    let reserved_for_other = own.claim_ref.as_ref().is_some_and(|reference| {
+    let reserved_for_other = volume_spec.claim_ref.as_ref().is_some_and(|reference| {
         claim.is_none_or(|claim| {
             reference.name != claim.metadata.name || reference.namespace != claim.metadata.namespace
         })
     });
     let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
-    let has = |wanted: &String| own.access_modes.iter().flatten().any(|mode| mode == wanted);
+    let has = |wanted: &String| volume_spec.access_modes.iter().flatten().any(|mode| mode == wanted);
     let labels = volume.metadata.labels.clone().unwrap_or_default();
     !reserved_for_other
         && matches!(phase, None | Some("Available" | "Pending"))
-        && own.storage_class_name.as_deref() == Some(class)
-        && mode(&own.volume_mode) == mode(&spec.volume_mode)
+        && volume_spec.storage_class_name.as_deref() == Some(class)
+        && mode(&volume_spec.volume_mode) == mode(&spec.volume_mode)
         && spec.access_modes.iter().flatten().all(has)
-        && is_large_enough(own, spec)
+        && is_large_enough(volume_spec, spec)
         && spec.selector.as_ref().is_none_or(|selector| selectors::matches(selector, &labels).unwrap_or(false))
 }
 
@@ -270,32 +273,32 @@ fn driver_of(volume: &PersistentVolume) -> String {
     }
 }
 
-/// Where a volume can be attached: any one of these; none of them means anywhere.
-fn places(claim: &str, volume: &PersistentVolume, runs: bool) -> Result<Vec<NodeSelectorTerm>, Fault> {
+/// Node selector terms of a volume. The terms are alternatives; an empty list means any node.
+fn node_terms(claim: &str, volume: &PersistentVolume, runs: bool) -> Result<Vec<NodeSelectorTerm>, Fault> {
     let Some(spec) = &volume.spec else { return Ok(Vec::new()) };
     let by_label = by_label(volume);
     let affinity = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-    // A volume on a node's own disk goes with the node: that must not keep the node for ever. A pod that has no node yet can run
-    // only where its volume is.
+    // A local volume disappears with its node and must not prevent the node's removal. A pod without a node, however,
+    // can only run where its volume is.
     let ignored_key = (runs && (spec.local.is_some() || spec.host_path.is_some())).then_some(label::HOSTNAME);
-    let mut all = Vec::new();
-    for term in affinity.into_iter().flat_map(|terms| &terms.node_selector_terms) {
+    let mut terms = Vec::new();
+    for term in affinity.into_iter().flat_map(|selector| &selector.node_selector_terms) {
         let path = format!("spec.volumes.{claim}.nodeAffinity");
         let mut term = selectors::volume_term(term, ignored_key).map_err(|fault| fault.below(&path))?;
         if let Some(term) = &mut term {
             term.expressions.extend(by_label.iter().cloned());
         }
-        all.push(term);
+        terms.push(term);
     }
-    if all.is_empty() || all.contains(&None) {
+    if terms.is_empty() || terms.contains(&None) {
         let only = NodeSelectorTerm { expressions: by_label, fields: Vec::new() };
         return Ok(if only.expressions.is_empty() { Vec::new() } else { vec![only] });
     }
-    Ok(all.into_iter().flatten().collect())
+    Ok(terms.into_iter().flatten().collect())
 }
 
 fn by_label(volume: &PersistentVolume) -> Vec<NodeSelectorRequirement> {
-    let labels = volume.metadata.labels.iter().flatten().filter(|(key, _)| PLACE_LABELS.contains(&key.as_str()));
+    let labels = volume.metadata.labels.iter().flatten().filter(|(key, _)| TOPOLOGY_LABELS.contains(&key.as_str()));
     labels.map(|(key, value)| NodeSelectorRequirement::new(key, Operator::In, value.split(LABEL_SEPARATOR))).collect()
 }
 

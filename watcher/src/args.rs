@@ -1,4 +1,4 @@
-//! Flags of the program.
+//! Command line flags.
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
@@ -6,7 +6,7 @@ use plimsoll_runtime::args::ServiceArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where the watcher answers unless told otherwise.
+/// Default listen address.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9441";
 
 /// Reads a cluster, asks schedulers for plans and has an actuator carry them out.
@@ -57,7 +57,7 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// The options of every plan.
+    /// Returns the plan options of these flags.
     #[must_use]
     pub fn options(self) -> PlanOptions {
         PlanOptions {
@@ -109,10 +109,10 @@ pub struct IdentityArgs {
 }
 
 impl WatcherArgs {
-    /// Reads the process's arguments; help and mistakes are clap's errors.
+    /// Parses the arguments of the process.
     ///
     /// # Errors
-    /// If they do not parse, or help was asked for.
+    /// If the arguments are invalid, or help or version was requested.
     pub fn try_read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let command = Self::command().mut_arg("listen", |arg| arg.default_value(DEFAULT_LISTEN));
         let matches = command.try_get_matches_from(args)?;
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
 
     fn read(args: &[&str]) -> Result<WatcherArgs, String> {
-        let all = ["plimsoll-watcher"].iter().chain(args);
-        WatcherArgs::try_read(all).map_err(|error| error.to_string())
+        let args = ["plimsoll-watcher"].iter().chain(args);
+        WatcherArgs::try_read(args).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_without_peers_is_refused() {
+    fn a_missing_actuator_is_an_error() {
         let error = read(&["--scheduler=a:1"]).unwrap_err();
         assert!(error.contains("--actuator"), "{error}");
     }
 
     #[test]
-    fn policies_have_the_words_of_karpenter() {
+    fn policies_use_karpenter_names_and_values() {
         let peers = ["--scheduler=a:1", "--actuator=d:4"];
         let options = |more: &[&str]| read(&[&peers[..], more].concat()).map(|args| args.policies.options());
         assert_eq!(options(&[]).unwrap(), PlanOptions::default());

@@ -1,6 +1,6 @@
-//! What each node class can buy, as the actuator tells.
+//! Catalogs of the node classes, as received from the actuator.
 
-use crate::ledger::Unavailable;
+use crate::ledger::UnavailableOfferings;
 use plimsoll_model::execution::CatalogUpdate;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::time::Timestamp;
@@ -8,51 +8,51 @@ use plimsoll_proto::catalog::v1 as wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A node class.
+/// Catalog of a node class at a generation of the class, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Class {
+struct ClassCatalog {
     generation: i64,
     catalog: Result<CatalogId, String>,
 }
 
-type Classes = BTreeMap<String, Class>;
+type Classes = BTreeMap<String, ClassCatalog>;
 
-/// Catalogs by node class. Nothing is known before every class has come.
+/// Catalogs by node class. Unknown until the first full list is complete.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogs {
     classes: Classes,
     complete: bool,
-    /// What a new stream has sent so far; what was known holds until it is complete.
+    /// Content of a new stream so far. The previous content stays valid until the stream is complete.
     staged: Option<Classes>,
     contents: BTreeMap<CatalogId, Arc<wire::Catalog>>,
-    unavailable: Option<Unavailable>,
+    unavailable: Option<UnavailableOfferings>,
 }
 
 impl Catalogs {
-    /// Of which nothing is known.
+    /// Creates empty catalogs.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new stream begins: it sends every class first. Returns the catalogs that need not come again.
+    /// Marks the start of a new stream, which begins with all classes. Returns the ids of catalogs whose content the
+    /// actuator need not send again.
     pub fn restart(&mut self) -> Vec<CatalogId> {
         self.staged = Some(Classes::new());
         self.contents.keys().cloned().collect()
     }
 
-    /// Takes an update that came at `now`. Returns whether what is known changed; the error names a catalog that was
-    /// referred to but is not known, and which class.
+    /// Applies an update received at `now`. Returns whether the visible catalogs changed.
     ///
     /// # Errors
-    /// If the content of a catalog is missing: the stream must begin anew.
+    /// If the update refers to a catalog whose content is missing. The stream must be reopened.
     pub fn apply(&mut self, update: CatalogUpdate, now: Timestamp) -> Result<bool, String> {
         if let Some(catalog) = &update.catalog {
             let id = catalog.id();
             self.contents.entry(id).or_insert_with(|| Arc::new(catalog.into()));
         }
         if let Some(offerings) = update.unavailable_offerings {
-            self.unavailable = Some(Unavailable::told(offerings, now));
+            self.unavailable = Some(UnavailableOfferings::received(offerings, now));
         }
         let classes = self.staged.as_mut().unwrap_or(&mut self.classes);
         if update.removed {
@@ -68,7 +68,7 @@ impl Catalogs {
                 (Some(id), _) => Ok(id),
                 (None, problem) => Err(problem.unwrap_or_else(|| "no reason given".to_owned())),
             };
-            classes.insert(update.node_class, Class { generation: update.generation, catalog });
+            classes.insert(update.node_class, ClassCatalog { generation: update.generation, catalog });
         }
         if let Some(classes) = self.staged.take_if(|_| update.complete) {
             self.classes = classes;
@@ -82,33 +82,34 @@ impl Catalogs {
         Ok(true)
     }
 
-    /// Whether every class has come once.
+    /// Whether the first full list is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The catalog of a class that is of `generation` now. One that was worked out from an older class is not its own (rule 26).
+    /// Returns the catalog of a class at `generation`. A catalog of an older generation is not returned, because the
+    /// class has changed since.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the class has no catalog.
     pub fn of_class(&self, class: &str, generation: i64) -> Result<CatalogId, String> {
-        let Some(known) = self.classes.get(class) else { return Err("the actuator has not told of it yet".to_owned()) };
-        if known.generation < generation {
-            return Err(format!("only those of generation {} are known, it is {generation}", known.generation));
+        let Some(entry) = self.classes.get(class) else { return Err("the actuator has not told of it yet".to_owned()) };
+        if entry.generation < generation {
+            return Err(format!("only those of generation {} are known, it is {generation}", entry.generation));
         }
-        known.catalog.clone()
+        entry.catalog.clone()
     }
 
-    /// The content of a catalog.
+    /// Returns the content of a catalog.
     #[must_use]
     pub fn content(&self, id: &CatalogId) -> Option<Arc<wire::Catalog>> {
         self.contents.get(id).cloned()
     }
 
-    /// Offerings without capacity; `None` if it does not say.
+    /// Offerings without capacity; `None` if the actuator has not reported them.
     #[must_use]
-    pub fn unavailable(&self) -> Option<&Unavailable> {
+    pub fn unavailable(&self) -> Option<&UnavailableOfferings> {
         self.unavailable.as_ref()
     }
 }
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_known_once_all_have_come_and_a_newer_class_has_no_catalog() {
+    fn catalogs_are_complete_after_the_full_list_and_a_newer_class_generation_has_no_catalog() {
         let (a, now) = (catalog("a"), Timestamp(0));
         let mut catalogs = Catalogs::new();
         assert_eq!(catalogs.restart(), []);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_sent_once_and_kept_while_it_is_used() {
+    fn content_is_kept_while_a_class_uses_it() {
         let (a, b, now) = (catalog("a"), catalog("b"), Timestamp(0));
         let mut catalogs = Catalogs::new();
         catalogs.restart();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_cannot_be_used_says_why() {
+    fn a_class_without_a_catalog_reports_the_problem() {
         let mut catalogs = Catalogs::new();
         catalogs.restart();
         let problem =

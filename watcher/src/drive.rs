@@ -1,18 +1,18 @@
 //! The loop: snapshot, plan, execute. Only the replica that holds the lease runs it.
 //!
-//! [`cycle`] decides what is next, as plain calls; this module carries it out.
+//! [`cycle`] decides the next step in a synchronous state machine. This module executes the steps.
 
+pub mod buffers;
 pub mod commit;
 pub mod cycle;
 mod execute;
 pub mod retries;
-pub mod rooms;
 pub mod subset;
 
 use crate::facts::Facts;
 use crate::metrics::{WatcherMetrics, outcomes};
-use crate::scheduler::{PlanError, Question, Scheduler};
-use crate::snapshots::{Newest, Published, Refresh};
+use crate::scheduler::{PlanError, PlanRequest, Scheduler};
+use crate::snapshots::{Newest, PublishedSnapshot, Refresh};
 use cycle::{Cycle, Step};
 use execute::{Event, Executor};
 use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
@@ -24,32 +24,33 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Events that wait for the loop; those who send them wait then.
-const QUEUE: usize = 256;
+/// Event channel capacity; senders block when full.
+const EVENT_CAPACITY: usize = 256;
 
-/// Parts of a plan that wait to be sent while the rest is made: there are few, and what has no room comes with the whole plan.
-const PARTS: usize = 8;
+/// Channel capacity for early parts of a plan. There are few parts, and a part that does not fit is sent with the
+/// complete plan.
+const PART_CAPACITY: usize = 8;
 
-/// Drives while this replica leads.
+/// Runs the loop while this replica is the leader.
 pub struct Driver {
-    /// What is known.
+    /// Cluster index, ledger and catalogs.
     pub facts: Arc<Facts>,
-    /// Newest snapshot.
+    /// Receiver of the newest snapshot.
     pub newest: Newest,
-    /// Asks for another.
+    /// Requests a new snapshot.
     pub refresh: Refresh,
-    /// Plans.
+    /// Client of the schedulers.
     pub(crate) scheduler: Scheduler,
-    /// Executes.
+    /// Connections to the actuators.
     pub actuator: ClientPool,
-    /// What plans may do.
+    /// Options of every plan.
     pub options: PlanOptions,
     /// Metrics.
     pub metrics: WatcherMetrics,
 }
 
 impl Driver {
-    /// Drives whenever this replica leads, until `shutdown`.
+    /// Runs the loop whenever this replica is the leader, until `shutdown`.
     pub async fn run(mut self, mut lease: watch::Receiver<LeaseState>, shutdown: CancellationToken) {
         loop {
             let guard = tokio::select! {
@@ -57,7 +58,7 @@ impl Driver {
                 () = shutdown.cancelled() => return,
                 state = lease.wait_for(|state| state.guard().is_some()) => match state {
                     Ok(state) => state.guard().cloned(),
-                    // The election is over: so is this.
+                    // The election has ended.
                     Err(_) => return,
                 },
             };
@@ -68,7 +69,7 @@ impl Driver {
                 biased;
                 () = shutdown.cancelled() => {}
                 () = lost.cancelled() => tracing::warn!(transitions = guard.epoch(), "no longer driving"),
-                // Nobody makes snapshots any more.
+                // The publisher has stopped.
                 () = self.lead(&guard) => return,
             }
             self.metrics.leader.set(0);
@@ -79,30 +80,31 @@ impl Driver {
         }
     }
 
-    /// Drives for ever; dropped when the lease is lost, and with it every call under way.
+    /// Runs the loop. Returns only if the publisher stops. Dropping the future, which happens when the lease is lost,
+    /// aborts all calls.
     async fn lead(&mut self, guard: &LeaseGuard) {
         tracing::info!(transitions = guard.epoch(), "driving");
-        let (sender, mut events) = mpsc::channel(QUEUE);
+        let (sender, mut events) = mpsc::channel(EVENT_CAPACITY);
         let mut executor = Executor::new(self.actuator.clone(), guard.clone(), sender);
-        let mut cycle = Cycle::new(guard.epoch()).sweeping(self.options.disruption);
+        let mut cycle = Cycle::new(guard.epoch()).with_disruption(self.options.disruption);
         loop {
             let newest = self.newest.borrow_and_update().clone();
             let step = cycle.next(newest.as_deref(), Instant::now());
-            self.metrics.waiting_pods.set(i64::try_from(cycle.waiting()).unwrap_or(i64::MAX));
+            self.metrics.waiting_pods.set(i64::try_from(cycle.waiting_pods()).unwrap_or(i64::MAX));
             match (step, newest) {
-                (ask @ (Step::Plan | Step::Sweep), Some(published)) => {
-                    let sweep = ask == Step::Sweep;
+                (step @ (Step::Plan | Step::PlanWithDisruption), Some(published)) => {
+                    let disruption = step == Step::PlanWithDisruption;
                     let sequence = published.snapshot.sequence;
-                    let (sender, mut parts) = mpsc::channel(PARTS);
+                    let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
                     let metrics = self.metrics.clone();
                     let plan = {
-                        let mut plan = std::pin::pin!(self.plan(&published, sweep, cycle.id(sequence), sender));
+                        let mut plan = std::pin::pin!(self.plan(&published, disruption, cycle.id(sequence), sender));
                         loop {
                             tokio::select! {
                                 biased;
                                 plan = &mut plan => break plan,
                                 Some(part) = parts.recv() => {
-                                    if let Some((part, cycle_id)) = cycle.part(sequence, &part, Instant::now()) {
+                                    if let Some((part, cycle_id)) = cycle.early_part(sequence, &part, Instant::now()) {
                                         execute(&metrics, &mut executor, (part, cycle_id, &[]), &published);
                                     }
                                 }
@@ -110,17 +112,17 @@ impl Driver {
                         }
                     };
                     if let Some(plan) = &plan {
-                        cycle.reported(rooms::reports(&published, plan));
+                        cycle.set_buffer_reports(buffers::buffer_reports(&published, plan));
                     }
-                    let plan = plan.map(|plan| rooms::told(plan, &published.snapshot));
-                    cycle.planned(sequence, plan, sweep, Instant::now());
+                    let plan = plan.map(|plan| buffers::without_virtual_pods(plan, &published.snapshot));
+                    cycle.record_plan(sequence, plan, disruption, Instant::now());
                     continue;
                 }
                 (Step::Execute { plan, cycle_id }, Some(published)) => {
-                    execute(&self.metrics, &mut executor, (*plan, cycle_id, cycle.buffers()), &published);
+                    execute(&self.metrics, &mut executor, (*plan, cycle_id, cycle.buffer_reports()), &published);
                     continue;
                 }
-                (Step::Refresh, _) => self.refresh.ask(),
+                (Step::Refresh, _) => self.refresh.request(),
                 (Step::Wait(until), _) => {
                     let sleep = async {
                         match until {
@@ -130,49 +132,49 @@ impl Driver {
                     };
                     tokio::select! {
                         biased;
-                        event = events.recv() => self.take(&mut cycle, event),
+                        event = events.recv() => self.handle_event(&mut cycle, event),
                         changed = self.newest.changed() => if changed.is_err() { return },
                         () = sleep => {}
                     }
                     continue;
                 }
-                (Step::Plan | Step::Sweep | Step::Execute { .. }, None) => {}
+                (Step::Plan | Step::PlanWithDisruption | Step::Execute { .. }, None) => {}
             }
-            // A snapshot was asked for.
+            // Wait for the requested snapshot.
             tokio::select! {
                 biased;
-                event = events.recv() => self.take(&mut cycle, event),
+                event = events.recv() => self.handle_event(&mut cycle, event),
                 changed = self.newest.changed() => if changed.is_err() { return },
             }
         }
     }
 
-    /// The plan for a snapshot; `None` if no scheduler made one. Where a plan with removals fails its check, one without is
-    /// asked for: pods that wait are not to suffer from a removal that was worked out wrongly.
+    /// Requests a plan for a snapshot. Returns `None` if no scheduler made one. If a plan with removals fails
+    /// validation, requests a plan without removals, so that pending pods do not suffer from an invalid removal.
     async fn plan(
         &mut self,
-        published: &Arc<Published>,
-        sweep: bool,
+        published: &Arc<PublishedSnapshot>,
+        disruption: bool,
         cycle_id: String,
         parts: mpsc::Sender<Plan>,
     ) -> Option<Plan> {
         let began = Instant::now();
         let facts = Arc::clone(&self.facts);
-        let mut question = Question {
+        let mut request = PlanRequest {
             published: Arc::clone(published),
-            options: PlanOptions { disruption: sweep, ..self.options.clone() },
+            options: PlanOptions { disruption, ..self.options.clone() },
             catalogs: &|id| facts.catalog(id),
             cycle_id,
             parts,
         };
-        let mut planned = self.scheduler.plan(&question).await;
+        let mut planned = self.scheduler.plan(&request).await;
         if let Err(error @ PlanError::Withheld { .. }) = &planned
-            && question.options.disruption
+            && request.options.disruption
         {
             self.metrics.plans.with_label_values(&["withheld"]).inc();
             tracing::error!(%error, sequence = published.snapshot.sequence, "asking for a plan without removals");
-            question.options.disruption = false;
-            planned = self.scheduler.plan(&question).await;
+            request.options.disruption = false;
+            planned = self.scheduler.plan(&request).await;
         }
         match planned {
             Ok(plan) => {
@@ -196,7 +198,7 @@ impl Driver {
         }
     }
 
-    fn take(&self, cycle: &mut Cycle, event: Option<Event>) {
+    fn handle_event(&self, cycle: &mut Cycle, event: Option<Event>) {
         let Some(event) = event else { return };
         match &event {
             Event::Outcome { cycle_id, outcome } => {
@@ -220,18 +222,18 @@ impl Driver {
                 tracing::debug!(cycle_id, "execution ended");
             }
         }
-        cycle.heard(event, Instant::now());
+        cycle.handle_event(event, Instant::now());
     }
 }
 
-/// Sends what is to be done to the actuator, and what is to be told.
+/// Sends a plan and the status of CapacityBuffers to the actuator.
 fn execute(
     metrics: &WatcherMetrics,
     executor: &mut Executor,
     (plan, cycle_id, buffers): (Plan, String, &[BufferReport]),
-    published: &Published,
+    published: &PublishedSnapshot,
 ) {
-    metrics.execute_seconds.observe(published.at.elapsed().as_secs_f64());
+    metrics.execute_seconds.observe(published.started_at.elapsed().as_secs_f64());
     tracing::info!(
         cycle_id,
         sequence = plan.snapshot_sequence,
@@ -243,6 +245,6 @@ fn execute(
         "plan sent"
     );
     let driver = DriverId { identity: executor.holder().to_owned(), transitions: executor.epoch() };
-    let virtual_pods = rooms::launched(&plan, &published.snapshot);
+    let virtual_pods = buffers::launched_virtual_pods(&plan, &published.snapshot);
     executor.send(Execution { driver, plan, cycle_id, virtual_pods, buffers: buffers.to_vec() });
 }

@@ -1,4 +1,4 @@
-//! All that the watcher knows: the cluster, the ledger, the catalogs; and when any of it changes.
+//! Shared state of the watcher: cluster index, ledger and catalogs, with change notification.
 
 use crate::catalogs::Catalogs;
 use crate::index::Index;
@@ -14,20 +14,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A snapshot with what belongs to it.
+/// A snapshot and the data derived along with it.
 #[derive(Debug, Clone, Default)]
-pub struct View {
-    /// The snapshot; its sequence is for the caller to set.
+pub struct BuiltSnapshot {
+    /// The snapshot. The caller sets its sequence.
     pub snapshot: Snapshot,
-    /// Pods to be placed whose owners want more than have been seen (rule 6).
+    /// Pending pods whose owners want more pods than have been observed. Their launches wait for the others.
     pub incomplete: BTreeSet<PodUid>,
-    /// Objects that were left out.
+    /// Objects or fields that are missing from the snapshot, with the reason.
     pub problems: Vec<Problem>,
-    /// What CapacityBuffers come to.
+    /// Status of each CapacityBuffer.
     pub buffers: Vec<BufferReport>,
 }
 
-/// All that the watcher knows.
+/// Cluster index, ledger and catalogs.
 #[derive(Debug)]
 pub struct Facts {
     index: RwLock<Index>,
@@ -48,19 +48,19 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Nothing.
+    /// Creates empty facts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts changes.
+    /// Receiver of a change counter.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    fn note(&self, changed: bool) {
+    fn notify(&self, changed: bool) {
         if changed {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -71,37 +71,38 @@ impl Facts {
         read(&self.index.read())
     }
 
-    /// Changes the index; `change` says whether anything that matters did.
+    /// Changes the index. `change` returns whether anything relevant changed.
     pub fn change_index(&self, change: impl FnOnce(&mut Index) -> bool) {
         let changed = change(&mut self.index.write());
-        self.note(changed);
+        self.notify(changed);
     }
 
-    /// Reads or changes the ledger; `change` says whether anything that matters did.
+    /// Reads or changes the ledger. `change` returns whether anything relevant changed.
     pub fn change_ledger(&self, change: impl FnOnce(&mut Ledger) -> bool) -> bool {
         let changed = change(&mut self.ledger.lock());
-        self.note(changed);
+        self.notify(changed);
         changed
     }
 
-    /// Reads or changes the catalogs; the first part of what `change` returns says whether anything that matters did.
+    /// Reads or changes the catalogs. `change` returns whether anything relevant changed, and a result for the caller.
     pub fn change_catalogs<T>(&self, change: impl FnOnce(&mut Catalogs) -> (bool, T)) -> T {
         let (changed, result) = change(&mut self.catalogs.lock());
-        self.note(changed);
+        self.notify(changed);
         result
     }
 
-    /// The content of a catalog.
+    /// Returns the content of a catalog.
     #[must_use]
     pub fn catalog(&self, id: &str) -> Option<Arc<wire::Catalog>> {
         self.catalogs.lock().content(&id.into())
     }
 
-    /// The cluster at `now`; `None` while anything that a plan needs is unknown (rule 21). Costs CPU in proportion to the cluster.
+    /// Builds a snapshot of the cluster at `now`. Returns `None` while anything that a plan needs has not been received
+    /// yet, because a plan on partial facts buys too much. CPU cost is proportional to the size of the cluster.
     #[must_use]
-    pub fn view(&self, now: Timestamp) -> Option<View> {
+    pub fn build_snapshot(&self, now: Timestamp) -> Option<BuiltSnapshot> {
         let index = self.index.read();
-        if !index.is_whole() {
+        if !index.all_listed() {
             return None;
         }
         let mut extra = self.extra(now)?;
@@ -114,17 +115,19 @@ impl Facts {
         }
         let (snapshot, problems) = plimsoll_snapshot::build(index.objects(), &extra);
         let buffers = plimsoll_snapshot::buffers::reports(index.objects());
-        Some(View { snapshot, incomplete: index.incomplete(), problems, buffers })
+        Some(BuiltSnapshot { snapshot, incomplete: index.incomplete(), problems, buffers })
     }
 
-    /// What the cluster does not show; `None` while it is unknown.
+    /// Snapshot inputs that do not come from Kubernetes objects; `None` until the ledger and the catalogs have been
+    /// received.
     fn extra(&self, now: Timestamp) -> Option<Extra> {
         let catalogs = self.catalogs.lock();
         let ledger = self.ledger.lock();
         if !catalogs.is_complete() {
             return None;
         }
-        // The ledger's list goes with its position: after an outcome it has what that outcome taught.
+        // Prefer the ledger's list: it is consistent with the ledger's position and includes what the last outcome
+        // reported.
         let unavailable = ledger.unavailable().or(catalogs.unavailable());
         Some(Extra {
             source: Source::Cluster,

@@ -1,7 +1,7 @@
-//! Kubernetes watches feed the index.
+//! Kubernetes watches that keep the index current.
 
 use crate::facts::Facts;
-use crate::index::{Indexed, Kind};
+use crate::index::{Indexed, ObjectKind};
 use crate::metrics::WatcherMetrics;
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -22,15 +22,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Pause after a watch's first failure, doubled by each further one: a broken connection is mended at once, a broken API
-/// server is not hammered.
+/// Pause after the first failure of a watch, doubled by each further failure. A broken connection is reopened quickly,
+/// while a failing API server is not overloaded.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Objects asked for at a time; what the API server's own clients use.
+/// Page size of list requests; the default of Kubernetes' own clients.
 const PAGE_SIZE: u32 = 500;
 
-/// Where the watches lead.
+/// Starts the watches and writes their events to the index.
 #[derive(Clone)]
 pub(crate) struct Feed {
     pub(crate) client: Client,
@@ -39,16 +39,16 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Starts a watch for each kind. Pods are listed only once all others have been: what is seen of nodes and claims is
-    /// then never newer than what is seen of pods, so that too little is bought rather than too much (rule 21).
+    /// Starts a watch for each kind. Pods are listed after all other kinds. The index of nodes and claims is then never
+    /// newer than the index of pods, so errors lead to too few nodes rather than too many.
     pub(crate) fn start(&self, readiness: &Readiness, tasks: &mut JoinSet<()>) {
         let mut listed = Vec::new();
-        macro_rules! each {
+        macro_rules! list {
             ($($kind:ident),+) => {
                 $(listed.push(self.spawn::<$kind>(readiness.handle($kind::KIND.as_str()), tasks, Vec::new()));)+
             };
         }
-        each!(
+        list!(
             Node,
             NodeClaim,
             NodePool,
@@ -70,48 +70,49 @@ impl Feed {
             Job,
             ReplicationController
         );
-        self.spawn::<Pod>(readiness.handle(Kind::Pod.as_str()), tasks, listed);
+        self.spawn::<Pod>(readiness.handle(ObjectKind::Pod.as_str()), tasks, listed);
     }
 
-    /// Watches a kind once all of `after` have been listed. Tells when it has been listed itself.
+    /// Watches a kind once all kinds of `after` have been listed. The returned receiver becomes true when the kind
+    /// itself has been listed.
     fn spawn<K: Indexed>(
         &self,
         handle: ReadinessHandle,
         tasks: &mut JoinSet<()>,
         after: Vec<watch::Receiver<bool>>,
     ) -> watch::Receiver<bool> {
-        let (done, listed) = watch::channel(false);
+        let (listed_sender, listed) = watch::channel(false);
         let feed = self.clone();
         tasks.spawn(async move {
             let waits =
                 after.into_iter().map(|mut other| async move { other.wait_for(|listed| *listed).await.is_ok() });
             if join_all(waits).await.into_iter().all(|listed| listed) {
-                feed.follow::<K>(handle, &done).await;
+                feed.follow::<K>(handle, &listed_sender).await;
             }
         });
         listed
     }
 
-    async fn follow<K: Indexed>(&self, handle: ReadinessHandle, done: &watch::Sender<bool>) {
+    async fn follow<K: Indexed>(&self, handle: ReadinessHandle, listed_sender: &watch::Sender<bool>) {
         let kind = K::KIND.as_str();
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE)).boxed();
         let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, Vec::new());
-        // The stream goes on after an error, and never ends.
+        // The stream continues after an error and never ends.
         while let Some(event) = events.try_next().await.transpose() {
             match event {
                 Ok(event) => {
                     pause = FIRST_PAUSE;
-                    if self.take(event, &mut list) {
+                    if self.handle_event(event, &mut list) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
-                        done.send_replace(true);
+                        listed_sender.send_replace(true);
                     }
                 }
-                // Clusters from before have no such kind, and no such objects.
-                Err(error) if K::KIND == Kind::CapacityBuffer && is_unknown(&error) => {
-                    if self.take::<K>(Event::InitDone, &mut list) {
+                // Clusters without the CapacityBuffer CRD have no such objects: treat the kind as listed and empty.
+                Err(error) if K::KIND == ObjectKind::CapacityBuffer && is_unknown(&error) => {
+                    if self.handle_event::<K>(Event::InitDone, &mut list) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
-                        done.send_replace(true);
+                        listed_sender.send_replace(true);
                     }
                     tracing::debug!(kind, "the API server does not know the kind");
                     tokio::time::sleep(LONGEST_PAUSE).await;
@@ -126,18 +127,18 @@ impl Feed {
         }
     }
 
-    /// Takes an event; true if it completed a list.
-    fn take<K: Indexed>(&self, event: Event<DeserializeGuard<K>>, list: &mut Vec<K>) -> bool {
+    /// Applies an event. Returns true if the event completed a list.
+    fn handle_event<K: Indexed>(&self, event: Event<DeserializeGuard<K>>, list: &mut Vec<K>) -> bool {
         match event {
             Event::Init => list.clear(),
-            Event::InitApply(object) => list.extend(self.readable(object)),
+            Event::InitApply(object) => list.extend(self.parsed(object)),
             Event::InitDone => {
                 let objects = std::mem::take(list);
                 self.facts.change_index(|index| index.reset(objects));
                 self.count(K::KIND);
                 return true;
             }
-            Event::Apply(object) => match self.readable(object) {
+            Event::Apply(object) => match self.parsed(object) {
                 Some(object) => self.facts.change_index(|index| index.apply(object)),
                 None => self.count(K::KIND),
             },
@@ -153,8 +154,9 @@ impl Feed {
         false
     }
 
-    /// The object, or `None` if it cannot be read: then what was known of it is forgotten, and the rest goes on.
-    fn readable<K: Indexed>(&self, object: DeserializeGuard<K>) -> Option<K> {
+    /// Returns the object, or `None` if it cannot be deserialized. An unreadable object is removed from the index;
+    /// other objects are not affected.
+    fn parsed<K: Indexed>(&self, object: DeserializeGuard<K>) -> Option<K> {
         match object.0 {
             Ok(object) => Some(object),
             Err(invalid) => {
@@ -168,13 +170,13 @@ impl Feed {
         }
     }
 
-    fn count(&self, kind: Kind) {
+    fn count(&self, kind: ObjectKind) {
         let count = self.facts.index(|index| index.count(kind));
         self.metrics.objects.with_label_values(&[kind.as_str()]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }
 
-/// Whether the API server has no such kind.
+/// Whether the API server does not serve the kind.
 fn is_unknown(error: &WatchError) -> bool {
     matches!(error, WatchError::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

@@ -1,4 +1,4 @@
-//! Streams of the actuator feed the ledger and the catalogs.
+//! Follows the actuator's streams to keep the ledger and the catalogs current.
 
 use crate::facts::Facts;
 use crate::metrics::WatcherMetrics;
@@ -17,32 +17,32 @@ use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-/// How long the actuator may take to begin a stream; then another replica is tried.
+/// How long the actuator may take to open a stream before the watcher tries another replica.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause while no replica is known at all, or one sends what cannot be read: names are looked up no more often.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause when no replica is known, or after a message that cannot be decoded. It bounds the rate of DNS lookups.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Follows the actuator that leads.
+/// Follows the leading actuator.
 #[derive(Clone)]
-pub(crate) struct Follow {
+pub(crate) struct ActuatorFollower {
     pub(crate) actuator: ClientPool,
     pub(crate) facts: Arc<Facts>,
     pub(crate) clock: Clock,
     pub(crate) metrics: WatcherMetrics,
 }
 
-/// A client that takes messages as large as the actuator may send.
+/// Returns an actuator client with the decoding limit of the actuator's messages.
 pub(crate) fn client(channel: Channel) -> ActuatorServiceClient<Channel> {
     ActuatorServiceClient::new(channel).max_decoding_message_size(MAX_DECODING_BYTES)
 }
 
-impl Follow {
+impl ActuatorFollower {
     fn now(&self) -> Timestamp {
         Timestamp(self.clock.now_millis())
     }
 
-    /// Follows the ledger for ever.
+    /// Follows the ledger. Never returns.
     pub(crate) async fn ledger(self, handle: ReadinessHandle) {
         let mut handle = Some(handle);
         let open = |channel| async { client(channel).watch_ledger(WatchLedgerRequest {}).await };
@@ -64,13 +64,13 @@ impl Follow {
         .await;
     }
 
-    /// Follows the catalogs for ever.
+    /// Follows the catalogs. Never returns.
     pub(crate) async fn catalogs(self, handle: ReadinessHandle) {
         let mut handle = Some(handle);
         let facts = Arc::clone(&self.facts);
         let open = |channel| {
-            let known = facts.change_catalogs(|catalogs| (false, catalogs.restart()));
-            let known_catalog_ids = known.into_iter().map(|id| id.0).collect();
+            let content_ids = facts.change_catalogs(|catalogs| (false, catalogs.restart()));
+            let known_catalog_ids = content_ids.into_iter().map(|id| id.0).collect();
             async { client(channel).watch_catalog(WatchCatalogRequest { known_catalog_ids }).await }
         };
         self.follow("catalogs", open, |message: Option<WatchCatalogResponse>| {
@@ -89,12 +89,13 @@ impl Follow {
         .await;
     }
 
-    /// Opens a stream, takes its messages (`None` marks the beginning), and opens another when it ends.
+    /// Opens a stream and passes its messages to `handle`, with `None` for the start of the stream. Reopens the stream
+    /// when it ends.
     async fn follow<M, Open, Opened>(
         &self,
         name: &'static str,
         mut open: Open,
-        mut take: impl FnMut(Option<M>) -> Result<(), String>,
+        mut handle: impl FnMut(Option<M>) -> Result<(), String>,
     ) where
         Open: FnMut(Channel) -> Opened,
         Opened: Future<Output = Result<Response<Streaming<M>>, Status>>,
@@ -104,7 +105,7 @@ impl Follow {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::warn!(stream = name, %error, "no actuator found");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
             };
@@ -114,23 +115,23 @@ impl Follow {
                 Ok(response) => {
                     tracing::info!(stream = name, %replica, "following the actuator");
                     let mut stream = response.into_inner();
-                    let mut taken = take(None);
+                    let mut handled = handle(None);
                     let status = loop {
-                        if let Err(error) = &taken {
+                        if let Err(error) = &handled {
                             break Status::internal(error.as_str());
                         }
                         match stream.message().await {
                             Ok(Some(message)) => {
                                 self.actuator.succeeded(&replica);
-                                taken = take(Some(message));
+                                handled = handle(Some(message));
                             }
                             Ok(None) => break Status::unavailable("the stream ended"),
                             Err(status) => break status,
                         }
                     };
-                    if let Err(error) = taken {
+                    if let Err(error) = handled {
                         tracing::error!(stream = name, %replica, %error, "message cannot be used");
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(RETRY_PAUSE).await;
                     }
                     status
                 }

@@ -1,11 +1,11 @@
-//! The cluster as the watcher knows it: plain lists of objects, changed by plain calls.
+//! In-memory index of the cluster's objects: one list per kind.
 
 mod kinds;
 mod owners;
 #[cfg(test)]
 mod tests;
 
-pub use kinds::{Indexed, Kind};
+pub use kinds::{Indexed, ObjectKind};
 pub use owners::Workloads;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,69 +13,72 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is held of all kinds.
+/// Lists of objects of all kinds.
 #[derive(Debug, Default)]
-pub struct Held {
-    /// What snapshots are made of.
+pub struct Store {
+    /// Objects that snapshots are built from.
     pub objects: Objects,
-    /// Further owners of pods: how many each wants.
+    /// Owners of pods that are only needed for the number of pods they want.
     pub workloads: Workloads,
 }
 
-/// Namespace (empty where there is none) and name.
+/// Namespace (empty for cluster-scoped objects) and name.
 type Key = (String, String);
 
-/// The cluster's objects by kind. An object that is the same in all that matters changes nothing.
+/// Objects by kind. Changes to irrelevant fields do not count as changes.
 #[derive(Debug, Default)]
 pub struct Index {
-    held: Held,
-    /// Where each object is in its kind's list.
-    places: BTreeMap<Kind, BTreeMap<Key, usize>>,
-    listed: BTreeSet<Kind>,
+    store: Store,
+    /// Position of each object in the list of its kind.
+    positions: BTreeMap<ObjectKind, BTreeMap<Key, usize>>,
+    listed: BTreeSet<ObjectKind>,
 }
 
 impl Index {
-    /// Without objects.
+    /// Creates an empty index.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts an object in, in place of one of the same name. Returns whether anything that matters changed.
+    /// Inserts or replaces an object. Returns whether anything relevant changed.
     pub fn apply<K: Indexed>(&mut self, mut object: K) -> bool {
-        strip(&mut object);
-        let places = self.places.entry(K::KIND).or_default();
-        let list = K::list(&mut self.held);
-        match places.get(&key(object.meta())).and_then(|place| list.get_mut(*place)) {
-            Some(known) if *known == object => false,
-            Some(known) => {
-                *known = object;
+        remove_noise(&mut object);
+        let positions = self.positions.entry(K::KIND).or_default();
+        let list = K::list(&mut self.store);
+        match positions.get(&key(object.meta())).and_then(|position| list.get_mut(*position)) {
+            Some(existing) if *existing == object => false,
+            Some(existing) => {
+                *existing = object;
                 true
             }
             None => {
-                places.insert(key(object.meta()), list.len());
+                positions.insert(key(object.meta()), list.len());
                 list.push(object);
                 true
             }
         }
     }
 
-    /// Takes out the object of that name. Returns whether there was one.
+    /// Removes the object with the name and namespace in `metadata`. Returns whether it existed.
     pub fn delete<K: Indexed>(&mut self, metadata: &ObjectMeta) -> bool {
-        let places = self.places.entry(K::KIND).or_default();
-        let list = K::list(&mut self.held);
-        let Some(place) = places.remove(&key(metadata)).filter(|place| *place < list.len()) else { return false };
-        list.swap_remove(place);
-        if let Some(moved) = list.get(place) {
-            places.insert(key(moved.meta()), place);
+        let positions = self.positions.entry(K::KIND).or_default();
+        let list = K::list(&mut self.store);
+        let Some(position) = positions.remove(&key(metadata)).filter(|position| *position < list.len()) else {
+            return false;
+        };
+        list.swap_remove(position);
+        if let Some(moved) = list.get(position) {
+            positions.insert(key(moved.meta()), position);
         }
         true
     }
 
-    /// Puts a whole list in place of what was known, in one step (rule 21). Returns whether anything that matters changed.
+    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. Returns whether anything
+    /// relevant changed.
     pub fn reset<K: Indexed>(&mut self, objects: Vec<K>) -> bool {
         let kept: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
-        let gone: Vec<ObjectMeta> = K::list(&mut self.held)
+        let gone: Vec<ObjectMeta> = K::list(&mut self.store)
             .iter()
             .map(|object| ObjectMeta {
                 name: object.meta().name.clone(),
@@ -94,28 +97,28 @@ impl Index {
         changed
     }
 
-    /// Whether every kind has been listed once (rule 21).
+    /// Whether every kind has been listed once. Before that, the index must not be used for plans.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        Kind::ALL.iter().all(|kind| self.listed.contains(kind))
+    pub fn all_listed(&self) -> bool {
+        ObjectKind::ALL.iter().all(|kind| self.listed.contains(kind))
     }
 
-    /// What snapshots are made of.
+    /// Objects that snapshots are built from.
     #[must_use]
     pub fn objects(&self) -> &Objects {
-        &self.held.objects
+        &self.store.objects
     }
 
-    /// How many objects of the kind there are.
+    /// Number of objects of a kind.
     #[must_use]
-    pub fn count(&self, kind: Kind) -> usize {
-        self.places.get(&kind).map_or(0, BTreeMap::len)
+    pub fn count(&self, kind: ObjectKind) -> usize {
+        self.positions.get(&kind).map_or(0, BTreeMap::len)
     }
 
-    /// Pods that are to be placed while others of their owner are still to come (rule 6).
+    /// Pending pods whose owner wants more pods than have been observed.
     #[must_use]
     pub fn incomplete(&self) -> BTreeSet<PodUid> {
-        owners::incomplete(&self.held.objects, &self.held.workloads)
+        owners::incomplete(&self.store.objects, &self.store.workloads)
     }
 }
 
@@ -123,8 +126,8 @@ fn key(metadata: &ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
-/// Takes out what changes without meaning anything here, so that it neither costs memory nor causes a new snapshot.
-fn strip<K: Indexed>(object: &mut K) {
+/// Clears fields that change often but are irrelevant here. This saves memory and avoids needless snapshots.
+fn remove_noise<K: Indexed>(object: &mut K) {
     let metadata = object.meta_mut();
     metadata.managed_fields = None;
     metadata.resource_version = None;

@@ -1,4 +1,4 @@
-//! The actuator's ledger as the watcher knows it.
+//! The watcher's copy of the actuator's ledger.
 
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
@@ -7,51 +7,53 @@ use std::collections::BTreeMap;
 
 /// Offerings without capacity, each with the time at which it may be tried again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Unavailable(Vec<(UnavailableOffering, Timestamp)>);
+pub struct UnavailableOfferings(Vec<(UnavailableOffering, Timestamp)>);
 
-impl Unavailable {
-    /// As told at `now`.
+impl UnavailableOfferings {
+    /// Converts the remaining durations of offerings received at `now` to expiry times.
     #[must_use]
-    pub fn told(offerings: Vec<UnavailableOffering>, now: Timestamp) -> Self {
+    pub fn received(offerings: Vec<UnavailableOffering>, now: Timestamp) -> Self {
         Self(offerings.into_iter().map(|offering| (offering.clone(), now.plus(offering.remaining))).collect())
     }
 
-    /// Those that are still to be left alone at `now`, with what remains of their time (rule 23).
+    /// Offerings that are still unavailable at `now`, with their remaining durations.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Vec<UnavailableOffering> {
-        let left = self.0.iter().filter(|(_, until)| *until > now);
-        left.map(|(offering, until)| UnavailableOffering { remaining: until.since(now), ..offering.clone() }).collect()
+        let active = self.0.iter().filter(|(_, until)| *until > now);
+        active
+            .map(|(offering, until)| UnavailableOffering { remaining: until.since(now), ..offering.clone() })
+            .collect()
     }
 }
 
-/// Claims by name.
+/// In-flight claims by name.
 type Claims = BTreeMap<String, InFlightClaim>;
 
-/// What is in flight. Nothing is known before the first whole ledger has come.
+/// In-flight claims. The ledger is unknown until the first full ledger is complete.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     position: Option<LedgerPosition>,
     claims: Claims,
-    unavailable: Option<Unavailable>,
-    /// What a new stream has sent of its whole ledger so far; what was known holds until it is complete.
-    staged: Option<(Claims, Option<Unavailable>)>,
+    unavailable: Option<UnavailableOfferings>,
+    /// Content of a new stream so far. The previous content stays valid until the stream is complete.
+    staged: Option<(Claims, Option<UnavailableOfferings>)>,
 }
 
 impl Ledger {
-    /// Of which nothing is known.
+    /// Creates an unknown ledger.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new stream begins: it sends the whole ledger first.
+    /// Marks the start of a new stream, which begins with a full ledger.
     pub fn restart(&mut self) {
         self.staged = Some((Claims::new(), None));
     }
 
-    /// Takes an update that came at `now`. Returns whether what is known changed.
+    /// Applies an update received at `now`. Returns whether the visible ledger changed.
     pub fn apply(&mut self, update: LedgerUpdate, now: Timestamp) -> bool {
-        let told = update.unavailable_offerings.map(|offerings| Unavailable::told(offerings, now));
+        let received = update.unavailable_offerings.map(|offerings| UnavailableOfferings::received(offerings, now));
         let (claims, unavailable) = match &mut self.staged {
             Some((claims, unavailable)) => (claims, unavailable),
             None => (&mut self.claims, &mut self.unavailable),
@@ -60,8 +62,8 @@ impl Ledger {
             claims.remove(name);
         }
         claims.extend(update.upserted.into_iter().map(|claim| (claim.name.clone(), claim)));
-        if told.is_some() {
-            *unavailable = told;
+        if received.is_some() {
+            *unavailable = received;
         }
         if let Some((claims, unavailable)) = self.staged.take_if(|_| update.complete) {
             self.claims = claims;
@@ -74,20 +76,20 @@ impl Ledger {
         true
     }
 
-    /// Up to which change it is known; `None` before the first whole ledger.
+    /// Position of the last applied change; `None` until the first full ledger is complete.
     #[must_use]
     pub fn position(&self) -> Option<LedgerPosition> {
         self.position
     }
 
-    /// Claims in flight, by name.
+    /// In-flight claims, ordered by name.
     pub fn claims(&self) -> impl Iterator<Item = &InFlightClaim> {
         self.claims.values()
     }
 
-    /// Offerings without capacity; `None` if it does not say.
+    /// Offerings without capacity; `None` if the ledger does not report them.
     #[must_use]
-    pub fn unavailable(&self) -> Option<&Unavailable> {
+    pub fn unavailable(&self) -> Option<&UnavailableOfferings> {
         self.unavailable.as_ref()
     }
 }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_whole_has_come() {
+    fn the_ledger_is_unknown_until_the_first_full_ledger_is_complete() {
         let mut ledger = Ledger::new();
         ledger.restart();
         assert!(!ledger.apply(update(5, &["a"], false), Timestamp(0)));
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_stream_replaces_what_was_known_in_one_step() {
+    fn a_new_stream_replaces_the_ledger_in_one_step() {
         let mut ledger = Ledger::new();
         ledger.restart();
         ledger.apply(update(5, &["a", "b"], true), Timestamp(0));
@@ -156,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_alone_is_so_for_the_rest_of_its_time() {
+    fn unavailable_offerings_expire() {
         let offering = UnavailableOffering {
             instance_type: Some("c5.large".to_owned()),
             zone: None,
             capacity_type: CapacityType::Spot,
             remaining: Millis(3000),
         };
-        let unavailable = Unavailable::told(vec![offering], Timestamp(10_000));
+        let unavailable = UnavailableOfferings::received(vec![offering], Timestamp(10_000));
         assert_eq!(unavailable.at(Timestamp(12_000))[0].remaining, Millis(1000));
         assert_eq!(unavailable.at(Timestamp(13_000)), []);
     }

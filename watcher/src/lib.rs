@@ -1,8 +1,8 @@
-//! The watcher: reads the cluster into an index, tells schedulers and others what it sees, and drives the loop from
-//! snapshot to plan to execution.
+//! The watcher reads the cluster into an index, streams snapshots to schedulers and other clients, and drives the loop
+//! from snapshot to plan to execution.
 //!
-//! It only reads (its own Lease aside), decides nothing about nodes and spends nothing. What it knows can be read again:
-//! a new leader needs nothing from an old one.
+//! Its only write is its own Lease. It makes no decisions about nodes and buys nothing. It holds no durable state: a
+//! new leader reads everything again.
 
 pub mod args;
 pub mod catalogs;

@@ -1,10 +1,10 @@
-//! The watcher's program.
+//! The `plimsoll-watcher` binary.
 
 use plimsoll_watcher::args::WatcherArgs;
 use plimsoll_watcher::program;
 
 fn main() -> anyhow::Result<()> {
-    // Before anything else: a mistake in the arguments needs no runtime.
+    // Parse arguments first: a usage error needs no runtime.
     let args = WatcherArgs::try_read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()

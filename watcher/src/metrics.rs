@@ -1,4 +1,4 @@
-//! What the watcher measures.
+//! Metrics of the watcher.
 
 pub(crate) mod outcomes;
 
@@ -6,30 +6,30 @@ use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-/// The watcher's metrics; clones are the same metrics.
+/// The watcher's metrics. Clones share the same metrics.
 #[derive(Debug, Clone)]
 pub struct WatcherMetrics {
     /// Objects in the index, by kind.
     pub objects: IntGaugeVec,
     /// Objects that could not be read, by kind.
     pub invalid_objects: IntCounterVec,
-    /// Objects left out of the present snapshot.
+    /// Objects missing from the current snapshot.
     pub problems: IntGauge,
-    /// Failures of Kubernetes watches, by kind.
+    /// Errors of Kubernetes watches, by kind.
     pub watch_errors: IntCounterVec,
-    /// Ends of streams from the actuator, by stream.
+    /// Ended streams from the actuator, by stream.
     pub stream_breaks: IntCounterVec,
-    /// Snapshots made.
+    /// Snapshots built.
     pub snapshots: IntCounter,
-    /// Time to make a snapshot.
+    /// Time to build a snapshot.
     pub snapshot_seconds: Histogram,
     /// Clients that follow snapshots.
     pub subscribers: IntGauge,
-    /// Whether this replica drives.
+    /// 1 if this replica is the leader.
     pub leader: IntGauge,
-    /// Plans asked for, by result: `planned`, `failed`, or `withheld` where one with removals failed its check.
+    /// Plan requests, by result: `planned`, `failed`, or `withheld` if a plan with removals failed validation.
     pub plans: IntCounterVec,
-    /// Time from asking for a plan to having it.
+    /// Time from plan request to plan.
     pub plan_seconds: Histogram,
     /// Sessions opened with a scheduler.
     pub sessions: IntCounter,
@@ -37,19 +37,19 @@ pub struct WatcherMetrics {
     pub full_snapshots: IntCounter,
     /// Plans sent to the actuator, by result: `sent` or `failed`.
     pub executions: IntCounterVec,
-    /// Time from a snapshot's making to the Execute call of its plan.
+    /// Time from the start of building a snapshot to the Execute call of its plan.
     pub execute_seconds: Histogram,
-    /// Outcomes, by status and reason.
+    /// Action outcomes, by status and reason.
     pub outcomes: IntCounterVec,
-    /// Pods whose launch waits for others of their owner.
+    /// Pods whose launch waits for other pods of their owner.
     pub waiting_pods: IntGauge,
 }
 
 impl WatcherMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If a metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             objects: metrics.gauges("objects", "Objects in the index.", &["kind"])?,

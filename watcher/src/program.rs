@@ -1,4 +1,4 @@
-//! The program: arguments, logs, signals, ports.
+//! Runs the watcher as a program: logging, signals, ports.
 
 use crate::args::WatcherArgs;
 use crate::service::{self, Parts, Settings};
@@ -18,10 +18,10 @@ use std::path::Path;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Runs until a signal or a failure.
+/// Runs the watcher until a signal or a failure.
 ///
 /// # Errors
-/// A flag, a file or an address cannot be used, or a part of the watcher failed.
+/// If a flag, file or address is invalid, or a part of the watcher fails.
 pub async fn run(args: WatcherArgs) -> Result<()> {
     let WatcherArgs { service, peers, identity, policies } = args;
     let level = telemetry::init(service.log.log_format, &service.log.log_level)?;
@@ -34,7 +34,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
     let measured = bind(service.admin.metrics_listen).await?;
     let listener = Listener::Closed(bind(service.listen.listen).await?, tls.clone());
 
-    // A restarted container is another holder, whatever its pod's name.
+    // A restarted container must be a different lease holder even if the pod's name is the same.
     let holder = format!("{}_{:x}_{:x}", identity.name, std::process::id(), clock.now_millis());
     tracing::info!(version = env!("CARGO_PKG_VERSION"), holder, "starting");
     let settings = Settings {
@@ -54,7 +54,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
         metrics: metrics.clone(),
         readiness: readiness.clone(),
     };
-    // Probes are answered until the end.
+    // The probe endpoints stay up until the shutdown ends.
     let stop = CancellationToken::new();
     let probes = tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), stop.clone()));
     let scrapes = tokio::spawn(admin::serve(measured, admin::metrics_router(metrics, level), stop.clone()));
@@ -72,7 +72,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
     Ok(ended?)
 }
 
-/// A client that tries nothing again by itself: every caller here has its own way to do so.
+/// Returns a client without retries: every caller has its own retry policy.
 async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
     let mut config = match kubeconfig {
         Some(path) => {

@@ -1,9 +1,9 @@
-//! Plans from a scheduler: one sticky session, moved to another replica when it fails or stalls.
+//! Requests plans from a scheduler over one sticky session. Moves to another replica when the session fails or stalls.
 
 mod session;
 
 use crate::metrics::WatcherMetrics;
-use crate::snapshots::Published;
+use crate::snapshots::PublishedSnapshot;
 use futures::future::BoxFuture;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_proto::catalog::v1::Catalog;
@@ -15,101 +15,103 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// How long a plan may take before another replica is asked as well: whichever is first answers, since all answer alike.
-/// In a large cluster plans take longer: then so many times what the last one took are added.
-const STALLED_AFTER: Duration = Duration::from_millis(500);
-const STALLED_FACTOR: u32 = 3;
+/// How long a plan may take before another replica is asked as well. The first answer is used, since all replicas give
+/// the same answer. Plans of large clusters take longer, so `STALL_FACTOR` times the duration of the last plan is
+/// added.
+const STALL_TIMEOUT: Duration = Duration::from_millis(500);
+const STALL_FACTOR: u32 = 3;
 
-/// Longest time for a plan of a large cluster.
+/// Timeout of a plan, also for large clusters.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Replicas tried for one plan before the loop looks at the cluster again.
+/// Attempts per plan before the loop looks at the cluster again.
 const MAX_TRIES: usize = 4;
 
-/// Finds catalogs by their id.
-pub(crate) type FindCatalog<'a> = &'a (dyn Fn(&str) -> Option<Arc<Catalog>> + Sync);
+/// Looks up catalogs by id.
+pub(crate) type CatalogLookup<'a> = &'a (dyn Fn(&str) -> Option<Arc<Catalog>> + Sync);
 
-/// What a plan is asked for.
+/// A request for a plan.
 #[derive(Clone)]
-pub(crate) struct Question<'a> {
-    pub(crate) published: Arc<Published>,
+pub(crate) struct PlanRequest<'a> {
+    pub(crate) published: Arc<PublishedSnapshot>,
     pub(crate) options: PlanOptions,
-    pub(crate) catalogs: FindCatalog<'a>,
-    /// Names the round in logs.
+    pub(crate) catalogs: CatalogLookup<'a>,
+    /// Id of the cycle in logs.
     pub(crate) cycle_id: String,
-    /// Takes launches of the plan that come before the rest; what it has no room for comes with the whole plan.
+    /// Channel for launches that arrive before the rest of the plan. A part that does not fit arrives with the complete
+    /// plan.
     pub(crate) parts: mpsc::Sender<Plan>,
 }
 
-/// A session and the plan that was made in it.
-type Made = Result<(Session, Plan), Status>;
+/// A session and the plan that it returned.
+type AttemptResult = Result<(Session, Plan), Status>;
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     /// No replica is known.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The last replica that was asked could not make one.
+    /// The last replica tried could not make a plan.
     #[error("scheduler {replica}: {code:?}: {message}")]
     Refused {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
-        /// How.
+        /// The status code.
         code: Code,
-        /// Why.
+        /// The status message.
         message: String,
     },
-    /// A replica made a plan that failed its check; any other would make the same.
+    /// A replica made a plan that failed validation. Any other replica would make the same plan.
     #[error("scheduler {replica} withholds its plan: {message}")]
     Withheld {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
-        /// What is wrong with it.
+        /// The validation error.
         message: String,
     },
-    /// None answered in time.
+    /// No replica answered in time.
     #[error("no plan within {PLAN_TIMEOUT:?}")]
     Timeout,
 }
 
-/// Asks schedulers for plans.
+/// Client of the schedulers.
 pub(crate) struct Scheduler {
     pool: ClientPool,
-    /// Names the cluster and this client to schedulers.
+    /// Cluster and client names in the session's Hello.
     cluster: String,
     client: String,
     metrics: WatcherMetrics,
     session: Option<(ReplicaId, Session)>,
-    /// How long the last plan took.
-    usual: Duration,
+    /// Duration of the last plan.
+    last_duration: Duration,
 }
 
 impl Scheduler {
     pub(crate) fn new(pool: ClientPool, cluster: String, client: String, metrics: WatcherMetrics) -> Self {
-        Self { pool, cluster, client, metrics, session: None, usual: Duration::ZERO }
+        Self { pool, cluster, client, metrics, session: None, last_duration: Duration::ZERO }
     }
 
-    /// The plan that a question asks for. If this is dropped before it ends, the next one begins with a new session.
-    pub(crate) async fn plan(&mut self, question: &Question<'_>) -> Result<Plan, PlanError> {
-        tokio::time::timeout(PLAN_TIMEOUT, self.plan_with_any(question)).await.unwrap_or(Err(PlanError::Timeout))
+    /// Requests a plan. If the future is dropped before it completes, the next request opens a new session.
+    pub(crate) async fn plan(&mut self, request: &PlanRequest<'_>) -> Result<Plan, PlanError> {
+        tokio::time::timeout(PLAN_TIMEOUT, self.plan_with_any(request)).await.unwrap_or(Err(PlanError::Timeout))
     }
 
-    async fn plan_with_any(&mut self, question: &Question<'_>) -> Result<Plan, PlanError> {
+    async fn plan_with_any(&mut self, request: &PlanRequest<'_>) -> Result<Plan, PlanError> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let (replica, mut attempt) = self.attempt(question).await?;
-            let (began, patience) = (Instant::now(), STALLED_AFTER + self.usual.saturating_mul(STALLED_FACTOR));
-            let (replica, made) = match tokio::time::timeout(patience, &mut attempt).await {
-                Ok(made) => (replica, made),
-                Err(_stalled) => self.race(replica, attempt, question).await?,
+            let (replica, mut attempt) = self.attempt(request).await?;
+            let (began, patience) = (Instant::now(), STALL_TIMEOUT + self.last_duration.saturating_mul(STALL_FACTOR));
+            let (replica, result) = match tokio::time::timeout(patience, &mut attempt).await {
+                Ok(result) => (replica, result),
+                Err(_stalled) => self.race(replica, attempt, request).await?,
             };
-            let status = match made {
+            let status = match result {
                 Ok((session, plan)) => {
                     self.pool.succeeded(&replica);
                     self.session = Some((replica, session));
-                    self.usual = began.elapsed();
+                    self.last_duration = began.elapsed();
                     return Ok(plan);
                 }
                 Err(status) => status,
@@ -127,19 +129,19 @@ impl Scheduler {
         }
     }
 
-    /// A replica has stalled: another one is asked as well, if there is one.
+    /// Asks a second replica, if there is one, after the first replica stalled.
     async fn race(
         &mut self,
         stalled: ReplicaId,
-        mut attempt: BoxFuture<'_, Made>,
-        question: &Question<'_>,
-    ) -> Result<(ReplicaId, Made), PlanError> {
+        mut attempt: BoxFuture<'_, AttemptResult>,
+        request: &PlanRequest<'_>,
+    ) -> Result<(ReplicaId, AttemptResult), PlanError> {
         let (pool, first) = (self.pool.clone(), stalled.clone());
         pool.failed(&stalled);
         let second = async {
-            let (replica, second) = self.attempt(question).await?;
+            let (replica, second) = self.attempt(request).await?;
             if replica == first {
-                // There is no other: it just takes its time.
+                // There is no second replica: keep waiting for the first.
                 std::future::pending::<()>().await;
             }
             tracing::warn!(stalled = %first, %replica, "scheduler stalled, asking another");
@@ -148,8 +150,8 @@ impl Scheduler {
         let mut second = std::pin::pin!(second);
         tokio::select! {
             biased;
-            made = &mut attempt => match made {
-                Ok(made) => Ok((stalled, Ok(made))),
+            result = &mut attempt => match result {
+                Ok(result) => Ok((stalled, Ok(result))),
                 Err(status) => {
                     tracing::warn!(%stalled, code = ?status.code(), message = status.message(), "session failed");
                     Ok((stalled, Err(status)))
@@ -160,23 +162,27 @@ impl Scheduler {
                     pool.failed(&replica);
                     Ok((stalled, attempt.await))
                 }
-                made => made,
+                result => result,
             },
         }
     }
 
-    /// A replica and the plan that it is asked for, in the session with it if there is one.
-    async fn attempt<'q>(&mut self, question: &Question<'q>) -> Result<(ReplicaId, BoxFuture<'q, Made>), PlanError> {
+    /// Starts a plan request to a replica, in the existing session with that replica if there is one.
+    async fn attempt<'q>(
+        &mut self,
+        request: &PlanRequest<'q>,
+    ) -> Result<(ReplicaId, BoxFuture<'q, AttemptResult>), PlanError> {
         let (replica, channel) = self.pool.channel().await?;
-        let known = self.session.take().filter(|(known, _)| *known == replica).map(|(_, session)| session);
+        let existing =
+            self.session.take().filter(|(last_replica, _)| *last_replica == replica).map(|(_, session)| session);
         let (cluster, client) = (self.cluster.clone(), self.client.clone());
-        let (question, metrics) = (question.clone(), self.metrics.clone());
+        let (request, metrics) = (request.clone(), self.metrics.clone());
         let attempt = async move {
-            let mut session = match known {
+            let mut session = match existing {
                 Some(session) => session,
                 None => Session::open(channel, cluster, client, metrics).await?,
             };
-            let plan = session.plan(&question).await?;
+            let plan = session.plan(&request).await?;
             Ok((session, plan))
         };
         Ok((replica, Box::pin(attempt)))

@@ -1,9 +1,9 @@
-//! The watcher as a whole: what it is made of, and how its parts run together, in a program as in a simulation.
+//! Assembles and runs the parts of a watcher. Used by the program and by the simulation.
 
 use crate::drive::Driver;
 use crate::facts::Facts;
 use crate::feed::Feed;
-use crate::follow::Follow;
+use crate::follow::ActuatorFollower;
 use crate::metrics::WatcherMetrics;
 use crate::scheduler::Scheduler;
 use crate::snapshots::{Publisher, SnapshotService};
@@ -23,16 +23,16 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What a watcher may be told about itself.
+/// Settings of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Names the cluster to schedulers; never empty.
+    /// Name of the cluster in scheduler sessions; must not be empty.
     pub cluster: String,
-    /// Names in the certificates of those who may follow snapshots (rule 19).
+    /// Certificate names of clients that may follow snapshots.
     pub callers: Vec<String>,
-    /// What plans may do.
+    /// Options of every plan.
     pub options: PlanOptions,
-    /// Bounds of the gRPC port.
+    /// Limits of the gRPC server.
     pub limits: Limits,
 }
 
@@ -47,41 +47,41 @@ impl Default for Settings {
     }
 }
 
-/// What a watcher is made of.
+/// Dependencies of a watcher.
 pub struct Parts {
-    /// The cluster.
+    /// Kubernetes client.
     pub client: kube::Client,
-    /// The time.
+    /// Clock.
     pub clock: Clock,
-    /// About itself.
+    /// Settings.
     pub settings: Settings,
-    /// Schedulers, any number.
+    /// Schedulers; all replicas are equivalent.
     pub scheduler: ClientPool,
-    /// Actuators, of which one leads.
+    /// Actuators; one of them is the leader.
     pub actuator: ClientPool,
-    /// The lease for which it contends, and as whom.
+    /// Lease and holder identity for the leader election.
     pub lease: LeaseConfig,
-    /// Where it answers.
+    /// Listener of the gRPC server.
     pub listener: Listener,
-    /// Where it registers its metrics.
+    /// Registry of the metrics.
     pub metrics: Metrics,
-    /// What it is waiting for.
+    /// Readiness of the program.
     pub readiness: Readiness,
 }
 
-/// Why a watcher ended.
+/// Reason why a watcher ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// A metric is registered already.
+    /// A metric is already registered.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// The lease's configuration contradicts itself.
+    /// The lease configuration is inconsistent.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The gRPC port failed.
+    /// The gRPC server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// A part ended though nobody stopped it.
+    /// A task ended without a shutdown request.
     #[error("a part of the watcher ended{0}")]
     Ended(String),
 }
@@ -92,8 +92,8 @@ impl From<JoinError> for ServiceError {
     }
 }
 
-/// Runs a watcher until `shutdown` begins its drain: it stops driving, gives its lease up and closes its port. Dropped, it
-/// stops as a process does that is killed.
+/// Runs a watcher until `shutdown` starts to drain. The watcher then stops driving, releases its lease and closes its
+/// listener. Dropping the future stops the watcher as abruptly as killing the process.
 ///
 /// # Errors
 /// See [`ServiceError`].
@@ -106,12 +106,16 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let mut tasks = JoinSet::new();
 
     let feed = Feed { client: client.clone(), facts: Arc::clone(&facts), metrics: watcher_metrics.clone() };
-    let follow =
-        Follow { actuator: actuator.clone(), facts: Arc::clone(&facts), clock, metrics: watcher_metrics.clone() };
+    let follower = ActuatorFollower {
+        actuator: actuator.clone(),
+        facts: Arc::clone(&facts),
+        clock,
+        metrics: watcher_metrics.clone(),
+    };
     let (ledger, catalogs) = (readiness.handle("ledger"), readiness.handle("catalogs"));
     feed.start(&readiness, &mut tasks);
-    tasks.spawn(follow.clone().ledger(ledger));
-    tasks.spawn(follow.catalogs(catalogs));
+    tasks.spawn(follower.clone().ledger(ledger));
+    tasks.spawn(follower.catalogs(catalogs));
 
     let publisher = Publisher::new(Arc::clone(&facts), clock, watcher_metrics.clone());
     let newest = publisher.newest();
@@ -128,7 +132,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     tasks.spawn(publisher.run());
 
     let (election, states) = Election::new(client, lease, clock)?;
-    // Given up only once nothing is done under it any more.
+    // Release the lease only after all work under it has stopped.
     let give_up = CancellationToken::new();
     let contending = AbortOnDropHandle::new(tokio::spawn(election.run(give_up.clone())));
     let driving = AbortOnDropHandle::new(tokio::spawn(driver.run(states, token.clone())));

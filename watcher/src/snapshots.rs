@@ -1,10 +1,10 @@
-//! Snapshots of what is known, numbered, each with what changed since the one before.
+//! Publishes numbered snapshots of the cluster, each with the delta from its predecessor.
 
 mod service;
 
 pub use service::SnapshotService;
 
-use crate::facts::{Facts, View};
+use crate::facts::{BuiltSnapshot, Facts};
 use crate::metrics::WatcherMetrics;
 use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
@@ -20,43 +20,43 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Snapshots tell the time no finer than this, in milliseconds (rule 23): plans of one second are then alike, and what a
-/// plan waits for is counted in seconds.
+/// Resolution of the time in snapshots, in milliseconds. Plans made within one second are then identical, and
+/// everything a plan waits for is counted in seconds.
 pub const TIME_STEP_MS: i64 = 1000;
 
-/// Objects in a message: well below the size limit for messages of a few kB each.
+/// Objects per message. With objects of a few kB each, a message stays well below the size limit.
 pub(crate) const OBJECTS_PER_CHUNK: usize = 1000;
 
-/// Objects in a change: as many as fit into one message even if each is as large as a node with all its labels.
+/// Maximum objects in a delta: as many as fit into one message if each is as large as a node with all its labels.
 const OBJECTS_PER_DELTA: usize = 2000;
 
-/// Objects with problems that are named in the log at a change; the rest are counted.
+/// Maximum object problems logged per snapshot; further problems are only counted.
 const LOGGED_PROBLEMS: usize = 20;
 
 /// A numbered snapshot.
 #[derive(Debug)]
-pub struct Published {
+pub struct PublishedSnapshot {
     /// The snapshot.
     pub snapshot: Snapshot,
     /// Its checksum.
     pub checksum: u64,
-    /// What changed since the one before; `None` for the first.
+    /// Delta from the previous snapshot; `None` for the first.
     pub delta: Option<wire::Delta>,
-    /// Sequence of the last snapshot in which anything changed that a plan depends on, or that was asked for.
-    pub relevant: u64,
-    /// Pods to be placed whose owners want more than have been seen.
+    /// Sequence of the last snapshot that changed anything a plan depends on, or that was requested.
+    pub relevant_sequence: u64,
+    /// Pending pods whose owners want more pods than have been observed.
     pub incomplete: BTreeSet<PodUid>,
-    /// What CapacityBuffers come to.
+    /// Status of each CapacityBuffer.
     pub buffers: Vec<BufferReport>,
-    /// When its making began.
-    pub at: Instant,
-    /// The exact time then, of which the snapshot tells the last step.
+    /// Monotonic time at which building the snapshot began.
+    pub started_at: Instant,
+    /// Wall-clock time at `started_at`, not rounded to `TIME_STEP_MS` as the snapshot's time is.
     pub time: Timestamp,
 }
 
-impl Published {
-    /// What changed from an earlier snapshot to this one; `None` if it is too much for one message, so that a whole
-    /// snapshot, which comes in pieces, is the better answer.
+impl PublishedSnapshot {
+    /// Delta from an earlier snapshot to this one. `None` if the delta is too large for one message; a full snapshot
+    /// can be sent in chunks instead.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Option<wire::Delta> {
         let delta = match &self.delta {
@@ -67,65 +67,66 @@ impl Published {
     }
 }
 
-/// How many objects there are, without those that are small and few.
+/// Number of objects, excluding kinds that are small and few.
 fn count(part: &wire::Snapshot) -> usize {
     part.shapes.len() + part.pods.len() + part.nodes.len() + part.ignored.len()
 }
 
 /// The newest snapshot; `None` before the first.
-pub type Newest = watch::Receiver<Option<Arc<Published>>>;
+pub type Newest = watch::Receiver<Option<Arc<PublishedSnapshot>>>;
 
-/// Asks for a snapshot of the present time, whether or not anything else changed. Clones ask the same publisher.
+/// Requests a snapshot of the present time even if nothing else changed. Clones notify the same publisher.
 #[derive(Debug, Clone, Default)]
 pub struct Refresh(Arc<Notify>);
 
 impl Refresh {
-    /// Asks.
-    pub fn ask(&self) {
+    /// Requests a snapshot.
+    pub fn request(&self) {
         self.0.notify_one();
     }
 }
 
-/// Makes snapshots.
+/// Builds snapshots whenever the facts change.
 pub struct Publisher {
     facts: Arc<Facts>,
     clock: Clock,
     metrics: WatcherMetrics,
     refresh: Refresh,
-    newest: watch::Sender<Option<Arc<Published>>>,
+    newest: watch::Sender<Option<Arc<PublishedSnapshot>>>,
     problems: Vec<Problem>,
 }
 
 impl Publisher {
-    /// Of what `facts` know.
+    /// Creates a publisher of snapshots of `facts`.
     #[must_use]
     pub fn new(facts: Arc<Facts>, clock: Clock, metrics: WatcherMetrics) -> Self {
         let newest = watch::Sender::new(None);
         Self { facts, clock, metrics, refresh: Refresh::default(), newest, problems: Vec::new() }
     }
 
-    /// Where the newest snapshot is found.
+    /// Receiver of the newest snapshot.
     #[must_use]
     pub fn newest(&self) -> Newest {
         self.newest.subscribe()
     }
 
-    /// By which one for the present time is asked for.
+    /// Handle to request a snapshot of the present time.
     #[must_use]
     pub fn refresh(&self) -> Refresh {
         self.refresh.clone()
     }
 
-    /// Makes a snapshot after each change, for ever: at once, and again no sooner than half of the time would be spent on it.
+    /// Builds a snapshot after each change, until `Facts` is dropped. Pauses after each snapshot for as long as
+    /// building it took, so that building takes at most half of the time.
     pub async fn run(mut self) {
         let mut changes = self.facts.changes();
-        let mut asked = false;
+        let mut requested = false;
         loop {
             changes.mark_unchanged();
             let began = Instant::now();
-            self.publish(began, asked).await;
+            self.publish(began, requested).await;
             tokio::time::sleep(began.elapsed()).await;
-            asked = tokio::select! {
+            requested = tokio::select! {
                 biased;
                 () = self.refresh.0.notified() => true,
                 changed = changes.changed() => {
@@ -138,26 +139,26 @@ impl Publisher {
         }
     }
 
-    async fn publish(&mut self, began: Instant, asked: bool) {
+    async fn publish(&mut self, began: Instant, requested: bool) {
         let time = Timestamp(self.clock.now_millis());
         let facts = Arc::clone(&self.facts);
         let before = self.newest.borrow().clone();
-        let made = apart(move || make(&facts, (began, time), before.as_deref(), asked)).await;
-        let (published, problems) = match made {
-            Ok(Some(made)) => made,
+        let built = apart(move || build_next(&facts, (began, time), before.as_deref(), requested)).await;
+        let (published, problems) = match built {
+            Ok(Some(built)) => built,
             Ok(None) => return,
             Err(error) => return tracing::error!(%error, "snapshot not made"),
         };
         self.metrics.snapshot_seconds.observe(began.elapsed().as_secs_f64());
-        self.note(problems);
+        self.log_problems(problems);
         if let Some(published) = published {
             self.metrics.snapshots.inc();
             self.newest.send_replace(Some(Arc::new(published)));
         }
     }
 
-    /// Logs problems that are new.
-    fn note(&mut self, problems: Vec<Problem>) {
+    /// Logs problems that the previous snapshot did not have.
+    fn log_problems(&mut self, problems: Vec<Problem>) {
         let new = problems.iter().filter(|problem| !self.problems.contains(problem));
         for problem in new.take(LOGGED_PROBLEMS) {
             if problem.left_out {
@@ -172,46 +173,66 @@ impl Publisher {
     }
 }
 
-/// The last step of the clock.
+/// Rounds down to `TIME_STEP_MS`.
 fn coarse(time: Timestamp) -> Timestamp {
     Timestamp(time.0 - time.0.rem_euclid(TIME_STEP_MS))
 }
 
-/// The next snapshot, unless it would be the same and nobody asked; and what was left out.
-fn make(
+/// Builds the next snapshot, `None` if it is unchanged and was not requested, with the problems of its objects. Returns
+/// `None` while facts are missing.
+fn build_next(
     facts: &Facts,
-    (at, time): (Instant, Timestamp),
-    before: Option<&Published>,
-    asked: bool,
-) -> Option<(Option<Published>, Vec<Problem>)> {
-    let View { mut snapshot, incomplete, problems, buffers } = facts.view(coarse(time))?;
-    let Some(before) = before else {
+    (started_at, time): (Instant, Timestamp),
+    previous: Option<&PublishedSnapshot>,
+    requested: bool,
+) -> Option<(Option<PublishedSnapshot>, Vec<Problem>)> {
+    let BuiltSnapshot { mut snapshot, incomplete, problems, buffers } = facts.build_snapshot(coarse(time))?;
+    let Some(previous) = previous else {
         snapshot.sequence = 1;
         let checksum = delta::checksum(&snapshot);
         return Some((
-            Some(Published { relevant: 1, snapshot, checksum, delta: None, incomplete, buffers, at, time }),
+            Some(PublishedSnapshot {
+                relevant_sequence: 1,
+                snapshot,
+                checksum,
+                delta: None,
+                incomplete,
+                buffers,
+                started_at,
+                time,
+            }),
             problems,
         ));
     };
-    snapshot.sequence = before.snapshot.sequence + 1;
-    let delta = delta::diff_from(&before.snapshot, before.checksum, &snapshot);
-    let (same, alike) = compare(&delta, before.snapshot.ledger == snapshot.ledger);
-    // What is told of a buffer is told with a plan.
-    let same_buffers = buffers == before.buffers;
-    let relevant = if alike && same_buffers && !asked { before.relevant } else { snapshot.sequence };
-    let unchanged = same && same_buffers && incomplete == before.incomplete;
+    snapshot.sequence = previous.snapshot.sequence + 1;
+    let delta = delta::diff_from(&previous.snapshot, previous.checksum, &snapshot);
+    let (same, same_for_plans) = compare(&delta, previous.snapshot.ledger == snapshot.ledger);
+    // Buffer status is sent together with a plan.
+    let same_buffers = buffers == previous.buffers;
+    let relevant_sequence =
+        if same_for_plans && same_buffers && !requested { previous.relevant_sequence } else { snapshot.sequence };
+    let unchanged = same && same_buffers && incomplete == previous.incomplete;
     let checksum = delta.checksum;
-    let published = Published { relevant, snapshot, checksum, delta: Some(delta), incomplete, buffers, at, time };
-    Some(((asked || !unchanged).then_some(published), problems))
+    let published = PublishedSnapshot {
+        relevant_sequence,
+        snapshot,
+        checksum,
+        delta: Some(delta),
+        incomplete,
+        buffers,
+        started_at,
+        time,
+    };
+    Some(((requested || !unchanged).then_some(published), problems))
 }
 
-/// Whether nothing but sequence and time changed; and whether nothing else but pods that nobody is to place: those come
-/// and go, each once before its scheduler has looked at it, and no plan depends on them.
+/// Returns whether only sequence and time changed, and whether only sequence, time and ignored pods changed. Plans do
+/// not depend on ignored pods. Each pod is ignored once, before its scheduler has looked at it.
 fn compare(delta: &wire::Delta, same_ledger: bool) -> (bool, bool) {
     let mut upserts = delta.upserts.clone().unwrap_or_default();
     let mut removals = delta.removals.clone().unwrap_or_default();
     (upserts.sequence, upserts.ledger, upserts.now_unix_ms) = Default::default();
     let ignored = std::mem::take(&mut upserts.ignored).len() + std::mem::take(&mut removals.ignored).len();
-    let alike = same_ledger && upserts == wire::Snapshot::default() && removals == wire::Removals::default();
-    (alike && ignored == 0, alike)
+    let same_for_plans = same_ledger && upserts == wire::Snapshot::default() && removals == wire::Removals::default();
+    (same_for_plans && ignored == 0, same_for_plans)
 }

@@ -1,4 +1,4 @@
-//! Cron schedules in UTC, read as Kubernetes' own CronJobs read them: five fields of lists, ranges and steps, names of
+//! Cron schedules in UTC, with the syntax of Kubernetes CronJobs: five fields with lists, ranges and steps, names of
 //! months and days, `?` for `*`, or a macro.
 
 use jiff::{
@@ -7,30 +7,29 @@ use jiff::{
     tz::TimeZone,
 };
 
-/// How far to look for the next or the last time: a schedule that does not come up in five years (only the 29th of
-/// February comes up as seldom as every four) does not come up.
+/// Search range for the next or last time. The rarest valid date, February 29, occurs within five years.
 const SEARCH_DAYS: u32 = 5 * 366;
 
-/// Why a text is no schedule.
+/// Reason why a text is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
-    /// A macro that does not exist.
+    /// Unknown macro.
     #[error("there is no macro {0:?}")]
     Macro(String),
-    /// Not five fields.
+    /// The number of fields is not five.
     #[error("a schedule has 5 fields, this has {0}")]
     FieldCount(usize),
-    /// A field that cannot be read.
+    /// A field is invalid.
     #[error("{text:?} is no {field}")]
     Field {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// The part of it that cannot be read.
+        /// The invalid part.
         text: String,
     },
 }
 
-/// What a field may hold.
+/// Range of a field.
 struct FieldRange {
     name: &'static str,
     first: u32,
@@ -50,7 +49,7 @@ const MONTH: FieldRange = FieldRange {
 const WEEKDAY: FieldRange =
     FieldRange { name: "day of week", first: 0, last: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
-/// The values of a field as bits, and whether it was left open.
+/// The values of a field as bits, and whether the field is `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     bits: u64,
@@ -62,8 +61,8 @@ impl Field {
         self.bits & (1 << value) != 0
     }
 
-    /// The values from `first` to `last` that the field has.
-    fn among(self, first: u32, last: u32) -> impl DoubleEndedIterator<Item = u32> {
+    /// Values of the field from `first` to `last`.
+    fn values_between(self, first: u32, last: u32) -> impl DoubleEndedIterator<Item = u32> {
         (first..=last).filter(move |value| self.has(*value))
     }
 }
@@ -79,7 +78,7 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads a schedule.
+    /// Parses a schedule.
     pub fn parse(text: &str) -> Result<Self, CronError> {
         let text = text.trim();
         let fields = match text.strip_prefix('@') {
@@ -104,43 +103,43 @@ impl Cron {
         })
     }
 
-    /// The first time after `time`; `None` if the schedule does not come up within five years.
+    /// The first scheduled time after `time`; `None` if there is none within five years.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         let earliest = utc(time).checked_add(1.minute()).ok()?;
         let from = (earliest.hour(), earliest.minute());
         self.days(earliest.date(), 1.day()).find_map(|date| {
             let (first_hour, first_minute) = if date == earliest.date() { from } else { (0, 0) };
-            let (hour, minute) = self.hour.among(number(first_hour), HOUR.last).find_map(|hour| {
+            let (hour, minute) = self.hour.values_between(number(first_hour), HOUR.last).find_map(|hour| {
                 let first = if hour == number(first_hour) { number(first_minute) } else { 0 };
-                Some((hour, self.minute.among(first, MINUTE.last).next()?))
+                Some((hour, self.minute.values_between(first, MINUTE.last).next()?))
             })?;
             timestamp(date, hour, minute)
         })
     }
 
-    /// The last time up to and including `time`; `None` if the schedule did not come up within five years.
+    /// The last scheduled time up to and including `time`; `None` if there is none within five years.
     #[must_use]
     pub fn last_at_or_before(&self, time: Timestamp) -> Option<Timestamp> {
         let latest = utc(time);
         self.days(latest.date(), (-1).day()).find_map(|date| {
             let (last_hour, last_minute) =
                 if date == latest.date() { (latest.hour(), latest.minute()) } else { (23, 59) };
-            let (hour, minute) = self.hour.among(0, number(last_hour)).rev().find_map(|hour| {
+            let (hour, minute) = self.hour.values_between(0, number(last_hour)).rev().find_map(|hour| {
                 let last = if hour == number(last_hour) { number(last_minute) } else { MINUTE.last };
-                Some((hour, self.minute.among(0, last).next_back()?))
+                Some((hour, self.minute.values_between(0, last).next_back()?))
             })?;
             timestamp(date, hour, minute)
         })
     }
 
-    /// The days of the schedule from `date` on, in steps of `step`.
+    /// Scheduled days from `date` on, in steps of `step`.
     fn days(&self, date: Date, step: jiff::Span) -> impl Iterator<Item = Date> {
         let days = std::iter::successors(Some(date), move |date| date.checked_add(step).ok());
         days.take(SEARCH_DAYS as usize).filter(|date| self.has_day(*date))
     }
 
-    /// Where both day of month and day of week are given, either is enough.
+    /// If both day of month and day of week are restricted, one match is sufficient.
     fn has_day(&self, date: Date) -> bool {
         let day = self.day.has(number(date.day()));
         let weekday = self.weekday.has(number(date.weekday().to_sunday_zero_offset()));
@@ -149,7 +148,7 @@ impl Cron {
     }
 }
 
-/// Parts of a date are small and not negative.
+/// Converts a part of a date, which is small and never negative.
 fn number(part: i8) -> u32 {
     part.unsigned_abs().into()
 }
@@ -163,7 +162,7 @@ fn timestamp(date: Date, hour: u32, minute: u32) -> Option<Timestamp> {
     TimeZone::UTC.to_timestamp(time).ok()
 }
 
-/// Reads a list.
+/// Parses a list.
 fn parse_field(text: &str, range: &FieldRange) -> Result<Field, CronError> {
     let mut field = Field { bits: 0, any: false };
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -178,7 +177,7 @@ fn parse_field(text: &str, range: &FieldRange) -> Result<Field, CronError> {
     Ok(field)
 }
 
-/// Reads `*`, a value, a range, each with or without a step.
+/// Parses `*`, a value or a range, each with an optional step.
 fn parse_part(text: &str, range: &FieldRange) -> Option<Field> {
     let (values, step) = match text.split_once('/') {
         Some((values, step)) => (values, Some(parse_number(step)?)),
@@ -191,7 +190,7 @@ fn parse_part(text: &str, range: &FieldRange) -> Option<Field> {
         (parse_value(first, range)?, parse_value(last, range)?)
     } else {
         let value = parse_value(values, range)?;
-        // A value with a step begins a range.
+        // A value with a step is the start of a range.
         (value, if step.is_some() { range.last } else { value })
     };
     let step = step.unwrap_or(1);
@@ -199,13 +198,13 @@ fn parse_part(text: &str, range: &FieldRange) -> Option<Field> {
         return None;
     }
     let bits = (first..=last).step_by(step as usize).fold(0, |bits, value| bits | 1 << value);
-    // With a larger step the field counts as given, so that `*/2` days and a weekday are alternatives.
+    // A field with a step counts as restricted, so that `*/2` days and a weekday are alternatives.
     Some(Field { bits, any: open && step == 1 })
 }
 
 fn parse_value(text: &str, range: &FieldRange) -> Option<u32> {
-    let named = range.names.iter().position(|name| name.eq_ignore_ascii_case(text));
-    match named {
+    let position = range.names.iter().position(|name| name.eq_ignore_ascii_case(text));
+    match position {
         Some(position) => u32::try_from(position).ok().map(|position| position + range.first),
         None => parse_number(text),
     }

@@ -20,7 +20,7 @@ fn pool(budgets: Vec<Budget>) -> NodePoolSpec {
 }
 
 #[test]
-fn schedules_come_up_when_they_should() {
+fn the_next_and_last_scheduled_times_are_found() {
     // 2026-11-21 is a Saturday.
     let cases = [
         ("* * * * *", "2026-11-21T10:00:30Z", "2026-11-21T10:01:00Z", "2026-11-21T10:00:00Z"),
@@ -39,11 +39,11 @@ fn schedules_come_up_when_they_should() {
         ("30 22 31 DEC *", "2026-11-21T10:00:00Z", "2026-12-31T22:30:00Z", "2025-12-31T22:30:00Z"),
         ("0 0 29 2 *", "2026-11-21T10:00:00Z", "2028-02-29T00:00:00Z", "2024-02-29T00:00:00Z"),
         ("0 0 31 * *", "2026-11-21T10:00:00Z", "2026-12-31T00:00:00Z", "2026-10-31T00:00:00Z"),
-        // Day of month or day of week, if both are given.
+        // If both are restricted, day of month or day of week must match.
         ("0 0 13 * fri", "2026-11-21T10:00:00Z", "2026-11-27T00:00:00Z", "2026-11-20T00:00:00Z"),
-        // A step of more than one counts as given: every other day of the month, or Sunday.
+        // A step greater than one is a restriction: every other day of the month, or Sunday.
         ("0 0 */2 * 0", "2026-11-21T10:00:00Z", "2026-11-22T00:00:00Z", "2026-11-21T00:00:00Z"),
-        // A step of one does not: days of the month and Sunday.
+        // A step of one is not: all days of the month, and Sunday.
         ("0 0 */1 * 0", "2026-11-21T10:00:00Z", "2026-11-22T00:00:00Z", "2026-11-15T00:00:00Z"),
         ("0,,30 12 * * *", "2026-11-21T12:00:00Z", "2026-11-21T12:30:00Z", "2026-11-21T12:00:00Z"),
     ];
@@ -55,7 +55,7 @@ fn schedules_come_up_when_they_should() {
 }
 
 #[test]
-fn a_day_that_does_not_exist_never_comes() {
+fn an_impossible_date_is_never_scheduled() {
     let cron = Cron::parse("0 0 30 2 *").unwrap();
     assert_eq!(cron.next_after(at("2026-11-21T10:00:00Z")), None);
     assert_eq!(cron.last_at_or_before(at("2026-11-21T10:00:00Z")), None);
@@ -65,7 +65,7 @@ fn a_day_that_does_not_exist_never_comes() {
 }
 
 #[test]
-fn refuses_what_is_no_schedule() {
+fn invalid_schedules_are_rejected() {
     for text in [
         "",
         "* * * *",
@@ -94,7 +94,7 @@ fn refuses_what_is_no_schedule() {
 }
 
 #[test]
-fn a_budget_holds_for_its_duration_from_each_time_of_its_schedule() {
+fn a_budget_is_active_for_its_duration_after_each_scheduled_time() {
     let nights = budget("0", Some(("30 22 * * *", "8h30m")));
     let cases = [
         ("2026-11-21T22:29:59Z", false, "2026-11-21T22:30:00Z"),
@@ -111,7 +111,7 @@ fn a_budget_holds_for_its_duration_from_each_time_of_its_schedule() {
 }
 
 #[test]
-fn windows_that_overlap_are_always_open() {
+fn overlapping_windows_are_always_open() {
     let always = budget("0", Some(("0 * * * *", "90m")));
     let mut now = at("2026-11-21T10:00:00Z");
     for _ in 0..20 {
@@ -143,7 +143,7 @@ fn percentages_are_rounded_up() {
 }
 
 #[test]
-fn the_smallest_budget_that_applies_counts() {
+fn the_smallest_applicable_budget_is_used() {
     let noon = at("2026-11-21T12:00:00Z");
     let only_drift = Budget { reasons: Some(vec![DisruptionReason::Drifted]), ..budget("1", None) };
     let at_night = budget("0", Some(("0 22 * * *", "8h")));
@@ -155,14 +155,14 @@ fn the_smallest_budget_that_applies_counts() {
 }
 
 #[test]
-fn a_pool_without_budgets_differs_from_one_with_none() {
+fn a_pool_without_budgets_differs_from_a_pool_with_an_empty_list() {
     let noon = at("2026-11-21T12:00:00Z");
     assert_eq!(NodePoolSpec::default().allowed_disruptions(DisruptionReason::Empty, noon, 25), 3);
     assert_eq!(pool(Vec::new()).allowed_disruptions(DisruptionReason::Empty, noon, 25), u32::MAX);
 }
 
 #[test]
-fn a_budget_that_cannot_be_read_allows_nothing_for_any_reason() {
+fn an_invalid_budget_allows_no_disruptions() {
     let noon = at("2026-11-21T12:00:00Z");
     let broken = Budget { reasons: Some(vec![DisruptionReason::Drifted]), ..budget("10", Some(("61 * * * *", "1h"))) };
     let half = Budget { duration: None, ..budget("10", Some(("@daily", "1h"))) };

@@ -8,7 +8,7 @@ fn moment(second: i64) -> Moment {
     Moment { generation: 1, created: at(0), deleting: false, now: at(second) }
 }
 
-/// Name, status, reason and seconds since creation of each condition.
+/// Name, status, reason and age at transition of each condition.
 fn shown(conditions: &[Condition]) -> Vec<(&str, &str, &str, i64)> {
     conditions
         .iter()
@@ -20,7 +20,7 @@ fn shown(conditions: &[Condition]) -> Vec<(&str, &str, &str, i64)> {
 }
 
 #[test]
-fn what_nobody_looked_at_is_unknown_since_creation() {
+fn initial_conditions_are_unknown_since_creation() {
     let mut conditions = Vec::new();
     assert!(CONDITIONS.initialize(&mut conditions, moment(30)));
     let waiting = |name| (name, "Unknown", "AwaitingReconciliation", 0);
@@ -32,7 +32,7 @@ fn what_nobody_looked_at_is_unknown_since_creation() {
 }
 
 #[test]
-fn ready_follows_from_its_dependents() {
+fn ready_is_computed_from_its_dependents() {
     let mut conditions = Vec::new();
     CONDITIONS.set_true(&mut conditions, moment(10), LAUNCHED);
     CONDITIONS.set(&mut conditions, moment(20), REGISTERED, Status::Unknown, "NodeNotFound", "no node");
@@ -53,7 +53,7 @@ fn ready_follows_from_its_dependents() {
 }
 
 #[test]
-fn the_time_changes_only_with_the_status() {
+fn the_transition_time_changes_only_with_the_status() {
     let mut conditions = Vec::new();
     CONDITIONS.set_true(&mut conditions, moment(10), LAUNCHED);
     assert!(!CONDITIONS.set_true(&mut conditions, moment(20), LAUNCHED));
@@ -63,7 +63,7 @@ fn the_time_changes_only_with_the_status() {
 }
 
 #[test]
-fn what_is_known_of_an_older_generation_is_not_enough() {
+fn a_dependent_of_an_older_generation_is_not_sufficient() {
     let mut conditions = Vec::new();
     let set = node_overlay::CONDITIONS;
     set.set_true(&mut conditions, moment(10), node_overlay::VALIDATION_SUCCEEDED);
@@ -73,7 +73,7 @@ fn what_is_known_of_an_older_generation_is_not_enough() {
     let ready = get(&conditions, READY).unwrap();
     assert_eq!((ready.status.as_str(), ready.message.as_str()), ("Unknown", "ValidationSucceeded=True"));
     assert_eq!(ready.observed_generation, Some(2));
-    // False, but of an older generation, is not known either.
+    // A false condition of an older generation is unknown, too.
     set.set(&mut conditions, moment(30), node_overlay::VALIDATION_SUCCEEDED, Status::False, "Conflict", "");
     set.set(&mut conditions, second, "Other", Status::False, "No", "");
     assert_eq!(get(&conditions, READY).unwrap().status, "Unknown");
@@ -82,7 +82,7 @@ fn what_is_known_of_an_older_generation_is_not_enough() {
 }
 
 #[test]
-fn conditions_that_stand_alone_can_be_cleared() {
+fn only_independent_conditions_can_be_cleared() {
     let mut conditions = Vec::new();
     CONDITIONS.set_true(&mut conditions, moment(10), LAUNCHED);
     CONDITIONS.set(&mut conditions, moment(20), DRIFTED, Status::True, "NodePoolDrifted", "NodePoolDrifted");
@@ -94,7 +94,7 @@ fn conditions_that_stand_alone_can_be_cleared() {
 }
 
 #[test]
-fn an_object_that_goes_needs_nobody_to_look_at_each_condition_again() {
+fn setting_a_condition_of_a_deleted_object_updates_all_observed_generations() {
     let mut conditions = Vec::new();
     CONDITIONS.set_true(&mut conditions, moment(10), LAUNCHED);
     let going = Moment { generation: 2, deleting: true, ..moment(20) };
@@ -103,7 +103,7 @@ fn an_object_that_goes_needs_nobody_to_look_at_each_condition_again() {
 }
 
 #[test]
-fn parts_of_seconds_do_not_count() {
+fn fractions_of_seconds_are_ignored() {
     let now = at(10).checked_add(jiff::SignedDuration::from_millis(900)).unwrap();
     let mut conditions = Vec::new();
     CONDITIONS.set_true(&mut conditions, Moment { now, ..moment(10) }, LAUNCHED);

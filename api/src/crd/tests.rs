@@ -5,9 +5,9 @@ fn deployed() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")
 }
 
-/// `PLIMSOLL_UPDATE=1` writes the files instead.
+/// With `PLIMSOLL_UPDATE=1`, writes the files instead.
 #[test]
-fn deploy_has_the_crds_of_these_types() {
+fn deploy_has_the_current_crds() {
     let folder = deployed();
     if env::var_os("PLIMSOLL_UPDATE").is_some() {
         fs::create_dir_all(&folder).unwrap();
@@ -28,9 +28,9 @@ fn deploy_has_the_crds_of_these_types() {
     assert_eq!(stored, Kind::ALL.map(Kind::file_name));
 }
 
-/// What is written as YAML is read as the same definition by a parser that knows nothing of the writer.
+/// Parses the rendered YAML with an independent parser.
 #[test]
-fn yaml_says_what_the_definitions_say() {
+fn the_yaml_parses_to_the_definitions() {
     for ((file_name, text), (_, definition)) in render_all().into_iter().zip(all()) {
         let read: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read, definition, "{file_name}");
@@ -46,7 +46,7 @@ fn kinds_are_found_by_version_and_name() {
 }
 
 #[test]
-fn yaml_quotes_what_would_be_read_as_something_else() {
+fn yaml_quotes_ambiguous_strings() {
     let texts = [
         "plain text",
         "",
@@ -105,7 +105,7 @@ fn names(kind: Kind) -> (String, Vec<String>, Vec<String>, String) {
 }
 
 #[test]
-fn kubectl_finds_them_by_the_usual_names() {
+fn short_names_and_categories_match_karpenter() {
     let expected = |group: &str, short: &[&str], category: &str, scope: &str| {
         let short = short.iter().map(ToString::to_string).collect();
         (group.to_owned(), short, vec![category.to_owned()], scope.to_owned())
@@ -119,7 +119,7 @@ fn kubectl_finds_them_by_the_usual_names() {
 }
 
 #[test]
-fn kubectl_shows_the_usual_columns() {
+fn printer_columns_match_karpenter() {
     let columns = |kind: Kind| -> Vec<String> {
         let columns = kind.definition().spec.versions[0].additional_printer_columns.clone().unwrap();
         let wide = |priority: Option<i32>| if priority == Some(1) { "+" } else { "" };
@@ -138,7 +138,7 @@ fn kubectl_shows_the_usual_columns() {
     assert_eq!(columns(Kind::EC2NodeClass), ["Ready", "Age", "+Role"]);
 }
 
-/// Calls `visit` with every schema and its path.
+/// Calls `visit` with each schema and its path.
 fn walk(schema: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
     visit(path, schema);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -152,8 +152,8 @@ fn walk(schema: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
 }
 
 #[test]
-fn every_field_is_described_and_typed() {
-    // The parts of an int-or-string, and lists and maps whose field says what they hold.
+fn every_field_has_a_description_and_a_type() {
+    // Excludes the alternatives of int-or-string, and lists and maps that are described by their field.
     for kind in Kind::ALL {
         walk(&kind.schema(), kind.kind(), &mut |path, schema| {
             let is_part = path.ends_with("[]") || path.ends_with("{}") || path.ends_with(".metadata");
@@ -167,9 +167,10 @@ fn every_field_is_described_and_typed() {
     }
 }
 
-/// The API server refuses rules that could cost too much; without bounds it expects the longest list that a request can hold.
+/// The API server rejects rules that could be too expensive. Without bounds it assumes the longest list that fits into
+/// a request.
 #[test]
-fn lists_that_rules_walk_through_are_bounded() {
+fn lists_in_cel_rules_are_bounded() {
     for kind in Kind::ALL {
         walk(&kind.schema(), kind.kind(), &mut |path, schema| {
             let walked = schema["x-kubernetes-validations"].to_string().contains("self.all(");

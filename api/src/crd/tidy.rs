@@ -1,8 +1,8 @@
-//! From the JSON schema that schemars makes to the narrower one that Kubernetes takes.
+//! Converts the JSON schema of schemars to the subset that Kubernetes accepts.
 
 use serde_json::{Map, Number, Value};
 
-/// Rewrites a schema in place, with all schemas in it.
+/// Converts a schema and all nested schemas in place.
 pub(super) fn schema(schema: &mut Map<String, Value>) {
     for keyword in ["$schema", "title", "nullable"] {
         schema.remove(keyword);
@@ -10,7 +10,7 @@ pub(super) fn schema(schema: &mut Map<String, Value>) {
     unwrap_optional(schema);
     join_variants(schema);
     if let Some(Value::Array(types)) = schema.get("type") {
-        // An optional field may be missing; that it may be null is not said, since the API server drops nulls anyway.
+        // Optional fields need not be nullable, since the API server drops nulls anyway.
         let only = types.iter().find(|name| *name != "null").cloned().unwrap_or(Value::Null);
         schema.insert("type".to_owned(), only);
     }
@@ -36,7 +36,7 @@ pub(super) fn schema(schema: &mut Map<String, Value>) {
     }
 }
 
-/// `anyOf` a schema and null is the schema.
+/// Replaces `anyOf` with a schema and null by the schema.
 fn unwrap_optional(schema: &mut Map<String, Value>) {
     let is_null = |value: &Value| value.get("type").is_some_and(|name| name == "null");
     let Some(Value::Array(choices)) = schema.get("anyOf") else { return };
@@ -47,12 +47,12 @@ fn unwrap_optional(schema: &mut Map<String, Value>) {
     let inner = inner.clone();
     schema.remove("anyOf");
     for (keyword, value) in inner {
-        // What is said of the field goes before what is said of its type.
+        // Keywords of the field take precedence over those of its type.
         schema.entry(keyword).or_insert(value);
     }
 }
 
-/// `oneOf` constants, which schemars makes of variants with documentation, are an enumeration.
+/// Replaces `oneOf` with constants, which schemars generates for documented variants, by an enumeration.
 fn join_variants(schema: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = schema.get("oneOf") else { return };
     let constants = variants.iter().map(|variant| match (variant.get("const"), variant.get("enum")) {
@@ -67,7 +67,7 @@ fn join_variants(schema: &mut Map<String, Value>) {
     schema.insert("enum".to_owned(), constants.into());
 }
 
-/// Bounds are floating-point numbers in Kubernetes' types; whole ones are written as such.
+/// Writes integral numbers as integers: Kubernetes' types use floating-point numbers for bounds.
 pub(super) fn whole_numbers(value: Value) -> Value {
     match value {
         Value::Object(entries) => {
@@ -79,12 +79,12 @@ pub(super) fn whole_numbers(value: Value) -> Value {
     }
 }
 
-/// Beyond this, not every whole number is a floating-point number.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+/// Above this value, floating-point numbers cannot represent all integers.
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 fn whole_number(number: Number) -> Number {
     match number.as_f64() {
-        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => {
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < MAX_EXACT_INTEGER => {
             #[expect(clippy::cast_possible_truncation, reason = "checked: whole, and small enough to be exact")]
             let whole = float as i64;
             whole.into()

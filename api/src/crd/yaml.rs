@@ -1,19 +1,19 @@
-//! YAML of JSON values: block style, keys in their order, text quoted only where YAML would read something else.
+//! Renders JSON values as YAML: block style, keys in their order, strings quoted only if necessary.
 //!
-//! Written by hand because the files are read by people and compared byte for byte: what a line looks like must not
-//! depend on the version of a library.
+//! Written by hand because the files are read by people and compared byte for byte, so their format must not depend on
+//! a library version.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// `value` as a YAML document.
+/// Renders `value` as a YAML document.
 pub(super) fn render(value: &Value) -> String {
     let mut out = String::from("---\n");
     block(value, 0, &mut out);
     out
 }
 
-/// Writes `value` from the beginning of a line.
+/// Writes `value` at the start of a line.
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
@@ -40,7 +40,7 @@ fn block(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Writes what follows a key. Lists stand as far left as their key, as in other people's CRDs.
+/// Writes the value after a key. Lists are not indented relative to their key, as is common in CRDs.
 fn nested(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
@@ -58,7 +58,7 @@ fn nested(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Writes something that ends its line. Lists in lists do not occur in a CRD; they would stand in one line, as JSON.
+/// Writes a value and ends the line. Nested lists do not occur in CRDs and would be written as JSON.
 fn inline(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => scalar(text, out),
@@ -75,7 +75,7 @@ fn spaces(count: usize, out: &mut String) {
 
 fn scalar(text: &str, out: &mut String) {
     if text.chars().any(char::is_control) {
-        // JSON's quoting is YAML's double quoting.
+        // JSON string escapes are valid in YAML's double quotes.
         let _ = write!(out, "{}", Value::from(text));
     } else if is_plain(text) {
         out.push_str(text);
@@ -84,13 +84,14 @@ fn scalar(text: &str, out: &mut String) {
     }
 }
 
-/// Whether YAML 1.1 and 1.2 read the bare `text` as this text.
+/// Whether YAML 1.1 and 1.2 parse the unquoted `text` as this string.
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 13] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", ".inf", ".nan"];
     let looks_like_number = text.trim_start_matches(['+', '-', '.']).starts_with(|c: char| c.is_ascii_digit());
     let begins_like_syntax = text.starts_with(|c: char| "!&*-?|>@`%#{}[],:'\" =<".contains(c));
     let has_syntax = text.contains(": ") || text.contains(" #") || text.ends_with(':') || text.ends_with(' ');
     let is_word = WORDS.iter().any(|word| word.eq_ignore_ascii_case(text));
-    // `720h` and `10%` are no numbers, but `0x1f`, `1e3` and `12:30` are; none is left to the reader.
+    // `720h` and `10%` are no numbers, but `0x1f`, `1e3` and `12:30` are. Everything that looks like a number is
+    // quoted.
     !(looks_like_number || begins_like_syntax || has_syntax || is_word)
 }

@@ -95,7 +95,7 @@ pub enum VolumeType {
 }
 
 impl VolumeType {
-    /// EC2's word for it.
+    /// Name in the EC2 API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

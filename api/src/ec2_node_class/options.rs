@@ -37,7 +37,7 @@ pub enum InterfaceType {
 }
 
 impl InterfaceType {
-    /// EC2's word for it.
+    /// Name in the EC2 API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ pub enum EnabledOrDisabled {
 }
 
 impl EnabledOrDisabled {
-    /// EC2's word for it.
+    /// Name in the EC2 API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ pub enum HttpTokens {
 }
 
 impl HttpTokens {
-    /// EC2's word for it.
+    /// Name in the EC2 API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ pub struct MetadataOptions {
 }
 
 impl MetadataOptions {
-    /// The same with the defaults for what is not said.
+    /// Applies the defaults.
     #[must_use]
     pub fn resolved(self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What selects subnets, security groups, images, capacity reservations and placement groups.
+//! Selectors of subnets, security groups, images, capacity reservations and placement groups.
 
 use crate::{ec2_node_class::AmiFamily, null_default, schema};
 use schemars::JsonSchema;
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-// Of subnets, security groups and reservations, terms that say too much are refused only if all do, as in Karpenter; in a
-// list with others, the id or the name decides.
+// Overspecified terms of subnets, security groups and reservations are rejected only if all terms are overspecified, as
+// in Karpenter. In other lists the id or the name decides.
 
 /// Selects subnets by tags or one by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -155,7 +155,7 @@ pub struct AmiSelectorTerm {
     pub ssm_parameter: Option<String>,
 }
 
-/// Families of aliases.
+/// Families that have aliases.
 const ALIAS_FAMILIES: &str = "['al2', 'al2023', 'bottlerocket', 'windows2019', 'windows2022', 'windows2025']";
 
 fn alias_rules() -> Value {
@@ -191,34 +191,34 @@ pub(super) fn ami_rules() -> Value {
     ])
 }
 
-/// An alias taken apart.
+/// A parsed image alias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmiAlias {
-    /// Family of the images.
+    /// Image family.
     pub family: AmiFamily,
-    /// Version, or `latest`.
+    /// Version or `latest`.
     pub version: String,
 }
 
-/// Why a text is no alias.
+/// Reason why a text is not an alias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AliasError {
-    /// Not family@version.
+    /// The text does not have the form family@version.
     #[error("an alias has the form family@version")]
     Form,
-    /// No such family.
+    /// The family is unknown.
     #[error("an alias needs one of the families al2, al2023, bottlerocket, windows2019, windows2022, windows2025")]
     Family,
-    /// A version that cannot be had.
+    /// The version is not available.
     #[error("of a Windows family only the version latest can be had")]
     WindowsVersion,
 }
 
 impl AmiAlias {
-    /// Takes `text` apart.
+    /// Parses an alias.
     pub fn parse(text: &str) -> Result<Self, AliasError> {
         let (family, version) = text.split_once('@').ok_or(AliasError::Form)?;
-        // The schema's pattern takes no line breaks.
+        // The schema's pattern does not match line breaks.
         let version_is_one_line = !version.is_empty() && !version.contains('\n');
         if family.is_empty() || !family.bytes().all(|byte| byte.is_ascii_alphanumeric()) || !version_is_one_line {
             return Err(AliasError::Form);
@@ -230,7 +230,7 @@ impl AmiAlias {
         Ok(Self { family, version: version.to_owned() })
     }
 
-    /// Whether the newest version is meant, whichever it is.
+    /// Whether the alias refers to the newest version.
     #[must_use]
     pub fn is_latest(&self) -> bool {
         self.version == "latest"

@@ -1,4 +1,4 @@
-//! What a node class comes to.
+//! Status of a node class.
 
 use super::InstanceMatchCriteria;
 use crate::{Requirement, null_default, schema};

@@ -1,10 +1,10 @@
-//! Expected numbers are those that Karpenter 1.14 and its AWS provider compute for the same objects.
+//! The expected hashes were computed by Karpenter 1.14 and its AWS provider for the same objects.
 
 use super::*;
 use crate::NodePoolSpec;
 use serde_json::{Value, json};
 
-/// The AWS provider's base object, with `change` merged into it; `null` takes a field away.
+/// The base object of the AWS provider, with `change` merged into it; `null` removes a field.
 fn class(change: &Value) -> EC2NodeClassSpec {
     let mut spec = json!({
         "subnetSelectorTerms": [{"id": "subnet-1"}],
@@ -58,7 +58,7 @@ fn hash(spec: &EC2NodeClassSpec) -> String {
 }
 
 #[test]
-fn node_class_hashes_are_those_of_the_aws_provider() {
+fn node_class_hashes_match_the_aws_provider() {
     let mut big_volume = class(&json!({}));
     big_volume.block_device_mappings[0].ebs.as_mut().unwrap().volume_size =
         Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity("10G".to_owned()));
@@ -86,7 +86,7 @@ fn node_class_hashes_are_those_of_the_aws_provider() {
 }
 
 #[test]
-fn only_what_an_instance_is_launched_with_counts() {
+fn only_launch_settings_affect_the_node_class_hash() {
     let base = hash(&class(&json!({})));
     for same in [
         json!({"subnetSelectorTerms": [{"id": "subnet-2"}]}),
@@ -114,7 +114,7 @@ fn only_what_an_instance_is_launched_with_counts() {
 }
 
 #[test]
-fn order_does_not_count() {
+fn the_order_of_lists_does_not_affect_the_hash() {
     let base = class(&json!({"kubelet": {"maxPods": 10, "podsPerCore": 2}}));
     let mut turned = class(&json!({"kubelet": {"podsPerCore": 2, "maxPods": 10}}));
     turned.block_device_mappings.reverse();
@@ -126,7 +126,7 @@ fn template(value: Value) -> NodeClaimTemplate {
 }
 
 #[test]
-fn node_pool_hashes_are_those_of_karpenter() {
+fn node_pool_hashes_match_karpenter() {
     let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
     let cases = [
         (
@@ -168,7 +168,7 @@ fn node_pool_hashes_are_those_of_karpenter() {
 }
 
 #[test]
-fn how_a_duration_is_written_does_not_count() {
+fn the_notation_of_a_duration_does_not_affect_the_hash() {
     let of = |text: &str| {
         let mut spec = NodePoolSpec::default();
         spec.template.spec.expire_after = Some(text.parse().unwrap());

@@ -1,26 +1,26 @@
-//! Whether a kubelet will start with these settings, as far as that can be told without one.
+//! Checks whether a kubelet would start with the settings, as far as possible without a kubelet.
 
 use super::{
     KubeletConfiguration,
-    fields::{self, Kind},
+    fields::{self, FieldType},
 };
 use crate::{AmiFamily, FieldError, duration, validation::is_quantity};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Why settings are refused: the reason in the node class' `ValidationSucceeded` condition.
+/// Reason why settings are rejected, used in the `ValidationSucceeded` condition of the node class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KubeletReason {
-    /// A field that is unknown, or whose value cannot be.
+    /// An unknown field or an invalid value.
     InvalidKubeletConfiguration,
-    /// An expression where a number or a quantity is needed.
+    /// An expression instead of a number or a quantity.
     KubeletExpressionsDisabled,
-    /// A field that the image family does not pass on.
+    /// A field that the image family does not pass on to the kubelet.
     UnsupportedKubeletConfiguration,
 }
 
 impl KubeletReason {
-    /// The word in the condition.
+    /// Name in the condition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -31,12 +31,12 @@ impl KubeletReason {
     }
 }
 
-/// One thing that is wrong with the settings.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletProblem {
-    /// Which kind of wrong.
+    /// Kind of the error.
     pub reason: KubeletReason,
-    /// Where and what; the path begins with `spec.kubelet`.
+    /// The error; its path begins with `spec.kubelet`.
     pub error: FieldError,
 }
 
@@ -77,7 +77,7 @@ impl Problems {
     }
 
     fn field(&mut self, name: &str, value: &Value) {
-        let Some(kind) = fields::kind_of(name) else {
+        let Some(field_type) = fields::field_type(name) else {
             return self.invalid(name, "the kubelet has no such setting");
         };
         if value.is_null() {
@@ -86,7 +86,7 @@ impl Problems {
         if name == "maxPods" && value.is_string() {
             return self.expression(name);
         }
-        if let Err(wanted) = fits(kind, value) {
+        if let Err(wanted) = fits(field_type, value) {
             return self.invalid(name, format!("must be {wanted}"));
         }
         match name {
@@ -167,9 +167,10 @@ impl Problems {
             return;
         }
         let unsupported = |name: &str| {
-            !fields::MAPPED.contains(&name) || (family == AmiFamily::Bottlerocket && name == "podsPerCore")
+            !fields::FIELDS_OF_ALL_FAMILIES.contains(&name)
+                || (family == AmiFamily::Bottlerocket && name == "podsPerCore")
         };
-        for name in kubelet.0.keys().filter(|name| fields::kind_of(name).is_some() && unsupported(name)) {
+        for name in kubelet.0.keys().filter(|name| fields::field_type(name).is_some() && unsupported(name)) {
             let message = format!("family {family} does not pass it on to the kubelet");
             self.add(KubeletReason::UnsupportedKubeletConfiguration, name, message);
         }
@@ -180,7 +181,7 @@ impl Problems {
     }
 }
 
-/// The texts of an object, by name.
+/// String entries of an object, by name.
 fn texts(value: &Value) -> BTreeMap<&str, &str> {
     let entries = value.as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
@@ -193,27 +194,27 @@ fn is_threshold(text: &str) -> bool {
     }
 }
 
-/// Whether `value` is of `kind`; else what it would have to be.
-fn fits(kind: Kind, value: &Value) -> Result<(), &'static str> {
+/// Checks that `value` has the type; the error describes the expected type.
+fn fits(field_type: FieldType, value: &Value) -> Result<(), &'static str> {
     let is_i32 = |value: &Value| value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
-    let all = |check: &dyn Fn(&Value) -> bool| value.as_array().is_some_and(|items| items.iter().all(check));
-    let each = |check: &dyn Fn(&Value) -> bool| value.as_object().is_some_and(|items| items.values().all(check));
+    let all_items = |check: &dyn Fn(&Value) -> bool| value.as_array().is_some_and(|items| items.iter().all(check));
+    let all_values = |check: &dyn Fn(&Value) -> bool| value.as_object().is_some_and(|items| items.values().all(check));
     let is_texts = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
     let is_duration = |value: &Value| value.as_str().is_some_and(|text| duration::parse_go(text).is_ok());
-    let (fits, wanted) = match kind {
-        Kind::Bool => (value.is_boolean(), "true or false"),
-        Kind::Int32 => (is_i32(value), "a whole number"),
-        Kind::Int64 => (value.is_i64() || value.is_u64(), "a whole number"),
-        Kind::Number => (value.is_number(), "a number"),
-        Kind::Text => (value.is_string(), "a text"),
-        Kind::Duration => (is_duration(value), "a duration such as 1m30s"),
-        Kind::Texts => (is_texts(value), "a list of texts"),
-        Kind::Int32s => (all(&is_i32), "a list of whole numbers"),
-        Kind::TextMap => (each(&Value::is_string), "an object of texts"),
-        Kind::BoolMap => (each(&Value::is_boolean), "an object of true and false"),
-        Kind::TextsMap => (each(&is_texts), "an object of lists of texts"),
-        Kind::Object => (value.is_object(), "an object"),
-        Kind::Objects => (all(&Value::is_object), "a list of objects"),
+    let (fits, wanted) = match field_type {
+        FieldType::Bool => (value.is_boolean(), "true or false"),
+        FieldType::Int32 => (is_i32(value), "a whole number"),
+        FieldType::Int64 => (value.is_i64() || value.is_u64(), "a whole number"),
+        FieldType::Number => (value.is_number(), "a number"),
+        FieldType::Text => (value.is_string(), "a text"),
+        FieldType::Duration => (is_duration(value), "a duration such as 1m30s"),
+        FieldType::Texts => (is_texts(value), "a list of texts"),
+        FieldType::Int32s => (all_items(&is_i32), "a list of whole numbers"),
+        FieldType::TextMap => (all_values(&Value::is_string), "an object of texts"),
+        FieldType::BoolMap => (all_values(&Value::is_boolean), "an object of true and false"),
+        FieldType::TextsMap => (all_values(&is_texts), "an object of lists of texts"),
+        FieldType::Object => (value.is_object(), "an object"),
+        FieldType::Objects => (all_items(&Value::is_object), "a list of objects"),
     };
     if fits { Ok(()) } else { Err(wanted) }
 }

@@ -1,44 +1,44 @@
-//! The fields of the kubelet's configuration file, kubelet.config.k8s.io/v1beta1 of Kubernetes 1.36.
+//! Fields of the kubelet configuration file, kubelet.config.k8s.io/v1beta1 of Kubernetes 1.36.
 
-/// What a field may hold.
+/// Type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// True or false.
+pub(super) enum FieldType {
+    /// A boolean.
     Bool,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int64,
     /// A number.
     Number,
-    /// A text.
+    /// A string.
     Text,
-    /// Go's duration text.
+    /// A Go duration.
     Duration,
-    /// A list of texts.
+    /// A list of strings.
     Texts,
-    /// A list of whole numbers.
+    /// A list of integers.
     Int32s,
-    /// Texts by name.
+    /// Strings by name.
     TextMap,
-    /// True or false by name.
+    /// Booleans by name.
     BoolMap,
-    /// Lists of texts by name.
+    /// Lists of strings by name.
     TextsMap,
-    /// An object that is not looked into.
+    /// An object whose content is not validated.
     Object,
-    /// A list of objects that are not looked into.
+    /// A list of objects whose content is not validated.
     Objects,
 }
 
-/// What the field `name` may hold; `None` if there is no such field.
-pub(super) fn kind_of(name: &str) -> Option<Kind> {
-    FIELDS.iter().find(|(_, names)| names.contains(&name)).map(|(kind, _)| *kind)
+/// Type of the field `name`; `None` if there is no such field.
+pub(super) fn field_type(name: &str) -> Option<FieldType> {
+    FIELDS.iter().find(|(_, names)| names.contains(&name)).map(|(field_type, _)| *field_type)
 }
 
-const FIELDS: [(Kind, &[&str]); 13] = [
+const FIELDS: [(FieldType, &[&str]); 13] = [
     (
-        Kind::Bool,
+        FieldType::Bool,
         &[
             "cgroupsPerQOS",
             "cpuCFSQuota",
@@ -67,7 +67,7 @@ const FIELDS: [(Kind, &[&str]); 13] = [
         ],
     ),
     (
-        Kind::Int32,
+        FieldType::Int32,
         &[
             "containerLogMaxFiles",
             "containerLogMaxWorkers",
@@ -93,13 +93,13 @@ const FIELDS: [(Kind, &[&str]); 13] = [
             "registryPullQPS",
         ],
     ),
-    (Kind::Int64, &["maxOpenFiles", "podPidsLimit"]),
-    (Kind::Number, &["memoryThrottlingFactor"]),
+    (FieldType::Int64, &["maxOpenFiles", "podPidsLimit"]),
+    (FieldType::Number, &["memoryThrottlingFactor"]),
     (
-        Kind::Text,
+        FieldType::Text,
         &[
             "address",
-            // Every file of a versioned kind may say which it is.
+            // Every file of a versioned kind may contain `apiVersion` and `kind`.
             "apiVersion",
             "cgroupDriver",
             "cgroupRoot",
@@ -137,7 +137,7 @@ const FIELDS: [(Kind, &[&str]); 13] = [
         ],
     ),
     (
-        Kind::Duration,
+        FieldType::Duration,
         &[
             "containerLogMonitorInterval",
             "cpuCFSQuotaPeriod",
@@ -158,7 +158,7 @@ const FIELDS: [(Kind, &[&str]); 13] = [
         ],
     ),
     (
-        Kind::Texts,
+        FieldType::Texts,
         &[
             "allowedUnsafeSysctls",
             "clusterDNS",
@@ -167,9 +167,9 @@ const FIELDS: [(Kind, &[&str]); 13] = [
             "tlsCipherSuites",
         ],
     ),
-    (Kind::Int32s, &["tlsCurvePreferences"]),
+    (FieldType::Int32s, &["tlsCurvePreferences"]),
     (
-        Kind::TextMap,
+        FieldType::TextMap,
         &[
             "cpuManagerPolicyOptions",
             "evictionHard",
@@ -182,17 +182,17 @@ const FIELDS: [(Kind, &[&str]); 13] = [
             "topologyManagerPolicyOptions",
         ],
     ),
-    (Kind::BoolMap, &["featureGates"]),
-    (Kind::TextsMap, &["staticPodURLHeader"]),
+    (FieldType::BoolMap, &["featureGates"]),
+    (FieldType::TextsMap, &["staticPodURLHeader"]),
     (
-        Kind::Object,
+        FieldType::Object,
         &["authentication", "authorization", "crashLoopBackOff", "logging", "memorySwap", "tracing", "userNamespaces"],
     ),
-    (Kind::Objects, &["registerWithTaints", "reservedMemory", "shutdownGracePeriodByPodPriority"]),
+    (FieldType::Objects, &["registerWithTaints", "reservedMemory", "shutdownGracePeriodByPodPriority"]),
 ];
 
-/// The only fields that families other than AL2023 pass on to the kubelet.
-pub(super) const MAPPED: [&str; 12] = [
+/// Fields that all families pass on to the kubelet; AL2023 passes on all fields.
+pub(super) const FIELDS_OF_ALL_FAMILIES: [&str; 12] = [
     "clusterDNS",
     "cpuCFSQuota",
     "evictionHard",

@@ -13,13 +13,13 @@ fn problems(family: AmiFamily, value: Value) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn keeps_what_it_does_not_know() {
+fn unknown_fields_are_kept() {
     let value = json!({"maxPods": "vcpus * 8", "notYetInvented": {"deep": [1, null]}, "clusterDNS": "not a list"});
     assert_eq!(serde_json::to_value(kubelet(value.clone())).unwrap(), value);
 }
 
 #[test]
-fn reads_the_fields_that_count() {
+fn used_fields_are_parsed() {
     let settings = kubelet(json!({
         "maxPods": 40,
         "podsPerCore": 2,
@@ -37,7 +37,7 @@ fn reads_the_fields_that_count() {
 }
 
 #[test]
-fn accepts_what_a_kubelet_accepts() {
+fn valid_settings_are_accepted() {
     let good = json!({
         "maxPods": 110,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "10%", "pid.available": "0.5%"},
@@ -55,7 +55,7 @@ fn accepts_what_a_kubelet_accepts() {
 }
 
 #[test]
-fn refuses_what_a_kubelet_refuses() {
+fn invalid_settings_are_rejected() {
     let invalid = "InvalidKubeletConfiguration";
     let cases = [
         (json!({"maxPodz": 1}), "maxPodz"),
@@ -83,7 +83,7 @@ fn refuses_what_a_kubelet_refuses() {
 }
 
 #[test]
-fn refuses_expressions_for_another_reason() {
+fn expressions_are_rejected_with_their_own_reason() {
     let disabled = "KubeletExpressionsDisabled";
     let value = json!({"maxPods": "max_pods + 1", "kubeReserved": {"cpu": "vcpus * 10"}});
     let expected =
@@ -92,7 +92,7 @@ fn refuses_expressions_for_another_reason() {
 }
 
 #[test]
-fn knows_what_each_family_passes_on() {
+fn fields_that_the_family_does_not_support_are_rejected() {
     let value = json!({"podsPerCore": 2, "podPidsLimit": 100, "clusterDNS": ["10.0.0.10", "10.0.0.11"]});
     let unsupported = |fields: &[&str]| -> Vec<(&'static str, String)> {
         fields.iter().map(|field| ("UnsupportedKubeletConfiguration", format!("spec.kubelet.{field}"))).collect()

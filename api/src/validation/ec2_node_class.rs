@@ -1,4 +1,4 @@
-//! The rules of an EC2NodeClass.
+//! Validates an EC2NodeClass.
 
 use super::FieldError;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Adds what is wrong with `spec` beyond its schema.
+/// Validates `spec` beyond its schema.
 pub(super) fn check(spec: &EC2NodeClassSpec, errors: &mut Vec<FieldError>) {
     let mut rules = Rules { errors };
     rules.subnets(spec);
@@ -48,7 +48,8 @@ impl Rules<'_> {
         self.errors.push(FieldError::new(path, message));
     }
 
-    /// As the CRD's rules do, this refuses terms that say too much only if all of them do; in a list with others, the id decides.
+    /// Like the CRD's rules, rejects overspecified terms only if all terms are overspecified. In other lists the id
+    /// decides.
     fn subnets(&mut self, spec: &EC2NodeClassSpec) {
         let (path, terms) = ("spec.subnetSelectorTerms", &spec.subnet_selector_terms);
         if terms.is_empty() {
@@ -93,11 +94,11 @@ impl Rules<'_> {
             }
             self.selector_tags(&term.tags, &format!("{path}[{position}].tags"));
         }
-        let says_too_much = terms.iter().all(|term| {
+        let is_overspecified = terms.iter().all(|term| {
             let others = !term.tags.is_empty() || term.owner_id.is_some() || term.instance_match_criteria.is_some();
             term.id.is_some() && others
         });
-        if !terms.is_empty() && says_too_much {
+        if !terms.is_empty() && is_overspecified {
             self.add(path, "a capacity reservation selector with id cannot have anything else");
         }
     }
@@ -127,14 +128,14 @@ impl Rules<'_> {
 
     fn image(&mut self, term: &AmiSelectorTerm, family: Option<AmiFamily>, path: &str) {
         let AmiSelectorTerm { alias, tags, id, name, owner, ssm_parameter } = term;
-        let chooses = !tags.is_empty() || name.is_some();
-        if !chooses && id.is_none() && alias.is_none() && ssm_parameter.is_none() {
+        let has_criteria = !tags.is_empty() || name.is_some();
+        if !has_criteria && id.is_none() && alias.is_none() && ssm_parameter.is_none() {
             self.add(path, "an image selector needs tags, id, name, alias or ssmParameter");
         }
-        if id.is_some() && (chooses || alias.is_some() || owner.is_some()) {
+        if id.is_some() && (has_criteria || alias.is_some() || owner.is_some()) {
             self.add(path, "an image selector with id cannot have alias, tags, name or owner");
         }
-        if alias.is_some() && (chooses || id.is_some() || owner.is_some()) {
+        if alias.is_some() && (has_criteria || id.is_some() || owner.is_some()) {
             self.add(path, "an image selector with alias cannot have id, tags, name or owner");
         }
         self.selector_tags(tags, &format!("{path}.tags"));

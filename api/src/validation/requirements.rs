@@ -1,11 +1,11 @@
-//! Labels, requirements, taints and node class of a pool, a claim or an overlay.
+//! Validates labels, requirements, taints and node class references of pools, claims and overlays.
 
 use super::{FieldError, is_label_key, is_label_value};
 use crate::{NodeClassRef, Operator, Requirement, Taint, node_pool::NodeClaimTemplate, schema};
 use plimsoll_model::names::label;
 use std::collections::BTreeSet;
 
-/// Where the fields stand and what may stand there.
+/// Path of the fields, and what is allowed there.
 pub(super) struct Context {
     path: &'static str,
     allowed: Vec<&'static str>,
@@ -13,22 +13,22 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// In a NodePool.
+    /// Rules of a NodePool.
     pub(super) fn pool(path: &'static str) -> Self {
         Self { path, allowed: schema::pool_labels(), needs_values: &[Operator::In] }
     }
 
-    /// In a NodeClaim.
+    /// Rules of a NodeClaim.
     pub(super) fn claim(path: &'static str) -> Self {
         Self { path, allowed: schema::claim_labels(), needs_values: &[Operator::In] }
     }
 
-    /// In a NodeOverlay.
+    /// Rules of a NodeOverlay.
     pub(super) fn overlay(path: &'static str) -> Self {
         Self { path, allowed: schema::overlay_labels(), needs_values: &[Operator::In, Operator::NotIn] }
     }
 
-    /// Adds what is wrong with the requirements.
+    /// Validates requirements.
     pub(super) fn check_requirements(&self, requirements: &[Requirement], errors: &mut Vec<FieldError>) {
         for (position, requirement) in requirements.iter().enumerate() {
             let path = format!("{}.requirements[{position}]", self.path);
@@ -57,18 +57,18 @@ impl Context {
             error(format!("{value:?} cannot be the value of a label"));
         }
         let valid: BTreeSet<&String> = values.iter().filter(|value| is_label_value(value)).collect();
-        let is_too_few = |least: &i64| usize::try_from(*least).is_ok_and(|least| valid.len() < least);
-        if let (Operator::In, Some(least)) = (operator, min_values.filter(is_too_few)) {
-            error(format!("minValues asks for {least} values, of which {} are there", valid.len()));
+        let is_too_few = |min: &i64| usize::try_from(*min).is_ok_and(|min| valid.len() < min);
+        if let (Operator::In, Some(min)) = (operator, min_values.filter(is_too_few)) {
+            error(format!("minValues asks for {min} values, of which {} are there", valid.len()));
         }
-        let is_known = |value: &String| CAPACITY_TYPES.contains(&value.as_str());
-        let asks_for_capacity = *operator == Operator::In && key == label::CAPACITY_TYPE && !values.is_empty();
-        if asks_for_capacity && !values.iter().any(is_known) {
+        let is_valid = |value: &String| CAPACITY_TYPES.contains(&value.as_str());
+        let requires_capacity_type = *operator == Operator::In && key == label::CAPACITY_TYPE && !values.is_empty();
+        if requires_capacity_type && !values.iter().any(is_valid) {
             error(format!("none of the values is one of {}", CAPACITY_TYPES.join(", ")));
         }
     }
 
-    /// Adds what is wrong with the taints beyond their schema: no key may have one effect twice, in both lists together.
+    /// Validates taints beyond their schema: key and effect must be unique across both lists.
     pub(super) fn check_taints(&self, taints: &[Taint], startup_taints: &[Taint], errors: &mut Vec<FieldError>) {
         let mut seen = BTreeSet::new();
         for (field, list) in [("taints", taints), ("startupTaints", startup_taints)] {
@@ -82,7 +82,7 @@ impl Context {
         }
     }
 
-    /// Adds what is missing from the reference to the node class.
+    /// Validates the reference to the node class.
     pub(super) fn check_node_class_ref(&self, node_class: &NodeClassRef, errors: &mut Vec<FieldError>) {
         let NodeClassRef { group, kind, name } = node_class;
         for (field, value) in [("group", group), ("kind", kind), ("name", name)] {
@@ -93,7 +93,7 @@ impl Context {
     }
 }
 
-/// What a capacity type can be.
+/// Valid capacity types.
 const CAPACITY_TYPES: [&str; 3] = ["spot", "on-demand", "reserved"];
 
 fn restricted(path: String, key: &str) -> FieldError {
@@ -101,7 +101,7 @@ fn restricted(path: String, key: &str) -> FieldError {
     FieldError::new(path, format!("label {key} {reason} and may not be named"))
 }
 
-/// Adds what is wrong with the labels of a template beyond their values.
+/// Validates the label keys of a template.
 pub(super) fn check_labels(template: &NodeClaimTemplate, path: &str, errors: &mut Vec<FieldError>) {
     let allowed = schema::pool_labels();
     for (key, _) in template.labels() {

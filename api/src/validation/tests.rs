@@ -2,10 +2,10 @@ use super::*;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Cases that an API server can be asked about too; see the head of the file.
+/// Cases that can also be tested with an API server; see the start of the file.
 const VERDICTS: &str = include_str!("../../tests/fixtures/verdicts.yaml");
 
-/// RFC 7396.
+/// JSON merge patch (RFC 7396).
 fn merge(target: &mut Value, change: &Value) {
     let Value::Object(change) = change else {
         *target = change.clone();
@@ -28,7 +28,7 @@ fn typed<T: DeserializeOwned + Validate>(manifest: &Value) -> Vec<FieldError> {
     serde_json::from_value::<T>(manifest.clone()).unwrap().validate()
 }
 
-/// What `plimsoll plan` does with a manifest: its schema, then, if it can be read at all, its rules.
+/// Validates a manifest like `plimsoll plan`: first the schema, then, if it can be deserialized, the rules.
 fn verdict(kind: Kind, manifest: &Value) -> Vec<FieldError> {
     let mut errors = check_manifest(kind, manifest);
     if errors.is_empty() {
@@ -44,7 +44,7 @@ fn verdict(kind: Kind, manifest: &Value) -> Vec<FieldError> {
 }
 
 #[test]
-fn every_verdict_is_as_written() {
+fn every_case_has_the_expected_result() {
     let verdicts: Value = serde_saphyr::from_str(VERDICTS).unwrap();
     let mut count = 0;
     for kind in Kind::ALL {
@@ -63,9 +63,9 @@ fn every_verdict_is_as_written() {
     assert!(count > 150, "only {count} cases were found");
 }
 
-/// An object that was built in code has not been through [`check_manifest`]; what the schema says holds for it too.
+/// Objects created in code have not been validated by [`check_manifest`], but must satisfy the schema too.
 #[test]
-fn what_the_schema_says_holds_for_objects_without_a_manifest() {
+fn the_schema_is_checked_for_objects_without_a_manifest() {
     let mut pool = NodePool::new("default", crate::NodePoolSpec::default());
     pool.spec.weight = Some(0);
     pool.spec.template.spec.node_class_ref.kind = "EC2NodeClass".to_owned();
@@ -77,7 +77,7 @@ fn what_the_schema_says_holds_for_objects_without_a_manifest() {
 }
 
 #[test]
-fn an_error_names_the_field_and_says_what_would_do() {
+fn an_error_names_the_field_and_the_expected_value() {
     let manifest = json!({
         "spec": {"template": {"spec": {
             "nodeClassRef": {"group": "g", "kind": "K", "name": "n"},
@@ -94,9 +94,9 @@ fn an_error_names_the_field_and_says_what_would_do() {
     );
 }
 
-/// The status is the controller's business, and an object as `kubectl get -o yaml` prints it can be given back.
+/// Controllers own the status, and the output of `kubectl get -o yaml` must be valid.
 #[test]
-fn the_status_is_not_looked_at() {
+fn the_status_is_not_validated() {
     let manifest = json!({
         "metadata": {"name": "n", "uid": "u", "managedFields": [{}]},
         "spec": {},
@@ -106,7 +106,7 @@ fn the_status_is_not_looked_at() {
 }
 
 #[test]
-fn every_pattern_can_be_compiled() {
+fn every_pattern_compiles() {
     fn patterns(schema: &Value, found: &mut Vec<String>) {
         match schema {
             Value::Object(entries) => {
@@ -127,7 +127,7 @@ fn every_pattern_can_be_compiled() {
 }
 
 #[test]
-fn quantities_are_told_from_other_texts() {
+fn quantities_are_recognized() {
     for good in ["0", "1500m", "2Gi", "1e3", "1E-3", ".5", "5.", "+1k", "-1", "100n"] {
         assert!(is_quantity(good), "{good}");
     }

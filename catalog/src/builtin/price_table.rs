@@ -1,25 +1,26 @@
-//! The table of on-demand prices: a row a type, a column a region, a cell a price and the mark of its source.
+//! Table of on-demand prices: one row per instance type, one column per region. A cell contains a price and the code of
+//! its source.
 
 use plimsoll_model::money::MicroUsdPerHour;
 use std::fmt;
 
 const TABLE: &str = include_str!("../../data/on-demand-prices.tsv");
 
-/// Where a built-in on-demand price comes from.
+/// Source of a built-in on-demand price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PriceSource {
     /// Published by EC2, read in 2026-07.
     Published,
     /// Published by EC2, read in 2025-03.
     Recorded,
-    /// The price in us-east-1 times the ratio of the type's family between the regions.
+    /// The price in us-east-1 times the price ratio of the type's family between the regions.
     FamilyRatio,
-    /// An estimate; may be off.
+    /// An estimate.
     Estimate,
 }
 
 impl PriceSource {
-    /// One word for tables.
+    /// Short name for tables.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -30,13 +31,13 @@ impl PriceSource {
         }
     }
 
-    /// Whether EC2 asked this price.
+    /// Whether EC2 has published this price.
     #[must_use]
     pub fn is_fact(self) -> bool {
         matches!(self, Self::Published | Self::Recorded)
     }
 
-    /// Month of the price, where it is a fact.
+    /// Month of the price, if it was published.
     #[must_use]
     pub fn as_of(self) -> Option<&'static str> {
         match self {
@@ -63,14 +64,14 @@ impl fmt::Display for PriceSource {
     }
 }
 
-/// A price of one type in one region.
+/// Price of an instance type in a region.
 pub(super) struct Row {
     pub(super) instance_type: &'static str,
     pub(super) price: MicroUsdPerHour,
     pub(super) source: PriceSource,
 }
 
-/// Prices of a region, by type.
+/// Prices of a region, by instance type.
 pub(super) fn of_region(region: &str) -> impl Iterator<Item = Row> {
     let mut lines = TABLE.lines().skip_while(|line| line.starts_with('#'));
     let column = lines.next().and_then(|heading| heading.split('\t').position(|cell| cell == region));
@@ -100,9 +101,9 @@ mod tests {
                 priced += 1;
             }
         }
-        assert_eq!(priced, PRICED);
+        assert_eq!(priced, PRICE_COUNT);
     }
 
-    /// As the table was when it was made.
-    const PRICED: usize = 4571;
+    /// Number of prices in the table.
+    const PRICE_COUNT: usize = 4571;
 }

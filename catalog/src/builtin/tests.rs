@@ -2,14 +2,14 @@ use super::*;
 use plimsoll_model::catalog::CapacityType;
 
 #[test]
-fn has_every_priced_type_of_each_region() {
+fn the_catalog_has_every_priced_type_of_each_region() {
     let count = |region| catalog(region, &NodeClassSettings::default()).unwrap().instance_types.len();
     assert_eq!(regions(), ["ap-northeast-2", "eu-west-1", "us-east-1", "us-west-2"]);
     assert_eq!(regions().into_iter().map(count).collect::<Vec<_>>(), [742, 1165, 1334, 1303]);
 }
 
 #[test]
-fn knows_no_other_region() {
+fn an_unknown_region_is_an_error() {
     let error = catalog("eu-central-1", &NodeClassSettings::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -19,7 +19,7 @@ fn knows_no_other_region() {
 }
 
 #[test]
-fn has_zones_ids_and_prices() {
+fn the_catalog_has_zones_ids_and_prices() {
     let catalog = catalog("us-east-1", &NodeClassSettings::default()).unwrap();
     let offerings = &catalog.get("m5.large").unwrap().offerings;
     let zones: Vec<_> = offerings
@@ -34,7 +34,7 @@ fn has_zones_ids_and_prices() {
 }
 
 #[test]
-fn spot_costs_a_quarter_to_three_fifths_of_on_demand() {
+fn spot_prices_are_25_to_60_percent_of_on_demand_prices() {
     for region in regions() {
         for instance_type in catalog(region, &NodeClassSettings::default()).unwrap().instance_types {
             let on_demand = price_of(&instance_type.offerings, CapacityType::OnDemand);
@@ -51,7 +51,7 @@ fn price_of(offerings: &[plimsoll_model::catalog::Offering], capacity_type: Capa
 }
 
 #[test]
-fn says_where_prices_come_from() {
+fn price_sources_cover_all_prices() {
     let facts = |region| {
         let sources = price_sources(region).unwrap();
         let facts = sources.values().filter(|source| source.is_fact()).count();

@@ -1,4 +1,4 @@
-//! To JSON.
+//! Writes catalogs as JSON.
 
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
@@ -6,31 +6,31 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use serde_json::{Map, Value, json};
 
-/// The catalog as indented JSON with a line break at the end.
+/// Renders the catalog as indented JSON with a final line break.
 #[must_use]
 pub fn render(catalog: &Catalog) -> String {
     format!("{:#}\n", to_value(catalog))
 }
 
-/// The catalog as a JSON value, for other formats.
+/// Converts the catalog to a JSON value, for other formats.
 #[must_use]
 pub fn to_value(catalog: &Catalog) -> Value {
     let types: Vec<Value> = catalog.instance_types.iter().map(instance_type).collect();
     json!({"region": catalog.region, "instanceTypes": types})
 }
 
-fn instance_type(it: &InstanceType) -> Value {
-    // Readers of labels alone find the architecture among them, as on a node.
-    let mut labels = it.labels.clone();
-    labels.insert(label::ARCH.to_owned(), it.architecture.clone());
+fn instance_type(instance_type: &InstanceType) -> Value {
+    // Readers that only use labels find the architecture there, as on a node.
+    let mut labels = instance_type.labels.clone();
+    labels.insert(label::ARCH.to_owned(), instance_type.architecture.clone());
     json!({
-        "name": it.name,
-        "architecture": it.architecture,
-        "operatingSystems": it.operating_systems,
-        "capacity": amounts(&it.capacity),
-        "overhead": amounts(&it.overhead),
+        "name": instance_type.name,
+        "architecture": instance_type.architecture,
+        "operatingSystems": instance_type.operating_systems,
+        "capacity": amounts(&instance_type.capacity),
+        "overhead": amounts(&instance_type.overhead),
         "labels": labels,
-        "offerings": it.offerings.iter().map(offering).collect::<Vec<_>>(),
+        "offerings": instance_type.offerings.iter().map(offering).collect::<Vec<_>>(),
     })
 }
 

@@ -22,12 +22,12 @@ fn small() -> Value {
 }
 
 #[test]
-fn reads_amounts_offerings_and_labels() {
+fn amounts_offerings_and_labels_are_parsed() {
     let catalog = parse(&small().to_string()).unwrap();
     let it = catalog.get("m5.large").unwrap();
     assert_eq!((it.capacity.get("cpu"), it.capacity.get("pods"), it.overhead.get("cpu")), (2000, 29, 70));
     assert_eq!(it.allocatable().get("memory"), (7577 - 674) << 20);
-    // What the field `architecture` says is not a label as well.
+    // The architecture is not repeated as a label.
     assert_eq!(it.labels.keys().collect::<Vec<_>>(), ["karpenter.k8s.aws/instance-cpu"]);
     let offerings: Vec<_> =
         it.offerings.iter().map(|it| (it.zone.as_str(), it.zone_id.as_str(), it.price.0, it.available)).collect();
@@ -35,7 +35,7 @@ fn reads_amounts_offerings_and_labels() {
 }
 
 #[test]
-fn errors_name_type_and_field() {
+fn errors_name_the_type_and_the_field() {
     let at = "instanceTypes[0] m5.large: ";
     let cases = [
         ("/region", json!(""), "region: is empty".to_owned()),
@@ -84,7 +84,7 @@ fn errors_name_type_and_field() {
 }
 
 #[test]
-fn refuses_a_type_or_an_offering_that_is_there_twice() {
+fn duplicate_types_and_offerings_are_rejected() {
     let mut file = small();
     let again = file["instanceTypes"][0].clone();
     file["instanceTypes"].as_array_mut().unwrap().push(again);
@@ -97,10 +97,10 @@ fn refuses_a_type_or_an_offering_that_is_there_twice() {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn a_rendered_catalog_parses_to_itself() {
     let catalog = builtin::catalog("eu-west-1", &NodeClassSettings::default()).unwrap();
     assert_eq!(parse(&render(&catalog)).unwrap(), catalog);
-    // Readers of labels alone find the architecture there. Types come by name: a1 is the first, of Graviton's first generation.
+    // The architecture is also a label for readers that only use labels. Types are sorted by name: a1 is the first.
     let written: Value = serde_json::from_str(&render(&catalog)).unwrap();
     assert_eq!(written["instanceTypes"][0]["name"], "a1.2xlarge");
     assert_eq!(written["instanceTypes"][0]["labels"]["kubernetes.io/arch"], "arm64");

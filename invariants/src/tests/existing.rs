@@ -1,9 +1,9 @@
-//! What is wrong with what existing nodes are given.
+//! Tests of existing nodes.
 
 use super::*;
 
 #[test]
-fn existing_nodes_hold_what_they_are_given() {
+fn placed_pods_fit_on_existing_nodes() {
     rejected("node n9 is not in the snapshot", |case| case.plan.placements[0].node = NodeName::from("n9"));
     rejected("n1 has too little cpu", |case| case.node("n1").allocatable.set("cpu", 2999));
     rejected("n1 has too little pods", |case| case.node("n1").allocatable.set("pods", 2));

@@ -1,9 +1,9 @@
-//! `minValues` that a launch lowered.
+//! Tests of lowered `minValues`.
 
 use super::*;
 
 #[test]
-fn what_was_lowered_is_what_there_is() {
+fn lowered_min_values_equal_the_number_of_values() {
     let lowered = |case: &mut Case| Arc::make_mut(&mut case.plan.launches[0].requirements)[1].min_values = Some(1);
     rejected("2 values of node.kubernetes.io/instance-type, at least 1 are wanted", lowered);
     accepted(|case| {

@@ -1,4 +1,4 @@
-//! What is wrong with removals.
+//! Tests of removals.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn budget(allowed: i32) -> PodDisruptionBudget {
 }
 
 #[test]
-fn only_nodes_that_may_go_are_removed() {
+fn only_removable_nodes_are_removed() {
     rejected("node n9 is not in the snapshot", |case| case.removal("n3").node = NodeName::from("n9"));
     rejected("node n3 must not be removed: it is removed twice", |case| {
         let again = case.removal("n3").clone();
@@ -51,7 +51,7 @@ fn every_pod_of_a_removed_node_has_another_place() {
 }
 
 #[test]
-fn pods_that_may_not_be_evicted_keep_their_node() {
+fn protected_pods_keep_their_node() {
     rejected("node n2 must not be removed: pod ns/moves is marked do-not-disrupt", |case| {
         case.pod("moves").do_not_disrupt_until = Some(Timestamp(NOW.0 + 1));
     });
@@ -65,7 +65,7 @@ fn pods_that_may_not_be_evicted_keep_their_node() {
 }
 
 #[test]
-fn disruption_budgets_of_pods_hold() {
+fn pod_disruption_budgets_are_respected() {
     for allowed in [0, -1] {
         rejected("PodDisruptionBudget ns/app allows", |case| {
             case.snapshot.pod_disruption_budgets.push(budget(allowed));
@@ -83,7 +83,7 @@ fn disruption_budgets_of_pods_hold() {
         case.snapshot.pod_disruption_budgets.push(budget(5));
         case.pod("moves").pod_disruption_budgets = vec!["ns/app".into(), "ns/app2".into()];
     });
-    // One node beyond the room is drained pod by pod; a second one beside it is too much.
+    // A node may exceed the budget alone, since it is drained pod by pod. A second node may not.
     let two = |case: &mut Case, allowed| {
         case.snapshot.pod_disruption_budgets.push(budget(allowed));
         case.node("n1").allocatable.set("cpu", 9000);
@@ -107,7 +107,7 @@ fn disruption_budgets_of_pods_hold() {
 }
 
 #[test]
-fn budgets_of_the_pool_hold_over_all_reasons() {
+fn pool_budgets_apply_across_all_reasons() {
     let allow = |case: &mut Case, reason, count| {
         case.snapshot.node_pools[0].disruption.allowed.insert(reason, count);
     };
@@ -120,7 +120,7 @@ fn budgets_of_the_pool_hold_over_all_reasons() {
 }
 
 #[test]
-fn nothing_holds_a_node_that_has_expired() {
+fn an_expired_node_ignores_protection_and_budgets() {
     let expired = |case: &mut Case| {
         case.node("n2").expires = Some(NOW);
         case.node("n2").do_not_disrupt = true;
@@ -130,7 +130,7 @@ fn nothing_holds_a_node_that_has_expired() {
         case.pod("moves").pod_disruption_budgets.push("ns/app".into());
     };
     accepted(expired);
-    // Its pods must be accounted for, though.
+    // Its pods must still be accounted for.
     rejected("pod ns/moves has no other place", |case| {
         expired(case);
         case.removal("n2").moved_to.clear();
@@ -141,7 +141,7 @@ fn nothing_holds_a_node_that_has_expired() {
         let reasons = case.plan.unschedulable[0].reasons.clone();
         case.plan.unschedulable.push(Unschedulable { pod: pod_ref("moves"), reasons });
     });
-    // It counts against what the others may remove.
+    // The expired node counts against the pool's budget.
     rejected("pool default allows 1 removals at once", |case| {
         expired(case);
         case.snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Empty, 1);
@@ -149,7 +149,7 @@ fn nothing_holds_a_node_that_has_expired() {
 }
 
 #[test]
-fn drift_need_not_wait_for_pods_where_a_termination_grace_period_ends_the_wait() {
+fn drift_with_a_termination_grace_period_ignores_protected_pods() {
     let drifted = |case: &mut Case, patient: bool| {
         case.node("n2").drifted = Some("Drift".into());
         case.node("n2").termination_grace_period = patient.then_some(Millis(1));

@@ -26,7 +26,7 @@ fn catalog() -> Catalog {
 }
 
 #[test]
-fn allocatable_is_capacity_less_overhead_and_huge_pages() {
+fn allocatable_is_capacity_minus_overhead_and_huge_pages() {
     let mut candidate = instance_type("c6g.large");
     assert_eq!(candidate.allocatable(), Resources::from([("cpu", 1_930), ("memory", 3_596), ("pods", 29)]));
     candidate.capacity.set("hugepages-2Mi", 1_000);
@@ -45,7 +45,7 @@ fn types_are_found_by_name() {
 }
 
 #[test]
-fn the_id_is_that_of_the_content() {
+fn the_id_depends_on_the_content() {
     let original = catalog().id();
     assert_eq!(original, catalog().id());
     assert_eq!(original.0.len(), 32);
@@ -69,7 +69,7 @@ fn the_id_is_that_of_the_content() {
 }
 
 #[test]
-fn capacity_types_read_back_as_written() {
+fn capacity_types_parse_their_own_names() {
     for capacity_type in CapacityType::ALL {
         assert_eq!(CapacityType::parse(&capacity_type.to_string()), Some(capacity_type));
     }

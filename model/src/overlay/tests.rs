@@ -55,7 +55,7 @@ fn overlay(name: &str, weight: i32, key: &str, value: &str, price: Option<PriceC
     NodeOverlay { name: name.to_owned(), weight, requirements, price, capacity: Resources::new() }
 }
 
-/// Prices of (pool, type) in both zones, and of a resource `slots`, for two pools that see the same overlays.
+/// Prices of (pool, type) in both zones and the amount of the resource `slots`, for two pools with the same overlays.
 fn result(overlays: &[NodeOverlay]) -> BTreeMap<(String, String), (i64, i64, i64)> {
     of_pools(vec![pool("p", overlays), pool("q", overlays)])
 }
@@ -80,7 +80,7 @@ fn of(all: &BTreeMap<(String, String), (i64, i64, i64)>, pool: &str, kind: &str)
 }
 
 #[test]
-fn prices_are_set_moved_and_scaled_but_never_negative() {
+fn prices_are_replaced_adjusted_and_scaled_but_never_negative() {
     let table = [
         (PriceChange::To(MicroUsdPerHour(7)), 100, 7),
         (PriceChange::By(MicroUsdPerHour(-30)), 100, 70),
@@ -95,7 +95,7 @@ fn prices_are_set_moved_and_scaled_but_never_negative() {
 }
 
 #[test]
-fn an_overlay_is_about_the_types_offerings_and_pools_that_it_names() {
+fn an_overlay_applies_to_the_selected_types_offerings_and_pools() {
     let half = Some(PriceChange::ByShare(-500_000));
     let by_type = result(&[overlay("o", 0, "family", "c", half)]);
     assert_eq!((of(&by_type, "p", "c1"), of(&by_type, "p", "m1")), ((50, 50, 0), (200, 200, 0)));
@@ -110,11 +110,11 @@ fn an_overlay_is_about_the_types_offerings_and_pools_that_it_names() {
 }
 
 #[test]
-fn the_highest_weight_counts_and_equal_ones_exclude_each_other() {
+fn the_highest_weight_wins_and_equal_weights_conflict() {
     let to = |price| Some(PriceChange::To(MicroUsdPerHour(price)));
     let heavy = result(&[overlay("a", 10, "family", "c", to(1)), overlay("b", 5, label::ARCH, "amd64", to(2))]);
     assert_eq!((of(&heavy, "p", "c1"), of(&heavy, "p", "m1")), ((1, 1, 0), (2, 2, 0)));
-    // `b` comes first; `a` is about c1 too and is left out even for m1.
+    // `b` wins. `a` also selects c1, so it is ignored for m1 as well.
     let clash = result(&[overlay("a", 5, label::ARCH, "amd64", to(1)), overlay("b", 5, "family", "c", to(2))]);
     assert_eq!((of(&clash, "p", "c1"), of(&clash, "p", "m1")), ((2, 2, 0), (200, 200, 0)));
 }
@@ -129,7 +129,7 @@ fn capacity_is_added_to_a_type_that_has_a_matching_offering() {
 }
 
 #[test]
-fn what_a_pool_says_of_its_nodes_counts_there_and_on_top_of_overlays() {
+fn pool_costs_are_added_to_prices_of_overlays() {
     let half = overlay("o", 0, "family", "c", Some(PriceChange::ByShare(-500_000)));
     let dear = |overlays: &[NodeOverlay]| NodePool {
         costs: NodeCosts { per_node: MicroUsdPerHour(7), ..NodeCosts::default() },

@@ -6,7 +6,7 @@ fn nanos(text: &str) -> i128 {
 }
 
 #[test]
-fn every_suffix_multiplies() {
+fn every_suffix_scales_the_number() {
     let units = 1_000_000_000_i128;
     let table = [
         ("0", 0),
@@ -60,14 +60,14 @@ fn fractions_are_exact() {
 }
 
 #[test]
-fn without_digits_it_is_zero() {
+fn a_text_without_digits_is_zero() {
     for text in ["+", "-", ".", "m", "Gi", "-.k"] {
         assert_eq!(nanos(text), 0, "{text}");
     }
 }
 
 #[test]
-fn what_is_finer_than_a_nano_rounds_away_from_zero() {
+fn digits_below_a_nano_round_away_from_zero() {
     assert_eq!(nanos("0.1n"), 1);
     assert_eq!(nanos("-0.1n"), -1);
     assert_eq!(nanos("1.00000000000000000000000000000000000000001"), 1_000_000_001);
@@ -77,7 +77,7 @@ fn what_is_finer_than_a_nano_rounds_away_from_zero() {
 }
 
 #[test]
-fn what_is_beyond_kubernetes_maximum_is_capped() {
+fn values_beyond_the_maximum_of_kubernetes_are_capped() {
     for text in
         ["9223372036854775807", "9223372036854775808", "10E", "8Ei", "1e2147483647", "99999999999999999999999999Ei"]
     {
@@ -89,7 +89,7 @@ fn what_is_beyond_kubernetes_maximum_is_capped() {
 }
 
 #[test]
-fn what_is_no_quantity_is_refused() {
+fn an_invalid_quantity_is_rejected() {
     assert_eq!(Quantity::parse(""), Err(ParseQuantityError::Empty));
     for text in [" 1", "1 ", "1,5", "1.1.1", "1_000", "½", "0x10 ", "1é"] {
         assert!(matches!(Quantity::parse(text), Err(ParseQuantityError::Format { .. })), "{text}");
@@ -120,7 +120,7 @@ fn what_is_no_quantity_is_refused() {
 }
 
 #[test]
-fn amounts_round_up_in_the_resources_unit() {
+fn amounts_round_up_in_the_unit_of_the_resource() {
     let table = [
         ("cpu", "100m", Some(100)),
         ("cpu", "0.1001", Some(101)),
@@ -140,7 +140,7 @@ fn amounts_round_up_in_the_resources_unit() {
 }
 
 #[test]
-fn amounts_are_written_in_their_canonical_form() {
+fn amounts_are_formatted_canonically() {
     let table = [
         ("cpu", 2_000, "2"),
         ("cpu", 1_500, "1500m"),
@@ -165,7 +165,7 @@ fn amounts_are_written_in_their_canonical_form() {
 }
 
 #[test]
-fn resources_are_read_whole_or_the_culprit_is_named() {
+fn an_invalid_resource_quantity_names_the_resource() {
     let read = parse_resources([("cpu", "1500m"), ("memory", "2Gi"), ("pods", "0")]).unwrap();
     assert_eq!(read, Resources::from([("cpu", 1_500), ("memory", 2 << 30), ("pods", 0)]));
     let (name, error) = parse_resources([("cpu", "1"), ("memory", "2GB")]).unwrap_err();
@@ -177,18 +177,18 @@ fn resources_are_read_whole_or_the_culprit_is_named() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,24}") {
+    fn parsing_never_panics(text in "\\PC{0,24}") {
         let _either = Quantity::parse(&text);
     }
 
     #[test]
-    fn writing_and_reading_again_changes_nothing(nanos in -MAX_NANOS..=MAX_NANOS) {
+    fn a_displayed_quantity_parses_to_itself(nanos in -MAX_NANOS..=MAX_NANOS) {
         let quantity = Quantity { nanos };
         prop_assert_eq!(Quantity::parse(&quantity.to_string()), Ok(quantity));
     }
 
     #[test]
-    fn formatted_amounts_read_back_as_they_were(amount in -i64::MAX..=i64::MAX, shift in 0_u32..60) {
+    fn a_formatted_amount_parses_to_itself(amount in -i64::MAX..=i64::MAX, shift in 0_u32..60) {
         for resource in ["cpu", "memory", "hugepages-1Gi", "pods"] {
             let amount = (amount >> shift) << shift.min(20);
             let amount = if resource == "cpu" { amount / 1_000 } else { amount };
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn order_is_that_of_the_numbers(left in -1_000_000_i64..1_000_000, right in -1_000_000_i64..1_000_000) {
+    fn quantities_are_ordered_by_value(left in -1_000_000_i64..1_000_000, right in -1_000_000_i64..1_000_000) {
         let (in_milli, in_nano) = (Quantity::parse(&format!("{left}m")).unwrap(), Quantity::parse(&format!("{right}000000n")).unwrap());
         prop_assert_eq!(in_milli.cmp(&in_nano), left.cmp(&right));
         prop_assert_eq!(in_milli, Quantity::from_millis(left));
@@ -207,7 +207,7 @@ proptest! {
 }
 
 #[test]
-fn volumes_are_whole_gib() {
+fn volume_sizes_round_up_to_gib() {
     let table = [
         ("20Gi", Some(20)),
         ("20G", Some(19)),

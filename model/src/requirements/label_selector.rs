@@ -1,4 +1,4 @@
-//! Selectors of pods by their labels.
+//! Label selectors.
 
 use super::matching::satisfies;
 use super::{NodeSelectorRequirement, Operator};
@@ -15,9 +15,8 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// Whether the selector selects an object with these labels. A selector without conditions selects all objects; one
-    /// with an expression that Kubernetes refuses (a comparison, `In` without values, `Exists` with values) selects
-    /// none.
+    /// Whether the selector matches an object with these labels. An empty selector matches everything. A selector with
+    /// an expression that Kubernetes rejects (a comparison, `In` without values, `Exists` with values) matches nothing.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
@@ -45,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn all_conditions_must_hold() {
+    fn all_conditions_must_match() {
         let mut web = selector(&[(Operator::In, &["front", "back"])]);
         web.match_labels = labels(&[("app", "web")]);
         assert!(web.matches(&labels(&[("app", "web"), ("tier", "back")])));
@@ -56,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_label_satisfies_the_negative_operators_alone() {
+    fn a_missing_label_satisfies_only_negative_operators() {
         let (none, front) = (labels(&[]), labels(&[("tier", "front")]));
         for (operator, values, missing, present) in [
             (Operator::In, &["front"][..], false, true),
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_kubernetes_refuses_selects_nothing() {
+    fn an_invalid_expression_matches_nothing() {
         for (operator, values) in [
             (Operator::In, &[][..]),
             (Operator::NotIn, &[][..]),

@@ -1,8 +1,8 @@
-//! One requirement against one label, as `labels.Requirement` of Kubernetes matches it.
+//! Matches a requirement against a label like `labels.Requirement` of Kubernetes.
 
 use super::{NodeSelectorRequirement, Operator};
 
-/// Whether Kubernetes accepts the requirement in a selector. Gte and Lte are Karpenter's own: no selector has them.
+/// Whether Kubernetes accepts the requirement in a selector. Gte and Lte exist only in Karpenter.
 pub(super) fn is_valid(requirement: &NodeSelectorRequirement) -> bool {
     match requirement.operator {
         Operator::In | Operator::NotIn => !requirement.values.is_empty(),
@@ -12,9 +12,10 @@ pub(super) fn is_valid(requirement: &NodeSelectorRequirement) -> bool {
     }
 }
 
-/// Whether a label with this value (`None`: no such label) satisfies the requirement. Nothing satisfies an invalid one.
+/// Whether a label with this value (`None` if it is missing) satisfies the requirement. An invalid requirement is never
+/// satisfied.
 pub(super) fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let listed = |value: &str| requirement.values.iter().any(|one| one == value);
+    let listed = |value: &str| requirement.values.iter().any(|listed| listed == value);
     let compared = |holds: fn(&i64, &i64) -> bool| {
         let number = value.and_then(|value| value.parse().ok());
         number.zip(requirement.bound()).is_some_and(|(number, bound)| holds(&number, &bound))

@@ -1,4 +1,4 @@
-//! One requirement, as the set of values it admits.
+//! A requirement as the set of values it allows.
 
 use super::{NodeSelectorRequirement, Operator};
 use crate::names::label;
@@ -6,49 +6,50 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The values that a label may have: either those listed, or (a complement) all but those listed, perhaps only integers within bounds.
+/// The set of allowed label values: either the listed values or, for a complement, all values except the listed ones,
+/// optionally restricted to integers within bounds.
 ///
-/// Kept in one form, so that equal sets that were written differently are mostly equal here: what is not a complement has no bounds,
-/// and a bounded complement lists no value that the bounds rule out anyway. Bounds that cross make it [`Requirement::never`].
+/// Values are normalized so that most equal sets compare equal: a set that is no complement has no bounds, and a
+/// bounded complement lists no values outside its bounds. Contradictory bounds result in [`Requirement::never`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Requirement {
-    /// The label, by its present name.
+    /// Label key, under its current name.
     pub key: String,
-    /// Whether `values` are those excluded.
+    /// Whether `values` are excluded instead of allowed.
     pub complement: bool,
-    /// The values admitted, or excluded if this is a complement.
+    /// The allowed values, or the excluded values of a complement.
     pub values: BTreeSet<String>,
-    /// Least integer admitted.
+    /// Minimum integer.
     pub gte: Option<i64>,
-    /// Greatest integer admitted.
+    /// Maximum integer.
     pub lte: Option<i64>,
-    /// How many distinct values a launch must stay flexible over.
+    /// Minimum number of distinct values that a launch must allow.
     pub min_values: Option<u32>,
 }
 
-/// Why a requirement in the form of the API has no meaning.
+/// Reason why a requirement of the API is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// `In` of nothing.
+    /// `In` without values.
     #[error("requirement on {key}: In needs at least one value")]
     NoValues {
-        /// The label.
+        /// Label key.
         key: String,
     },
-    /// A bound that is not one integer.
+    /// A numeric operator without exactly one integer.
     #[error("requirement on {key}: {operator} needs exactly one integer, not [{}]", values.join(", "))]
     NotOneInteger {
-        /// The label.
+        /// Label key.
         key: String,
-        /// The comparison.
+        /// The operator.
         operator: Operator,
-        /// What was given.
+        /// The invalid values.
         values: Vec<String>,
     },
 }
 
 impl RequirementError {
-    /// The label that it is about.
+    /// Key of the label.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -58,11 +59,12 @@ impl RequirementError {
 }
 
 impl Requirement {
-    /// From the form of the API; labels with an older name get their present one. Values of `Exists` and `DoesNotExist` mean nothing.
+    /// Converts a requirement of the API. Deprecated label names are replaced by current names. Values of `Exists` and
+    /// `DoesNotExist` are ignored.
     ///
     /// # Errors
     ///
-    /// If `In` has no values or a bound is not one integer.
+    /// If `In` has no values or a numeric operator does not have exactly one integer.
     pub fn new(api: &NodeSelectorRequirement) -> Result<Self, RequirementError> {
         let listed = |complement| Self {
             complement,
@@ -78,9 +80,9 @@ impl Requirement {
                 values: api.values.clone(),
             })
         };
-        // Beyond the last integer there is none.
-        let bounded_beyond = |beyond: Option<i64>, requirement: &dyn Fn(i64) -> Self| {
-            beyond.map_or_else(|| Self::never(&api.key), requirement)
+        // No integer is beyond the largest or smallest one.
+        let bounded_beyond = |adjusted: Option<i64>, requirement: &dyn Fn(i64) -> Self| {
+            adjusted.map_or_else(|| Self::never(&api.key), requirement)
         };
         Ok(match api.operator {
             Operator::In if api.values.is_empty() => return Err(RequirementError::NoValues { key: api.key.clone() }),
@@ -95,7 +97,7 @@ impl Requirement {
         })
     }
 
-    /// Any value: `Exists`.
+    /// Allows any value: `Exists`.
     #[must_use]
     pub fn any(key: &str) -> Self {
         Self {
@@ -108,21 +110,22 @@ impl Requirement {
         }
     }
 
-    /// No value: `DoesNotExist`.
+    /// Allows no value: `DoesNotExist`.
     #[must_use]
     pub fn never(key: &str) -> Self {
         Self { complement: false, ..Self::any(key) }
     }
 
-    /// One of `values`: `In`. Of no values it is [`Requirement::never`].
+    /// Allows `values`: `In`. Without values it equals [`Requirement::never`].
     #[must_use]
     pub fn one_of<Value: Into<String>>(key: &str, values: impl IntoIterator<Item = Value>) -> Self {
         Self { values: values.into_iter().map(Into::into).collect(), ..Self::never(key) }
     }
 
-    /// What both admit, under this requirement's key; the larger minimum of values.
+    /// Returns the values that both allow, under this requirement's key and with the larger `min_values`.
     ///
-    /// As in Karpenter, `Exists` and `NotIn` make `NotIn`, which forgets that the label must exist.
+    /// As in Karpenter, the intersection of `Exists` and `NotIn` is `NotIn`, which no longer requires the label to
+    /// exist.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let min_values = self.min_values.max(other.min_values);
@@ -141,7 +144,7 @@ impl Requirement {
         }
     }
 
-    /// Whether some value is admitted by both.
+    /// Whether both allow a common value.
     #[must_use]
     pub fn has_intersection(&self, other: &Self) -> bool {
         match (self.complement, other.complement) {
@@ -154,13 +157,13 @@ impl Requirement {
         }
     }
 
-    /// Whether `value` is admitted.
+    /// Whether `value` is allowed.
     #[must_use]
     pub fn has(&self, value: &str) -> bool {
         self.values.contains(value) != self.complement && within(value, self.gte, self.lte)
     }
 
-    /// Whether no value is admitted.
+    /// Whether no value is allowed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.complement && self.values.is_empty()
@@ -168,7 +171,8 @@ impl Requirement {
 
     /// Whether the label may be missing: `NotIn` without bounds, and `DoesNotExist`.
     ///
-    /// Karpenter also lets a label be missing that has bounds and exclusions; kube-scheduler does not, and would leave the pod pending.
+    /// Karpenter also allows the label to be missing if there are bounds and exclusions. kube-scheduler does not, so
+    /// the pod would stay pending.
     #[must_use]
     pub fn allows_absence(&self) -> bool {
         match self.operator() {
@@ -177,7 +181,7 @@ impl Requirement {
         }
     }
 
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`; bounds do not show.
+    /// Returns the operator without bounds: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     #[must_use]
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
@@ -188,7 +192,8 @@ impl Requirement {
         }
     }
 
-    /// In the form of the API, values sorted: one entry, or several that mean this together. Karpenter loses exclusions beside bounds; here they are kept.
+    /// Converts to the API form with sorted values: one entry, or several that must all hold. Unlike Karpenter, keeps
+    /// exclusions beside bounds.
     #[must_use]
     pub fn to_api(&self) -> Vec<NodeSelectorRequirement> {
         let entry = |operator, values| NodeSelectorRequirement {
@@ -228,7 +233,7 @@ fn crossed(gte: Option<i64>, lte: Option<i64>) -> bool {
     gte.zip(lte).is_some_and(|(least, greatest)| least > greatest)
 }
 
-/// Whether bounds let `value` pass; with any bound, only integers do.
+/// Whether the bounds allow `value`. With any bound, only integers are allowed.
 fn within(value: &str, gte: Option<i64>, lte: Option<i64>) -> bool {
     if gte.is_none() && lte.is_none() {
         return true;

@@ -1,4 +1,4 @@
-//! Requirements on several labels, all of which must hold.
+//! A conjunction of requirements on labels.
 
 use super::{NodeSelectorRequirement, Requirement, RequirementError};
 use crate::names::label;
@@ -7,47 +7,47 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// At most one requirement for each label; a label without one may have any value.
+/// At most one requirement per label. A label without requirement may have any value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Requirements(BTreeMap<String, Requirement>);
 
-/// Which labels may be asked for though the other side does not name them.
+/// Labels that the incoming side may require although this side does not define them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Undefined {
-    /// Well-known labels: what a template does not restrict, its instance types will settle.
+    /// Well-known labels: instance types determine labels that a template does not restrict.
     WellKnown,
-    /// None: a node that exists has the labels it has.
+    /// No labels: an existing node has exactly its labels.
     None,
 }
 
-/// Why two sets of requirements cannot both hold.
+/// Reason why two sets of requirements are incompatible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Incompatible {
-    /// One side asks for a label that the other does not know.
+    /// The incoming side requires a label that this side does not define.
     #[error("label {key} does not exist{}", hint.as_ref().map(|hint| format!(" (did you mean {hint}?)")).unwrap_or_default())]
     UndefinedLabel {
-        /// The label.
+        /// Label key.
         key: String,
-        /// A known label that looks like it.
+        /// A similar known label.
         hint: Option<String>,
-        /// What was asked.
+        /// The incoming requirement.
         incoming: Box<Requirement>,
     },
     /// No value of a label satisfies both sides.
     #[error("{incoming} does not go with {existing}")]
     NoIntersection {
-        /// The label.
+        /// Label key.
         key: String,
-        /// What was there.
+        /// The existing requirement.
         existing: Box<Requirement>,
-        /// What was asked.
+        /// The incoming requirement.
         incoming: Box<Requirement>,
     },
 }
 
 impl Incompatible {
-    /// The label that it is about.
+    /// Key of the label.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -57,24 +57,24 @@ impl Incompatible {
 }
 
 impl Requirements {
-    /// None.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From the form of the API; several entries for a label must all hold.
+    /// Converts requirements from the API. Several entries for one label must all hold.
     ///
     /// # Errors
     ///
-    /// The first entry that has no meaning.
+    /// The first invalid entry.
     pub fn from_api<'api>(
         entries: impl IntoIterator<Item = &'api NodeSelectorRequirement>,
     ) -> Result<Self, RequirementError> {
         entries.into_iter().map(Requirement::new).collect()
     }
 
-    /// What labels, or a pod's `nodeSelector`, amount to: each key `In` its one value.
+    /// Converts labels or a `nodeSelector`: each key must have its value.
     #[must_use]
     pub fn from_labels<'label, Text: AsRef<str> + ?Sized + 'label>(
         labels: impl IntoIterator<Item = (&'label Text, &'label Text)>,
@@ -82,7 +82,7 @@ impl Requirements {
         labels.into_iter().map(|(key, value)| Requirement::one_of(key.as_ref(), [value.as_ref()])).collect()
     }
 
-    /// Adds a requirement; together with one that is there for the same label, both must hold.
+    /// Adds a requirement, intersecting it with an existing requirement on the same label.
     pub fn add(&mut self, requirement: Requirement) {
         if let Some(existing) = self.0.get_mut(&requirement.key) {
             *existing = existing.intersection(&requirement);
@@ -91,20 +91,20 @@ impl Requirements {
         }
     }
 
-    /// Adds all of `other`'s.
+    /// Adds all requirements of `other`.
     pub fn add_all(&mut self, other: &Self) {
         for requirement in other.iter() {
             self.add(requirement.clone());
         }
     }
 
-    /// The requirement on `key`; if there is none, `Exists`.
+    /// Returns the requirement on `key`, or `Exists` if there is none.
     #[must_use]
     pub fn get(&self, key: &str) -> Cow<'_, Requirement> {
         self.find(key).map_or_else(|| Cow::Owned(Requirement::any(key)), Cow::Borrowed)
     }
 
-    /// The requirement on `key`, if there is one.
+    /// Returns the requirement on `key`, if there is one.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Requirement> {
         self.0.get(label::normalized(key))
@@ -116,33 +116,34 @@ impl Requirements {
         self.find(key).is_some()
     }
 
-    /// Takes the requirement on `key` out.
+    /// Removes the requirement on `key`.
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
         self.0.remove(label::normalized(key))
     }
 
-    /// All, by label.
+    /// Requirements in order of their labels.
     pub fn iter(&self) -> impl Iterator<Item = &Requirement> {
         self.0.values()
     }
 
-    /// How many labels have one.
+    /// Number of labels with a requirement.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether what these describe can satisfy `incoming`: every label asked for is known or may be undefined, and all values go together.
+    /// Checks whether something described by `self` can satisfy `incoming`: every required label is defined or may be
+    /// undefined, and the values intersect.
     ///
     /// # Errors
     ///
-    /// The first label, in order of keys, that is unknown; else the first on which no value satisfies both.
+    /// The first undefined label in key order, otherwise the first label without a common value.
     pub fn compatible(&self, incoming: &Self, undefined: Undefined) -> Result<(), Incompatible> {
         if let Some(unknown) = self.first_undefined(incoming, undefined) {
             return Err(Incompatible::UndefinedLabel {
@@ -154,17 +155,17 @@ impl Requirements {
         self.intersects(incoming)
     }
 
-    /// The answer of [`Requirements::compatible`] without its reason, for where it is asked often.
+    /// Like [`Requirements::compatible`], but without the reason, which is cheaper.
     #[must_use]
     pub fn is_compatible(&self, incoming: &Self, undefined: Undefined) -> bool {
         self.first_undefined(incoming, undefined).is_none() && self.first_conflict(incoming).is_none()
     }
 
-    /// Whether, on every label that both name, some value satisfies both or the label may be missing for both.
+    /// Checks that for each label in both sets some value satisfies both, or the label may be missing for both.
     ///
     /// # Errors
     ///
-    /// The first such label, in order of keys, on which none does.
+    /// The first label in key order for which this does not hold.
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         self.first_conflict(incoming).map_or(Ok(()), |(existing, incoming)| {
             Err(Incompatible::NoIntersection {
@@ -175,7 +176,7 @@ impl Requirements {
         })
     }
 
-    /// In the form of the API, by label.
+    /// Converts to the API form, in order of labels.
     #[must_use]
     pub fn to_api(&self) -> Vec<NodeSelectorRequirement> {
         self.iter().flat_map(Requirement::to_api).collect()
@@ -186,26 +187,28 @@ impl Requirements {
         incoming: &'incoming Self,
         undefined: Undefined,
     ) -> Option<&'incoming Requirement> {
-        incoming.iter().find(|asked| {
-            let may_be_undefined = undefined == Undefined::WellKnown && label::is_well_known(&asked.key);
-            !may_be_undefined && !asked.allows_absence() && !self.0.contains_key(&asked.key)
+        incoming.iter().find(|requirement| {
+            let may_be_undefined = undefined == Undefined::WellKnown && label::is_well_known(&requirement.key);
+            !may_be_undefined && !requirement.allows_absence() && !self.0.contains_key(&requirement.key)
         })
     }
 
     fn first_conflict<'sets>(&'sets self, incoming: &'sets Self) -> Option<(&'sets Requirement, &'sets Requirement)> {
-        incoming.iter().filter_map(|asked| Some((self.0.get(&asked.key)?, asked))).find(|(existing, asked)| {
-            let both_absent = existing.allows_absence() && asked.allows_absence();
-            !existing.has_intersection(asked) && !both_absent
-        })
+        incoming.iter().filter_map(|requirement| Some((self.0.get(&requirement.key)?, requirement))).find(
+            |(existing, requirement)| {
+                let both_absent = existing.allows_absence() && requirement.allows_absence();
+                !existing.has_intersection(requirement) && !both_absent
+            },
+        )
     }
 
-    /// A known label that contains `key` or has the same name in another domain.
+    /// Finds a known label that contains `key` or has the same name in another domain.
     fn similar_label(&self, key: &str) -> Option<String> {
         let name = |key: &str| key.rsplit_once('/').map_or(key, |(_, name)| name).to_owned();
         let well_known = label::WELL_KNOWN.iter().chain(label::AWS_WELL_KNOWN).copied();
         well_known
             .chain(self.0.keys().map(String::as_str))
-            .find(|known| *known != key && (known.contains(key) || name(known) == name(key)))
+            .find(|candidate| *candidate != key && (candidate.contains(key) || name(candidate) == name(key)))
             .map(str::to_owned)
     }
 }
@@ -226,7 +229,7 @@ impl Extend<Requirement> for Requirements {
     }
 }
 
-/// All but the host name, which nobody asked for by hand.
+/// Omits the hostname, which is never set by users.
 impl fmt::Display for Requirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.iter().filter(|requirement| requirement.key != label::HOSTNAME);

@@ -1,44 +1,44 @@
-//! Terms of a node selector, matched against a node as kube-scheduler does.
+//! Node selector terms, matched like kube-scheduler does.
 
 use super::matching::{is_valid, satisfies};
 use super::{NodeSelectorRequirement, Operator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The only field of a node that a term may name.
+/// The only node field that a term may use.
 const NAME_FIELD: &str = "metadata.name";
 
-/// One term of required node affinity: all of its requirements must hold. Terms are alternatives.
+/// A term of required node affinity. All of its requirements must hold; the terms of a list are alternatives.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct NodeSelectorTerm {
-    /// On labels.
+    /// Requirements on labels.
     #[serde(rename = "matchExpressions", default, skip_serializing_if = "Vec::is_empty")]
     pub expressions: Vec<NodeSelectorRequirement>,
-    /// On fields: the node's name.
+    /// Requirements on fields, that is, the node name.
     #[serde(rename = "matchFields", default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<NodeSelectorRequirement>,
 }
 
 impl NodeSelectorTerm {
-    /// Whether a node with these labels matches, whose name is new: no pod can have asked for it.
+    /// Whether a new node with these labels matches. Its name is not known yet, so no term can select it by name.
     #[must_use]
     pub fn matches_labels(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches(None, |key| labels.get(key).map(String::as_str))
     }
 
-    /// Whether the node of that name with these labels matches. A term without requirements, or with one that
-    /// kube-scheduler cannot read, matches nothing.
+    /// Whether the node with this name and these labels matches. A term without requirements, or with an invalid
+    /// requirement, matches nothing.
     #[must_use]
     pub fn matches_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.matches_node_with(name, |key| labels.get(key).map(String::as_str))
     }
 
-    /// The same for a node whose labels are looked up by `label`.
+    /// Like [`Self::matches_node`], with a lookup function for labels.
     pub fn matches_node_with<'l>(&self, name: &str, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.matches(Some(name), label)
     }
 
-    /// Whether the term can match a node at all: it has requirements, and kube-scheduler can read each of them.
+    /// Whether the term can match any node: it has requirements, and all of them are valid.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         (!self.expressions.is_empty() || !self.fields.is_empty())
@@ -54,7 +54,7 @@ impl NodeSelectorTerm {
     }
 }
 
-/// Whether Kubernetes accepts the requirement on a field.
+/// Whether Kubernetes accepts the field requirement.
 fn is_valid_field(field: &NodeSelectorRequirement) -> bool {
     field.key == NAME_FIELD && field.values.len() == 1 && matches!(field.operator, Operator::In | Operator::NotIn)
 }
@@ -64,8 +64,8 @@ fn name_matches(field: &NodeSelectorRequirement, name: Option<&str>) -> bool {
     is_valid_field(field) && same == (field.operator == Operator::In)
 }
 
-/// Whether a node satisfies a pod's node selector and, if there are any `terms` of required node affinity, one of them.
-/// `label` looks up the labels of the node.
+/// Whether a node satisfies the node selector and, if `terms` is not empty, one of the terms. `label` looks up labels
+/// of the node.
 pub fn selects_node<'l>(
     selector: &BTreeMap<String, String>,
     terms: &[NodeSelectorTerm],

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const KEY: &str = "example.com/size";
-/// Integers in and out of the bounds used below, other spellings of them, and what is no integer.
+/// Integers inside and outside of the bounds below, alternative spellings, and other texts.
 const UNIVERSE: [&str; 14] =
     ["", "a", "b", "c", "1.5", "-3", "0", "1", "2", "3", "03", "4", "5", "9223372036854775807"];
 
@@ -17,12 +17,12 @@ fn requirement(operator: Operator, values: &[&str]) -> Requirement {
     Requirement::new(&api(operator, values)).unwrap()
 }
 
-/// A requirement, and whether it admits a value.
+/// Whether a requirement allows a value.
 type Sample = (NodeSelectorRequirement, fn(&str) -> bool);
 /// Operator, its values, and the labels that match.
 type Match = (Operator, &'static [&'static str], &'static [Option<&'static str>]);
 
-/// Every operator, several times; with the meaning of each written out again, value by value.
+/// Every operator several times, with an independent implementation of its semantics.
 fn samples() -> Vec<Sample> {
     fn number(value: &str, holds: fn(i64) -> bool) -> bool {
         value.parse().is_ok_and(holds)
@@ -51,7 +51,7 @@ fn samples() -> Vec<Sample> {
 }
 
 #[test]
-fn each_operator_admits_what_it_says() {
+fn each_operator_allows_the_expected_values() {
     for (form, admits) in samples() {
         let requirement = Requirement::new(&form).unwrap();
         for value in UNIVERSE {
@@ -61,7 +61,7 @@ fn each_operator_admits_what_it_says() {
 }
 
 #[test]
-fn every_pair_of_operators_intersects_value_by_value() {
+fn the_intersection_of_each_pair_allows_the_common_values() {
     for (left_form, left_admits) in samples() {
         for (right_form, right_admits) in samples() {
             let (left, right) = (Requirement::new(&left_form).unwrap(), Requirement::new(&right_form).unwrap());
@@ -98,7 +98,7 @@ fn derived_operators() {
 }
 
 #[test]
-fn minimums_of_values_take_the_larger() {
+fn an_intersection_has_the_larger_min_values() {
     let with = |min_values| Requirement { min_values, ..requirement(Operator::In, &["a", "b"]) };
     for (left, right, expected) in [(None, None, None), (Some(2), None, Some(2)), (Some(2), Some(5), Some(5))] {
         assert_eq!(with(left).intersection(&with(right)).min_values, expected);
@@ -107,7 +107,7 @@ fn minimums_of_values_take_the_larger() {
 }
 
 #[test]
-fn exclusions_stay_beside_bounds() {
+fn exclusions_are_kept_beside_bounds() {
     let parts = [api(Operator::Gte, &["1"]), api(Operator::Lt, &["5"]), api(Operator::NotIn, &["3", "7", "a"])];
     let set = Requirements::from_api(&parts).unwrap();
     let expected = vec![api(Operator::Gte, &["1"]), api(Operator::Lte, &["4"]), api(Operator::NotIn, &["3"])];
@@ -118,7 +118,7 @@ fn exclusions_stay_beside_bounds() {
 }
 
 #[test]
-fn requirements_without_meaning_are_refused() {
+fn invalid_requirements_are_rejected() {
     assert_eq!(Requirement::new(&api(Operator::In, &[])), Err(RequirementError::NoValues { key: KEY.to_owned() }));
     for operator in [Operator::Gt, Operator::Gte, Operator::Lt, Operator::Lte] {
         for values in [&[][..], &["1", "2"], &["a"], &["1.5"], &[""], &["9223372036854775808"]] {
@@ -132,7 +132,7 @@ fn requirements_without_meaning_are_refused() {
 }
 
 #[test]
-fn older_names_of_labels_are_the_present_ones() {
+fn deprecated_label_names_are_replaced() {
     let old = Requirements::from_labels([("beta.kubernetes.io/arch", "arm64")]);
     let new = Requirements::from_labels([("kubernetes.io/arch", "amd64")]);
     assert_eq!(old.intersects(&new).unwrap_err().key(), "kubernetes.io/arch");
@@ -151,7 +151,8 @@ fn a_label_without_requirement_may_have_any_value() {
     assert!(set.is_empty());
 }
 
-/// Whether `incoming` is compatible with `existing`, both on [`KEY`]; no existing one means that the label is not defined.
+/// Whether `incoming` is compatible with `existing`, both on [`KEY`]. Without an existing requirement the label is
+/// undefined.
 fn custom_label_compatible(existing: Option<&Requirement>, incoming: &Requirement) -> bool {
     let (existing, incoming): (Requirements, Requirements) =
         (existing.cloned().into_iter().collect(), [incoming.clone()].into_iter().collect());
@@ -171,7 +172,7 @@ fn compatibility_of_every_kind_of_operator() {
         requirement(Operator::Lt, &["0"]),
         requirement(Operator::Gt, &["0"]).intersection(&requirement(Operator::NotIn, &["5"])),
     ];
-    // Rows: what is there (first: nothing). Columns: what comes, in the order of `kinds`.
+    // Rows: existing requirement (first: none). Columns: incoming requirement, in the order of `kinds`.
     let expected = [
         [false, true, false, true, false, false, false],
         [true, false, true, false, true, false, true],
@@ -206,7 +207,7 @@ fn only_well_known_labels_may_be_undefined() {
 }
 
 #[test]
-fn a_conflict_names_both_requirements() {
+fn a_conflict_contains_both_requirements() {
     let existing = Requirements::from_labels([(KEY, "a"), ("other", "x")]);
     let incoming = Requirements::from_labels([(KEY, "b"), ("other", "x")]);
     let error = existing.compatible(&incoming, Undefined::None).unwrap_err();
@@ -222,7 +223,7 @@ fn a_conflict_names_both_requirements() {
 }
 
 #[test]
-fn long_lists_are_shortened_in_text_only() {
+fn long_value_lists_are_shortened_only_in_display() {
     let many = Requirement::one_of(KEY, ["a", "b", "c", "d", "e", "f", "g"]);
     assert_eq!(many.to_string(), "example.com/size In [a, b, c, d, e and 2 more]");
 }
@@ -232,7 +233,7 @@ fn labels(value: Option<&str>) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn operators_read_back_as_written() {
+fn operators_parse_their_own_names() {
     for operator in Operator::ALL {
         assert_eq!(Operator::parse(operator.as_str()), Some(operator));
     }
@@ -254,7 +255,7 @@ fn any_requirement() -> impl Strategy<Value = Requirement> {
     })
 }
 
-/// The intersection of a few, so that bounds, exclusions and lists meet.
+/// Intersections of several requirements, to combine bounds, exclusions and lists.
 fn any_mixture() -> impl Strategy<Value = Requirement> {
     proptest::collection::vec(any_requirement(), 1..4)
         .prop_map(|parts| parts.iter().fold(Requirement::any(KEY), |mixture, part| mixture.intersection(part)))
@@ -262,7 +263,7 @@ fn any_mixture() -> impl Strategy<Value = Requirement> {
 
 proptest! {
     #[test]
-    fn intersection_admits_what_both_admit(left in any_mixture(), right in any_mixture()) {
+    fn an_intersection_allows_the_common_values(left in any_mixture(), right in any_mixture()) {
         let both = left.intersection(&right);
         for value in UNIVERSE {
             prop_assert_eq!(both.has(value), left.has(value) && right.has(value), "{} and {} of {:?}", left, right, value);
@@ -280,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn the_form_of_the_api_means_the_same(requirement in any_mixture()) {
+    fn conversion_to_the_api_form_keeps_the_meaning(requirement in any_mixture()) {
         let entries = requirement.to_api();
         let again = Requirements::from_api(&entries).unwrap();
         prop_assert_eq!(again.get(KEY).into_owned(), requirement);

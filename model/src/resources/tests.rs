@@ -1,14 +1,14 @@
 use super::*;
 
 #[test]
-fn a_request_fits_if_each_amount_does() {
+fn a_request_fits_if_each_amount_fits() {
     let room = Resources::from([(CPU, 2_000), (MEMORY, 1 << 30), (PODS, -1)]);
     let table = [
         (Resources::new(), None),
         (Resources::from([(CPU, 2_000), (MEMORY, 1 << 30)]), None),
         (Resources::from([(CPU, 2_001)]), Some(CPU)),
         (Resources::from([("nvidia.com/gpu", 1)]), Some("nvidia.com/gpu")),
-        // Zero fits where the resource is missing or overdrawn.
+        // Zero fits even if the resource is missing or negative.
         (Resources::from([("nvidia.com/gpu", 0), (PODS, 0)]), None),
         (Resources::from([(PODS, 1)]), Some(PODS)),
         (Resources::from([(MEMORY, i64::MAX), (CPU, 9_999)]), Some(CPU)),
@@ -20,7 +20,7 @@ fn a_request_fits_if_each_amount_does() {
 }
 
 #[test]
-fn sums_differences_and_maxima_go_by_name() {
+fn addition_subtraction_and_maximum_apply_by_name() {
     let mut amounts = Resources::from([(CPU, 500), (MEMORY, 100)]);
     amounts.add(&Resources::from([(CPU, 250), (PODS, 1)]));
     assert_eq!(amounts, Resources::from([(CPU, 750), (MEMORY, 100), (PODS, 1)]));
@@ -41,7 +41,7 @@ fn sums_saturate() {
 }
 
 #[test]
-fn what_was_set_to_zero_is_not_missing() {
+fn a_zero_amount_is_contained() {
     let mut amounts = Resources::from([(CPU, 0)]);
     assert!(amounts.contains(CPU) && !amounts.contains(MEMORY));
     assert_eq!((amounts.get(CPU), amounts.get(MEMORY)), (0, 0));

@@ -1,22 +1,23 @@
-//! What the pods of a snapshot refer to, as numbers, so that a change of one pod among a hundred thousand need not look at all others.
+//! Index of the references in a snapshot, by number. Allows a change of one pod among a hundred thousand to be
+//! processed without looking at the others.
 
 use super::{Pod, PodState, Snapshot};
 use crate::identity::NodeName;
 use std::collections::HashMap;
 
-/// The number of nothing.
+/// Marks a missing reference.
 const NONE: u32 = u32::MAX;
-/// The number of a node that the snapshot does not have.
+/// Marks a reference to an object that is not in the snapshot.
 const UNKNOWN: u32 = u32::MAX - 1;
 
-/// Places in one list of a snapshot that a change touched; all ascending.
+/// Positions in one list of a snapshot that a change affects; all ascending.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edits {
-    /// Objects that went: their places in the former list.
+    /// Removed objects, by position in the old list.
     pub removed: Vec<usize>,
-    /// Objects that came: their places in the list as it is now.
+    /// Inserted objects, by position in the new list.
     pub inserted: Vec<usize>,
-    /// Objects that are different now: their places in the list as it is now.
+    /// Changed objects, by position in the new list.
     pub replaced: Vec<usize>,
 }
 
@@ -27,40 +28,42 @@ impl Edits {
         self.removed.is_empty() && self.inserted.is_empty() && self.replaced.is_empty()
     }
 
-    fn moves(&self) -> bool {
+    fn shifts_numbers(&self) -> bool {
         !self.removed.is_empty() || !self.inserted.is_empty()
     }
 
-    /// Per place in the former list of `count` objects: where that object is now; [`NONE`] if it went.
-    fn places(&self, count: usize) -> Vec<u32> {
+    /// For each position in the old list of `count` objects, returns the position in the new list, or [`NONE`] if the
+    /// object was removed.
+    fn new_numbers(&self, count: usize) -> Vec<u32> {
         let (mut removed, mut inserted) = (self.removed.iter().peekable(), self.inserted.iter().peekable());
         let mut now = 0;
-        let mut places = Vec::with_capacity(count);
+        let mut new_numbers = Vec::with_capacity(count);
         for old in 0..count {
-            if removed.next_if(|at| **at == old).is_some() {
-                places.push(NONE);
+            if removed.next_if(|removed_or_inserted| **removed_or_inserted == old).is_some() {
+                new_numbers.push(NONE);
                 continue;
             }
-            while inserted.next_if(|at| **at == now).is_some() {
+            while inserted.next_if(|removed_or_inserted| **removed_or_inserted == now).is_some() {
                 now += 1;
             }
-            places.push(number(now));
+            new_numbers.push(number(now));
             now += 1;
         }
-        places
+        new_numbers
     }
 
-    /// The same list of numbers with those of removed objects taken out and `fresh` put in for those that came.
-    fn splice<T: Clone>(&self, list: &mut Vec<T>, fresh: &T) {
-        if !self.moves() {
+    /// Updates a list with one value per object: drops values of removed objects and inserts `inserted_value` for
+    /// inserted objects.
+    fn splice<T: Clone>(&self, list: &mut Vec<T>, inserted_value: &T) {
+        if !self.shifts_numbers() {
             return;
         }
         let mut removed = self.removed.iter().peekable();
         let mut at = 0;
         list.retain(|_| {
-            let gone = removed.next_if(|place| **place == at).is_some();
+            let is_removed = removed.next_if(|position| **position == at).is_some();
             at += 1;
-            !gone
+            !is_removed
         });
         if self.inserted.is_empty() {
             return;
@@ -68,8 +71,8 @@ impl Edits {
         let (mut inserted, mut rest) = (self.inserted.iter().peekable(), std::mem::take(list).into_iter());
         list.reserve(rest.len() + self.inserted.len());
         loop {
-            if inserted.next_if(|place| **place == list.len()).is_some() {
-                list.push(fresh.clone());
+            if inserted.next_if(|position| **position == list.len()).is_some() {
+                list.push(inserted_value.clone());
             } else if let Some(next) = rest.next() {
                 list.push(next);
             } else {
@@ -79,39 +82,39 @@ impl Edits {
     }
 }
 
-/// Pods of a snapshot in canonical order ([`Snapshot::sort`]) by what they refer to.
+/// References of the pods in a snapshot in canonical order (see [`Snapshot::sort`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotIndex {
-    /// Per pod: the place of its shape.
+    /// Per pod: number of its shape.
     shapes: Vec<u32>,
-    /// Per pod: the place of the node that it is bound to or reserved for.
+    /// Per pod: number of the node that it is bound to or reserved on.
     nodes: Vec<u32>,
-    /// Per node, and one more: where its pods begin in `residents`.
+    /// Per node, plus one: start of its pods in `residents`.
     starts: Vec<u32>,
-    /// Places of pods by node, ascending for each.
+    /// Numbers of pods grouped by node, ascending within each node.
     residents: Vec<u32>,
-    /// Places of pods that are to be placed, ascending.
+    /// Numbers of pending pods, ascending.
     pending: Vec<u32>,
-    /// Per node: changes whenever the node or anything about its pods does, never to a number that it or another node had before.
+    /// Per node: unique number that changes whenever the node or its pods change.
     revisions: Vec<u64>,
-    /// Per shape, likewise.
+    /// Per shape: unique number that changes whenever the shape changes.
     shape_revisions: Vec<u64>,
     next_revision: u64,
 }
 
 impl SnapshotIndex {
-    /// Of `snapshot`, which is in canonical order.
+    /// Builds the index of `snapshot`, which must be in canonical order.
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Self {
         let shapes = numbers(snapshot.shapes.iter().map(|shape| shape.id.as_str()));
         let nodes = numbers(snapshot.nodes.iter().map(|node| node.name.as_str()));
-        let found = |known: &HashMap<&str, u32>, name: &str| known.get(name).copied().unwrap_or(UNKNOWN);
+        let lookup = |numbers: &HashMap<&str, u32>, name: &str| numbers.get(name).copied().unwrap_or(UNKNOWN);
         let mut index = Self {
-            shapes: snapshot.pods.iter().map(|pod| found(&shapes, pod.shape.as_str())).collect(),
+            shapes: snapshot.pods.iter().map(|pod| lookup(&shapes, pod.shape.as_str())).collect(),
             nodes: snapshot
                 .pods
                 .iter()
-                .map(|pod| node_of(pod).map_or(NONE, |name| found(&nodes, name.as_str())))
+                .map(|pod| node_of(pod).map_or(NONE, |name| lookup(&nodes, name.as_str())))
                 .collect(),
             revisions: (0..).take(snapshot.nodes.len()).collect(),
             ..Self::default()
@@ -119,15 +122,15 @@ impl SnapshotIndex {
         index.next_revision = index.revisions.len() as u64;
         index.shape_revisions = (index.next_revision..).take(snapshot.shapes.len()).collect();
         index.next_revision += index.shape_revisions.len() as u64;
-        index.arrange();
+        index.rebuild_lists();
         index
     }
 
-    /// Follows `snapshot` through a change of its pods, nodes and shapes.
+    /// Updates the index after a change of the snapshot's pods, nodes and shapes.
     pub fn update(&mut self, snapshot: &Snapshot, pods: &Edits, nodes: &Edits, shapes: &Edits) {
-        if shapes.moves() {
+        if shapes.shifts_numbers() {
             let count = snapshot.shapes.len() + shapes.removed.len() - shapes.inserted.len();
-            renumber(&mut self.shapes, &shapes.places(count));
+            renumber(&mut self.shapes, &shapes.new_numbers(count));
             shapes.splice(&mut self.shape_revisions, &u64::MAX);
         }
         for place in shapes.inserted.iter().chain(&shapes.replaced) {
@@ -137,8 +140,8 @@ impl SnapshotIndex {
             }
         }
         let mut touched: Vec<u32> = Vec::new();
-        if nodes.moves() {
-            renumber(&mut self.nodes, &nodes.places(self.revisions.len()));
+        if nodes.shifts_numbers() {
+            renumber(&mut self.nodes, &nodes.new_numbers(self.revisions.len()));
             nodes.splice(&mut self.revisions, &u64::MAX);
         }
         touched.extend(nodes.inserted.iter().chain(&nodes.replaced).map(|place| number(*place)));
@@ -157,11 +160,11 @@ impl SnapshotIndex {
                 self.next_revision += 1;
             }
         }
-        self.arrange();
+        self.rebuild_lists();
     }
 
-    /// Pods by node, and those without.
-    fn arrange(&mut self) {
+    /// Rebuilds the lists of pods by node and of pending pods.
+    fn rebuild_lists(&mut self) {
         let count = self.revisions.len();
         let mut ends = vec![0_u32; count + 1];
         for node in &self.nodes {
@@ -186,56 +189,57 @@ impl SnapshotIndex {
         }
     }
 
-    /// The place of the shape of pod number `pod`, if the snapshot has it.
+    /// Number of the shape of pod number `pod`, if it is in the snapshot.
     #[must_use]
     pub fn shape_of(&self, pod: usize) -> Option<usize> {
         self.shapes.get(pod).filter(|shape| **shape < UNKNOWN).map(|shape| *shape as usize)
     }
 
-    /// The place of the node that pod number `pod` is bound to or reserved for, if the snapshot has it.
+    /// Number of the node that pod number `pod` is bound to or reserved on, if it is in the snapshot.
     #[must_use]
     pub fn node_of(&self, pod: usize) -> Option<usize> {
         self.nodes.get(pod).filter(|node| **node < UNKNOWN).map(|node| *node as usize)
     }
 
-    /// Places of the pods that are bound to node number `node` or reserved for it, ascending.
+    /// Numbers of the pods that are bound to node number `node` or reserved on it, ascending.
     #[must_use]
     pub fn residents(&self, node: usize) -> &[u32] {
         let range = self.starts.get(node).zip(self.starts.get(node + 1));
         range.and_then(|(from, to)| self.residents.get(*from as usize..*to as usize)).unwrap_or_default()
     }
 
-    /// Places of the pods that are to be placed, ascending.
+    /// Numbers of pending pods, ascending.
     #[must_use]
     pub fn pending(&self) -> &[u32] {
         &self.pending
     }
 
-    /// Changes whenever node number `node` or anything about its pods does; no two nodes of one index, at whatever time, share one.
+    /// Revision of node number `node`. It changes whenever the node or its pods change, and is never reused within an
+    /// index.
     #[must_use]
     pub fn revision(&self, node: usize) -> u64 {
         self.revisions.get(node).copied().unwrap_or(u64::MAX)
     }
 
-    /// Per shape a number that changes whenever the shape does; no two shapes of one index, at whatever time, share one.
+    /// Revisions of all shapes. A revision changes whenever the shape changes, and is never reused within an index.
     #[must_use]
     pub fn shape_revisions(&self) -> &[u64] {
         &self.shape_revisions
     }
 
-    /// The first pod whose shape, or whose node, the snapshot does not have.
+    /// Returns the first pod whose shape or node is not in the snapshot.
     #[must_use]
     pub fn dangling(&self) -> Option<usize> {
-        let lost = |(shape, node): (&u32, &u32)| *shape >= UNKNOWN || *node == UNKNOWN;
-        self.shapes.iter().zip(&self.nodes).position(lost)
+        let is_dangling = |(shape, node): (&u32, &u32)| *shape >= UNKNOWN || *node == UNKNOWN;
+        self.shapes.iter().zip(&self.nodes).position(is_dangling)
     }
 }
 
-fn renumber(numbers: &mut [u32], places: &[u32]) {
-    for one in numbers {
-        if let Some(now) = places.get(*one as usize) {
-            // What a pod refers to is gone: not to be taken for a pod that refers to nothing.
-            *one = if *now == NONE { UNKNOWN } else { *now };
+fn renumber(numbers: &mut [u32], new_numbers: &[u32]) {
+    for number in numbers {
+        if let Some(new_number) = new_numbers.get(*number as usize) {
+            // A removed reference must stay distinguishable from no reference.
+            *number = if *new_number == NONE { UNKNOWN } else { *new_number };
         }
     }
 }
@@ -256,12 +260,12 @@ fn node_of(pod: &Pod) -> Option<&NodeName> {
     }
 }
 
-/// Names with their places. Only looked up, never walked.
+/// Numbers by name. Never iterated, so hash order does not matter.
 fn numbers<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, u32> {
     names.enumerate().map(|(place, name)| (name, number(place))).collect()
 }
 
-/// Lists of a snapshot are far shorter.
+/// Converts a position to a number. Lists of a snapshot are far shorter than the limit.
 fn number(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(UNKNOWN)
 }

@@ -1,18 +1,18 @@
-//! How many pods are to run On-Demand, whatever Spot costs.
+//! On-demand ratios: the minimum number of pods on On-Demand capacity, regardless of Spot prices.
 
 use serde::{Deserialize, Serialize};
 
-/// Of how many pods how many run On-Demand at the least.
+/// Minimum number of On-Demand pods as a function of the number of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct OnDemandMix {
-    /// So many first of all.
+    /// Number of pods that run On-Demand first.
     pub base: u32,
-    /// So many per cent of the rest, 0 to 100; fractions of a pod round up.
+    /// Percentage of the remaining pods, 0 to 100; rounded up.
     pub percentage: u32,
 }
 
 impl OnDemandMix {
-    /// How many of `pods` at the least.
+    /// Minimum number of On-Demand pods out of `pods`.
     #[must_use]
     pub fn least(self, pods: usize) -> usize {
         let base = usize::try_from(self.base).unwrap_or(usize::MAX).min(pods);
@@ -21,12 +21,12 @@ impl OnDemandMix {
     }
 }
 
-/// What a workload wants of its pods together.
+/// On-demand ratio of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OnDemandWish {
-    /// The workload within its namespace, `Deployment/web`: its pods count together.
+    /// The workload within its namespace, such as `Deployment/web`. Its pods are counted together.
     pub workload: String,
-    /// How many of them.
+    /// The ratio.
     pub mix: OnDemandMix,
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_base_comes_first_and_the_rest_rounds_up() {
+    fn the_base_is_counted_first_and_the_percentage_rounds_up() {
         let table = [
             ((0, 0), 10, 0),
             ((2, 0), 10, 2),

@@ -1,4 +1,4 @@
-//! The scheduling shape of a pod: all that decides where it can run.
+//! The scheduling shape of a pod: everything that affects where it can run.
 
 use super::OnDemandWish;
 use crate::identity::{ContentHasher, ShapeId};
@@ -10,38 +10,39 @@ use crate::taints::Toleration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything about a pod that the solver looks at: pods of one shape are interchangeable.
+/// All scheduling properties of a pod. Pods of one shape are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct PodShape {
-    /// [`PodShape::content_id`] of the rest.
+    /// [`PodShape::content_id`] of the other fields.
     pub id: ShapeId,
-    /// Namespace: selectors of spread and affinity count within it.
+    /// Namespace, in which selectors of topology spread apply.
     pub namespace: String,
-    /// Labels that selectors of spread and affinity may look at.
+    /// Labels that selectors of topology spread and pod affinity match.
     pub labels: BTreeMap<String, String>,
-    /// Effective request as kube-scheduler counts it (init containers, sidecars, pod level, overhead), with `pods: 1`.
+    /// Effective requests as kube-scheduler counts them (init containers, sidecars, pod level, overhead), with `pods:
+    /// 1`.
     pub requests: Resources,
     /// `spec.nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: any one of the terms; empty means no constraint.
+    /// Required node affinity. Terms are alternatives; empty means no constraint.
     pub required_node_affinity: Vec<NodeSelectorTerm>,
     /// Preferred node affinity.
     pub preferred_node_affinity: Vec<PreferredTerm>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// Ports on the host.
+    /// Host ports.
     pub host_ports: Vec<HostPort>,
     /// Topology spread constraints.
     pub topology_spread: Vec<TopologySpread>,
     /// Pod affinity and anti-affinity, required and preferred.
     pub pod_affinity: Vec<PodAffinityTerm>,
-    /// Where its volumes can be attached: all of these, each with alternatives.
+    /// Topology of each volume; all must be attachable.
     pub volumes: Vec<VolumeTopology>,
-    /// Dynamic resource claims by name.
+    /// Names of dynamic resource claims.
     pub resource_claims: Vec<String>,
     /// Priority.
     pub priority: i32,
-    /// How many pods of its workload run On-Demand at the least, if it says so.
+    /// On-demand ratio of the pod's workload, if it is set.
     pub on_demand: Option<OnDemandWish>,
 }
 
@@ -50,39 +51,41 @@ impl PodShape {
     #[must_use]
     pub fn content_id(&self) -> ShapeId {
         let mut hasher = ContentHasher::new("pod shape");
-        let bare = Self { id: ShapeId::default(), ..self.clone() };
-        // Debug output of ordered collections is a faithful, deterministic rendering of every field.
-        hasher.text(&format!("{bare:?}"));
+        let without_id = Self { id: ShapeId::default(), ..self.clone() };
+        // The debug output of ordered collections contains every field in a deterministic form.
+        hasher.text(&format!("{without_id:?}"));
         ShapeId(hasher.hex(32))
     }
 
-    /// Whether the node of that name with these labels satisfies the node selector and the required node affinity.
+    /// Whether the node with this name and these labels satisfies the node selector and the required node affinity.
     #[must_use]
     pub fn selects_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         selects_node(&self.node_selector, &self.required_node_affinity, name, |key| label::lookup(labels, key))
     }
 
-    /// Whether all volumes can be attached to the node of that name with these labels.
+    /// Whether all volumes can be attached to the node with this name and these labels.
     #[must_use]
     pub fn attaches_to_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
-        let near = |term: &NodeSelectorTerm| term.matches_node_with(name, |key| label::lookup(labels, key));
-        self.volumes.iter().all(|volume| volume.alternatives.is_empty() || volume.alternatives.iter().any(near))
+        let is_attachable = |term: &NodeSelectorTerm| term.matches_node_with(name, |key| label::lookup(labels, key));
+        self.volumes
+            .iter()
+            .all(|volume| volume.alternatives.is_empty() || volume.alternatives.iter().any(is_attachable))
     }
 }
 
-/// One term of preferred node affinity.
+/// A term of preferred node affinity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreferredTerm {
-    /// 1 to 100.
+    /// Weight, 1 to 100.
     pub weight: i32,
     /// The term.
     pub term: NodeSelectorTerm,
 }
 
-/// A port that a pod takes on its host.
+/// A host port of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostPort {
-    /// Address; `0.0.0.0` where the pod names none.
+    /// Host IP; `0.0.0.0` if the pod sets none.
     pub ip: String,
     /// Port, 1 to 65535.
     pub port: u16,
@@ -91,7 +94,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Whether both cannot be on one host.
+    /// Whether both ports cannot be used on one host.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
@@ -104,46 +107,46 @@ impl HostPort {
 /// A topology spread constraint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TopologySpread {
-    /// Key of the domains.
+    /// Topology key.
     pub topology_key: String,
-    /// Allowed difference, at least 1.
+    /// Maximum skew, at least 1.
     pub max_skew: i32,
-    /// Fewest domains; `None` means 1.
+    /// Minimum number of domains; `None` means 1.
     pub min_domains: Option<i32>,
-    /// DoNotSchedule if true, ScheduleAnyway if false.
+    /// True for DoNotSchedule, false for ScheduleAnyway.
     pub required: bool,
-    /// Pods that count; `None` selects nothing.
+    /// Pods that are counted; `None` selects nothing.
     pub selector: Option<LabelSelector>,
-    /// nodeAffinityPolicy is Honor.
+    /// True if nodeAffinityPolicy is Honor.
     pub honor_node_affinity: bool,
-    /// nodeTaintsPolicy is Honor.
+    /// True if nodeTaintsPolicy is Honor.
     pub honor_node_taints: bool,
 }
 
 /// A term of pod affinity or anti-affinity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodAffinityTerm {
-    /// Anti-affinity if true.
+    /// True for anti-affinity.
     pub anti: bool,
-    /// `None` if required, else the weight of the preference, 1 to 100.
+    /// Weight of a preferred term, 1 to 100; `None` for a required term.
     pub weight: Option<i32>,
-    /// Key of the domains.
+    /// Topology key.
     pub topology_key: String,
-    /// Pods it is about; `None` selects nothing.
+    /// Pods that the term selects; `None` selects nothing.
     pub selector: Option<LabelSelector>,
-    /// Namespaces of those pods, resolved.
+    /// Resolved namespaces of the selected pods.
     pub namespaces: Vec<String>,
 }
 
-/// Where one volume can be attached.
+/// Topology of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeTopology {
-    /// The claim's name.
+    /// Name of the claim.
     pub claim: String,
-    /// CSI driver, empty where unknown.
+    /// CSI driver; empty if unknown.
     pub driver: String,
-    /// Any one of these; empty means anywhere.
+    /// Alternative node selector terms; empty means any node.
     pub alternatives: Vec<NodeSelectorTerm>,
-    /// Why the pod cannot be placed at all: `persistent volume claim "data" not found`.
+    /// Reason why the pod cannot be scheduled at all, such as `persistent volume claim "data" not found`.
     pub problem: Option<String>,
 }

@@ -9,7 +9,7 @@ fn toleration(key: &str, operator: TolerationOperator, value: &str, effect: Opti
 }
 
 #[test]
-fn tolerations_cover_what_kube_scheduler_says() {
+fn tolerations_match_as_in_kube_scheduler() {
     use TaintEffect::{NoExecute, NoSchedule};
     use TolerationOperator::{Equal, Exists};
     let gpu = a_taint("gpu", "yes", NoSchedule);
@@ -31,7 +31,7 @@ fn tolerations_cover_what_kube_scheduler_says() {
 }
 
 #[test]
-fn the_first_taint_that_nothing_covers_is_named() {
+fn the_first_untolerated_taint_is_returned() {
     let taints = [
         a_taint("gpu", "", TaintEffect::NoSchedule),
         a_taint("soft", "", TaintEffect::PreferNoSchedule),

@@ -1,8 +1,8 @@
-//! Catalogs.
+//! Conversion of catalogs.
 
 use super::{
-    ConvertError, Converted, Word as _, each_once, key, list, not_negative, resources_from_wire, resources_to_wire,
-    to_wire, word,
+    ConvertError, ConvertResult, WireEnum as _, check_unique, enum_value, key, list, not_negative, resources_from_wire,
+    resources_to_wire, to_wire,
 };
 use crate::catalog::v1 as wire;
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
@@ -22,11 +22,11 @@ impl From<&Offering> for wire::Offering {
 
 impl TryFrom<wire::Offering> for Offering {
     type Error = ConvertError;
-    fn try_from(offering: wire::Offering) -> Converted<Self> {
+    fn try_from(offering: wire::Offering) -> ConvertResult<Self> {
         Ok(Self {
             zone: key("zone", offering.zone)?,
             zone_id: offering.zone_id,
-            capacity_type: word("capacity_type", offering.capacity_type)?,
+            capacity_type: enum_value("capacity_type", offering.capacity_type)?,
             price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", offering.price_micro_usd_per_hour)?),
             available: offering.available,
         })
@@ -49,9 +49,9 @@ impl From<&InstanceType> for wire::InstanceType {
 
 impl TryFrom<wire::InstanceType> for InstanceType {
     type Error = ConvertError;
-    fn try_from(instance_type: wire::InstanceType) -> Converted<Self> {
+    fn try_from(instance_type: wire::InstanceType) -> ConvertResult<Self> {
         let mut offerings: Vec<Offering> = list("offerings", instance_type.offerings)?;
-        each_once(&offerings, "offerings", "", |offering| (&offering.zone, offering.capacity_type))?;
+        check_unique(&offerings, "offerings", "", |offering| (&offering.zone, offering.capacity_type))?;
         offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
         Ok(Self {
             name: key("name", instance_type.name)?,
@@ -73,10 +73,10 @@ impl From<&Catalog> for wire::Catalog {
 
 impl TryFrom<wire::Catalog> for Catalog {
     type Error = ConvertError;
-    fn try_from(wire: wire::Catalog) -> Converted<Self> {
+    fn try_from(wire: wire::Catalog) -> ConvertResult<Self> {
         let convert = || {
             let mut instance_types: Vec<InstanceType> = list("instance_types", wire.instance_types)?;
-            each_once(&instance_types, "instance_types", ".name", |instance_type| &instance_type.name)?;
+            check_unique(&instance_types, "instance_types", ".name", |instance_type| &instance_type.name)?;
             instance_types.sort_by(|a, b| a.name.cmp(&b.name));
             let catalog = Self { region: wire.region, instance_types };
             let id = catalog.id();

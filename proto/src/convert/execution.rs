@@ -1,12 +1,12 @@
-//! Executions, their outcomes, the ledger and the catalogs that come with it.
+//! Conversion of executions, outcomes, ledger updates and catalog updates.
 
 mod buffers;
 #[cfg(test)]
 mod tests;
 
 use super::{
-    ConvertError, Converted, Word as _, each_once, key, list, not_negative, optional_key, required,
-    resources_from_wire, resources_to_wire, to_wire, word, words,
+    ConvertError, ConvertResult, WireEnum as _, check_unique, enum_value, key, list, not_negative, optional_key,
+    required, resources_from_wire, resources_to_wire, to_wire, wire_enum,
 };
 use crate::actuator::v1 as wire;
 use plimsoll_model::catalog::Catalog;
@@ -17,9 +17,9 @@ use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
 use plimsoll_model::snapshot::UnavailableOffering;
 use plimsoll_model::time::Timestamp;
 
-words!(wire::OutcomeStatus, OutcomeStatus, [Accepted, Rejected, Launched, Failed, Removed]);
-words!(wire::ClaimState, ClaimState, [Launching, Launched, Registered, Terminating]);
-words!(
+wire_enum!(wire::OutcomeStatus, OutcomeStatus, [Accepted, Rejected, Launched, Failed, Removed]);
+wire_enum!(wire::ClaimState, ClaimState, [Launching, Launched, Registered, Terminating]);
+wire_enum!(
     wire::OutcomeReason,
     OutcomeReason,
     [
@@ -46,7 +46,7 @@ impl From<&Driver> for wire::Driver {
 
 impl TryFrom<wire::Driver> for Driver {
     type Error = ConvertError;
-    fn try_from(driver: wire::Driver) -> Converted<Self> {
+    fn try_from(driver: wire::Driver) -> ConvertResult<Self> {
         Ok(Self { identity: key("identity", driver.identity)?, transitions: driver.transitions })
     }
 }
@@ -55,7 +55,7 @@ impl From<&Execution> for wire::ExecuteRequest {
     fn from(execution: &Execution) -> Self {
         Self {
             driver: Some((&execution.driver).into()),
-            plan: Some(super::shared(&execution.plan)),
+            plan: Some(super::with_shared_lists(&execution.plan)),
             cycle_id: execution.cycle_id.clone(),
             virtual_pod_uids: execution.virtual_pods.iter().map(|uid| uid.0.clone()).collect(),
             buffers: to_wire(&execution.buffers),
@@ -65,15 +65,15 @@ impl From<&Execution> for wire::ExecuteRequest {
 
 impl TryFrom<wire::ExecuteRequest> for Execution {
     type Error = ConvertError;
-    fn try_from(request: wire::ExecuteRequest) -> Converted<Self> {
+    fn try_from(request: wire::ExecuteRequest) -> ConvertResult<Self> {
         let plan = request.plan.ok_or_else(|| ConvertError::new("plan", "is not set"))?;
         let virtual_pods = request.virtual_pod_uids.into_iter().map(|uid| key("virtual_pod_uids", uid).map(PodUid));
         Ok(Self {
             driver: required("driver", request.driver)?,
-            // Its errors name the plan already.
+            // The errors already contain the prefix `plan`.
             plan: plan.try_into()?,
             cycle_id: key("cycle_id", request.cycle_id)?,
-            virtual_pods: virtual_pods.collect::<Converted<_>>()?,
+            virtual_pods: virtual_pods.collect::<ConvertResult<_>>()?,
             buffers: list("buffers", request.buffers)?,
         })
     }
@@ -94,11 +94,11 @@ impl From<&Outcome> for wire::Outcome {
 
 impl TryFrom<wire::Outcome> for Outcome {
     type Error = ConvertError;
-    fn try_from(outcome: wire::Outcome) -> Converted<Self> {
+    fn try_from(outcome: wire::Outcome) -> ConvertResult<Self> {
         Ok(Self {
             action_id: ActionId(key("action_id", outcome.action_id)?),
-            status: word("status", outcome.status)?,
-            reason: if outcome.reason == 0 { None } else { Some(word("reason", outcome.reason)?) },
+            status: enum_value("status", outcome.status)?,
+            reason: if outcome.reason == 0 { None } else { Some(enum_value("reason", outcome.reason)?) },
             message: outcome.message,
             node_claim: optional_key("node_claim", outcome.node_claim)?,
             ledger: outcome.ledger.ok_or_else(|| ConvertError::new("ledger", "is not set"))?.into(),
@@ -114,7 +114,7 @@ impl From<&Outcome> for wire::ExecuteResponse {
 
 impl TryFrom<wire::ExecuteResponse> for Outcome {
     type Error = ConvertError;
-    fn try_from(response: wire::ExecuteResponse) -> Converted<Self> {
+    fn try_from(response: wire::ExecuteResponse) -> ConvertResult<Self> {
         required("outcome", response.outcome)
     }
 }
@@ -139,7 +139,7 @@ impl From<&InFlightClaim> for wire::InFlightClaim {
 
 impl TryFrom<wire::InFlightClaim> for InFlightClaim {
     type Error = ConvertError;
-    fn try_from(claim: wire::InFlightClaim) -> Converted<Self> {
+    fn try_from(claim: wire::InFlightClaim) -> ConvertResult<Self> {
         Ok(Self {
             name: key("name", claim.name)?,
             uid: claim.uid,
@@ -150,7 +150,7 @@ impl TryFrom<wire::InFlightClaim> for InFlightClaim {
             labels: claim.labels,
             taints: list("taints", claim.taints)?,
             allocatable: resources_from_wire("allocatable", claim.allocatable)?,
-            state: word("state", claim.state)?,
+            state: enum_value("state", claim.state)?,
             launched: claim.launched_unix_ms.map(Timestamp),
         })
     }
@@ -160,10 +160,12 @@ fn offerings_to_wire(offerings: Option<&Vec<UnavailableOffering>>) -> Option<wir
     offerings.map(|offerings| wire::UnavailableOfferings { offerings: to_wire(offerings) })
 }
 
-fn offerings_from_wire(wire: Option<wire::UnavailableOfferings>) -> Converted<Option<Vec<UnavailableOffering>>> {
+fn offerings_from_wire(wire: Option<wire::UnavailableOfferings>) -> ConvertResult<Option<Vec<UnavailableOffering>>> {
     let convert = |wire: wire::UnavailableOfferings| {
         let offerings: Vec<UnavailableOffering> = list("offerings", wire.offerings)?;
-        each_once(&offerings, "offerings", "", |one| (&one.instance_type, &one.zone, one.capacity_type))?;
+        check_unique(&offerings, "offerings", "", |offering| {
+            (&offering.instance_type, &offering.zone, offering.capacity_type)
+        })?;
         Ok(offerings)
     };
     wire.map(|wire| convert(wire).map_err(|error: ConvertError| error.within("unavailable_offerings"))).transpose()
@@ -183,9 +185,9 @@ impl From<&LedgerUpdate> for wire::LedgerUpdate {
 
 impl TryFrom<wire::LedgerUpdate> for LedgerUpdate {
     type Error = ConvertError;
-    fn try_from(update: wire::LedgerUpdate) -> Converted<Self> {
+    fn try_from(update: wire::LedgerUpdate) -> ConvertResult<Self> {
         let upserted: Vec<InFlightClaim> = list("upserted", update.upserted)?;
-        each_once(&upserted, "upserted", ".name", |claim| &claim.name)?;
+        check_unique(&upserted, "upserted", ".name", |claim| &claim.name)?;
         Ok(Self {
             position: update.position.ok_or_else(|| ConvertError::new("position", "is not set"))?.into(),
             upserted,
@@ -204,7 +206,7 @@ impl From<&LedgerUpdate> for wire::WatchLedgerResponse {
 
 impl TryFrom<wire::WatchLedgerResponse> for LedgerUpdate {
     type Error = ConvertError;
-    fn try_from(response: wire::WatchLedgerResponse) -> Converted<Self> {
+    fn try_from(response: wire::WatchLedgerResponse) -> ConvertResult<Self> {
         required("update", response.update)
     }
 }
@@ -226,9 +228,9 @@ impl From<&CatalogUpdate> for wire::CatalogUpdate {
 
 impl TryFrom<wire::CatalogUpdate> for CatalogUpdate {
     type Error = ConvertError;
-    fn try_from(update: wire::CatalogUpdate) -> Converted<Self> {
+    fn try_from(update: wire::CatalogUpdate) -> ConvertResult<Self> {
         let catalog_id = optional_key("catalog_id", update.catalog_id)?.map(CatalogId);
-        // Its errors name the catalog already.
+        // The errors already contain the prefix `catalog`.
         let catalog: Option<Catalog> = update.catalog.map(TryInto::try_into).transpose()?;
         if let Some(id) = catalog.as_ref().map(Catalog::id)
             && catalog_id.as_ref() != Some(&id)
@@ -260,7 +262,7 @@ impl From<&CatalogUpdate> for wire::WatchCatalogResponse {
 
 impl TryFrom<wire::WatchCatalogResponse> for CatalogUpdate {
     type Error = ConvertError;
-    fn try_from(response: wire::WatchCatalogResponse) -> Converted<Self> {
+    fn try_from(response: wire::WatchCatalogResponse) -> ConvertResult<Self> {
         required("update", response.update)
     }
 }

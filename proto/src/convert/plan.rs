@@ -1,8 +1,8 @@
-//! Plans.
+//! Conversion of plans.
 
 use super::{
-    ConvertError, Converted, Word as _, each_once, key, list, not_negative, required, resources_from_wire,
-    resources_to_wire, to_wire, word, words,
+    ConvertError, ConvertResult, WireEnum as _, check_unique, enum_value, key, list, not_negative, required,
+    resources_from_wire, resources_to_wire, to_wire, wire_enum,
 };
 use crate::plan::v1 as wire;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -17,7 +17,7 @@ use std::collections::hash_map::Entry;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-words!(
+wire_enum!(
     wire::ReasonCode,
     ReasonCode,
     [
@@ -40,13 +40,14 @@ words!(
         NoExistingNode
     ]
 );
-words!(wire::PreferencePolicy, PreferencePolicy, [Respect, Ignore]);
-words!(wire::MinValuesPolicy, MinValuesPolicy, [Strict, BestEffort]);
+wire_enum!(wire::PreferencePolicy, PreferencePolicy, [Respect, Ignore]);
+wire_enum!(wire::MinValuesPolicy, MinValuesPolicy, [Strict, BestEffort]);
 
-/// Adds a later fragment to the plan that is made of the earlier ones. Convert only once the last has come: terminations refer to launches of all fragments.
+/// Appends a fragment to the plan of the earlier fragments. Convert the plan only after the last fragment, since
+/// terminations refer to launches of all fragments.
 pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
     let wire::Plan { mut launches, placements, terminations, unschedulable, ignored, pool_problems, .. } = part;
-    // They refer to each other by their places in the fragment. A plan with more launches than that is refused by the reader.
+    // `like` is an index within the fragment. If there are too many launches, the receiver rejects the plan.
     let before = u32::try_from(plan.launches.len()).unwrap_or(u32::MAX);
     for earlier in launches.iter_mut().filter_map(|launch| launch.like.as_mut()) {
         *earlier = earlier.saturating_add(before);
@@ -81,7 +82,7 @@ impl From<wire::PlanOptions> for PlanOptions {
         let usual = Self::default();
         let work_budget = if options.work_budget == 0 { usual.work_budget } else { options.work_budget };
         let share = options.max_share_per_node_percent;
-        // A word that this release does not know means the default, as none does.
+        // Unknown enum values mean the default.
         Self {
             disruption: options.disruption,
             work_budget,
@@ -92,9 +93,9 @@ impl From<wire::PlanOptions> for PlanOptions {
     }
 }
 
-/// A plan as one message in which launches share their lists of offerings and requirements.
+/// Converts a plan to one message in which launches share their lists of offerings and requirements.
 #[must_use]
-pub fn shared(plan: &Plan) -> wire::Plan {
+pub fn with_shared_lists(plan: &Plan) -> wire::Plan {
     let mut launches = SharedLists::default();
     wire::Plan {
         launches: plan.launches.iter().map(|launch| launches.launch(launch)).collect(),
@@ -108,7 +109,7 @@ impl From<&Plan> for wire::Plan {
     }
 }
 
-/// All of a plan but its launches.
+/// Converts a plan without its launches.
 #[must_use]
 pub fn without_launches(plan: &Plan) -> wire::Plan {
     wire::Plan {
@@ -128,20 +129,20 @@ pub fn without_launches(plan: &Plan) -> wire::Plan {
 
 impl TryFrom<wire::Plan> for Plan {
     type Error = ConvertError;
-    fn try_from(plan: wire::Plan) -> Converted<Self> {
+    fn try_from(plan: wire::Plan) -> ConvertResult<Self> {
         convert(plan).map_err(|error| error.within("plan"))
     }
 }
 
-fn convert(plan: wire::Plan) -> Converted<Plan> {
+fn convert(plan: wire::Plan) -> ConvertResult<Plan> {
     let mut launches: Vec<Launch> = Vec::with_capacity(plan.launches.len());
     for (index, launch) in plan.launches.into_iter().enumerate() {
         let read = launch_after(launch, &launches).map_err(|error| error.within(&format!("launches[{index}]")))?;
         launches.push(read);
     }
     let terminations: Vec<Termination> = list("terminations", plan.terminations)?;
-    each_once(&launches, "launches", ".action_id", |launch| &launch.action_id)?;
-    each_once(&terminations, "terminations", ".action_id", |termination| &termination.action_id)?;
+    check_unique(&launches, "launches", ".action_id", |launch| &launch.action_id)?;
+    check_unique(&terminations, "terminations", ".action_id", |termination| &termination.action_id)?;
     for (index, termination) in terminations.iter().enumerate() {
         if let Some(place) = termination.replaced_by.iter().position(|launch| *launch >= launches.len()) {
             let field = format!("terminations[{index}].replaced_by[{place}]");
@@ -171,7 +172,7 @@ impl From<&PodRef> for wire::PodRef {
 
 impl TryFrom<wire::PodRef> for PodRef {
     type Error = ConvertError;
-    fn try_from(pod: wire::PodRef) -> Converted<Self> {
+    fn try_from(pod: wire::PodRef) -> ConvertResult<Self> {
         Ok(Self { name: pod.name, uid: PodUid(key("uid", pod.uid)?) })
     }
 }
@@ -189,11 +190,11 @@ impl From<&OfferingChoice> for wire::OfferingChoice {
 
 impl TryFrom<wire::OfferingChoice> for OfferingChoice {
     type Error = ConvertError;
-    fn try_from(choice: wire::OfferingChoice) -> Converted<Self> {
+    fn try_from(choice: wire::OfferingChoice) -> ConvertResult<Self> {
         Ok(Self {
             instance_type: key("instance_type", choice.instance_type)?,
             zone: key("zone", choice.zone)?,
-            capacity_type: word("capacity_type", choice.capacity_type)?,
+            capacity_type: enum_value("capacity_type", choice.capacity_type)?,
             price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", choice.price_micro_usd_per_hour)?),
         })
     }
@@ -206,7 +207,7 @@ impl From<&Launch> for wire::Launch {
     }
 }
 
-/// Without offerings and requirements.
+/// Converts a launch without offerings and requirements.
 fn without_lists(launch: &Launch) -> wire::Launch {
     wire::Launch {
         action_id: launch.action_id.0.clone(),
@@ -224,43 +225,44 @@ fn without_lists(launch: &Launch) -> wire::Launch {
     }
 }
 
-/// Converts the launches of one message, one after another: lists of offerings and requirements that launches share are sent once.
+/// Converts the launches of one message in order. Lists of offerings and requirements that launches share are sent only
+/// once.
 #[derive(Debug, Default)]
 pub struct SharedLists<'a> {
-    /// By the addresses of both lists: the first launch that has them. Only looked up.
+    /// First launch with the lists, by addresses of both lists. Never iterated, so hash order does not matter.
     first: HashMap<(usize, usize), u32>,
     launches: u32,
-    /// The lists stay where they are.
-    kept: PhantomData<&'a Launch>,
+    /// The lists must outlive this value, since their addresses are keys.
+    marker: PhantomData<&'a Launch>,
 }
 
 impl<'a> SharedLists<'a> {
-    /// The next launch of the message.
+    /// Converts the next launch of the message.
     pub fn launch(&mut self, launch: &'a Launch) -> wire::Launch {
-        let place = self.launches;
-        self.launches = place.saturating_add(1);
+        let index = self.launches;
+        self.launches = index.saturating_add(1);
         let lists = (Arc::as_ptr(&launch.offerings) as usize, Arc::as_ptr(&launch.requirements) as usize);
         match self.first.entry(lists) {
             Entry::Occupied(first) => wire::Launch { like: Some(*first.get()), ..without_lists(launch) },
             Entry::Vacant(free) => {
-                free.insert(place);
+                free.insert(index);
                 launch.into()
             }
         }
     }
 }
 
-/// A launch with the offerings and requirements of an earlier one, where it has them.
-fn launch_after(launch: wire::Launch, before: &[Launch]) -> Converted<Launch> {
+/// Converts a launch, which may refer to the lists of an earlier one.
+fn launch_after(launch: wire::Launch, before: &[Launch]) -> ConvertResult<Launch> {
     let (offerings, requirements) = match launch.like {
         None if launch.offerings.is_empty() => return Err(ConvertError::new("offerings", "is empty")),
         None => (Arc::new(list("offerings", launch.offerings)?), Arc::new(list("requirements", launch.requirements)?)),
         Some(_) if !launch.offerings.is_empty() || !launch.requirements.is_empty() => {
             return Err(ConvertError::new("like", "is set beside offerings or requirements"));
         }
-        Some(place) => {
-            let earlier = usize::try_from(place).ok().and_then(|place| before.get(place));
-            let wrong = || ConvertError::new("like", format!("launch {place} is not an earlier one"));
+        Some(index) => {
+            let earlier = usize::try_from(index).ok().and_then(|index| before.get(index));
+            let wrong = || ConvertError::new("like", format!("launch {index} is not an earlier one"));
             let earlier = earlier.ok_or_else(wrong)?;
             (Arc::clone(&earlier.offerings), Arc::clone(&earlier.requirements))
         }
@@ -288,7 +290,7 @@ impl From<&Placement> for wire::Placement {
 
 impl TryFrom<wire::Placement> for Placement {
     type Error = ConvertError;
-    fn try_from(placement: wire::Placement) -> Converted<Self> {
+    fn try_from(placement: wire::Placement) -> ConvertResult<Self> {
         Ok(Self { node: NodeName(key("node", placement.node)?), pods: list("pods", placement.pods)? })
     }
 }
@@ -300,7 +302,7 @@ impl From<&Termination> for wire::Termination {
             node: termination.node.0.clone(),
             reason: termination.reason.to_wire(),
             pods: to_wire(&termination.pods),
-            // An index that no message could hold points nowhere and is refused by the reader.
+            // An index that does not fit is invalid and rejected by the receiver.
             replaced_by: termination
                 .replaced_by
                 .iter()
@@ -314,11 +316,11 @@ impl From<&Termination> for wire::Termination {
 
 impl TryFrom<wire::Termination> for Termination {
     type Error = ConvertError;
-    fn try_from(termination: wire::Termination) -> Converted<Self> {
+    fn try_from(termination: wire::Termination) -> ConvertResult<Self> {
         Ok(Self {
             action_id: ActionId(key("action_id", termination.action_id)?),
             node: NodeName(key("node", termination.node)?),
-            reason: word("reason", termination.reason)?,
+            reason: enum_value("reason", termination.reason)?,
             pods: list("pods", termination.pods)?,
             replaced_by: termination
                 .replaced_by
@@ -339,7 +341,7 @@ impl From<&Unschedulable> for wire::Unschedulable {
 
 impl TryFrom<wire::Unschedulable> for Unschedulable {
     type Error = ConvertError;
-    fn try_from(unschedulable: wire::Unschedulable) -> Converted<Self> {
+    fn try_from(unschedulable: wire::Unschedulable) -> ConvertResult<Self> {
         Ok(Self { pod: required("pod", unschedulable.pod)?, reasons: list("reasons", unschedulable.reasons)? })
     }
 }
@@ -352,7 +354,7 @@ impl From<&Reason> for wire::Reason {
 
 impl TryFrom<wire::Reason> for Reason {
     type Error = ConvertError;
-    fn try_from(reason: wire::Reason) -> Converted<Self> {
-        Ok(Self { node_pool: reason.node_pool, code: word("code", reason.code)?, message: reason.message })
+    fn try_from(reason: wire::Reason) -> ConvertResult<Self> {
+        Ok(Self { node_pool: reason.node_pool, code: enum_value("code", reason.code)?, message: reason.message })
     }
 }

@@ -1,11 +1,11 @@
-//! Requirements on labels.
+//! Conversion of requirements on labels.
 
-use super::{ConvertError, Converted, Word as _, key, list, required, to_wire, word, words};
+use super::{ConvertError, ConvertResult, WireEnum as _, enum_value, key, list, required, to_wire, wire_enum};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::{LabelSelector, PreferredTerm};
 
-words!(wire::NodeSelectorOperator, Operator, [In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte]);
+wire_enum!(wire::NodeSelectorOperator, Operator, [In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte]);
 
 impl From<&NodeSelectorRequirement> for wire::NodeSelectorRequirement {
     fn from(requirement: &NodeSelectorRequirement) -> Self {
@@ -20,10 +20,10 @@ impl From<&NodeSelectorRequirement> for wire::NodeSelectorRequirement {
 
 impl TryFrom<wire::NodeSelectorRequirement> for NodeSelectorRequirement {
     type Error = ConvertError;
-    fn try_from(requirement: wire::NodeSelectorRequirement) -> Converted<Self> {
+    fn try_from(requirement: wire::NodeSelectorRequirement) -> ConvertResult<Self> {
         Ok(Self {
             key: key("key", requirement.key)?,
-            operator: word("operator", requirement.operator)?,
+            operator: enum_value("operator", requirement.operator)?,
             values: requirement.values,
             min_values: requirement.min_values,
         })
@@ -38,7 +38,7 @@ impl From<&NodeSelectorTerm> for wire::NodeSelectorTerm {
 
 impl TryFrom<wire::NodeSelectorTerm> for NodeSelectorTerm {
     type Error = ConvertError;
-    fn try_from(term: wire::NodeSelectorTerm) -> Converted<Self> {
+    fn try_from(term: wire::NodeSelectorTerm) -> ConvertResult<Self> {
         Ok(Self { expressions: list("expressions", term.expressions)?, fields: list("fields", term.fields)? })
     }
 }
@@ -51,7 +51,7 @@ impl From<&PreferredTerm> for wire::PreferredTerm {
 
 impl TryFrom<wire::PreferredTerm> for PreferredTerm {
     type Error = ConvertError;
-    fn try_from(preferred: wire::PreferredTerm) -> Converted<Self> {
+    fn try_from(preferred: wire::PreferredTerm) -> ConvertResult<Self> {
         Ok(Self { weight: preferred.weight, term: required("term", preferred.term)? })
     }
 }
@@ -64,7 +64,7 @@ impl From<&LabelSelector> for wire::LabelSelector {
 
 impl TryFrom<wire::LabelSelector> for LabelSelector {
     type Error = ConvertError;
-    fn try_from(selector: wire::LabelSelector) -> Converted<Self> {
+    fn try_from(selector: wire::LabelSelector) -> ConvertResult<Self> {
         Ok(Self {
             match_labels: selector.match_labels,
             match_expressions: list("match_expressions", selector.match_expressions)?,

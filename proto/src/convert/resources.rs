@@ -1,25 +1,25 @@
-//! Amounts of resources, taints and tolerations.
+//! Conversion of resource amounts, taints and tolerations.
 
-use super::{ConvertError, Converted, Word as _, key, not_negative, word, words};
+use super::{ConvertError, ConvertResult, WireEnum as _, enum_value, key, not_negative, wire_enum};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 
-words!(wire::CapacityType, CapacityType, [Reserved, Spot, OnDemand]);
-words!(wire::TaintEffect, TaintEffect, [NoSchedule, PreferNoSchedule, NoExecute]);
-words!(wire::TolerationOperator, TolerationOperator, [Equal, Exists]);
+wire_enum!(wire::CapacityType, CapacityType, [Reserved, Spot, OnDemand]);
+wire_enum!(wire::TaintEffect, TaintEffect, [NoSchedule, PreferNoSchedule, NoExecute]);
+wire_enum!(wire::TolerationOperator, TolerationOperator, [Equal, Exists]);
 
-/// Amounts by name.
+/// Converts amounts, ordered by name.
 #[must_use]
 pub fn resources_to_wire(resources: &Resources) -> Vec<wire::ResourceAmount> {
     resources.iter().map(|(name, amount)| wire::ResourceAmount { name: name.to_owned(), amount }).collect()
 }
 
-/// Amounts in any order; `field` is what errors call the list.
+/// Converts amounts in any order. `field` is the path of the list in errors.
 ///
 /// # Errors
-/// If a name is empty or there twice, or an amount is negative.
+/// If a name is empty or repeated, or an amount is negative.
 pub fn resources_from_wire(field: &str, amounts: Vec<wire::ResourceAmount>) -> Result<Resources, ConvertError> {
     let mut resources = Resources::new();
     for (index, wire::ResourceAmount { name, amount }) in amounts.into_iter().enumerate() {
@@ -41,8 +41,8 @@ impl From<&Taint> for wire::Taint {
 
 impl TryFrom<wire::Taint> for Taint {
     type Error = ConvertError;
-    fn try_from(taint: wire::Taint) -> Converted<Self> {
-        Ok(Self { key: key("key", taint.key)?, value: taint.value, effect: word("effect", taint.effect)? })
+    fn try_from(taint: wire::Taint) -> ConvertResult<Self> {
+        Ok(Self { key: key("key", taint.key)?, value: taint.value, effect: enum_value("effect", taint.effect)? })
     }
 }
 
@@ -59,12 +59,12 @@ impl From<&Toleration> for wire::Toleration {
 
 impl TryFrom<wire::Toleration> for Toleration {
     type Error = ConvertError;
-    fn try_from(toleration: wire::Toleration) -> Converted<Self> {
+    fn try_from(toleration: wire::Toleration) -> ConvertResult<Self> {
         Ok(Self {
             key: toleration.key,
-            operator: word("operator", toleration.operator)?,
+            operator: enum_value("operator", toleration.operator)?,
             value: toleration.value,
-            effect: if toleration.effect == 0 { None } else { Some(word("effect", toleration.effect)?) },
+            effect: if toleration.effect == 0 { None } else { Some(enum_value("effect", toleration.effect)?) },
         })
     }
 }

@@ -1,6 +1,8 @@
-//! Shapes of pods.
+//! Conversion of pod shapes.
 
-use super::{ConvertError, Converted, key, list, optional, required, resources_from_wire, resources_to_wire, to_wire};
+use super::{
+    ConvertError, ConvertResult, key, list, optional, required, resources_from_wire, resources_to_wire, to_wire,
+};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::ShapeId;
 use plimsoll_model::snapshot::{
@@ -31,7 +33,7 @@ impl From<&PodShape> for wire::PodShape {
 
 impl TryFrom<wire::PodShape> for PodShape {
     type Error = ConvertError;
-    fn try_from(shape: wire::PodShape) -> Converted<Self> {
+    fn try_from(shape: wire::PodShape) -> ConvertResult<Self> {
         Ok(Self {
             id: ShapeId(key("id", shape.id)?),
             namespace: shape.namespace,
@@ -60,7 +62,7 @@ impl From<&OnDemandWish> for wire::OnDemandWish {
 
 impl TryFrom<wire::OnDemandWish> for OnDemandWish {
     type Error = ConvertError;
-    fn try_from(wish: wire::OnDemandWish) -> Converted<Self> {
+    fn try_from(wish: wire::OnDemandWish) -> ConvertResult<Self> {
         Ok(Self { workload: key("workload", wish.workload)?, mix: required("mix", wish.mix)? })
     }
 }
@@ -73,7 +75,7 @@ impl From<&OnDemandMix> for wire::OnDemandMix {
 
 impl TryFrom<wire::OnDemandMix> for OnDemandMix {
     type Error = ConvertError;
-    fn try_from(mix: wire::OnDemandMix) -> Converted<Self> {
+    fn try_from(mix: wire::OnDemandMix) -> ConvertResult<Self> {
         if mix.percentage > 100 {
             return Err(ConvertError::new("percentage", format!("is more than 100: {}", mix.percentage)));
         }
@@ -89,7 +91,7 @@ impl From<&HostPort> for wire::HostPort {
 
 impl TryFrom<wire::HostPort> for HostPort {
     type Error = ConvertError;
-    fn try_from(port: wire::HostPort) -> Converted<Self> {
+    fn try_from(port: wire::HostPort) -> ConvertResult<Self> {
         let number = u16::try_from(port.port).ok().filter(|number| *number > 0);
         let number =
             number.ok_or_else(|| ConvertError::new("port", format!("is not between 1 and 65535: {}", port.port)))?;
@@ -113,7 +115,7 @@ impl From<&TopologySpread> for wire::TopologySpread {
 
 impl TryFrom<wire::TopologySpread> for TopologySpread {
     type Error = ConvertError;
-    fn try_from(spread: wire::TopologySpread) -> Converted<Self> {
+    fn try_from(spread: wire::TopologySpread) -> ConvertResult<Self> {
         Ok(Self {
             topology_key: key("topology_key", spread.topology_key)?,
             max_skew: spread.max_skew,
@@ -140,7 +142,7 @@ impl From<&PodAffinityTerm> for wire::PodAffinityTerm {
 
 impl TryFrom<wire::PodAffinityTerm> for PodAffinityTerm {
     type Error = ConvertError;
-    fn try_from(term: wire::PodAffinityTerm) -> Converted<Self> {
+    fn try_from(term: wire::PodAffinityTerm) -> ConvertResult<Self> {
         Ok(Self {
             anti: term.anti,
             weight: term.weight,
@@ -164,7 +166,7 @@ impl From<&VolumeTopology> for wire::VolumeTopology {
 
 impl TryFrom<wire::VolumeTopology> for VolumeTopology {
     type Error = ConvertError;
-    fn try_from(volume: wire::VolumeTopology) -> Converted<Self> {
+    fn try_from(volume: wire::VolumeTopology) -> ConvertResult<Self> {
         Ok(Self {
             claim: volume.claim,
             driver: volume.driver,

@@ -1,9 +1,9 @@
-//! Snapshots: the whole and what refers to what. The objects are in the modules below.
+//! Conversion of snapshots and validation of their references. The submodules convert the objects.
 
 mod nodes;
 mod pods;
 
-use super::{ConvertError, Converted, each_once, list, to_wire};
+use super::{ConvertError, ConvertResult, check_unique, list, to_wire};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::snapshot::{LedgerPosition, PodState, Snapshot, SnapshotIndex};
@@ -46,7 +46,7 @@ fn without_pods(snapshot: &Snapshot) -> wire::Snapshot {
 
 impl TryFrom<wire::Snapshot> for Snapshot {
     type Error = ConvertError;
-    fn try_from(wire: wire::Snapshot) -> Converted<Self> {
+    fn try_from(wire: wire::Snapshot) -> ConvertResult<Self> {
         let mut snapshot = partial(wire)
             .and_then(|snapshot| check(&snapshot).map(|()| snapshot))
             .map_err(|error| error.within("snapshot"))?;
@@ -55,10 +55,11 @@ impl TryFrom<wire::Snapshot> for Snapshot {
     }
 }
 
-/// Whether a receiver would accept `snapshot`. Pods are not converted, since a snapshot may hold a million of them.
+/// Checks whether a receiver would accept `snapshot`. Pods are not converted, since a snapshot may have a million of
+/// them.
 ///
 /// # Errors
-/// The error that a receiver would return for it.
+/// The error that a receiver would return.
 pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), ConvertError> {
     if !snapshot.pods.iter().all(pods::is_convertible) {
         return Snapshot::try_from(wire::Snapshot::from(snapshot)).map(|_| ());
@@ -66,8 +67,8 @@ pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), ConvertError> {
     partial(without_pods(snapshot)).and_then(|_| check(snapshot)).map_err(|error| error.within("snapshot"))
 }
 
-/// Objects as they came, each by itself: keys may be there twice, references may lead nowhere.
-pub(crate) fn partial(wire: wire::Snapshot) -> Converted<Snapshot> {
+/// Converts the objects without checking for duplicate keys and dangling references.
+pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
     Ok(Snapshot {
         sequence: wire.sequence,
         ledger: wire.ledger.unwrap_or_default().into(),
@@ -83,18 +84,18 @@ pub(crate) fn partial(wire: wire::Snapshot) -> Converted<Snapshot> {
     })
 }
 
-/// Each key once, and every reference leads somewhere.
-pub(crate) fn check(snapshot: &Snapshot) -> Converted<()> {
-    each_once(&snapshot.shapes, "shapes", ".id", |shape| &shape.id)?;
-    each_once(&snapshot.pods, "pods", ".uid", |pod| &pod.uid)?;
-    each_once(&snapshot.nodes, "nodes", ".name", |node| &node.name)?;
-    each_once(&snapshot.node_pools, "node_pools", ".name", |pool| &pool.name)?;
-    each_once(&snapshot.daemon_sets, "daemon_sets", ".uid", |daemon_set| &daemon_set.uid)?;
-    each_once(&snapshot.pod_disruption_budgets, "pod_disruption_budgets", ".name", |budget| &budget.name)?;
-    each_once(&snapshot.unavailable_offerings, "unavailable_offerings", "", |offering| {
+/// Checks that keys are unique and references are valid.
+pub(crate) fn check(snapshot: &Snapshot) -> ConvertResult<()> {
+    check_unique(&snapshot.shapes, "shapes", ".id", |shape| &shape.id)?;
+    check_unique(&snapshot.pods, "pods", ".uid", |pod| &pod.uid)?;
+    check_unique(&snapshot.nodes, "nodes", ".name", |node| &node.name)?;
+    check_unique(&snapshot.node_pools, "node_pools", ".name", |pool| &pool.name)?;
+    check_unique(&snapshot.daemon_sets, "daemon_sets", ".uid", |daemon_set| &daemon_set.uid)?;
+    check_unique(&snapshot.pod_disruption_budgets, "pod_disruption_budgets", ".name", |budget| &budget.name)?;
+    check_unique(&snapshot.unavailable_offerings, "unavailable_offerings", "", |offering| {
         (&offering.instance_type, &offering.zone, offering.capacity_type)
     })?;
-    each_once(&snapshot.ignored, "ignored", ".uid", |pod| &pod.uid)?;
+    check_unique(&snapshot.ignored, "ignored", ".uid", |pod| &pod.uid)?;
     let shapes: BTreeSet<&ShapeId> = snapshot.shapes.iter().map(|shape| &shape.id).collect();
     let nodes: BTreeSet<&NodeName> = snapshot.nodes.iter().map(|node| &node.name).collect();
     let no_shape = |field: String, id: &ShapeId| ConvertError::new(field, format!("no shape {id:?}", id = id.as_str()));
@@ -119,19 +120,19 @@ pub(crate) fn check(snapshot: &Snapshot) -> Converted<()> {
     Ok(())
 }
 
-/// As [`check`] for a snapshot with its index, in which each key is known to be there once.
-pub(crate) fn check_references(snapshot: &Snapshot, index: &SnapshotIndex) -> Converted<()> {
+/// Like [`check`], for a snapshot with its index in which keys are known to be unique.
+pub(crate) fn check_references(snapshot: &Snapshot, index: &SnapshotIndex) -> ConvertResult<()> {
     let has = |id: &ShapeId| snapshot.shapes.binary_search_by(|shape| shape.id.cmp(id)).is_ok();
-    if index.dangling().is_none() && snapshot.daemon_sets.iter().all(|one| has(&one.shape)) {
+    if index.dangling().is_none() && snapshot.daemon_sets.iter().all(|daemon_set| has(&daemon_set.shape)) {
         return Ok(());
     }
     check(snapshot)
 }
 
-/// Whether the catalog of every pool is known.
+/// Checks that the catalogs of all pools are known.
 ///
 /// # Errors
-/// At the first pool (in the snapshot's order) whose catalog is not in `known`.
+/// The first pool, in snapshot order, whose catalog is not in `known`.
 pub fn check_catalogs(snapshot: &Snapshot, known: &BTreeSet<CatalogId>) -> Result<(), ConvertError> {
     for (index, pool) in snapshot.node_pools.iter().enumerate() {
         if let Some(id) = pool.catalog.as_ref().filter(|id| !known.contains(id)) {

@@ -1,4 +1,4 @@
-//! Random snapshots, catalogs and plans that are valid.
+//! Random valid snapshots, catalogs and plans.
 
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::costs::NodeCosts;
@@ -191,7 +191,7 @@ fn pool() -> impl Strategy<Value = NodePool> {
 }
 
 fn names() -> impl Strategy<Value = BTreeSet<String>> {
-    // Few possible names, so that two random snapshots share some.
+    // The number of possible names is small, so that two random snapshots share some.
     btree_set("[a-e]", 0..4)
 }
 

@@ -1,5 +1,5 @@
 use super::strategies::{catalog, snapshot};
-use super::{ConvertError, append_fragment, check_catalogs, check_snapshot, shared};
+use super::{ConvertError, append_fragment, check_catalogs, check_snapshot, with_shared_lists};
 use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::Plan;
@@ -12,17 +12,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn snapshots_come_back_as_they_went(model in snapshot()) {
+    fn snapshots_round_trip(model in snapshot()) {
         prop_assert_eq!(Snapshot::try_from(wire::Snapshot::from(&model)), Ok(model));
     }
 
     #[test]
-    fn a_snapshot_of_the_wire_is_accepted_without_converting_its_pods(model in snapshot()) {
+    fn check_snapshot_accepts_what_conversion_accepts(model in snapshot()) {
         prop_assert_eq!(check_snapshot(&model), Ok(()));
     }
 
     #[test]
-    fn catalogs_come_back_as_they_went(model in catalog()) {
+    fn catalogs_round_trip(model in catalog()) {
         prop_assert_eq!(Catalog::try_from(catalog_wire::Catalog::from(&model)), Ok(model));
     }
 }
@@ -65,7 +65,7 @@ fn node_costs(per_node: i64, work: u32) -> wire::NodeCosts {
 }
 
 #[test]
-fn bad_snapshots_are_refused_by_path() {
+fn invalid_snapshots_are_rejected_with_the_path() {
     assert_eq!(error_of(|_| ()), "");
     let costs = "snapshot.node_pools[0].costs";
     let no_fee = format!("{costs}.per_node_micro_usd_per_hour: is negative: -1");
@@ -93,7 +93,7 @@ fn buffer(name: &str) -> Option<BufferPod> {
 }
 
 #[test]
-fn a_bad_snapshot_is_refused_alike_with_and_without_converting_its_pods() -> Result<(), ConvertError> {
+fn check_snapshot_rejects_what_conversion_rejects() -> Result<(), ConvertError> {
     let cases: [(&str, Change<Snapshot>); 9] = [
         ("snapshot.pods[0].uid: is empty", |it| it.pods[0].uid = "".into()),
         ("snapshot.pods[0].shape: is empty", |it| it.pods[0].shape = "".into()),
@@ -111,15 +111,18 @@ fn a_bad_snapshot_is_refused_alike_with_and_without_converting_its_pods() -> Res
         let mut snapshot = Snapshot::try_from(valid())?;
         change(&mut snapshot);
         let converted = Snapshot::try_from(wire::Snapshot::from(&snapshot)).err();
-        let told = check_snapshot(&snapshot).err();
-        assert!(told.as_ref().is_some_and(|error| error.to_string().starts_with(expected)), "{expected}: {told:?}");
-        assert_eq!(told, converted);
+        let checked = check_snapshot(&snapshot).err();
+        assert!(
+            checked.as_ref().is_some_and(|error| error.to_string().starts_with(expected)),
+            "{expected}: {checked:?}"
+        );
+        assert_eq!(checked, converted);
     }
     Ok(())
 }
 
 #[test]
-fn pools_need_a_catalog_that_is_known() -> Result<(), ConvertError> {
+fn pools_need_a_known_catalog() -> Result<(), ConvertError> {
     let snapshot = Snapshot::try_from(valid())?;
     assert_eq!(check_catalogs(&snapshot, &BTreeSet::from(["c".into()])), Ok(()));
     let path = check_catalogs(&snapshot, &BTreeSet::new()).err().map(|error| error.path);
@@ -128,7 +131,7 @@ fn pools_need_a_catalog_that_is_known() -> Result<(), ConvertError> {
 }
 
 #[test]
-fn a_catalog_must_be_what_its_id_says() {
+fn a_catalog_must_match_its_id() {
     let wrong = catalog_wire::Catalog { id: "x".into(), ..Default::default() };
     assert_eq!(Catalog::try_from(wrong).err().map(|error| error.path).as_deref(), Some("catalog.id"));
 }
@@ -180,13 +183,13 @@ fn a_virtual_pod_is_pending_and_names_its_buffer() {
 }
 
 #[test]
-fn plans_come_back_as_they_went() -> Result<(), ConvertError> {
+fn plans_round_trip() -> Result<(), ConvertError> {
     assert_eq!(plan_wire::Plan::from(&Plan::try_from(plan())?), plan());
     Ok(())
 }
 
 #[test]
-fn bad_plans_are_refused_by_path() {
+fn invalid_plans_are_rejected_with_the_path() {
     let cases: [(Change<plan_wire::Plan>, &str); 6] = [
         (|it| it.launches[0].offerings.clear(), "plan.launches[0].offerings: is empty"),
         (
@@ -228,13 +231,13 @@ fn launches_of_one_message_share_their_lists() -> Result<(), ConvertError> {
     let mut whole = Plan::try_from(two("a"))?;
     let first = whole.launches[0].clone();
     (whole.launches[1].offerings, whole.launches[1].requirements) = (first.offerings, first.requirements);
-    let sent = shared(&whole);
-    let told: Vec<_> = sent.launches.iter().map(|one| (one.offerings.len(), one.like)).collect();
-    assert_eq!(told, [(1, None), (0, Some(0))]);
+    let sent = with_shared_lists(&whole);
+    let lists: Vec<_> = sent.launches.iter().map(|launch| (launch.offerings.len(), launch.like)).collect();
+    assert_eq!(lists, [(1, None), (0, Some(0))]);
     let back = Plan::try_from(sent.clone())?;
     assert!(Arc::ptr_eq(&back.launches[0].offerings, &back.launches[1].offerings));
     assert_eq!(back, whole);
-    // Behind another fragment its launches have other places.
+    // After another fragment, the indices of its launches change.
     let mut sum = two("b");
     append_fragment(&mut sum, sent);
     assert_eq!(sum.launches[3].like, Some(2));

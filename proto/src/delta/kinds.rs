@@ -1,8 +1,8 @@
-//! The kinds of objects in a snapshot: their lists, keys and field numbers, in one table that all operations share.
+//! The kinds of objects in a snapshot: lists, keys and field numbers in one table that all operations use.
 
 use super::checksum::of_object;
 use super::merge;
-use crate::convert::{ConvertError, Converted};
+use crate::convert::{ConvertError, ConvertResult};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::snapshot::{Edits, Snapshot, UnavailableOffering};
@@ -14,7 +14,7 @@ fn offering_key(offering: &UnavailableOffering) -> OfferingKey {
     (offering.instance_type.clone(), offering.zone.clone(), offering.capacity_type)
 }
 
-fn offering_from_wire(offering: wire::UnavailableOffering) -> Converted<OfferingKey> {
+fn offering_from_wire(offering: wire::UnavailableOffering) -> ConvertResult<OfferingKey> {
     UnavailableOffering::try_from(offering).map(|offering| offering_key(&offering))
 }
 
@@ -22,11 +22,11 @@ fn offering_to_wire(offering: &UnavailableOffering) -> wire::UnavailableOffering
     offering.into()
 }
 
-fn text(key: String) -> Converted<String> {
+fn text(key: String) -> ConvertResult<String> {
     Ok(key)
 }
 
-/// Calls `$each!` for every kind: list, message, field number, key of an object, key to the wire, key from the wire.
+/// Calls `$each!` for each kind: list, message, field number, key of an object, key to the wire, key from the wire.
 macro_rules! for_each_kind {
     ($each:ident) => {
         $each!(shapes, wire::PodShape, 4, |shape| shape.id.0.clone(), |shape| shape.id.0.clone(), text);
@@ -54,20 +54,20 @@ macro_rules! for_each_kind {
     };
 }
 
-/// Moves objects from `rest` to `part` until `room` is used up.
-pub(super) fn take(rest: &mut wire::Snapshot, part: &mut wire::Snapshot, room: &mut usize) {
+/// Moves up to `remaining` objects from `rest` to `part`.
+pub(super) fn take(rest: &mut wire::Snapshot, part: &mut wire::Snapshot, remaining: &mut usize) {
     macro_rules! each {
         ($list:ident, $($other:tt)*) => {
-            // From the end, so that what is left need not be moved; the receiver sorts.
-            let count = rest.$list.len().min(*room);
+            // Taking from the end avoids moving the other objects; the receiver sorts.
+            let count = rest.$list.len().min(*remaining);
             part.$list = rest.$list.split_off(rest.$list.len() - count);
-            *room -= count;
+            *remaining -= count;
         };
     }
     for_each_kind!(each);
 }
 
-/// Whether there is no object.
+/// Whether the snapshot has no objects.
 pub(super) fn is_empty(snapshot: &wire::Snapshot) -> bool {
     let mut count = 0;
     macro_rules! each {
@@ -89,7 +89,7 @@ pub(super) fn append(snapshot: &mut Snapshot, more: Snapshot) {
     for_each_kind!(each);
 }
 
-/// Sum of all objects' hashes.
+/// Sum of the hashes of all objects.
 pub(super) fn checksum(snapshot: &Snapshot) -> u64 {
     let mut sum = 0_u64;
     macro_rules! each {
@@ -103,7 +103,7 @@ pub(super) fn checksum(snapshot: &Snapshot) -> u64 {
     sum
 }
 
-/// Notes what is new, different or gone, and takes `sum` from the old checksum to the new one.
+/// Adds changed objects to `upserts` and `removals`, and updates `sum` from the old checksum to the new one.
 pub(super) fn diff(
     old: &Snapshot,
     new: &Snapshot,
@@ -137,41 +137,42 @@ pub(super) fn diff(
     for_each_kind!(each);
 }
 
-/// What a change touched in the lists that an index is kept of.
+/// Edits of the lists that the index covers.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
+pub(super) struct ListEdits {
     pub(super) shapes: Edits,
     pub(super) pods: Edits,
     pub(super) nodes: Edits,
 }
 
-/// Takes out `removals`, puts in `upserts`, and takes `sum` along. The snapshot is in canonical order, before and after.
+/// Applies `removals` and `upserts`, and updates the checksum `sum`. The snapshot is in canonical order before and
+/// after.
 pub(super) fn apply(
     snapshot: &mut Snapshot,
     upserts: Snapshot,
     removals: wire::Removals,
     sum: &mut u64,
-) -> Converted<Touched> {
-    let mut touched = Touched::default();
+) -> ConvertResult<ListEdits> {
+    let mut edits_by_list = ListEdits::default();
     macro_rules! each {
         ($list:ident, $message:path, $number:literal, $key:expr, $key_to_wire:expr, $from_wire:expr) => {
             let key = keyed(&snapshot.$list, $key);
-            let place = |index: usize| format!(concat!("delta.removals.", stringify!($list), "[{}]"), index);
-            let mut gone = Vec::new();
+            let path = |index: usize| format!(concat!("delta.removals.", stringify!($list), "[{}]"), index);
+            let mut removed_keys = Vec::new();
             for (index, removed) in removals.$list.into_iter().enumerate() {
-                gone.push($from_wire(removed).map_err(|error| error.within(&place(index)))?);
+                removed_keys.push($from_wire(removed).map_err(|error| error.within(&path(index)))?);
             }
             let hash = |object: &_| of_object($number, &<$message>::from(object));
-            let edits = merge::merge(&mut snapshot.$list, &gone, upserts.$list, key, hash, sum);
-            let edits = edits.map_err(|index| ConvertError::new(place(index), "is not there"))?;
-            touched.note(stringify!($list), edits);
+            let edits = merge::merge(&mut snapshot.$list, &removed_keys, upserts.$list, key, hash, sum);
+            let edits = edits.map_err(|index| ConvertError::new(path(index), "is not there"))?;
+            edits_by_list.note(stringify!($list), edits);
         };
     }
     for_each_kind!(each);
-    Ok(touched)
+    Ok(edits_by_list)
 }
 
-impl Touched {
+impl ListEdits {
     fn note(&mut self, list: &str, edits: Edits) {
         match list {
             "shapes" => self.shapes = edits,
@@ -182,7 +183,7 @@ impl Touched {
     }
 }
 
-/// Ties a closure's argument to a list's element type.
+/// Binds the type of a closure's argument to the element type of a list.
 fn keyed<T, K, F: Fn(&T) -> K>(_list: &[T], key: F) -> F {
     key
 }

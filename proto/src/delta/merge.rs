@@ -1,19 +1,21 @@
-//! A sorted list with some objects taken out and others put in.
+//! Applies removals and upserts to a sorted list.
 
 use plimsoll_model::snapshot::Edits;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Up to so many objects are moved in and out one by one; each moves all behind it, and making the list anew moves all of it once.
-const FEW: usize = 8;
+/// Maximum number of edits that are applied one by one. Each edit moves all following objects, while rebuilding the
+/// list moves all objects once.
+const MAX_SINGLE_EDITS: usize = 8;
 
-/// Takes out the objects with keys `gone`, puts in `upserts`, and takes `sum`, the sum of all objects' hashes, along. `list` is in the
-/// order of its keys, before and after. Of two upserts with one key the later counts; what is both taken out and put in is replaced.
+/// Removes the objects with keys `removed_keys`, inserts or replaces `upserts`, and updates `sum`, the sum of all
+/// objects' hashes. `list` is ordered by key before and after. If two upserts have the same key, the later one is used.
+/// An object that is both removed and upserted is replaced.
 ///
 /// # Errors
-/// The place in `gone` of a key that is not there, or there for the second time. The list is as it was then.
+/// The index in `removed_keys` of a key that is missing or repeated. The list is unchanged in this case.
 pub(super) fn merge<T, K: Ord>(
     list: &mut Vec<T>,
-    gone: &[K],
+    removed_keys: &[K],
     upserts: Vec<T>,
     key: impl Fn(&T) -> K,
     hash: impl Fn(&T) -> u64,
@@ -21,69 +23,77 @@ pub(super) fn merge<T, K: Ord>(
 ) -> Result<Edits, usize> {
     let find = |list: &[T], wanted: &K| list.binary_search_by(|object| key(object).cmp(wanted));
     let mut removed: BTreeSet<usize> = BTreeSet::new();
-    for (index, wanted) in gone.iter().enumerate() {
-        let place = find(list, wanted).map_err(|_| index)?;
-        if !removed.insert(place) {
+    for (index, wanted) in removed_keys.iter().enumerate() {
+        let position = find(list, wanted).map_err(|_| index)?;
+        if !removed.insert(position) {
             return Err(index);
         }
     }
-    for place in &removed {
-        *sum = sum.wrapping_sub(hash(&list[*place]));
+    for position in &removed {
+        *sum = sum.wrapping_sub(hash(&list[*position]));
     }
     let upserts: BTreeMap<K, T> = upserts.into_iter().map(|object| (key(&object), object)).collect();
-    let (mut replaced, mut fresh) = (Vec::new(), Vec::new());
+    let (mut replaced, mut inserted) = (Vec::new(), Vec::new());
     for (wanted, object) in upserts {
         *sum = sum.wrapping_add(hash(&object));
         match find(list, &wanted) {
-            Ok(place) => {
-                if !removed.remove(&place) {
-                    *sum = sum.wrapping_sub(hash(&list[place]));
+            Ok(position) => {
+                if !removed.remove(&position) {
+                    *sum = sum.wrapping_sub(hash(&list[position]));
                 }
-                list[place] = object;
-                replaced.push(place);
+                list[position] = object;
+                replaced.push(position);
             }
-            Err(place) => fresh.push((place, object)),
+            Err(position) => inserted.push((position, object)),
         }
     }
     let removed: Vec<usize> = removed.into_iter().collect();
-    let before = |place: usize| removed.partition_point(|one| *one < place);
-    let ahead = |place: usize| fresh.partition_point(|(one, _)| *one <= place);
+    let removed_before = |position: usize| removed.partition_point(|removed| *removed < position);
+    let inserted_before = |position: usize| inserted.partition_point(|(inserted, _)| *inserted <= position);
     let edits = Edits {
-        inserted: fresh.iter().enumerate().map(|(number, (place, _))| place + number - before(*place)).collect(),
-        replaced: replaced.iter().map(|place| place + ahead(*place) - before(*place)).collect(),
+        inserted: inserted
+            .iter()
+            .enumerate()
+            .map(|(number, (position, _))| position + number - removed_before(*position))
+            .collect(),
+        replaced: replaced
+            .iter()
+            .map(|position| position + inserted_before(*position) - removed_before(*position))
+            .collect(),
         removed: removed.clone(),
     };
-    rebuild(list, &removed, fresh);
+    rebuild(list, &removed, inserted);
     Ok(edits)
 }
 
-/// `removed` are places, `fresh` has objects with the places before which they belong; both ascending.
-fn rebuild<T>(list: &mut Vec<T>, removed: &[usize], fresh: Vec<(usize, T)>) {
-    if removed.len() + fresh.len() <= FEW {
-        // From the end, so that places further ahead stay what they are.
+/// Applies the edits. `removed` are positions in the list; `inserted` contains objects with the positions before which
+/// they are inserted. Both are ascending.
+fn rebuild<T>(list: &mut Vec<T>, removed: &[usize], inserted: Vec<(usize, T)>) {
+    if removed.len() + inserted.len() <= MAX_SINGLE_EDITS {
+        // Processing from the end keeps earlier positions valid.
         let mut removed = removed.iter().rev().peekable();
-        for (place, object) in fresh.into_iter().rev() {
-            while let Some(gone) = removed.next_if(|one| **one >= place) {
-                list.remove(*gone);
+        for (position, object) in inserted.into_iter().rev() {
+            while let Some(index) = removed.next_if(|index| **index >= position) {
+                list.remove(*index);
             }
-            list.insert(place, object);
+            list.insert(position, object);
         }
-        for gone in removed {
-            list.remove(*gone);
+        for index in removed {
+            list.remove(*index);
         }
         return;
     }
-    let size = list.len() + fresh.len() - removed.len();
-    let (mut removed, mut fresh) = (removed.iter().peekable(), fresh.into_iter().peekable());
-    for (place, object) in std::mem::replace(list, Vec::with_capacity(size)).into_iter().enumerate() {
-        while let Some((_, new)) = fresh.next_if(|(before, _)| *before == place) {
+    let size = list.len() + inserted.len() - removed.len();
+    let (mut removed, mut inserted) = (removed.iter().peekable(), inserted.into_iter().peekable());
+    for (position, object) in std::mem::replace(list, Vec::with_capacity(size)).into_iter().enumerate() {
+        while let Some((_, new)) = inserted.next_if(|(before, _)| *before == position) {
             list.push(new);
         }
-        if removed.next_if(|one| **one == place).is_none() {
+        if removed.next_if(|index| **index == position).is_none() {
             list.push(object);
         }
     }
-    list.extend(fresh.map(|(_, new)| new));
+    list.extend(inserted.map(|(_, new)| new));
 }
 
 #[cfg(test)]
@@ -104,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_list_is_that_of_a_map_and_edits_say_what_became_of_each(
+        fn merge_equals_a_map_update_and_returns_the_edits(
             old in prop::collection::btree_map(0..40_u8, 0..3_u8, 0..40),
             gone in prop::collection::btree_set(0..40_u8, 0..12),
             upserts in prop::collection::vec((0..40_u8, 0..3_u8), 0..20),

@@ -5,49 +5,49 @@ use crate::convert::{ConvertError, check, check_references, partial};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 
-/// Why a piece or a change was refused. The mirror is empty afterwards: a full snapshot has to come.
+/// Reason why a chunk or delta was rejected. The mirror is empty afterwards and needs a full snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorError {
-    /// A piece is missing, or came twice.
+    /// A chunk is missing or repeated.
     #[error("snapshot chunk {got} came where {expected} was expected")]
     ChunkGap {
-        /// Index that was due.
+        /// Expected index.
         expected: u32,
-        /// Index that came.
+        /// Received index.
         got: u32,
     },
-    /// Pieces are of different snapshots.
+    /// The chunks belong to different snapshots.
     #[error("snapshot chunk {0} is of another snapshot than those before")]
     MixedChunks(u32),
-    /// The change is for another snapshot.
+    /// The delta has another base snapshot.
     #[error("delta is for snapshot {base}, but the mirror has {have:?}")]
     Gap {
-        /// Sequence that the change is for.
+        /// Base sequence of the delta.
         base: u64,
-        /// Sequence that is there; `None` while there is no snapshot.
+        /// Sequence of the mirror; `None` without a snapshot.
         have: Option<u64>,
     },
-    /// The objects are not those that the sender has.
+    /// The objects differ from those of the sender.
     #[error("checksum is {got:016x}, but the sender's is {expected:016x}")]
     Checksum {
-        /// The sender's.
+        /// Checksum of the sender.
         expected: u64,
-        /// The mirror's.
+        /// Checksum of the mirror.
         got: u64,
     },
-    /// The message makes no sense.
+    /// The message is invalid.
     #[error(transparent)]
     Invalid(#[from] ConvertError),
 }
 
-/// Follows one sender's snapshots.
+/// Follows the snapshots of one sender.
 #[derive(Debug, Clone, Default)]
 pub struct Mirror {
     complete: Option<Complete>,
-    pieces: Option<(Snapshot, u32)>,
+    incomplete: Option<(Snapshot, u32)>,
 }
 
-/// A snapshot that is all there.
+/// A complete snapshot with its index and checksum.
 #[derive(Debug, Clone)]
 struct Complete {
     snapshot: Snapshot,
@@ -56,7 +56,7 @@ struct Complete {
 }
 
 impl Mirror {
-    /// Without a snapshot.
+    /// Creates a mirror without a snapshot.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -74,16 +74,16 @@ impl Mirror {
         self.complete.as_ref().map(|complete| (&complete.snapshot, &complete.index))
     }
 
-    /// Takes a piece of a full snapshot; true if it completed one. The first piece discards what was there.
+    /// Applies a chunk; returns true if it completes a snapshot. The first chunk discards the previous snapshot.
     ///
     /// # Errors
-    /// If it is out of order, makes no sense or the checksum is wrong. The mirror is empty then.
+    /// If the chunk is out of order or invalid, or the checksum is wrong. The mirror is then empty.
     pub fn apply_chunk(&mut self, chunk: wire::SnapshotChunk) -> Result<bool, MirrorError> {
         self.complete = None;
         let (last, checksum_sent) = (chunk.last, chunk.checksum);
-        let (mut snapshot, next) = self.add_piece(chunk)?;
+        let (mut snapshot, next) = self.add_chunk(chunk)?;
         if !last {
-            self.pieces = Some((snapshot, next));
+            self.incomplete = Some((snapshot, next));
             return Ok(false);
         }
         check(&snapshot).map_err(|error| error.within("snapshot"))?;
@@ -97,10 +97,10 @@ impl Mirror {
         Ok(true)
     }
 
-    fn add_piece(&mut self, chunk: wire::SnapshotChunk) -> Result<(Snapshot, u32), MirrorError> {
+    fn add_chunk(&mut self, chunk: wire::SnapshotChunk) -> Result<(Snapshot, u32), MirrorError> {
         let index = chunk.index;
-        let before = if index == 0 { None } else { self.pieces.take() };
-        self.pieces = None;
+        let before = if index == 0 { None } else { self.incomplete.take() };
+        self.incomplete = None;
         let part = chunk.part.ok_or_else(|| ConvertError::new("snapshot_chunk.part", "is not set"))?;
         let part = partial(part).map_err(|error| error.within("snapshot_chunk.part"))?;
         let Some((mut snapshot, expected)) = before else {
@@ -116,12 +116,12 @@ impl Mirror {
         Ok((snapshot, expected.saturating_add(1)))
     }
 
-    /// Takes a change.
+    /// Applies a delta.
     ///
     /// # Errors
-    /// If it is for another snapshot, makes no sense or the checksum is wrong. The mirror is empty then.
+    /// If the delta has another base snapshot or is invalid, or the checksum is wrong. The mirror is then empty.
     pub fn apply_delta(&mut self, delta: wire::Delta) -> Result<(), MirrorError> {
-        self.pieces = None;
+        self.incomplete = None;
         let Some(Complete { mut snapshot, mut index, checksum: mut sum }) = self.complete.take() else {
             return Err(MirrorError::Gap { base: delta.base_sequence, have: None });
         };
@@ -131,11 +131,11 @@ impl Mirror {
         let upserts = delta.upserts.ok_or_else(|| ConvertError::new("delta.upserts", "is not set"))?;
         let upserts = partial(upserts).map_err(|error| error.within("delta.upserts"))?;
         (snapshot.sequence, snapshot.ledger, snapshot.now) = (upserts.sequence, upserts.ledger, upserts.now);
-        let touched = kinds::apply(&mut snapshot, upserts, delta.removals.unwrap_or_default(), &mut sum)?;
+        let edits = kinds::apply(&mut snapshot, upserts, delta.removals.unwrap_or_default(), &mut sum)?;
         if sum != delta.checksum {
             return Err(MirrorError::Checksum { expected: delta.checksum, got: sum });
         }
-        index.update(&snapshot, &touched.pods, &touched.nodes, &touched.shapes);
+        index.update(&snapshot, &edits.pods, &edits.nodes, &edits.shapes);
         check_references(&snapshot, &index).map_err(|error| error.within("snapshot"))?;
         self.complete = Some(Complete { snapshot, index, checksum: sum });
         Ok(())

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 fn mirror_of(snapshot: &Snapshot, objects_per_chunk: usize) -> Mirror {
     let mut mirror = Mirror::new();
-    let pieces = chunks(snapshot, objects_per_chunk);
-    let count = pieces.len();
-    for (index, chunk) in pieces.into_iter().enumerate() {
+    let chunks_of_snapshot = chunks(snapshot, objects_per_chunk);
+    let count = chunks_of_snapshot.len();
+    for (index, chunk) in chunks_of_snapshot.into_iter().enumerate() {
         assert_eq!(mirror.apply_chunk(chunk), Ok(index + 1 == count));
     }
     mirror
@@ -17,13 +17,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn pieces_of_any_size_give_the_whole(whole in snapshot(), size in 0..9_usize) {
+    fn chunks_of_any_size_restore_the_snapshot(whole in snapshot(), size in 0..9_usize) {
         let mirror = mirror_of(&whole, size);
         prop_assert_eq!(mirror.snapshot(), Some(&whole));
     }
 
     #[test]
-    fn a_difference_applied_to_the_old_gives_the_new(old in snapshot(), new in snapshot()) {
+    fn applying_a_delta_gives_the_new_snapshot(old in snapshot(), new in snapshot()) {
         let delta = diff(&old, &new);
         prop_assert_eq!(delta.checksum, checksum(&new));
         let mut mirror = mirror_of(&old, 100);
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn a_wrong_checksum_is_refused_and_empties_the_mirror(old in snapshot(), new in snapshot(), bit in 0..64_u32) {
+    fn a_wrong_checksum_is_rejected_and_empties_the_mirror(old in snapshot(), new in snapshot(), bit in 0..64_u32) {
         let mut delta = diff(&old, &new);
         delta.checksum ^= 1 << bit;
         let mut mirror = mirror_of(&old, 100);
@@ -43,7 +43,7 @@ proptest! {
 }
 
 #[test]
-fn gaps_are_refused() {
+fn gaps_are_rejected() {
     let at = |sequence| Snapshot { sequence, ..Snapshot::default() };
     let mut mirror = Mirror::new();
     assert_eq!(mirror.apply_delta(diff(&at(4), &at(5))), Err(MirrorError::Gap { base: 4, have: None }));
@@ -55,7 +55,7 @@ fn gaps_are_refused() {
 }
 
 #[test]
-fn removing_what_is_not_there_is_refused() {
+fn removing_a_missing_object_is_rejected() {
     let empty = Snapshot::default();
     let mut delta = diff(&empty, &empty);
     delta.removals.get_or_insert_default().nodes.push("a".into());

@@ -1,9 +1,9 @@
-//! Why a pod has no place, where it will go, and what is planned for a node: text for people, with the figures.
+//! Explains, as text with figures, why a pod has no place, where it will go, or what is planned for a node.
 
 mod node;
 
 use super::AnswerError;
-use super::question::Question;
+use super::solve_input::SolveInput;
 use crate::solve::solve;
 use plimsoll_model::plan::{Launch, Plan, PodRef, ReasonCode, Unschedulable};
 use plimsoll_model::quantity::format_amount;
@@ -12,25 +12,25 @@ use plimsoll_model::snapshot::{Node, NodeState, Pod, PodState, Snapshot};
 use plimsoll_proto::scheduler::v1::{ExplainRequest, ExplainResponse, explain_request::Subject};
 use plimsoll_solver::Cancel;
 
-/// Names listed before the rest is only counted.
-const SHOWN_NAMES: usize = 5;
+/// Maximum names in a list; further names are only counted.
+const MAX_SHOWN_NAMES: usize = 5;
 
 pub(crate) fn explain_of(request: ExplainRequest, cancel: &Cancel) -> Result<ExplainResponse, AnswerError> {
     let subject = request.subject.ok_or_else(|| AnswerError::request("subject", "is not set"))?;
-    let question = Question::new(request.snapshot, request.catalogs, request.options)?;
-    let plan = solve(&question.snapshot, &question.catalogs, &question.options, cancel)?;
+    let input = SolveInput::new(request.snapshot, request.catalogs, request.options)?;
+    let plan = solve(&input.snapshot, &input.catalogs, &input.options, cancel)?;
     Ok(match subject {
         Subject::Pod(name) => {
-            let lines = of_pod(&question.snapshot, &plan, &name)?;
-            let own = plan.unschedulable.iter().filter(|one| one.pod.name == name);
-            ExplainResponse { lines, reasons: own.flat_map(|one| &one.reasons).map(Into::into).collect() }
+            let lines = explain_pod(&input.snapshot, &plan, &name)?;
+            let unschedulable = plan.unschedulable.iter().filter(|entry| entry.pod.name == name);
+            ExplainResponse { lines, reasons: unschedulable.flat_map(|entry| &entry.reasons).map(Into::into).collect() }
         }
-        Subject::Node(name) => ExplainResponse { lines: node::explain(&question, &plan, &name)?, reasons: Vec::new() },
+        Subject::Node(name) => ExplainResponse { lines: node::explain(&input, &plan, &name)?, reasons: Vec::new() },
     })
 }
 
-fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
-    if let Some(ignored) = snapshot.ignored.iter().find(|one| one.pod == name) {
+fn explain_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
+    if let Some(ignored) = snapshot.ignored.iter().find(|ignored| ignored.pod == name) {
         return Ok(vec![format!("{name} is not considered: {}", ignored.reason)]);
     }
     let pod = find_pod(snapshot, name, "pod")?;
@@ -43,39 +43,39 @@ fn of_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, A
         }
         PodState::Pending => Vec::new(),
     };
-    if let Some(of) = &pod.buffer {
+    if let Some(owner) = &pod.buffer {
         lines.push(format!(
             "{name} does not exist: it stands for room that CapacityBuffer {}/{} keeps",
-            pod.namespace, of.buffer
+            pod.namespace, owner.buffer
         ));
     }
     let requests = requests_of(snapshot, pod);
-    if let Some(placement) = plan.placements.iter().find(|one| has(&one.pods, pod)) {
+    if let Some(placement) = plan.placements.iter().find(|placement| contains_pod(&placement.pods, pod)) {
         let state = node_of(placement.node.as_str()).map_or("unknown", |node| state_text(node));
         lines.push(format!("{name} will go to node {}, which {state}: it has room for {requests}", placement.node));
     }
-    for launch in plan.launches.iter().filter(|one| has(&one.pods, pod)) {
-        lines.extend(of_launch(name, launch));
+    for launch in plan.launches.iter().filter(|launch| contains_pod(&launch.pods, pod)) {
+        lines.extend(explain_launch(name, launch));
     }
-    for termination in plan.terminations.iter().filter(|one| has(&one.pods, pod)) {
+    for termination in plan.terminations.iter().filter(|termination| contains_pod(&termination.pods, pod)) {
         let reason = termination.reason.as_str();
         lines.push(format!("it has to leave node {}, which is to be removed: {reason}", termination.node));
-        for moved in termination.moved_to.iter().filter(|one| has(&one.pods, pod)) {
+        for moved in termination.moved_to.iter().filter(|moved| contains_pod(&moved.pods, pod)) {
             lines.push(format!("it will go to node {}, which has room for {requests}", moved.node));
         }
     }
-    if let Some(unschedulable) = plan.unschedulable.iter().find(|one| one.pod.uid == pod.uid) {
-        lines.extend(without_place(pod, unschedulable, &requests));
+    if let Some(unschedulable) = plan.unschedulable.iter().find(|unschedulable| unschedulable.pod.uid == pod.uid) {
+        lines.extend(unschedulable_lines(pod, unschedulable, &requests));
     }
     if lines.is_empty() {
-        // Pending, but not one that is to be placed.
+        // The pod is pending but must not be placed.
         let why = if pod.terminating { "it is being deleted" } else { "it stays with its node" };
         lines.push(format!("{name} is not to be placed: {why}"));
     }
     Ok(lines)
 }
 
-fn without_place(pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Vec<String> {
+fn unschedulable_lines(pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Vec<String> {
     let mut lines = vec![format!("{} has no place; it requests {requests}", pod.full_name())];
     lines.extend(unschedulable.reasons.iter().map(|reason| {
         let (code, message) = (reason.code.as_str(), &reason.message);
@@ -88,13 +88,13 @@ fn without_place(pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Ve
     lines
 }
 
-fn of_launch(pod: &str, launch: &Launch) -> Vec<String> {
+fn explain_launch(pod: &str, launch: &Launch) -> Vec<String> {
     let others = launch.pods.len().saturating_sub(1);
-    let company = if others == 0 { "alone".to_owned() } else { format!("with {}", counted(others, "other pod")) };
+    let company = if others == 0 { "alone".to_owned() } else { format!("with {}", count_text(others, "other pod")) };
     let mut lines = vec![format!("{pod} will go to a new node of NodePool {}, {company}", launch.node_pool)];
     if let Some(cheapest) = launch.offerings.first() {
         let (kind, zone, price) = (cheapest.capacity_type, &cheapest.zone, cheapest.price);
-        let choice = counted(launch.offerings.len(), "acceptable offering");
+        let choice = count_text(launch.offerings.len(), "acceptable offering");
         lines.push(format!(
             "  {} {kind} in {zone} at {price} USD/h is the cheapest of {choice}",
             cheapest.instance_type
@@ -107,20 +107,20 @@ fn of_launch(pod: &str, launch: &Launch) -> Vec<String> {
     lines
 }
 
-/// The pod of that `namespace/name`; `field` is what an error calls the name.
+/// Finds a pod by `namespace/name`. `field` is the path in the error.
 pub(super) fn find_pod<'a>(snapshot: &'a Snapshot, name: &str, field: &str) -> Result<&'a Pod, AnswerError> {
-    let found = snapshot.pods.iter().find(|pod| pod.full_name() == name);
-    found.ok_or_else(|| AnswerError::request(field, format!("no pod {name:?} in the snapshot")))
+    let pod = snapshot.pods.iter().find(|pod| pod.full_name() == name);
+    pod.ok_or_else(|| AnswerError::request(field, format!("no pod {name:?} in the snapshot")))
 }
 
-/// The node of that name; `field` is what an error calls the name.
+/// Finds a node by name. `field` is the path in the error.
 pub(super) fn find_node<'a>(snapshot: &'a Snapshot, name: &str, field: &str) -> Result<&'a Node, AnswerError> {
-    let found = snapshot.nodes.iter().find(|node| node.name.as_str() == name);
-    found.ok_or_else(|| AnswerError::request(field, format!("no node {name:?} in the snapshot")))
+    let node = snapshot.nodes.iter().find(|node| node.name.as_str() == name);
+    node.ok_or_else(|| AnswerError::request(field, format!("no node {name:?} in the snapshot")))
 }
 
-fn has(pods: &[PodRef], pod: &Pod) -> bool {
-    pods.iter().any(|one| one.uid == pod.uid)
+fn contains_pod(pods: &[PodRef], pod: &Pod) -> bool {
+    pods.iter().any(|reference| reference.uid == pod.uid)
 }
 
 fn state_text(node: &Node) -> &'static str {
@@ -137,21 +137,21 @@ fn requests_of(snapshot: &Snapshot, pod: &Pod) -> String {
     shape.map(|shape| amounts(&shape.requests)).unwrap_or_default()
 }
 
-/// `cpu 500m, memory 1Gi`; `nothing` where nothing is asked for.
+/// Formats resources, such as `cpu 500m, memory 1Gi`; `nothing` if all are zero.
 fn amounts(resources: &Resources) -> String {
-    let asked = resources.iter().filter(|(_, amount)| *amount != 0);
-    let parts: Vec<String> = asked.map(|(name, amount)| format!("{name} {}", format_amount(name, amount))).collect();
+    let nonzero = resources.iter().filter(|(_, amount)| *amount != 0);
+    let parts: Vec<String> = nonzero.map(|(name, amount)| format!("{name} {}", format_amount(name, amount))).collect();
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn count_text(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The first names, and how many more there are.
-fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+/// Lists the first names and the number of further names.
+fn names_text<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
-    let first: Vec<&str> = names.take(SHOWN_NAMES).collect();
-    let more = count.saturating_sub(SHOWN_NAMES);
+    let first: Vec<&str> = names.take(MAX_SHOWN_NAMES).collect();
+    let more = count.saturating_sub(MAX_SHOWN_NAMES);
     if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }

@@ -1,9 +1,9 @@
-//! Plans for a caller in the same process, who has the snapshot already: the same plan and the same errors as for a request,
-//! without a copy of every pod for the wire.
+//! Plans for a caller in the same process that already has the snapshot. The plan and the errors are the same as for a
+//! request, but no pod is copied into a message.
 
 use super::AnswerError;
-use super::question::{buy_from, only_catalog};
-use crate::solve::checked;
+use super::solve_input::{assign_catalog, only_catalog};
+use crate::solve::validated;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// A plan that nobody may see before it is checked.
+/// A plan that has not been validated yet.
 #[derive(Debug)]
 pub struct Unchecked<'a> {
     snapshot: Cow<'a, Snapshot>,
@@ -23,10 +23,10 @@ pub struct Unchecked<'a> {
     plan: Plan,
 }
 
-/// The plan for a snapshot; the catalogs are those that its pools name.
+/// Makes the plan for a snapshot. `catalogs` are those that the pools refer to.
 ///
 /// # Errors
-/// As [`super::plan`] for a request that makes no sense.
+/// As [`super::plan`] for an invalid request.
 pub fn solve<'a>(
     snapshot: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
@@ -35,7 +35,7 @@ pub fn solve<'a>(
     check_snapshot(snapshot).map_err(AnswerError::from)?;
     let mut snapshot = snapshot.sorted();
     if let Some(only) = only_catalog(&snapshot, catalogs) {
-        buy_from(snapshot.to_mut(), &only);
+        assign_catalog(snapshot.to_mut(), &only);
     }
     check_catalogs(&snapshot, &catalogs.keys().cloned().collect()).map_err(AnswerError::from)?;
     let index = SnapshotIndex::new(&snapshot);
@@ -44,12 +44,12 @@ pub fn solve<'a>(
 }
 
 impl Unchecked<'_> {
-    /// The plan, if it is valid.
+    /// Returns the plan if it is valid.
     ///
     /// # Errors
-    /// INTERNAL if the plan fails its check.
+    /// INTERNAL if the plan fails validation.
     pub fn check(self) -> Result<Plan, Status> {
-        let plan = checked(&self.snapshot, &self.index, self.catalogs, self.plan);
+        let plan = validated(&self.snapshot, &self.index, self.catalogs, self.plan);
         Ok(plan.map_err(AnswerError::from)?)
     }
 }

@@ -32,11 +32,11 @@ fn lines(snapshot: &Snapshot, subject: Subject) -> Vec<String> {
     explain(&request).unwrap().lines
 }
 
-fn of_pod(snapshot: &Snapshot, name: &str) -> Vec<String> {
+fn explain_pod(snapshot: &Snapshot, name: &str) -> Vec<String> {
     lines(snapshot, Subject::Pod(name.to_owned()))
 }
 
-fn of_node(snapshot: &Snapshot, name: &str) -> Vec<String> {
+fn explain_node(snapshot: &Snapshot, name: &str) -> Vec<String> {
     lines(snapshot, Subject::Node(name.to_owned()))
 }
 
@@ -47,7 +47,7 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
 }
 
 #[test]
-fn a_pool_without_a_catalog_buys_from_the_only_one() {
+fn a_pool_without_a_catalog_uses_the_only_catalog() {
     let mut snapshot = waiting(1);
     snapshot.node_pools[0].catalog = None;
     let launches = |request: &PlanRequest| plan(request).unwrap().plan.unwrap().launches.len();
@@ -59,7 +59,7 @@ fn a_pool_without_a_catalog_buys_from_the_only_one() {
 }
 
 #[test]
-fn bad_plan_requests_are_refused_by_path() {
+fn invalid_plan_requests_are_rejected_with_the_path() {
     let request = plan_request(&waiting(1));
     let refused = |change: fn(&mut PlanRequest)| {
         let mut bad = request.clone();
@@ -79,7 +79,7 @@ fn bad_plan_requests_are_refused_by_path() {
 }
 
 #[test]
-fn a_plan_that_fails_its_check_is_internal() {
+fn an_invalid_plan_is_an_internal_error() {
     let violations = vec![plimsoll_invariants::Violation::PodTwice("default/a".into())];
     let status = Status::from(AnswerError::from(InvalidPlan { sequence: 3, violations }));
     assert_eq!(status.code(), Code::Internal);
@@ -88,7 +88,7 @@ fn a_plan_that_fails_its_check_is_internal() {
 }
 
 #[test]
-fn in_process_the_refusals_are_the_same() {
+fn in_process_callers_get_the_same_errors() {
     let (mut twice, mut unknown) = (waiting(1), waiting(1));
     twice.pods.push(twice.pods[0].clone());
     unknown.node_pools[0].catalog = Some("x".into());
@@ -104,7 +104,7 @@ fn in_process_the_refusals_are_the_same() {
 }
 
 #[test]
-fn a_pod_without_a_place_gets_each_pool_and_each_kind_of_node() {
+fn an_unschedulable_pod_is_explained_by_pool_and_kind_of_node() {
     let mut snapshot = waiting(1);
     snapshot.shapes = vec![shape("web", 96_000)];
     snapshot.node_pools = vec![pool("big"), pool("team")];
@@ -113,7 +113,7 @@ fn a_pod_without_a_place_gets_each_pool_and_each_kind_of_node() {
     snapshot.nodes = vec![node("n0", "big"), node("n1", "big"), node("n2", "big"), node("n3", "big")];
     snapshot.nodes[1].cordoned = true;
     snapshot.nodes[2].taints = snapshot.node_pools[1].taints.clone();
-    let text = of_pod(&snapshot, "default/web-0");
+    let text = explain_pod(&snapshot, "default/web-0");
     let expected = [
         "default/web-0 has no place; it requests cpu 96, memory 1Gi, pods 1",
         "  NodePool big: InsufficientResources: ",
@@ -128,7 +128,7 @@ fn a_pod_without_a_place_gets_each_pool_and_each_kind_of_node() {
 }
 
 #[test]
-fn nodes_are_told_apart_by_what_is_in_the_way() {
+fn nodes_are_grouped_by_obstacle() {
     let mut snapshot = waiting(1);
     snapshot.node_pools[0].limits = [("cpu", 0)].into();
     snapshot.shapes[0].node_selector = [("disk".to_owned(), "ssd".to_owned())].into();
@@ -137,21 +137,21 @@ fn nodes_are_told_apart_by_what_is_in_the_way() {
     snapshot.nodes = vec![node("n0", "default"), node("n1", "default")];
     snapshot.nodes[1].labels.insert("disk".into(), "ssd".into());
     snapshot.pods.push(pod("other", "web", PodState::Bound("n1".into())));
-    let text = of_pod(&snapshot, "default/web-0");
+    let text = explain_pod(&snapshot, "default/web-0");
     assert!(text[2].contains(" 1: not what its node selector or node affinity asks for"), "{text:#?}");
     assert!(text[2].contains(" 1: its host port is taken"), "{text:#?}");
 }
 
 #[test]
-fn a_pod_with_a_place_gets_it_named() {
+fn a_placed_pod_names_its_node() {
     let mut snapshot = waiting(2);
-    let text = of_pod(&snapshot, "default/web-0");
+    let text = explain_pod(&snapshot, "default/web-0");
     assert_eq!(text[0], "default/web-0 will go to a new node of NodePool default, with 1 other pod");
     assert_eq!(text[1], "  m.large on-demand in a at 0.1 USD/h is the cheapest of 6 acceptable offerings");
     assert_eq!(text[2], "  its pods and DaemonSets request cpu 1, memory 2Gi, pods 2");
 
     snapshot.nodes = vec![node("n0", "default")];
-    let text = of_pod(&snapshot, "default/web-0");
+    let text = explain_pod(&snapshot, "default/web-0");
     assert_eq!(
         text,
         ["default/web-0 will go to node n0, which is in service: it has room for cpu 500m, memory 1Gi, pods 1"]
@@ -159,17 +159,17 @@ fn a_pod_with_a_place_gets_it_named() {
 
     snapshot.nodes[0].state = NodeState::InFlight;
     snapshot.pods[0].state = PodState::Reserved("n0".into());
-    assert_eq!(of_pod(&snapshot, "default/web-0"), ["default/web-0 waits for node n0, which is on its way"]);
+    assert_eq!(explain_pod(&snapshot, "default/web-0"), ["default/web-0 waits for node n0, which is on its way"]);
     let ignored = plimsoll_model::snapshot::IgnoredPod {
         uid: "x".into(),
         pod: "default/x".into(),
         reason: "another scheduler has it".into(),
     };
     snapshot.ignored = vec![ignored];
-    assert_eq!(of_pod(&snapshot, "default/x"), ["default/x is not considered: another scheduler has it"]);
+    assert_eq!(explain_pod(&snapshot, "default/x"), ["default/x is not considered: another scheduler has it"]);
 }
 
-/// Two nodes of 4 CPUs, each with one small pod: one of them can go.
+/// Two nodes of 4 CPUs with one small pod each, of which one can be removed.
 fn two_half_empty() -> Snapshot {
     let mut snapshot = waiting(0);
     snapshot.nodes = vec![node("n0", "default"), node("n1", "default")];
@@ -178,8 +178,8 @@ fn two_half_empty() -> Snapshot {
 }
 
 #[test]
-fn a_node_that_goes_says_why_and_where_its_pods_go() {
-    let text = of_node(&two_half_empty(), "n0");
+fn a_removed_node_names_the_reason_and_the_targets_of_its_pods() {
+    let text = explain_node(&two_half_empty(), "n0");
     assert_eq!(text[0], "node n0 is in service: m.xlarge, on-demand, a, 0.2 USD/h, of NodePool default");
     assert_eq!(text[1], "its pods request cpu 500m, memory 1Gi, pods 1 of cpu 4, memory 16Gi, pods 20");
     assert_eq!(text[2], "1 pod on it would have to go elsewhere: default/a");
@@ -188,13 +188,13 @@ fn a_node_that_goes_says_why_and_where_its_pods_go() {
 }
 
 #[test]
-fn a_node_that_stays_says_what_keeps_it() {
+fn a_kept_node_names_its_obstacles() {
     let kept = |change: fn(&mut Snapshot)| {
         let mut snapshot = two_half_empty();
         snapshot.nodes.truncate(1);
         snapshot.pods.truncate(1);
         change(&mut snapshot);
-        let text = of_node(&snapshot, "n0");
+        let text = explain_node(&snapshot, "n0");
         let at = text.iter().position(|line| line == "it stays:").unwrap_or_else(|| panic!("{text:#?}"));
         text[at + 1..].join("|")
     };
@@ -236,7 +236,7 @@ fn a_node_that_stays_says_what_keeps_it() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_by_path() {
+fn unknown_objects_are_rejected_with_the_path() {
     let ask = |subject| {
         explain(&ExplainRequest {
             snapshot: Some((&waiting(1)).into()),
@@ -250,7 +250,7 @@ fn what_is_not_there_is_refused_by_path() {
     assert_eq!(refusal(ask(Some(Subject::Node("n".into())))), "node: no node \"n\" in the snapshot");
 }
 
-fn supposing(snapshot: &Snapshot, changes: Vec<Change>) -> Result<(Plan, Plan), Status> {
+fn what_if_plans(snapshot: &Snapshot, changes: Vec<Change>) -> Result<(Plan, Plan), Status> {
     let request = WhatIfRequest {
         snapshot: Some(snapshot.into()),
         catalogs: wire_catalogs(),
@@ -262,35 +262,35 @@ fn supposing(snapshot: &Snapshot, changes: Vec<Change>) -> Result<(Plan, Plan), 
 }
 
 #[test]
-fn a_node_that_is_gone_leaves_its_pods_pending() {
+fn pods_of_a_supposedly_removed_node_are_pending() {
     let mut snapshot = two_half_empty();
     let mut daemon = pod("daemon", "web", PodState::Bound("n1".into()));
     daemon.stays_with_node = true;
     snapshot.pods.push(daemon);
     snapshot.sort();
-    let (baseline, supposed) = supposing(&snapshot, vec![Change::NodeGone("n1".into())]).unwrap();
+    let (baseline, supposed) = what_if_plans(&snapshot, vec![Change::NodeGone("n1".into())]).unwrap();
     assert_eq!(baseline.placements, []);
     let placed: Vec<_> = supposed.placements.iter().map(|one| (one.node.as_str(), one.pods[0].name.as_str())).collect();
     assert_eq!((placed, supposed.launches.len()), (vec![("n0", "default/b")], 0));
     let (_, none_left) =
-        supposing(&snapshot, vec![Change::NodeGone("n1".into()), Change::NodeGone("n0".into())]).unwrap();
+        what_if_plans(&snapshot, vec![Change::NodeGone("n1".into()), Change::NodeGone("n0".into())]).unwrap();
     assert_eq!(none_left.launches.iter().map(|one| one.pods.len()).sum::<usize>(), 2);
 }
 
 #[test]
-fn prices_of_a_pool_can_be_supposed() {
+fn a_supposed_price_change_applies_to_one_pool() {
     let change = |factor_milli| PriceChange { node_pool: "default".into(), factor_milli };
-    let (baseline, supposed) = supposing(&waiting(3), vec![Change::PriceChange(change(2000))]).unwrap();
+    let (baseline, supposed) = what_if_plans(&waiting(3), vec![Change::PriceChange(change(2000))]).unwrap();
     assert_eq!((baseline.hourly.0, supposed.hourly.0), (100_000, 200_000));
-    let (_, most) = supposing(&waiting(3), vec![Change::PriceChange(change(i64::MAX))]).unwrap();
+    let (_, most) = what_if_plans(&waiting(3), vec![Change::PriceChange(change(i64::MAX))]).unwrap();
     assert!(most.hourly.0 > 0);
 }
 
 #[test]
-fn more_pods_are_like_the_one_named() {
+fn added_pods_are_copies_of_the_named_pod() {
     let like = |count| Change::MorePods(MorePods { like: "default/web-0".into(), count });
-    // Four pods fill the two CPUs of the smallest type.
-    let (baseline, supposed) = supposing(&waiting(4), vec![like(1), like(2)]).unwrap();
+    // Four pods fill the two CPUs of the smallest instance type.
+    let (baseline, supposed) = what_if_plans(&waiting(4), vec![like(1), like(2)]).unwrap();
     let pods = |plan: &Plan| plan.launches.iter().map(|one| one.pods.len()).sum::<usize>();
     assert_eq!((pods(&baseline), pods(&supposed)), (4, 7));
     assert_eq!((baseline.hourly.0, supposed.hourly.0), (100_000, 200_000));
@@ -299,8 +299,8 @@ fn more_pods_are_like_the_one_named() {
 }
 
 #[test]
-fn bad_suppositions_are_refused_by_path() {
-    let refused = |changes| refusal(supposing(&two_half_empty(), changes));
+fn invalid_suppositions_are_rejected_with_the_path() {
+    let refused = |changes| refusal(what_if_plans(&two_half_empty(), changes));
     assert_eq!(refused(vec![]), "suppositions: is empty");
     let gone = || Change::NodeGone("n0".into());
     assert_eq!(refused(vec![gone(), gone()]), "suppositions[1].node_gone: no node \"n0\" in the snapshot");
@@ -320,7 +320,7 @@ fn bad_suppositions_are_refused_by_path() {
     assert!(too_many.starts_with("suppositions[1].more_pods.count: makes 120000 more pods"), "{too_many}");
 }
 
-/// The wire's lists in another order.
+/// Reverses the lists of the request.
 fn reversed(mut request: PlanRequest) -> PlanRequest {
     let snapshot = request.snapshot.get_or_insert_default();
     snapshot.shapes.reverse();
@@ -349,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn in_process_the_answer_is_the_same(snapshot in snapshots()) {
+    fn in_process_callers_get_the_same_plan(snapshot in snapshots()) {
         let catalogs = catalogs();
         let here = in_process::solve(&snapshot, &catalogs, &PlanOptions::default()).and_then(|plan| plan.check());
         let mut request = plan_request(&snapshot);
@@ -358,9 +358,9 @@ proptest! {
         prop_assert_eq!(Some(Ok(here.unwrap())), sent);
     }
 
-    /// Numbers that nobody has are no reason to fail: the answer is a plan that passed its check, or a refusal.
+    /// Unrealistic numbers must not cause a failure: the answer is a valid plan or an error.
     #[test]
-    fn extreme_numbers_are_answered(
+    fn extreme_numbers_get_a_plan_or_an_error(
         snapshot in snapshots(),
         amounts in proptest::collection::vec(extreme(), 6),
         time in prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()],

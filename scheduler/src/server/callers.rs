@@ -1,51 +1,51 @@
-//! How many questions one outside caller may have open.
+//! Limits the number of open requests per outside caller.
 
 use parking_lot::Mutex;
 use plimsoll_runtime::connection::Peer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Counts open requests by certificate or, without one, by address.
+/// Open requests by certificate name or, without a certificate, by address.
 #[derive(Debug, Clone)]
 pub(super) struct Callers {
     open: Arc<Mutex<BTreeMap<String, usize>>>,
-    each: usize,
+    max_per_caller: usize,
 }
 
-/// A caller's open request.
+/// An open request of a caller; dropped when the request ends.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct RequestPermit {
     callers: Callers,
     caller: Option<String>,
 }
 
 impl Callers {
-    /// At most `each` for one caller.
-    pub(super) fn new(each: usize) -> Self {
-        Self { open: Arc::default(), each }
+    /// Allows `max_per_caller` open requests per caller.
+    pub(super) fn new(max_per_caller: usize) -> Self {
+        Self { open: Arc::default(), max_per_caller }
     }
 
-    /// A place for a request of this peer, if it has not too many. Callers within the process are not counted.
-    pub(super) fn enter(&self, peer: Option<&Peer>) -> Option<Place> {
+    /// Admits a request of `peer`, unless the peer has too many. Callers within the process are not counted.
+    pub(super) fn enter(&self, peer: Option<&Peer>) -> Option<RequestPermit> {
         let caller = peer.and_then(name);
         if let Some(caller) = &caller {
             let mut open = self.open.lock();
             let count = open.entry(caller.clone()).or_default();
-            if *count >= self.each {
+            if *count >= self.max_per_caller {
                 return None;
             }
             *count += 1;
         }
-        Some(Place { callers: self.clone(), caller })
+        Some(RequestPermit { callers: self.clone(), caller })
     }
 }
 
 fn name(peer: &Peer) -> Option<String> {
-    let certified = peer.names.as_ref().and_then(|names| names.first().cloned());
-    certified.or_else(|| peer.address.map(|address| address.ip().to_string()))
+    let certificate_name = peer.names.as_ref().and_then(|names| names.first().cloned());
+    certificate_name.or_else(|| peer.address.map(|address| address.ip().to_string()))
 }
 
-impl Drop for Place {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         let Some(caller) = &self.caller else { return };
         let mut open = self.callers.open.lock();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn each_caller_has_its_own_places_and_gives_them_back() {
+    fn each_caller_has_its_own_limit_and_ended_requests_are_released() {
         let callers = Callers::new(2);
         let (here, there) = (peer("10.0.0.1:1", None), peer("10.0.0.2:1", None));
         let first = callers.enter(Some(&here));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_counts_wherever_it_comes_from() {
+    fn requests_with_one_certificate_are_counted_across_addresses() {
         let callers = Callers::new(1);
         let _held = callers.enter(Some(&peer("10.0.0.1:1", Some(&["planner.test"]))));
         assert!(callers.enter(Some(&peer("10.0.0.2:1", Some(&["planner.test"])))).is_none());

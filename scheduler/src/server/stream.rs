@@ -1,4 +1,5 @@
-//! A session's two streams around its synchronous core: each message is one job on the threads that sessions always have.
+//! Connects a session's request and response streams to its synchronous core. Each message is one job on the threads
+//! reserved for sessions.
 
 use super::{Core, lost};
 use crate::session::Session;
@@ -12,46 +13,46 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-/// Answers that wait for the client to read them: pieces of one plan. Beyond it the session waits.
-const ANSWERS_IN_FLIGHT: usize = 8;
+/// Response channel capacity, in fragments of a plan. When the channel is full, the session waits for the client.
+const RESPONSE_CAPACITY: usize = 8;
 
-/// Longest wait for Hello: who opens a session says so at once.
+/// How long a client may take to send Hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Answers = mpsc::Sender<Result<SessionResponse, Status>>;
+type Responses = mpsc::Sender<Result<SessionResponse, Status>>;
 
-/// Begins a session; its end frees `place`.
+/// Starts a session. `permit` is released when the session ends.
 pub(super) fn run(
     core: Arc<Core>,
     session: Session,
     requests: Streaming<SessionRequest>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>> {
-    let (answers, receiver) = mpsc::channel(ANSWERS_IN_FLIGHT);
+    let (responses, receiver) = mpsc::channel(RESPONSE_CAPACITY);
     tokio::spawn(async move {
         core.metrics.sessions.inc();
-        if let Err(status) = converse(&core, session, requests, &answers).await {
+        if let Err(status) = serve_session(&core, session, requests, &responses).await {
             tracing::info!(code = ?status.code(), message = status.message(), "session ends");
-            // A client that is gone does not need to be told.
-            let _gone = answers.send(Err(status)).await;
+            // The client may have disconnected already.
+            let _gone = responses.send(Err(status)).await;
         }
         core.metrics.sessions.dec();
-        drop(place);
+        drop(permit);
     });
     Box::pin(ReceiverStream::new(receiver))
 }
 
-/// Until the client ends (Ok), or something is wrong.
-async fn converse(
+/// Serves a session until the client ends it (`Ok`) or an error occurs.
+async fn serve_session(
     core: &Core,
     mut session: Session,
     mut requests: Streaming<SessionRequest>,
-    answers: &Answers,
+    responses: &Responses,
 ) -> Result<(), Status> {
     let cancel = session.canceller();
     let mut hello_due = Some(tokio::time::Instant::now() + HELLO_TIMEOUT);
     loop {
-        let silence = async {
+        let hello_timeout = async {
             match hello_due {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
@@ -60,21 +61,22 @@ async fn converse(
         let request = tokio::select! {
             biased;
             () = core.stop.cancelled() => return Err(Status::unavailable("this scheduler is stopping")),
-            () = answers.closed() => return Ok(()),
+            () = responses.closed() => return Ok(()),
             request = requests.message() => request?,
-            () = silence => return Err(Status::deadline_exceeded("hello did not come")),
+            () = hello_timeout => return Err(Status::deadline_exceeded("hello did not come")),
         };
         let Some(request) = request else { return Ok(()) };
         hello_due = None;
-        let sink = answers.clone();
+        let sink = responses.clone();
         let job = move || {
-            let mut late = Vec::new();
-            // Once one has to wait for the client, all after it do.
+            let mut unsent = Vec::new();
+            // Keep the order: once a response does not fit into the channel, all later responses are queued here.
             let answered = session.handle_early(request, &mut |response| {
-                let kept = if late.is_empty() { sink.try_send(Ok(response)).err() } else { Some(Full(Ok(response))) };
-                late.extend(kept.and_then(|error| error.into_inner().ok()));
+                let rejected =
+                    if unsent.is_empty() { sink.try_send(Ok(response)).err() } else { Some(Full(Ok(response))) };
+                unsent.extend(rejected.and_then(|error| error.into_inner().ok()));
             });
-            let all = answered.map(|rest| late.into_iter().chain(rest).collect::<Vec<SessionResponse>>());
+            let all = answered.map(|rest| unsent.into_iter().chain(rest).collect::<Vec<SessionResponse>>());
             (session, all)
         };
         let job = core.workers.run(job);
@@ -82,15 +84,15 @@ async fn converse(
         let done = tokio::select! {
             biased;
             done = &mut job => done,
-            () = answers.closed() => {
+            () = responses.closed() => {
                 cancel.cancel();
                 job.await
             }
         };
-        let (back, answered) = done.map_err(|error| lost(&error))?;
-        session = back;
-        for answer in answered? {
-            if answers.send(Ok(answer)).await.is_err() {
+        let (returned_session, answered) = done.map_err(|error| lost(&error))?;
+        session = returned_session;
+        for response in answered? {
+            if responses.send(Ok(response)).await.is_err() {
                 return Ok(());
             }
         }

@@ -24,7 +24,7 @@ use tonic_types::StatusExt;
 
 type Client = SchedulerServiceClient<Channel>;
 
-/// The whole service in memory.
+/// The service on in-memory listeners.
 struct Running {
     closed: Client,
     open: Client,
@@ -66,53 +66,53 @@ fn plan_request(pods: usize) -> PlanRequest {
     }
 }
 
-/// The client's side of a session.
-struct Talk {
-    asks: mpsc::Sender<SessionRequest>,
+/// Client side of a session.
+struct SessionClient {
+    requests: mpsc::Sender<SessionRequest>,
     answers: Streaming<plimsoll_proto::scheduler::v1::SessionResponse>,
 }
 
-impl Talk {
-    async fn begin(client: &Client, cluster: &str) -> Self {
-        let (asks, receiver) = mpsc::channel(16);
+impl SessionClient {
+    async fn open(client: &Client, cluster: &str) -> Self {
+        let (requests, receiver) = mpsc::channel(16);
         let answers = client.clone().session(ReceiverStream::new(receiver)).await.unwrap().into_inner();
-        let mut talk = Self { asks, answers };
-        talk.say(Ask::Hello(Hello { cluster: cluster.into(), client: "test".into() })).await;
-        assert!(matches!(talk.hear().await, Ok(Answer::Ready(_))));
-        talk
+        let mut client = Self { requests, answers };
+        client.send(Ask::Hello(Hello { cluster: cluster.into(), client: "test".into() })).await;
+        assert!(matches!(client.receive().await, Ok(Answer::Ready(_))));
+        client
     }
 
-    async fn say(&self, message: Ask) {
-        self.asks.send(SessionRequest { message: Some(message) }).await.unwrap();
+    async fn send(&self, message: Ask) {
+        self.requests.send(SessionRequest { message: Some(message) }).await.unwrap();
     }
 
-    async fn hear(&mut self) -> Result<Answer, Status> {
+    async fn receive(&mut self) -> Result<Answer, Status> {
         self.answers.message().await.map(|answer| answer.and_then(|answer| answer.message).expect("an answer"))
     }
 
     async fn plan(&mut self, sequence: u64) -> plimsoll_proto::plan::v1::Plan {
-        self.say(Ask::PlanNow(PlanNow { sequence, options: None, cycle_id: "c".into() })).await;
-        let Ok(Answer::PlanFragment(fragment)) = self.hear().await else { panic!("no plan") };
+        self.send(Ask::PlanNow(PlanNow { sequence, options: None, cycle_id: "c".into() })).await;
+        let Ok(Answer::PlanFragment(fragment)) = self.receive().await else { panic!("no plan") };
         assert!(fragment.last);
         fragment.part.unwrap()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_sessions_at_once_and_a_caller_of_plan_get_the_same() {
+async fn sessions_and_plan_calls_return_the_same_plan() {
     let running = start(|_| ());
     let (mut first, mut second) =
-        tokio::join!(Talk::begin(&running.closed, "one"), Talk::begin(&running.closed, "two"));
-    first.say(Ask::Catalog((&catalog()).into())).await;
+        tokio::join!(SessionClient::open(&running.closed, "one"), SessionClient::open(&running.closed, "two"));
+    first.send(Ask::Catalog((&catalog()).into())).await;
     for chunk in chunks(&waiting(3), 2) {
-        first.say(Ask::SnapshotChunk(chunk)).await;
+        first.send(Ask::SnapshotChunk(chunk)).await;
     }
     let small = first.plan(1).await;
     for chunk in chunks(&waiting(9), 4) {
-        second.say(Ask::SnapshotChunk(chunk)).await;
+        second.send(Ask::SnapshotChunk(chunk)).await;
     }
     let next = plimsoll_model::snapshot::Snapshot { sequence: 2, ..waiting(9) };
-    first.say(Ask::Delta(diff(&waiting(3), &next))).await;
+    first.send(Ask::Delta(diff(&waiting(3), &next))).await;
     let (of_first, of_second) = tokio::join!(first.plan(2), second.plan(1));
     assert_eq!(of_first.launches, of_second.launches);
     let placed = |plan: &plimsoll_proto::plan::v1::Plan| plan.launches.iter().map(|one| one.pods.len()).sum::<usize>();
@@ -127,7 +127,7 @@ async fn two_sessions_at_once_and_a_caller_of_plan_get_the_same() {
 }
 
 #[tokio::test]
-async fn a_caller_in_the_process_and_one_over_the_wire_get_the_same_bytes() {
+async fn in_process_and_grpc_callers_get_the_same_bytes() {
     let mut running = start(|_| ());
     let request = plan_request(7);
     let near = crate::answer::plan(&request).unwrap();
@@ -153,7 +153,7 @@ async fn a_caller_in_the_process_and_one_over_the_wire_get_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn the_open_port_has_no_sessions() {
+async fn the_open_port_rejects_sessions() {
     let mut running = start(|_| ());
     let (_asks, receiver) = mpsc::channel(1);
     let refused = running.open.session(ReceiverStream::new(receiver)).await.unwrap_err();
@@ -161,7 +161,7 @@ async fn the_open_port_has_no_sessions() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_refused_by_path() {
+async fn invalid_requests_are_rejected_with_the_path() {
     let mut running = start(|_| ());
     let mut bad = plan_request(1);
     bad.snapshot.as_mut().unwrap().pods[0].shape = "x".into();
@@ -172,7 +172,7 @@ async fn bad_requests_are_refused_by_path() {
 }
 
 #[tokio::test]
-async fn a_message_beyond_the_limit_is_refused_and_the_next_is_answered() {
+async fn a_too_large_message_is_rejected_and_the_next_is_answered() {
     let mut running = start(|_| ());
     let mut large = plan_request(1);
     large.snapshot.as_mut().unwrap().pods[0].name = "x".repeat(MAX_REQUEST_BYTES);
@@ -182,24 +182,24 @@ async fn a_message_beyond_the_limit_is_refused_and_the_next_is_answered() {
 }
 
 #[tokio::test]
-async fn outside_callers_are_refused_beyond_their_bound_while_sessions_have_room() {
+async fn outside_callers_are_limited_while_sessions_have_capacity() {
     let running = start(|settings| {
         settings.workers = Bounds { running: 2, outside_running: 1, outside_waiting: 1 };
         settings.connections.concurrency_per_connection = 1000;
     });
-    let mut talk = Talk::begin(&running.closed, "one").await;
-    talk.say(Ask::Catalog((&catalog()).into())).await;
-    let asks = (0..60).map(|_| {
+    let mut client = SessionClient::open(&running.closed, "one").await;
+    client.send(Ask::Catalog((&catalog()).into())).await;
+    let requests = (0..60).map(|_| {
         let mut client = running.closed.clone();
         tokio::spawn(async move { client.plan(plan_request(3000)).await })
     });
-    let asks: Vec<_> = asks.collect();
+    let requests: Vec<_> = requests.collect();
     for chunk in chunks(&waiting(3), 100) {
-        talk.say(Ask::SnapshotChunk(chunk)).await;
+        client.send(Ask::SnapshotChunk(chunk)).await;
     }
-    assert_eq!(talk.plan(1).await.launches.len(), 1);
+    assert_eq!(client.plan(1).await.launches.len(), 1);
     let mut refused = 0_usize;
-    for ask in asks {
+    for ask in requests {
         if let Err(status) = ask.await.unwrap() {
             assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
             assert!(status.get_details_retry_info().is_some());
@@ -211,17 +211,17 @@ async fn outside_callers_are_refused_beyond_their_bound_while_sessions_have_room
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_sessions_and_the_service() {
+async fn shutdown_ends_sessions_and_the_service() {
     let running = start(|_| ());
-    let mut talk = Talk::begin(&running.closed, "one").await;
+    let mut client = SessionClient::open(&running.closed, "one").await;
     running.shutdown.start();
-    assert_eq!(talk.hear().await.unwrap_err().code(), Code::Unavailable);
-    drop(talk);
+    assert_eq!(client.receive().await.unwrap_err().code(), Code::Unavailable);
+    drop(client);
     running.serving.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_without_hello_ends() {
+async fn a_session_without_hello_times_out() {
     let mut running = start(|_| ());
     let (_asks, receiver) = mpsc::channel(1);
     let mut answers = running.closed.session(ReceiverStream::new(receiver)).await.unwrap().into_inner();
@@ -231,17 +231,18 @@ async fn a_session_without_hello_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_session_frees_its_place() {
+async fn ending_a_session_releases_its_permit() {
     let running = start(|_| ());
-    let talks = futures::future::join_all((0..crate::server::MAX_SESSIONS).map(|_| Talk::begin(&running.closed, "x")));
+    let talks =
+        futures::future::join_all((0..crate::server::MAX_SESSIONS).map(|_| SessionClient::open(&running.closed, "x")));
     let mut talks = talks.await;
     let (_asks, receiver) = mpsc::channel(1);
     let refused = running.closed.clone().session(ReceiverStream::new(receiver)).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     talks.pop();
-    // The server learns of it by the next frames.
+    // The server notices the end with the next frames.
     while running.metrics.encode().unwrap().contains("plimsoll_scheduler_sessions 64\n") {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    Talk::begin(&running.closed, "x").await;
+    SessionClient::open(&running.closed, "x").await;
 }

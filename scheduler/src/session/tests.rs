@@ -18,8 +18,8 @@ fn new(limits: SessionLimits) -> Session {
     Session::new(Arc::new(CatalogCache::new()), metrics, limits)
 }
 
-/// A session that has said hello and knows the catalog.
-fn begun(limits: SessionLimits) -> Session {
+/// A session after Hello that has the catalog.
+fn started_session(limits: SessionLimits) -> Session {
     let mut session = new(limits);
     let hello = wire::Hello { cluster: "test".into(), client: String::new() };
     send(&mut session, Request::Hello(hello));
@@ -32,7 +32,7 @@ fn send(session: &mut Session, message: Request) -> Vec<Response> {
     answers.into_iter().filter_map(|answer| answer.message).collect()
 }
 
-fn refusal(session: &mut Session, message: Request) -> (Code, String) {
+fn error_of(session: &mut Session, message: Request) -> (Code, String) {
     let status = session.handle(request(message)).unwrap_err();
     (status.code(), status.message().to_owned())
 }
@@ -47,8 +47,8 @@ fn plan_now(sequence: u64) -> Request {
     Request::PlanNow(wire::PlanNow { sequence, options: None, cycle_id: "c-1".into() })
 }
 
-/// The plan that the fragments add up to, with all lists written out.
-fn whole(answers: Vec<Response>) -> plan_wire::Plan {
+/// Merges fragments into a plan and expands all shared lists.
+fn plan_of_fragments(answers: Vec<Response>) -> plan_wire::Plan {
     let mut plan = plan_wire::Plan::default();
     for answer in answers {
         let Response::PlanFragment(fragment) = answer else { panic!("{answer:?} is no piece of a plan") };
@@ -73,28 +73,28 @@ fn is_resync(answers: &[Response], text: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Safety rule 25: warm equals cold.
+    /// A warm session must give the same plan as a cold one.
     #[test]
-    fn a_session_gives_the_bytes_that_a_fresh_replica_gives(steps in proptest::collection::vec(snapshots(), 1..5), size in 1..9_usize) {
-        let mut session = begun(SessionLimits::default());
-        let mut former: Option<Snapshot> = None;
+    fn a_session_returns_the_same_bytes_as_a_fresh_replica(steps in proptest::collection::vec(snapshots(), 1..5), size in 1..9_usize) {
+        let mut session = started_session(SessionLimits::default());
+        let mut previous: Option<Snapshot> = None;
         for (sequence, mut snapshot) in (1..).zip(steps) {
             snapshot.sequence = sequence;
-            match &former {
+            match &previous {
                 None => send_all(&mut session, &snapshot, size),
-                Some(former) => assert_eq!(send(&mut session, Request::Delta(diff(former, &snapshot))), []),
+                Some(previous) => assert_eq!(send(&mut session, Request::Delta(diff(previous, &snapshot))), []),
             }
-            let warm = whole(send(&mut session, plan_now(sequence)));
+            let warm = plan_of_fragments(send(&mut session, plan_now(sequence)));
             prop_assert_eq!(warm.encode_to_vec(), unary(&snapshot).encode_to_vec());
-            former = Some(snapshot);
+            previous = Some(snapshot);
         }
     }
 }
 
 #[test]
-fn the_first_launches_of_a_burst_are_told_before_the_rest_and_add_up_with_it() {
+fn early_launches_of_a_burst_come_first_and_are_part_of_the_plan() {
     let snapshot = waiting(20_000);
-    let mut session = begun(SessionLimits::default());
+    let mut session = started_session(SessionLimits::default());
     send_all(&mut session, &snapshot, 7_000);
     let mut early = Vec::new();
     let rest = session.handle_early(request(plan_now(1)), &mut |answer| early.push(answer)).unwrap();
@@ -102,32 +102,32 @@ fn the_first_launches_of_a_burst_are_told_before_the_rest_and_add_up_with_it() {
     let answers: Vec<Response> = early.into_iter().chain(rest).filter_map(|answer| answer.message).collect();
     let last = |answer: &Response| matches!(answer, Response::PlanFragment(fragment) if fragment.last);
     assert_eq!(answers.iter().position(last), Some(answers.len() - 1));
-    assert_eq!(whole(answers).encode_to_vec(), unary(&snapshot).encode_to_vec());
+    assert_eq!(plan_of_fragments(answers).encode_to_vec(), unary(&snapshot).encode_to_vec());
 }
 
 #[test]
-fn hello_comes_first_and_once() {
+fn hello_must_come_first_and_only_once() {
     let mut session = new(SessionLimits::default());
-    let (code, text) = refusal(&mut session, plan_now(1));
+    let (code, text) = error_of(&mut session, plan_now(1));
     assert_eq!((code, text.as_str()), (Code::InvalidArgument, "hello: has to come first"));
-    let mut session = begun(SessionLimits::default());
-    let (_, text) = refusal(&mut session, Request::Hello(wire::Hello { cluster: "x".into(), client: String::new() }));
+    let mut session = started_session(SessionLimits::default());
+    let (_, text) = error_of(&mut session, Request::Hello(wire::Hello { cluster: "x".into(), client: String::new() }));
     assert_eq!(text, "hello: came twice");
-    let (_, text) = refusal(&mut new(SessionLimits::default()), Request::Hello(wire::Hello::default()));
+    let (_, text) = error_of(&mut new(SessionLimits::default()), Request::Hello(wire::Hello::default()));
     assert_eq!(text, "hello.cluster: is empty");
     let status = session.handle(wire::SessionRequest { message: None }).unwrap_err();
     assert_eq!(status.message(), "message: is not set");
 }
 
 #[test]
-fn a_gap_or_a_wrong_checksum_asks_for_a_full_snapshot_once() {
+fn a_gap_or_wrong_checksum_requests_one_full_snapshot() {
     let (first, second) = (waiting(2), Snapshot { sequence: 2, ..waiting(3) });
     let third = Snapshot { sequence: 3, ..waiting(4) };
-    let mut session = begun(SessionLimits::default());
+    let mut session = started_session(SessionLimits::default());
     send_all(&mut session, &first, 2);
     let gap = send(&mut session, Request::Delta(diff(&second, &third)));
     assert!(is_resync(&gap, "delta is for snapshot 2"), "{gap:?}");
-    // What was on its way already is not answered.
+    // Messages that were sent before the request are ignored.
     assert_eq!(send(&mut session, Request::Delta(diff(&second, &third))), []);
     assert_eq!(send(&mut session, plan_now(3)), []);
 
@@ -137,13 +137,13 @@ fn a_gap_or_a_wrong_checksum_asks_for_a_full_snapshot_once() {
     let answers = send(&mut session, Request::Delta(wrong));
     assert!(is_resync(&answers, "checksum"), "{answers:?}");
     send_all(&mut session, &third, 1);
-    assert_eq!(whole(send(&mut session, plan_now(3))).snapshot_sequence, 3);
+    assert_eq!(plan_of_fragments(send(&mut session, plan_now(3))).snapshot_sequence, 3);
 }
 
 #[test]
-fn a_missing_piece_asks_for_a_full_snapshot() {
+fn a_missing_chunk_requests_a_full_snapshot() {
     let pieces = chunks(&waiting(5), 2);
-    let mut session = begun(SessionLimits::default());
+    let mut session = started_session(SessionLimits::default());
     assert_eq!(send(&mut session, Request::SnapshotChunk(pieces[0].clone())), []);
     let answers = send(&mut session, Request::SnapshotChunk(pieces[2].clone()));
     assert!(is_resync(&answers, "chunk 2 came where 1"), "{answers:?}");
@@ -151,8 +151,8 @@ fn a_missing_piece_asks_for_a_full_snapshot() {
 }
 
 #[test]
-fn a_plan_is_for_the_snapshot_that_was_reached() {
-    let mut session = begun(SessionLimits::default());
+fn a_plan_request_for_another_sequence_requests_a_full_snapshot() {
+    let mut session = started_session(SessionLimits::default());
     let answers = send(&mut session, plan_now(1));
     assert!(is_resync(&answers, "the mirror has None"), "{answers:?}");
     send_all(&mut session, &waiting(1), 100);
@@ -161,17 +161,17 @@ fn a_plan_is_for_the_snapshot_that_was_reached() {
 }
 
 #[test]
-fn a_plan_waits_for_the_catalog_it_needs() {
+fn a_plan_waits_for_missing_catalogs() {
     let mut session = new(SessionLimits::default());
     send(&mut session, Request::Hello(wire::Hello { cluster: "test".into(), client: String::new() }));
     send_all(&mut session, &waiting(1), 100);
     let id = catalog().id().0;
     let need = Response::NeedCatalog(wire::NeedCatalog { catalog_ids: vec![id.clone()] });
     assert_eq!(send(&mut session, plan_now(1)), std::slice::from_ref(&need));
-    // A newer snapshot takes its place.
+    // A newer snapshot replaces the pending plan request.
     send_all(&mut session, &Snapshot { sequence: 2, ..waiting(2) }, 100);
     assert_eq!(send(&mut session, plan_now(2)), [need]);
-    let plan = whole(send(&mut session, Request::Catalog((&catalog()).into())));
+    let plan = plan_of_fragments(send(&mut session, Request::Catalog((&catalog()).into())));
     assert_eq!((plan.snapshot_sequence, plan.launches.len()), (2, 1));
     assert_eq!(send(&mut session, Request::Catalog((&catalog()).into())), []);
 
@@ -179,11 +179,11 @@ fn a_plan_waits_for_the_catalog_it_needs() {
     let hello = send(&mut second, Request::Hello(wire::Hello { cluster: "other".into(), client: String::new() }));
     assert_eq!(hello, [Response::Ready(wire::Ready { known_catalog_ids: vec![id] })]);
     send_all(&mut second, &waiting(1), 100);
-    assert_eq!(whole(send(&mut second, plan_now(1))).launches.len(), 1);
+    assert_eq!(plan_of_fragments(send(&mut second, plan_now(1))).launches.len(), 1);
 }
 
 #[test]
-fn catalogs_that_are_missing_are_asked_for_once() {
+fn missing_catalogs_are_requested_once() {
     let other = Catalog { region: "other".into(), ..catalog() };
     let mut snapshot = waiting(1);
     snapshot.node_pools.push(plimsoll_model::snapshot::NodePool { catalog: Some(other.id()), ..pool("other") });
@@ -193,62 +193,62 @@ fn catalogs_that_are_missing_are_asked_for_once() {
     let answers = send(&mut session, plan_now(1));
     assert!(matches!(&answers[..], [Response::NeedCatalog(need)] if need.catalog_ids.len() == 2), "{answers:?}");
     assert_eq!(send(&mut session, Request::Catalog((&other).into())), []);
-    assert_eq!(whole(send(&mut session, Request::Catalog((&catalog()).into()))).launches.len(), 1);
+    assert_eq!(plan_of_fragments(send(&mut session, Request::Catalog((&catalog()).into()))).launches.len(), 1);
 }
 
 #[test]
-fn what_makes_no_sense_ends_the_session_with_its_path() {
+fn an_invalid_message_ends_the_session_with_its_path() {
     let mut dangling = chunks(&waiting(1), 100).remove(0);
     dangling.part.as_mut().unwrap().pods[0].shape = "x".into();
-    let refused = refusal(&mut begun(SessionLimits::default()), Request::SnapshotChunk(dangling));
+    let refused = error_of(&mut started_session(SessionLimits::default()), Request::SnapshotChunk(dangling));
     assert_eq!(refused, (Code::InvalidArgument, "snapshot.pods[0].shape: no shape \"x\"".to_owned()));
 
     let mut negative = chunks(&waiting(1), 100).remove(0);
     negative.part.as_mut().unwrap().shapes[0].requests[0].amount = -1;
-    let (_, text) = refusal(&mut begun(SessionLimits::default()), Request::SnapshotChunk(negative));
+    let (_, text) = error_of(&mut started_session(SessionLimits::default()), Request::SnapshotChunk(negative));
     assert_eq!(text, "snapshot_chunk.part.shapes[0].requests[0].amount: is negative: -1");
 
-    let mut session = begun(SessionLimits::default());
+    let mut session = started_session(SessionLimits::default());
     send_all(&mut session, &waiting(1), 100);
     let options = Some(plan_wire::PlanOptions { disruption: true, work_budget: u64::MAX, ..Default::default() });
     let (code, text) =
-        refusal(&mut session, Request::PlanNow(wire::PlanNow { sequence: 1, options, cycle_id: String::new() }));
+        error_of(&mut session, Request::PlanNow(wire::PlanNow { sequence: 1, options, cycle_id: String::new() }));
     assert_eq!(code, Code::InvalidArgument);
     assert!(text.starts_with("plan_now.options.work_budget: is "), "{text}");
 
     let wrong = plimsoll_proto::catalog::v1::Catalog { id: "x".into(), ..(&catalog()).into() };
-    let (_, text) = refusal(&mut begun(SessionLimits::default()), Request::Catalog(wrong));
+    let (_, text) = error_of(&mut started_session(SessionLimits::default()), Request::Catalog(wrong));
     assert!(text.starts_with("catalog.id: is x, but"), "{text}");
 }
 
 #[test]
-fn a_snapshot_beyond_the_limits_is_refused() {
+fn a_snapshot_beyond_the_limits_is_rejected() {
     let few = SessionLimits { objects: 4, bytes: 1 << 20 };
-    let mut session = begun(few);
+    let mut session = started_session(few);
     // Two pods, a shape and a pool.
     send_all(&mut session, &waiting(2), 100);
     let more = Snapshot { sequence: 2, ..waiting(3) };
-    let (code, text) = refusal(&mut session, Request::Delta(diff(&waiting(2), &more)));
+    let (code, text) = error_of(&mut session, Request::Delta(diff(&waiting(2), &more)));
     assert_eq!(code, Code::ResourceExhausted);
     assert!(text.ends_with("5 objects, more than 4"), "{text}");
 
     let size = chunks(&waiting(2), 100)[0].encoded_len();
     let small = SessionLimits { objects: 100, bytes: size };
-    let mut session = begun(small);
+    let mut session = started_session(small);
     send_all(&mut session, &waiting(2), 100);
-    let mut former = waiting(2);
+    let mut previous = waiting(2);
     let mut answers = Vec::new();
     for sequence in 2..100 {
         let next = Snapshot { sequence, ..waiting(2 + usize::try_from(sequence % 2).unwrap()) };
-        answers = send(&mut session, Request::Delta(diff(&former, &next)));
-        former = next;
+        answers = send(&mut session, Request::Delta(diff(&previous, &next)));
+        previous = next;
         if !answers.is_empty() {
             break;
         }
     }
     assert!(is_resync(&answers, "changes of more than"), "{answers:?}");
-    let (code, _) = refusal(
-        &mut begun(SessionLimits { bytes: size - 1, ..small }),
+    let (code, _) = error_of(
+        &mut started_session(SessionLimits { bytes: size - 1, ..small }),
         Request::SnapshotChunk(chunks(&waiting(2), 100).remove(0)),
     );
     assert_eq!(code, Code::ResourceExhausted);
@@ -258,17 +258,17 @@ fn a_snapshot_beyond_the_limits_is_refused() {
 fn a_session_holds_a_bounded_number_of_catalogs() {
     let of = |number: usize| Catalog { region: number.to_string(), ..catalog() };
     let mut snapshot = waiting(1);
-    snapshot.node_pools = (0..held::MAX_HELD + 1)
+    snapshot.node_pools = (0..session_catalogs::MAX_CATALOGS + 1)
         .map(|number| plimsoll_model::snapshot::NodePool {
             catalog: Some(of(number).id()),
             ..pool(&format!("p{number:02}"))
         })
         .collect();
-    let mut session = begun(SessionLimits::default());
+    let mut session = started_session(SessionLimits::default());
     send_all(&mut session, &snapshot, 100);
-    for number in 0..held::MAX_HELD {
+    for number in 0..session_catalogs::MAX_CATALOGS {
         assert_eq!(send(&mut session, Request::Catalog((&of(number)).into())), []);
     }
-    let (code, text) = refusal(&mut session, Request::Catalog((&of(held::MAX_HELD)).into()));
+    let (code, text) = error_of(&mut session, Request::Catalog((&of(session_catalogs::MAX_CATALOGS)).into()));
     assert_eq!((code, text.as_str()), (Code::ResourceExhausted, "the snapshot needs more than 32 catalogs"));
 }

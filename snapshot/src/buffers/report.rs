@@ -1,16 +1,16 @@
-//! What buffers come to, for their status.
+//! Reports for the status of CapacityBuffers.
 
 use super::{Buffer, resolve};
 use crate::Objects;
 use plimsoll_model::execution::{BufferReady, BufferReport};
 
-/// Buffers whose status is written at most: a plan is sent with all of them.
-const MOST: usize = 1_000;
+/// Maximum number of reports, since every plan carries all of them.
+const MAX_REPORTS: usize = 1_000;
 
-/// What is known of all buffers before anything is planned. Of one with a strategy of others nothing is said.
+/// Returns the reports of all buffers before planning. Buffers with an unknown strategy are skipped.
 #[must_use]
 pub fn reports(objects: &Objects) -> Vec<BufferReport> {
-    resolve(objects).iter().filter_map(report).take(MOST).collect()
+    resolve(objects).iter().filter_map(report).take(MAX_REPORTS).collect()
 }
 
 fn report(buffer: &Buffer<'_>) -> Option<BufferReport> {
@@ -20,7 +20,7 @@ fn report(buffer: &Buffer<'_>) -> Option<BufferReport> {
             let message = room.bounded.clone().unwrap_or_default();
             (room.pod_template.clone(), room.generation, room.replicas, BufferReady::Resolved, message)
         }
-        Err(why) => (None, None, 0, why.reason.known()?, format!("{}: {}", why.field, why.message)),
+        Err(why) => (None, None, 0, why.reason.condition()?, format!("{}: {}", why.field, why.message)),
     };
     Some(BufferReport {
         namespace: metadata.namespace.clone()?,

@@ -11,7 +11,8 @@ fn pod_spec(cpu: &str) -> Value {
     json!({"containers": [{"name": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]})
 }
 
-/// With a PodTemplate `web` of 500m and 1Gi, and a Deployment, a StatefulSet and a ReplicaSet of 1 cpu with 10 replicas.
+/// Objects with a PodTemplate `web` of 500m and 1Gi, and a Deployment, a StatefulSet and a ReplicaSet of 1 cpu with 10
+/// replicas.
 fn objects(spec: Value) -> Objects {
     let named = |name: &str| json!({"namespace": "shop", "name": name, "generation": 3});
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod_spec("1")});
@@ -52,7 +53,7 @@ fn replicas(spec: Value) -> Result<usize, (Reason, &'static str)> {
 }
 
 #[test]
-fn the_larger_of_number_and_share_counts_as_far_as_limits_go() {
+fn the_larger_of_replicas_and_percentage_is_used_up_to_the_limits() {
     let deployment = |more: Value| replicas(of("Deployment", more));
     assert_eq!(replicas(of_template(json!({"replicas": 4}))), Ok(4));
     assert_eq!(replicas(of_template(json!({"replicas": 0}))), Ok(0));
@@ -63,7 +64,7 @@ fn the_larger_of_number_and_share_counts_as_far_as_limits_go() {
     assert_eq!(deployment(json!({"percentage": 0})), Ok(1), "a share is one pod at the least");
     assert_eq!(replicas(of("StatefulSet", json!({"percentage": 100}))), Ok(10));
     assert_eq!(replicas(of("ReplicaSet", json!({"percentage": 11}))), Ok(2));
-    // 2 cpu are four pods of 500m, 3Gi three of 1Gi.
+    // 2 cpu allow four pods of 500m, and 3Gi allow three pods of 1Gi.
     let limits = json!({"cpu": "2", "memory": "3Gi", "nvidia.com/gpu": "1"});
     assert_eq!(replicas(of_template(json!({"limits": limits}))), Ok(3));
     assert_eq!(replicas(of_template(json!({"limits": limits, "replicas": 2}))), Ok(2));
@@ -74,7 +75,7 @@ fn the_larger_of_number_and_share_counts_as_far_as_limits_go() {
 }
 
 #[test]
-fn a_group_that_is_not_named_is_apps() {
+fn the_api_group_defaults_to_apps() {
     let named = |group: Value, kind: &str| {
         replicas(json!({"replicas": 1, "scalableRef": {"apiGroup": group, "kind": kind, "name": "web"}}))
     };
@@ -84,7 +85,7 @@ fn a_group_that_is_not_named_is_apps() {
 }
 
 #[test]
-fn what_cannot_be_resolved_has_a_reason() {
+fn an_unresolved_buffer_has_a_reason() {
     let other = json!({"provisioningStrategy": "example.com/other", "replicas": 1});
     assert_eq!(replicas(of_template(other)), Err((Reason::UnknownStrategy, "spec.provisioningStrategy")));
     let missing = json!({"podTemplateRef": {"name": "none"}, "replicas": 1});
@@ -104,7 +105,7 @@ fn what_cannot_be_resolved_has_a_reason() {
 }
 
 #[test]
-fn a_replica_set_of_a_deployment_says_whom_to_name() {
+fn an_owned_replica_set_is_rejected_with_a_hint_at_its_owner() {
     let mut objects = objects(of("ReplicaSet", json!({"replicas": 1})));
     let set = &mut objects.replica_sets[0];
     set.spec.as_mut().unwrap().template = None;
@@ -115,7 +116,7 @@ fn a_replica_set_of_a_deployment_says_whom_to_name() {
 }
 
 #[test]
-fn no_buffer_takes_more_than_a_plan_can_bear() {
+fn the_number_of_virtual_pods_is_bounded() {
     let mut objects = objects(of_template(json!({"replicas": 1200})));
     for number in 0..5 {
         let mut other = objects.capacity_buffers[0].clone();
@@ -137,7 +138,7 @@ fn snapshot(objects: &Objects, extra: &Extra) -> plimsoll_model::snapshot::Snaps
 }
 
 #[test]
-fn virtual_pods_come_last_and_prefer_nothing() {
+fn virtual_pods_have_the_lowest_priority_and_no_preferences() {
     let mut objects = objects(of_template(json!({"replicas": 2})));
     let template = objects.pod_templates[0].template.as_mut().unwrap();
     let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}});
@@ -167,14 +168,14 @@ fn virtual_pods_come_last_and_prefer_nothing() {
 }
 
 #[test]
-fn a_buffer_without_uid_names_pods_as_no_other_pod_is_named() {
+fn pods_of_a_buffer_without_uid_have_unique_uids() {
     let mut objects = objects(of_template(json!({"replicas": 1})));
     objects.capacity_buffers[0].metadata.uid = None;
     assert_eq!(snapshot(&objects, &Extra::default()).pods[0].uid.as_str(), "CapacityBuffer/shop/spare-1");
 }
 
 #[test]
-fn what_keeps_no_room_is_a_problem_in_a_cluster_alone() {
+fn an_unresolved_buffer_is_a_problem_only_in_a_cluster() {
     let missing = objects(json!({"podTemplateRef": {"name": "none"}, "replicas": 1}));
     let (found, problems) = crate::build(&missing, &Extra::default());
     let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -187,7 +188,7 @@ fn what_keeps_no_room_is_a_problem_in_a_cluster_alone() {
 }
 
 #[test]
-fn reports_say_what_buffers_come_to() {
+fn reports_contain_the_resolution_of_each_buffer() {
     let of = |spec: Value| reports(&objects(spec)).pop();
     let good = of(of_template(json!({"replicas": 2}))).unwrap();
     assert_eq!((good.namespace.as_str(), good.name.as_str(), good.uid.as_str()), ("shop", "spare", "b1"));
@@ -200,7 +201,7 @@ fn reports_say_what_buffers_come_to() {
     assert_eq!(of(foreign), None, "that is somebody else's to say");
 }
 
-/// A claim that names virtual pods.
+/// A claim with virtual pods in its annotation.
 fn claim(name: &str, second: u32, pods: &[&str]) -> plimsoll_api::NodeClaim {
     let pods = serde_json::to_string(pods).unwrap();
     read(json!({
@@ -212,7 +213,7 @@ fn claim(name: &str, second: u32, pods: &[&str]) -> plimsoll_api::NodeClaim {
 }
 
 #[test]
-fn virtual_pods_know_the_youngest_node_that_was_launched_for_them() {
+fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
     let mut objects = objects(of_template(json!({"replicas": 4})));
     objects.node_claims =
         vec![claim("new", 2, &["b1-2"]), claim("old", 1, &["b1-1", "b1-2"]), claim("gone", 3, &["b1-1"])];
@@ -236,7 +237,7 @@ fn virtual_pods_know_the_youngest_node_that_was_launched_for_them() {
         .pods
         .iter()
         .map(|pod| {
-            // It is reserved for nobody: a pod that exists may take the room.
+            // The node is not reserved: a real pod may use its capacity.
             assert_eq!(pod.state, PodState::Pending);
             pod.buffer.as_ref().unwrap().node.as_ref().map(|node| node.as_str())
         })

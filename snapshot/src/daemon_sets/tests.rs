@@ -14,7 +14,7 @@ fn shape(spec: &Value) -> PodShape {
 }
 
 #[test]
-fn its_pods_request_what_the_template_says_and_tolerate_what_the_controller_adds() {
+fn pods_have_the_requests_of_the_template_and_the_tolerations_of_the_controller() {
     let container = json!({"name": "app", "resources": {"requests": {"cpu": "100m"}}});
     let found = shape(&json!({"containers": [container], "tolerations": [{"key": "own", "operator": "Exists"}]}));
     assert_eq!((found.requests.get("cpu"), found.requests.get("pods")), (100, 1));
@@ -25,7 +25,7 @@ fn its_pods_request_what_the_template_says_and_tolerate_what_the_controller_adds
 }
 
 #[test]
-fn in_the_hosts_network_its_pods_do_not_wait_for_the_network() {
+fn host_network_pods_tolerate_an_unavailable_network() {
     let found =
         shape(&json!({"hostNetwork": true, "containers": [{"name": "app", "ports": [{"containerPort": 9100}]}]}));
     assert!(found.tolerations.iter().any(|it| it.key == "node.kubernetes.io/network-unavailable"));
@@ -33,7 +33,7 @@ fn in_the_hosts_network_its_pods_do_not_wait_for_the_network() {
 }
 
 #[test]
-fn a_template_that_cannot_be_read_is_named() {
+fn an_invalid_template_is_reported() {
     let set = json!({"metadata": {"namespace": "n", "name": "bad"}, "spec": {"selector": {}, "template": {"spec": {
         "containers": [{"name": "app", "resources": {"requests": {"cpu": "lots"}}}]}}}});
     let objects = Objects { daemon_sets: vec![serde_json::from_value(set).unwrap()], ..Objects::default() };

@@ -40,7 +40,7 @@ fn nodes(claims: &[Value], in_flight: Vec<InFlightClaim>) -> Vec<Node> {
 }
 
 #[test]
-fn a_claim_that_only_the_ledger_knows_is_a_node_on_its_way() {
+fn a_claim_only_in_the_ledger_is_an_in_flight_node() {
     let [node] = &nodes(&[], vec![in_ledger("c1", ClaimState::Launching, &[])])[..] else { panic!("one node") };
     assert_eq!((node.state, node.deleting, node.node_claim.as_deref()), (NodeState::InFlight, false, Some("c1")));
     assert_eq!(node.allocatable, Resources::from([("cpu", 3800)]));
@@ -50,7 +50,7 @@ fn a_claim_that_only_the_ledger_knows_is_a_node_on_its_way() {
 }
 
 #[test]
-fn a_claim_that_both_know_is_one_record() {
+fn a_claim_in_cluster_and_ledger_is_one_node() {
     let [node] = &nodes(&[claim()], vec![in_ledger("c1", ClaimState::Launching, &[])])[..] else { panic!("one node") };
     assert_eq!(node.allocatable, Resources::from([("cpu", 3800)]), "more than was asked for");
     assert_eq!(node.limit_usage.get("cpu"), 8000, "the most that it may turn out to be (rule 7)");
@@ -61,7 +61,7 @@ fn a_claim_that_both_know_is_one_record() {
 }
 
 #[test]
-fn what_is_on_its_way_out_counts_but_offers_no_room() {
+fn a_terminating_claim_counts_against_limits_but_offers_no_capacity() {
     let [node] = &nodes(&[], vec![in_ledger("c1", ClaimState::Terminating, &[])])[..] else { panic!("one node") };
     assert_eq!((node.deleting, node.allocatable.is_empty(), node.limit_usage.get("cpu")), (true, true, 8000));
     let [node] = &nodes(&[claim()], vec![in_ledger("c1", ClaimState::Terminating, &[])])[..] else {

@@ -50,7 +50,7 @@ fn launched() -> Value {
 }
 
 #[test]
-fn a_claim_without_node_is_in_flight_with_what_it_asked_for() {
+fn a_claim_without_node_is_in_flight_with_its_requests() {
     let [node] = &nodes(Source::Cluster, &[], &[claim()])[..] else { panic!("one record") };
     assert_eq!((node.state, node.name.as_str()), (NodeState::InFlight, "c1"));
     assert_eq!(node.allocatable, Resources::from([("cpu", 2000), ("memory", 1 << 30)]));
@@ -62,7 +62,7 @@ fn a_claim_without_node_is_in_flight_with_what_it_asked_for() {
 }
 
 #[test]
-fn what_a_claim_reserved_counts_against_limits_until_it_is_launched() {
+fn the_reserved_annotation_counts_against_limits_until_launch() {
     let mut claim = claim();
     claim["metadata"]["annotations"] = json!({"plimsoll.dev/reserved": "{\"cpu\":\"16\"}"});
     let nodes = nodes(Source::Cluster, &[], &[claim]);
@@ -70,7 +70,7 @@ fn what_a_claim_reserved_counts_against_limits_until_it_is_launched() {
 }
 
 #[test]
-fn a_node_and_its_claim_are_one_record() {
+fn a_node_and_its_claim_are_one_node() {
     let taints = json!([
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
         {"key": "boot", "effect": "NoSchedule"},
@@ -79,12 +79,12 @@ fn a_node_and_its_claim_are_one_record() {
     let [node] = &nodes(Source::Cluster, &[node(json!({}), taints)], &[launched()])[..] else { panic!("one record") };
     assert_eq!((node.state, node.name.as_str(), node.node_claim.as_deref()), (NodeState::Registered, "n1", Some("c1")));
     assert_eq!(node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["other", "team"]);
-    // Its own figures, the claim's where it has none yet.
+    // The Node's own values, or the claim's values where the Node has none yet.
     assert_eq!(node.allocatable, Resources::from([("cpu", 4000), ("memory", 7 << 30)]));
 }
 
 #[test]
-fn once_initialized_the_node_alone_counts() {
+fn an_initialized_node_ignores_values_of_its_claim() {
     let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
     let taints = json!([{"key": "boot", "effect": "NoSchedule"}]);
     let [node] = &nodes(Source::Cluster, &[node(labels, taints)], &[launched()])[..] else { panic!("one record") };
@@ -94,14 +94,14 @@ fn once_initialized_the_node_alone_counts() {
 }
 
 #[test]
-fn a_node_that_no_pool_made_is_in_service() {
+fn a_node_without_pool_is_initialized() {
     let nodes = nodes(Source::Cluster, &[node(json!({}), json!([]))], &[]);
     assert_eq!((nodes[0].state, &nodes[0].node_pool, nodes[0].cordoned), (NodeState::Initialized, &None, false));
     assert_eq!(nodes[0].allocatable.get("cpu"), 4000);
 }
 
 #[test]
-fn an_unmatched_node_of_ours_offers_no_room_in_a_cluster() {
+fn an_unmatched_node_of_a_pool_offers_no_capacity_in_a_cluster() {
     let unregistered = node(
         json!({"karpenter.sh/nodepool": "default"}),
         json!([{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]),

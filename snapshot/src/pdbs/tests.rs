@@ -31,7 +31,7 @@ fn selecting(rest: &Value) -> Value {
 }
 
 #[test]
-fn a_status_that_lags_allows_nothing() {
+fn an_outdated_status_allows_no_disruptions() {
     for (observed, allowed) in [(2, 3), (1, 0)] {
         let status = json!({"observedGeneration": observed, "disruptionsAllowed": 3, "currentHealthy": 3,
             "desiredHealthy": 0, "expectedPods": 3});
@@ -41,7 +41,7 @@ fn a_status_that_lags_allows_nothing() {
 }
 
 #[test]
-fn without_a_status_files_are_counted_and_a_cluster_allows_nothing() {
+fn without_a_status_files_use_the_spec_and_a_cluster_allows_no_disruptions() {
     let pods = [pod("a", true), pod("b", true), pod("c", true), pod("d", false)];
     let table = [
         (json!({"minAvailable": 2}), 1),
@@ -59,7 +59,7 @@ fn without_a_status_files_are_counted_and_a_cluster_allows_nothing() {
 }
 
 #[test]
-fn pods_name_the_budgets_that_cover_them() {
+fn pods_list_the_budgets_that_cover_them() {
     let covered = |rest: &Value, ready: bool| {
         let found = snapshot(Source::Files, &budget(&selecting(rest), &Value::Null), &[pod("a", ready)]);
         found.pods[0].pod_disruption_budgets.clone()
@@ -73,7 +73,7 @@ fn pods_name_the_budgets_that_cover_them() {
 }
 
 #[test]
-fn budgets_that_never_allow_any_say_so() {
+fn budgets_that_never_allow_evictions_are_fully_blocking() {
     for (rest, blocking) in [
         (json!({"maxUnavailable": 0}), true),
         (json!({"maxUnavailable": "0%"}), true),

@@ -21,7 +21,7 @@ fn pod(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 #[test]
-fn only_what_kube_scheduler_cannot_place_is_pending() {
+fn only_unschedulable_pods_are_pending_in_a_cluster() {
     let unbound = pod(|_| {});
     assert_eq!(snapshot(Source::Cluster, unbound).0.pods[0].state, PodState::Pending);
     type Case = (&'static str, fn(&mut Value), &'static str);
@@ -74,7 +74,7 @@ fn in_files_every_unbound_pod_is_pending() {
 }
 
 #[test]
-fn a_bound_pod_runs_on_its_node_and_an_ended_one_nowhere() {
+fn a_bound_pod_is_on_its_node_and_an_ended_pod_is_dropped() {
     let bound = pod(|pod| pod["spec"]["nodeName"] = json!("n1"));
     assert_eq!(snapshot(Source::Cluster, bound).0.pods[0].state, PodState::Bound("n1".into()));
     let lost = pod(|pod| pod["spec"]["nodeName"] = json!("n2"));
@@ -87,7 +87,7 @@ fn a_bound_pod_runs_on_its_node_and_an_ended_one_nowhere() {
 }
 
 #[test]
-fn an_unreadable_pod_is_left_out_and_named() {
+fn an_unreadable_pod_is_left_out_and_reported() {
     let bad = pod(|pod| pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "lots"}}));
     let (snapshot, problems) = snapshot(Source::Cluster, bad);
     assert_eq!(snapshot.pods, []);
@@ -98,7 +98,7 @@ fn an_unreadable_pod_is_left_out_and_named() {
 }
 
 #[test]
-fn protection_and_cost_come_from_annotations_and_priority() {
+fn disruption_protection_and_eviction_cost_come_from_annotations_and_priority() {
     let costly = pod(|pod| {
         pod["metadata"]["annotations"] =
             json!({"karpenter.sh/do-not-disrupt": "10m", "controller.kubernetes.io/pod-deletion-cost": "134217728"});
@@ -111,14 +111,14 @@ fn protection_and_cost_come_from_annotations_and_priority() {
 }
 
 #[test]
-fn a_nominated_pod_keeps_its_room_on_that_node() {
+fn a_nominated_pod_is_reserved_on_its_node() {
     let nominated = pod(|pod| pod["status"]["nominatedNodeName"] = json!("n1"));
     let (found, _) = snapshot(Source::Cluster, nominated);
     assert_eq!((found.pods[0].state.clone(), found.ignored.len()), (PodState::Reserved("n1".into()), 0));
 }
 
 #[test]
-fn another_scheduler_is_believed_like_kube_scheduler() {
+fn pods_of_other_schedulers_are_treated_alike() {
     let other = pod(|pod| pod["spec"]["schedulerName"] = json!("batch"));
     assert_eq!(snapshot(Source::Cluster, other).0.pods[0].state, PodState::Pending);
     let silent = pod(|pod| {
@@ -129,7 +129,7 @@ fn another_scheduler_is_believed_like_kube_scheduler() {
 }
 
 #[test]
-fn a_pod_says_by_annotation_how_many_of_its_workload_run_on_demand() {
+fn on_demand_annotations_of_a_pod_apply_to_its_workload() {
     let wishing = pod(|pod| pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "40"}));
     let wish = snapshot(Source::Cluster, wishing).0.shapes[0].on_demand.clone().unwrap();
     assert_eq!((wish.workload.as_str(), wish.mix.base, wish.mix.percentage), ("Pod/web", 0, 40));
@@ -139,7 +139,7 @@ fn a_pod_says_by_annotation_how_many_of_its_workload_run_on_demand() {
 }
 
 #[test]
-fn a_pod_whose_wish_cannot_be_read_stays_with_its_requests_and_without_the_wish() {
+fn a_pod_with_invalid_on_demand_annotations_is_used_without_them() {
     for place in ["", "n1"] {
         let wrong = pod(|pod| {
             pod["spec"]["nodeName"] = json!(place);
@@ -156,7 +156,7 @@ fn a_pod_whose_wish_cannot_be_read_stays_with_its_requests_and_without_the_wish(
 }
 
 #[test]
-fn the_node_of_a_pod_that_cannot_be_read_takes_no_others_and_stays() {
+fn the_node_of_an_unreadable_pod_is_cordoned_and_not_disrupted() {
     let bad = pod(|pod| {
         pod["spec"]["nodeName"] = json!("n1");
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "lots"}});

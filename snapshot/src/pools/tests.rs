@@ -42,14 +42,14 @@ fn with_catalog() -> Extra {
 }
 
 #[test]
-fn a_pool_buys_from_the_catalog_of_its_ready_class() {
+fn a_pool_uses_the_catalog_of_its_ready_class() {
     let found = read(&pool(&json!({"weight": 7, "limits": {"cpu": "10"}})), &[class("True")], &[], &with_catalog());
     assert_eq!((found.catalog.map(|id| id.0), found.not_ready, found.weight), (Some("c1".to_owned()), None, 7));
     assert_eq!(found.limits.get("cpu"), 10_000);
 }
 
 #[test]
-fn a_pool_that_cannot_be_used_says_why() {
+fn an_unusable_pool_has_a_problem() {
     let problem = |pool: &Value, classes: &[Value], extra: &Extra| {
         let found = read(pool, classes, &[], extra);
         assert_eq!(found.catalog, None);
@@ -80,20 +80,20 @@ fn a_pool_that_cannot_be_used_says_why() {
 }
 
 #[test]
-fn budgets_are_counted_from_the_nodes_in_service() {
+fn budgets_count_initialized_nodes() {
     let disruption = json!({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "5m",
         "budgets": [{"nodes": "50%"}, {"nodes": "1", "reasons": ["Drifted"]}]});
     let nodes = [node("a", true), node("b", true), node("c", true), node("d", false)];
     let found = read(&pool(&json!({ "disruption": disruption })), &[class("True")], &nodes, &with_catalog()).disruption;
     assert_eq!((found.policy, found.consolidate_after), (ConsolidationPolicy::WhenEmpty, Some(Millis(300_000))));
-    // Half of four, less the one that is not ready.
+    // Half of four, minus the node that is not ready.
     assert_eq!(found.allowed.get(&DisruptionReason::Empty), Some(&1));
     assert_eq!(found.allowed.get(&DisruptionReason::Drifted), Some(&0));
     assert_eq!(found.allowed.get(&DisruptionReason::Expired), None, "budgets are not about expiry");
 }
 
 #[test]
-fn a_window_that_opens_later_is_foretold() {
+fn the_next_budget_change_is_reported() {
     let budgets = json!([{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]);
     let pool = pool(&json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}}));
     let hour = 3_600_000;
@@ -110,7 +110,7 @@ fn a_window_that_opens_later_is_foretold() {
 }
 
 #[test]
-fn a_share_that_is_no_number_closes_the_pool() {
+fn an_invalid_on_demand_percentage_makes_the_pool_unusable() {
     let mut wishing = pool(&json!({}));
     wishing["metadata"]["annotations"] =
         json!({"plimsoll.dev/on-demand-percentage": "30", "plimsoll.dev/on-demand-base": "2"});
@@ -124,7 +124,7 @@ fn a_share_that_is_no_number_closes_the_pool() {
 }
 
 #[test]
-fn pools_know_all_overlays_that_can_be_read() {
+fn pools_have_all_valid_overlays() {
     let overlay = |name: &str, price: &str| {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"price": price,
             "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}}))

@@ -3,7 +3,7 @@ use crate::{Extra, Objects, Source, build};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-/// A pod of a Deployment, with `change` on top.
+/// A pod of a Deployment, modified by `change`.
 fn template(change: impl FnOnce(&mut Value)) -> Pod {
     let mut pod = json!({
         "metadata": {"namespace": "shop", "labels": {"app": "web"},
@@ -19,7 +19,7 @@ fn budget() -> Value {
         "spec": {"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "web"}}}})
 }
 
-/// The workload, one more pod of the namespace, a node and a budget.
+/// Objects with the workload, another pod of the namespace, a node and a budget.
 fn objects(pod: Pod, numbers: Vec<usize>) -> Objects {
     let other = json!({"metadata": {"namespace": "shop", "name": "web-10", "labels": {"app": "web"}},
         "spec": {"nodeName": "n1", "containers": [{"name": "app"}]}});
@@ -33,7 +33,7 @@ fn objects(pod: Pod, numbers: Vec<usize>) -> Objects {
 }
 
 #[test]
-fn replicas_come_to_the_same_as_their_pods() {
+fn replicas_give_the_same_snapshot_as_their_pods() {
     type Case = (&'static str, fn(&mut Value));
     let table: [Case; 8] = [
         ("pending", |_| {}),

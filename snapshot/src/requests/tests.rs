@@ -16,7 +16,7 @@ fn sidecar(requests: Value) -> Value {
 }
 
 #[test]
-fn counts_as_kube_scheduler_does() {
+fn requests_are_computed_as_in_kube_scheduler() {
     let cpu = |amount| Resources::from([("cpu", amount), ("pods", 1)]);
     let one = || container(json!({"cpu": "1"}));
     let table = [
@@ -76,7 +76,7 @@ fn counts_as_kube_scheduler_does() {
 }
 
 #[test]
-fn names_the_field_that_is_no_amount() {
+fn an_invalid_quantity_names_its_field() {
     let table = [
         (
             json!({"containers": [{"name": "a"}, container(json!({"cpu": "lots"}))]}),
@@ -96,7 +96,7 @@ fn names_the_field_that_is_no_amount() {
 }
 
 #[test]
-fn a_pod_that_is_resized_counts_the_larger_amount() {
+fn a_resizing_pod_counts_the_larger_amount() {
     let pod = |asked: &str, has: &str| -> Pod {
         serde_json::from_value(json!({"metadata": {},
             "spec": {"containers": [container(json!({"cpu": asked})), {"name": "other"}]},

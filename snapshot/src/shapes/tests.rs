@@ -34,14 +34,14 @@ fn term(rest: &Value) -> Value {
 }
 
 #[test]
-fn pods_alike_share_a_shape() {
+fn equal_pods_share_a_shape() {
     let (snapshot, _) = build(&[json!({}), json!({}), json!({"nodeSelector": {"zone": "a"}})]);
     assert_eq!((snapshot.pods.len(), snapshot.shapes.len()), (3, 2));
     assert_eq!(snapshot.pods[0].shape, snapshot.pods[1].shape);
 }
 
 #[test]
-fn affinity_is_about_the_pods_own_namespace_those_named_and_those_selected() {
+fn affinity_namespaces_are_the_pods_own_the_listed_and_the_selected() {
     let table = [
         (json!({}), vec!["shop"]),
         (json!({"namespaces": ["ops", "billing"]}), vec!["billing", "ops"]),
@@ -59,7 +59,7 @@ fn affinity_is_about_the_pods_own_namespace_those_named_and_those_selected() {
 }
 
 #[test]
-fn affinity_tells_apart_what_is_required_and_preferred_together_and_apart() {
+fn affinity_terms_keep_kind_and_weight() {
     let found = shape(json!({"affinity": {
         "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 30, "podAffinityTerm": term(&json!({}))}]},
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(&json!({"matchLabelKeys": ["rev"]}))]},
@@ -90,7 +90,7 @@ fn spread_constraints_keep_their_policies() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_by_its_field() {
+fn an_invalid_value_names_its_field() {
     let table = [
         (
             json!({"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]}),

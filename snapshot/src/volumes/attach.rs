@@ -1,4 +1,4 @@
-//! How many volumes of each CSI driver can be attached to a node.
+//! Volume attach limits of nodes, by CSI driver.
 
 use crate::Objects;
 use k8s_openapi::api::storage::v1::CSINode;
@@ -6,7 +6,7 @@ use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// What the drivers say, by node.
+/// CSINodes by node name.
 pub(crate) struct AttachLimits<'objects> {
     by_node: BTreeMap<&'objects str, &'objects CSINode>,
 }
@@ -17,7 +17,7 @@ impl<'objects> AttachLimits<'objects> {
         Self { by_node: objects.csi_nodes.iter().filter_map(named).collect() }
     }
 
-    /// Notes the limits of `node`, each as a resource of its own. A driver that names none has none.
+    /// Adds the limits of `node` to `allocatable`, one resource per driver. A driver without a count has no limit.
     pub(crate) fn add_to(&self, node: &str, allocatable: &mut Resources) {
         for driver in self.by_node.get(node).into_iter().flat_map(|node| &node.spec.drivers) {
             if let Some(count) = driver.allocatable.as_ref().and_then(|allocatable| allocatable.count) {

@@ -16,7 +16,7 @@ fn volume(spec: &Value) -> Value {
     json!({"metadata": {"name": "pv-1"}, "spec": spec})
 }
 
-/// The snapshot of a pod with one volume `data`, and what is wrong with it.
+/// Builds the snapshot of a pod with one volume `data`, and its problems.
 fn built(claims: &[Value], volumes: &[Value], classes: &[Value]) -> (Snapshot, Vec<Problem>) {
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"containers": [{"name": "app"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
@@ -30,7 +30,7 @@ fn built(claims: &[Value], volumes: &[Value], classes: &[Value]) -> (Snapshot, V
     crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() })
 }
 
-/// The topology of that volume.
+/// Topology of the volume `data`.
 fn topology(claims: &[Value], volumes: &[Value], classes: &[Value]) -> VolumeTopology {
     let (snapshot, problems) = built(claims, volumes, classes);
     assert_eq!(problems, []);
@@ -38,7 +38,7 @@ fn topology(claims: &[Value], volumes: &[Value], classes: &[Value]) -> VolumeTop
     topology.clone()
 }
 
-/// Values by alternative.
+/// Values of each alternative.
 fn zones(topology: &VolumeTopology) -> Vec<Vec<&str>> {
     topology
         .alternatives
@@ -48,7 +48,7 @@ fn zones(topology: &VolumeTopology) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn a_bound_volume_says_where_it_can_be_attached() {
+fn a_bound_volume_has_the_node_affinity_of_its_volume() {
     let affinity = json!({"required": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]}});
     let spec = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity});
@@ -57,7 +57,7 @@ fn a_bound_volume_says_where_it_can_be_attached() {
 }
 
 #[test]
-fn labels_without_a_name_are_told_with_their_place() {
+fn an_empty_label_key_is_reported_with_its_path() {
     let expression = json!({"key": "", "operator": "In", "values": ["a"]});
     let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
     let spec = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity});
@@ -73,13 +73,13 @@ fn labels_without_a_name_are_told_with_their_place() {
         let told: Vec<(&str, &str, &str)> =
             problems.iter().map(|it| (it.name.as_str(), it.field.as_str(), it.message.as_str())).collect();
         assert_eq!(told, [("shop/web", field, "must not be empty")]);
-        // The wire takes no label without a name, and would refuse all other pods with it.
+        // The wire format rejects an empty label key, and with it all other pods.
         assert!(snapshot.pods.is_empty());
     }
 }
 
 #[test]
-fn a_volume_that_is_made_where_its_pod_goes_is_bound_by_its_class() {
+fn an_unbound_claim_is_restricted_by_its_storage_class() {
     let classes = [class("slow", "WaitForFirstConsumer", false), class("usual", "WaitForFirstConsumer", true)];
     for spec in [json!({"storageClassName": "slow"}), json!({})] {
         let found = topology(&[claim(&spec, "Pending")], &[], &classes);
@@ -88,7 +88,7 @@ fn a_volume_that_is_made_where_its_pod_goes_is_bound_by_its_class() {
 }
 
 #[test]
-fn volumes_that_cannot_be_attached_say_why() {
+fn a_volume_that_cannot_be_attached_has_a_problem() {
     let table = [
         (vec![], vec![], "persistent volume claim \"data\" not found"),
         (
@@ -118,7 +118,7 @@ fn volumes_that_cannot_be_attached_say_why() {
     }
 }
 
-/// All objects that tests below need, as one input.
+/// All objects of the tests below.
 fn objects(pods: &[Value], claims: &[Value], volumes: &[Value], classes: &[Value]) -> Objects {
     Objects {
         pods: pods.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
@@ -135,7 +135,7 @@ fn user(name: &str, claim: &str, node: Option<&str>) -> Value {
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
 }
 
-/// Problems of pods that are to be placed, by name.
+/// Volume problems of pending pods, by pod name.
 fn problems(objects: &Objects, source: Source) -> Vec<(String, Option<String>)> {
     let (snapshot, faults) = crate::build(objects, &Extra { source, ..Extra::default() });
     assert_eq!(faults, []);
@@ -150,7 +150,7 @@ fn problems(objects: &Objects, source: Source) -> Vec<(String, Option<String>)> 
 }
 
 #[test]
-fn old_volumes_say_by_label_where_they_are() {
+fn labels_of_old_volumes_restrict_the_topology() {
     let mut old = volume(&json!({"awsElasticBlockStore": {"volumeID": "v"}}));
     old["metadata"]["labels"] = json!({"failure-domain.beta.kubernetes.io/zone": "a__b", "app": "x"});
     let found = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[old], &[]);
@@ -159,7 +159,7 @@ fn old_volumes_say_by_label_where_they_are() {
 }
 
 #[test]
-fn a_pod_without_a_node_can_run_only_where_its_local_volume_is() {
+fn a_pending_pod_can_only_run_on_the_node_of_its_local_volume() {
     let affinity = json!({"required": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}]}});
     let local = volume(&json!({"local": {"path": "/data"}, "nodeAffinity": affinity}));
@@ -170,12 +170,12 @@ fn a_pod_without_a_node_can_run_only_where_its_local_volume_is() {
     let mut all = objects(&[user("web", "data", Some("n1"))], &[claim], &[local], &[]);
     all.nodes = vec![serde_json::from_value(node).unwrap()];
     let (snapshot, _) = crate::build(&all, &Extra { source: Source::Files, ..Extra::default() });
-    // The one that runs there can be moved: the volume goes with its node.
+    // A pod that runs there can be moved: the volume disappears with its node.
     assert_eq!(snapshot.shapes[0].volumes[0].alternatives, []);
 }
 
 #[test]
-fn the_newest_default_class_counts() {
+fn the_newest_default_class_is_used() {
     let mut classes = [class("a", "Immediate", true), class("b", "WaitForFirstConsumer", true)];
     for (class, year) in classes.iter_mut().zip([2024, 2025]) {
         class["metadata"]["creationTimestamp"] = json!(format!("{year}-01-01T00:00:00Z"));
@@ -188,7 +188,7 @@ fn the_newest_default_class_counts() {
 }
 
 #[test]
-fn a_class_that_makes_no_volumes_needs_a_free_one_that_suits() {
+fn a_class_without_provisioner_needs_a_suitable_free_volume() {
     let mut by_hand = class("by-hand", "WaitForFirstConsumer", false);
     by_hand["provisioner"] = json!("kubernetes.io/no-provisioner");
     let wanted = claim(
@@ -218,7 +218,7 @@ fn a_class_that_makes_no_volumes_needs_a_free_one_that_suits() {
 }
 
 #[test]
-fn pods_are_told_apart_by_a_claim_only_if_they_share_it() {
+fn claim_names_are_in_the_shape_only_if_shared() {
     let classes = [class("slow", "WaitForFirstConsumer", false)];
     let named = |name: &str| {
         let mut claim = claim(&json!({"storageClassName": "slow"}), "Pending");
@@ -238,7 +238,7 @@ fn pods_are_told_apart_by_a_claim_only_if_they_share_it() {
 }
 
 #[test]
-fn a_claim_for_one_pod_goes_to_the_one_that_has_it() {
+fn a_read_write_once_pod_claim_belongs_to_the_pod_that_has_it() {
     let classes = [class("slow", "WaitForFirstConsumer", false)];
     let spec = json!({"storageClassName": "slow", "accessModes": ["ReadWriteOncePod"]});
     let mut pods = [user("a", "data", None), user("b", "data", None)];
@@ -272,7 +272,7 @@ fn the_claim_of_an_ephemeral_volume_is_named_after_its_pod() {
 }
 
 #[test]
-fn a_cluster_says_when_a_claim_is_bound() {
+fn in_a_cluster_a_claim_is_bound_once_annotated() {
     let mut pod = user("web", "data", None);
     pod["status"] = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
     let volume = volume(&json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}}));
@@ -287,7 +287,7 @@ fn a_cluster_says_when_a_claim_is_bound() {
 }
 
 #[test]
-fn drivers_say_how_many_volumes_a_node_takes() {
+fn attach_limits_come_from_csi_nodes() {
     let drivers = json!([{"name": "ebs.csi.aws.com", "nodeID": "i", "allocatable": {"count": 24}},
         {"name": "efs.csi.aws.com", "nodeID": "i"}]);
     let all = Objects {

@@ -1,4 +1,4 @@
-//! Which pods use which claim.
+//! Maps claims to the pods that use them.
 
 use crate::{Objects, kube_time, pods};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Pod};
@@ -6,12 +6,12 @@ use plimsoll_model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Pods by the claims that they use, by namespace and name.
-pub(crate) struct Users<'objects> {
+/// Pods by namespace and name of their claims.
+pub(crate) struct ClaimUsers<'objects> {
     by_claim: BTreeMap<&'objects str, BTreeMap<String, Vec<&'objects Pod>>>,
 }
 
-impl<'objects> Users<'objects> {
+impl<'objects> ClaimUsers<'objects> {
     pub(crate) fn new(objects: &'objects Objects) -> Self {
         let mut by_claim: BTreeMap<&str, BTreeMap<String, Vec<&Pod>>> = BTreeMap::new();
         for pod in objects.pods.iter().filter(|pod| !pods::is_terminal(pod)) {
@@ -36,9 +36,9 @@ impl<'objects> Users<'objects> {
         self.of(namespace, claim).len() > 1
     }
 
-    /// The pod that has the claim, or is to have it, before the pod of that name: one with a node first, then by priority, age
-    /// and name.
-    pub(crate) fn before(&self, namespace: &str, claim: &str, pod: &str) -> Option<&'objects str> {
+    /// The pod that has, or will get, the claim before the named pod. Pods with a node come first, then higher
+    /// priority, age and name.
+    pub(crate) fn preceding_user(&self, namespace: &str, claim: &str, pod: &str) -> Option<&'objects str> {
         let first = self.of(namespace, claim).iter().copied().min_by_key(|pod| rank(pod))?;
         Some(name(first)).filter(|first| *first != pod)
     }
@@ -53,13 +53,13 @@ fn rank(pod: &Pod) -> (bool, Reverse<i32>, Timestamp, &str) {
     (pods::node_name(pod).is_none(), Reverse(priority), kube_time::created(&pod.metadata), name(pod))
 }
 
-/// The claim of an ephemeral volume.
+/// Name of the claim of an ephemeral volume.
 pub(crate) fn ephemeral_claim(pod: &str, volume: &str) -> String {
     format!("{pod}-{volume}")
 }
 
-/// Whether only one pod of the cluster may use the claim at a time.
-pub(crate) fn one_pod_only(spec: &PersistentVolumeClaimSpec) -> bool {
+/// Whether only one pod in the cluster may use the claim at a time.
+pub(crate) fn is_read_write_once_pod(spec: &PersistentVolumeClaimSpec) -> bool {
     spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteOncePod")
 }
 

@@ -1,78 +1,78 @@
-//! When launches are committed: at once where all pods have been seen, else after a little silence (rule 6).
+//! Delays launches until all pods of an owner have been observed, or until no further pod arrives for a moment.
 
 use plimsoll_model::identity::PodUid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Launches are committed once no further pod has come for so long.
-pub const IDLE: Duration = Duration::from_secs(1);
+/// Launches go ahead once no further pod has arrived for this long.
+pub const QUIET_PERIOD: Duration = Duration::from_secs(1);
 
-/// And after so long in any case.
-pub const LONGEST: Duration = Duration::from_secs(10);
+/// Maximum delay of a launch, even if pods keep arriving.
+pub const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// The pods that wait together.
+/// Time of the first and last pod of those that wait together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Batch {
+struct WaitWindow {
     first: Instant,
     last: Instant,
 }
 
-/// Which pods have been waited for. A pod is waited with once: one whose launch failed goes on at once.
+/// Pods whose launches are delayed. A pod is delayed only once: if its launch fails, the next launch is not delayed.
 #[derive(Debug, Clone, Default)]
 pub struct CommitWait {
-    /// Pods that wait for others of their owner; false once their wait is over.
+    /// Pods of incomplete owners: true while they wait, false once their wait is over.
     pods: BTreeMap<PodUid, bool>,
-    batch: Option<Batch>,
+    window: Option<WaitWindow>,
 }
 
 impl CommitWait {
-    /// Nothing waits.
+    /// Creates a state in which no pod waits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes note of what is seen at `now`: all unbound pods whose launch may be asked for (`present`), and those of them
-    /// to be placed now whose owner wants more than have been seen (`incomplete`).
+    /// Updates the state at `now`. `present` are all unbound pods that may need a launch. `incomplete` are the pending
+    /// pods of `present` whose owner wants more pods than have been observed.
     pub fn observe(&mut self, present: &BTreeSet<&PodUid>, incomplete: &BTreeSet<&PodUid>, now: Instant) {
         self.expire(now);
-        // Those that are gone or complete wait no more; whoever is over its wait stays so while it is there.
+        // Pods that are gone or complete stop waiting. A pod whose wait is over keeps that mark while it is present.
         self.pods.retain(|pod, waiting| present.contains(pod) && (!*waiting || incomplete.contains(pod)));
         for pod in incomplete {
             if !self.pods.contains_key(*pod) {
                 self.pods.insert(PodUid::clone(pod), true);
-                let batch = self.batch.get_or_insert(Batch { first: now, last: now });
-                batch.last = now;
+                let window = self.window.get_or_insert(WaitWindow { first: now, last: now });
+                window.last = now;
             }
         }
         if !self.pods.values().any(|waiting| *waiting) {
-            self.batch = None;
+            self.window = None;
         }
     }
 
-    /// Whether the pod's launch is to wait at `now`.
+    /// Whether the pod's launch must wait at `now`.
     #[must_use]
-    pub fn holds(&self, pod: &PodUid, now: Instant) -> bool {
-        self.pods.get(pod).copied().unwrap_or(false) && self.until().is_some_and(|until| now < until)
+    pub fn is_waiting(&self, pod: &PodUid, now: Instant) -> bool {
+        self.pods.get(pod).copied().unwrap_or(false) && self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// When the wait is over if no further pod comes; `None` if nothing waits.
+    /// End of the wait if no further pod arrives; `None` if no pod waits.
     #[must_use]
-    pub fn until(&self) -> Option<Instant> {
-        self.batch.map(|batch| (batch.last + IDLE).min(batch.first + LONGEST))
+    pub fn deadline(&self) -> Option<Instant> {
+        self.window.map(|window| (window.last + QUIET_PERIOD).min(window.first + MAX_WAIT))
     }
 
-    /// How many pods wait.
+    /// Number of waiting pods.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_pods(&self) -> usize {
         self.pods.values().filter(|waiting| **waiting).count()
     }
 
-    /// Ends the wait of those that have waited long enough.
+    /// Ends the wait if its deadline has passed.
     pub fn expire(&mut self, now: Instant) {
-        if self.until().is_some_and(|until| until <= now) {
-            self.batch = None;
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.window = None;
             for waiting in self.pods.values_mut() {
                 *waiting = false;
             }
@@ -84,12 +84,12 @@ impl CommitWait {
 mod tests {
     use super::*;
 
-    struct Scene {
+    struct Harness {
         wait: CommitWait,
         start: Instant,
     }
 
-    impl Scene {
+    impl Harness {
         fn new() -> Self {
             Self { wait: CommitWait::new(), start: Instant::now() }
         }
@@ -98,16 +98,16 @@ mod tests {
             self.start + Duration::from_millis(millis)
         }
 
-        /// Pods are single letters: `present` are there, `incomplete` wait for others.
-        fn see(&mut self, millis: u64, present: &str, incomplete: &str) {
+        /// Each letter is a pod. `present` pods exist, `incomplete` pods wait for others.
+        fn observe(&mut self, millis: u64, present: &str, incomplete: &str) {
             let (present, incomplete) = (pods(present), pods(incomplete));
             let now = self.at(millis);
             self.wait.observe(&present.iter().collect(), &incomplete.iter().collect(), now);
         }
 
-        fn held(&self, millis: u64, pods: &str) -> String {
+        fn waiting(&self, millis: u64, pods: &str) -> String {
             let now = self.at(millis);
-            pods.chars().filter(|pod| self.wait.holds(&PodUid(pod.to_string()), now)).collect()
+            pods.chars().filter(|pod| self.wait.is_waiting(&PodUid(pod.to_string()), now)).collect()
         }
     }
 
@@ -116,57 +116,57 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_whose_owner_is_complete_does_not_wait() {
-        let mut scene = Scene::new();
-        scene.see(0, "ab", "");
-        assert_eq!((scene.held(0, "ab").as_str(), scene.wait.until()), ("", None));
+    fn a_pod_of_a_complete_owner_does_not_wait() {
+        let mut harness = Harness::new();
+        harness.observe(0, "ab", "");
+        assert_eq!((harness.waiting(0, "ab").as_str(), harness.wait.deadline()), ("", None));
     }
 
     #[test]
     fn the_wait_ends_after_a_second_of_silence() {
-        let mut scene = Scene::new();
-        scene.see(0, "a", "a");
-        scene.see(700, "ab", "ab");
-        assert_eq!(scene.held(1600, "ab"), "ab");
-        assert_eq!(scene.wait.until(), Some(scene.at(1700)));
-        assert_eq!(scene.held(1700, "ab"), "");
+        let mut harness = Harness::new();
+        harness.observe(0, "a", "a");
+        harness.observe(700, "ab", "ab");
+        assert_eq!(harness.waiting(1600, "ab"), "ab");
+        assert_eq!(harness.wait.deadline(), Some(harness.at(1700)));
+        assert_eq!(harness.waiting(1700, "ab"), "");
     }
 
     #[test]
     fn the_wait_ends_after_ten_seconds_though_pods_keep_coming() {
-        let mut scene = Scene::new();
+        let mut harness = Harness::new();
         let mut seen = String::new();
         for step in 0..25_u8 {
             seen.push(char::from(b'a' + step));
-            scene.see(u64::from(step) * 400, &seen, &seen);
+            harness.observe(u64::from(step) * 400, &seen, &seen);
         }
-        assert_eq!(scene.wait.until(), Some(scene.at(10_000)));
-        assert_eq!((scene.held(9_999, "a").as_str(), scene.held(10_000, "a").as_str()), ("a", ""));
+        assert_eq!(harness.wait.deadline(), Some(harness.at(10_000)));
+        assert_eq!((harness.waiting(9_999, "a").as_str(), harness.waiting(10_000, "a").as_str()), ("a", ""));
     }
 
     #[test]
     fn the_wait_ends_at_once_when_the_last_pod_is_seen() {
-        let mut scene = Scene::new();
-        scene.see(0, "ab", "ab");
-        scene.see(100, "abc", "");
-        assert_eq!((scene.held(100, "abc").as_str(), scene.wait.waiting()), ("", 0));
+        let mut harness = Harness::new();
+        harness.observe(0, "ab", "ab");
+        harness.observe(100, "abc", "");
+        assert_eq!((harness.waiting(100, "abc").as_str(), harness.wait.waiting_pods()), ("", 0));
     }
 
     #[test]
-    fn a_pod_is_waited_with_once() {
-        let mut scene = Scene::new();
-        scene.see(0, "a", "a");
-        scene.see(1200, "a", "a");
-        assert_eq!(scene.held(1200, "a"), "", "its wait is over, though its owner is still incomplete");
-        scene.see(1300, "ab", "ab");
-        assert_eq!(scene.held(1300, "ab"), "b", "a newcomer waits, the others go on");
-        // Reserved for a while, then its launch fails.
-        scene.see(3000, "ab", "");
-        scene.see(4000, "ab", "ab");
-        assert_eq!(scene.held(4000, "a"), "");
-        // Another pod of that name and UID cannot come back: once gone, it is forgotten.
-        scene.see(5000, "b", "b");
-        scene.see(5100, "ab", "ab");
-        assert_eq!(scene.held(5100, "a"), "a");
+    fn a_pod_waits_only_once() {
+        let mut harness = Harness::new();
+        harness.observe(0, "a", "a");
+        harness.observe(1200, "a", "a");
+        assert_eq!(harness.waiting(1200, "a"), "", "its wait is over, though its owner is still incomplete");
+        harness.observe(1300, "ab", "ab");
+        assert_eq!(harness.waiting(1300, "ab"), "b", "a newcomer waits, the others go on");
+        // The pod is reserved for a while, then its launch fails.
+        harness.observe(3000, "ab", "");
+        harness.observe(4000, "ab", "ab");
+        assert_eq!(harness.waiting(4000, "a"), "");
+        // A pod that is gone is forgotten, so a pod with the same UID waits again.
+        harness.observe(5000, "b", "b");
+        harness.observe(5100, "ab", "ab");
+        assert_eq!(harness.waiting(5100, "a"), "a");
     }
 }

@@ -1,10 +1,10 @@
-//! What is next in the loop: a plain state machine over snapshots, plans, outcomes and time.
+//! The loop's state machine: decides the next step from snapshots, plans, outcomes and time, without I/O.
 
 use super::commit::CommitWait;
 use super::execute::Event;
-use super::retries::{About, Retries};
+use super::retries::{Retries, RetryKey};
 use super::subset::subset;
-use crate::snapshots::{Published, TIME_STEP_MS};
+use crate::snapshots::{PublishedSnapshot, TIME_STEP_MS};
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
@@ -17,51 +17,53 @@ use tokio::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// How long the actuator may take to say of each action whether it is admitted. It says so before it calls anybody.
+/// How long the actuator may take to report whether it admits each action. It reports admission before it calls any
+/// API.
 pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pause after a failed plan or Execute call, doubled by each further one in a row.
+/// Pause after a failed plan request or Execute call, doubled by each further failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long the ledger may stay behind what outcomes told, before the ledger itself is believed. That is so only if the
-/// actuator's Lease was deleted and its epochs began anew; the actuator rejects stale plans in any case.
-const LONGEST_BEHIND: Duration = Duration::from_secs(60);
+/// How long the ledger may lag behind the positions in outcomes before the watcher accepts the older position. A
+/// permanent lag only occurs if the actuator's Lease was deleted and its epochs restarted. Accepting the older position
+/// is safe because the actuator rejects stale plans.
+const MAX_LEDGER_LAG: Duration = Duration::from_secs(60);
 
-/// What is to be done.
+/// Next action of the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Ask for a plan for the newest snapshot: for pods that wait, nodes being left as they are.
+    /// Request a plan for the newest snapshot that places pending pods and removes no nodes.
     Plan,
-    /// Ask for a plan for it in which nodes may go as well, which takes longer.
-    Sweep,
-    /// Send this to the actuator.
+    /// Request a plan for the newest snapshot that may also remove nodes, which takes longer.
+    PlanWithDisruption,
+    /// Send a plan to the actuator.
     Execute {
-        /// What.
+        /// The plan.
         plan: Box<Plan>,
-        /// Names the execution.
+        /// Id of the execution.
         cycle_id: String,
     },
-    /// Ask for a snapshot of the present time.
+    /// Request a snapshot of the present time.
     Refresh,
-    /// Wait for a snapshot or an event, at most until then.
+    /// Wait for a snapshot or an event, at most until the given time.
     Wait(Option<Instant>),
 }
 
-/// What was made of a snapshot.
+/// The plan for a snapshot and what has been sent of it.
 #[derive(Debug)]
-struct Planned {
+struct CurrentPlan {
     sequence: u64,
     plan: Option<Plan>,
-    /// Nodes may go by it.
-    swept: bool,
-    /// Actions of it that were sent.
+    /// The plan may remove nodes.
+    with_disruption: bool,
+    /// Actions that have been sent.
     sent: BTreeSet<ActionId>,
-    /// Parts of it that were sent.
+    /// Number of parts that have been sent.
     parts: u32,
 }
 
-/// Actions of which it is not known whether they are admitted.
+/// Sent actions whose admission is not known yet.
 #[derive(Debug)]
 struct Awaited {
     cycle_id: String,
@@ -69,119 +71,123 @@ struct Awaited {
     until: Instant,
 }
 
-/// What a plan says besides its actions.
-type Told = (Vec<Unschedulable>, Vec<Placement>);
+/// Parts of a plan that are only reported, without an action.
+type Notifications = (Vec<Unschedulable>, Vec<Placement>);
 
-/// The loop's state during one leadership.
+/// State of the loop during one term of leadership.
 #[derive(Debug, Default)]
 pub struct Cycle {
     epoch: u64,
-    /// Nodes may be removed.
-    sweeps: bool,
-    planned: Option<Planned>,
-    observed: Option<u64>,
-    wait: CommitWait,
+    /// Plans may remove nodes.
+    disruption: bool,
+    current: Option<CurrentPlan>,
+    observed_sequence: Option<u64>,
+    commit_wait: CommitWait,
     retries: Retries,
-    /// The ledger must be at least so new for the next plan (rules 8 and 21).
-    required: LedgerPosition,
+    /// Minimum ledger position for the next plan: it includes all outcomes received so far.
+    required_ledger: LedgerPosition,
     behind_since: Option<Instant>,
     awaited: Option<Awaited>,
-    told: Option<Told>,
-    /// What CapacityBuffers come to by the last plan, and what of that was told.
-    buffers: (Vec<BufferReport>, Vec<BufferReport>),
+    sent_notifications: Option<Notifications>,
+    /// Status of CapacityBuffers under the last plan.
+    buffer_reports: Vec<BufferReport>,
+    /// Status of CapacityBuffers that was last sent.
+    sent_buffer_reports: Vec<BufferReport>,
     /// Virtual pods of the newest snapshot.
-    rooms: BTreeSet<PodUid>,
-    planning: Rest,
-    executing: Rest,
+    virtual_pods: BTreeSet<PodUid>,
+    plan_backoff: Backoff,
+    execute_backoff: Backoff,
 }
 
-/// Failures in a row that are about no action: nothing is tried for a while.
+/// Backoff after consecutive failures that concern no specific action.
 #[derive(Debug, Default)]
-struct Rest {
+struct Backoff {
     failures: u32,
     until: Option<Instant>,
 }
 
-impl Rest {
+impl Backoff {
     fn failed(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_PAUSE);
         *self = Self { failures: self.failures.saturating_add(1), until: Some(now + pause) };
     }
 }
 
 impl Cycle {
-    /// Of the leadership with that epoch; names of cycles begin with it.
+    /// Creates the state for the leadership with this epoch. Cycle ids begin with the epoch.
     #[must_use]
     pub fn new(epoch: u64) -> Self {
         Self { epoch, ..Self::default() }
     }
 
-    /// The same, in which nodes may be removed: once nobody waits for a plan any more.
+    /// Allows plans with removals, which are requested once no pod waits for a plan.
     #[must_use]
-    pub fn sweeping(self, sweeps: bool) -> Self {
-        Self { sweeps, ..self }
+    pub fn with_disruption(self, disruption: bool) -> Self {
+        Self { disruption, ..self }
     }
 
-    /// Names the round of planning for that snapshot.
+    /// Returns the cycle id of the plan for a snapshot.
     #[must_use]
     pub fn id(&self, sequence: u64) -> String {
         format!("{}-{sequence}", self.epoch)
     }
 
-    /// How many pods wait for others of their owner.
+    /// Number of pods that wait for other pods of their owner.
     #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.wait.waiting()
+    pub fn waiting_pods(&self) -> usize {
+        self.commit_wait.waiting_pods()
     }
 
-    /// What is to be done at `now`.
-    pub fn next(&mut self, newest: Option<&Published>, now: Instant) -> Step {
+    /// Returns the next step at `now`.
+    pub fn next(&mut self, newest: Option<&PublishedSnapshot>, now: Instant) -> Step {
         let Some(published) = newest else { return Step::Wait(None) };
         self.observe(published, now);
         if let Some(awaited) = self.awaited.take_if(|awaited| awaited.until <= now) {
             tracing::warn!(cycle_id = awaited.cycle_id, actions = awaited.actions.len(), "not told what was admitted");
-            self.lost(&awaited, now);
+            self.fail_awaited(&awaited, now);
         }
-        let rests = [self.planning.until, self.executing.until].into_iter().flatten().filter(|until| *until > now);
+        let backoffs =
+            [self.plan_backoff.until, self.execute_backoff.until].into_iter().flatten().filter(|until| *until > now);
         let awaited = self.awaited.as_ref().map(|awaited| awaited.until);
-        if let Some(until) = awaited.or(rests.max()) {
+        if let Some(until) = awaited.or(backoffs.max()) {
             return Step::Wait(Some(until));
         }
-        if let Some(until) = self.behind(published.snapshot.ledger, now) {
+        if let Some(until) = self.wait_for_ledger(published.snapshot.ledger, now) {
             return Step::Wait(Some(until));
         }
-        // A newer snapshot in which nothing has changed that matters has the same plan.
-        let planned = self.planned.as_ref().filter(|planned| planned.sequence >= published.relevant);
-        let Some((planned, plan)) = planned.and_then(|planned| Some((planned, planned.plan.as_ref()?))) else {
-            // Room for virtual pods is nobody's to wait for: they are always pending.
-            let waits = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
-            let waits = published.snapshot.pods.iter().any(waits);
-            return if self.sweeps && !waits { Step::Sweep } else { Step::Plan };
+        // A plan stays current while nothing relevant has changed since its snapshot.
+        let current = self.current.as_ref().filter(|current| current.sequence >= published.relevant_sequence);
+        let Some((current, plan)) = current.and_then(|current| Some((current, current.plan.as_ref()?))) else {
+            // Virtual pods are always pending, so they do not count as waiting.
+            let is_waiting = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
+            let has_waiting_pods = published.snapshot.pods.iter().any(is_waiting);
+            return if self.disruption && !has_waiting_pods { Step::PlanWithDisruption } else { Step::Plan };
         };
-        let sweep = self.sweeps && !planned.swept;
+        let needs_disruption_plan = self.disruption && !current.with_disruption;
         let part = self.sendable(plan, now);
         let has_actions = !part.launches.is_empty() || !part.terminations.is_empty();
-        let news = self.told.as_ref() != Some(&told(&part)) && !(self.told.is_none() && told(&part) == Told::default());
-        let news = news || self.buffers.0 != self.buffers.1;
-        if !has_actions && sweep {
-            return Step::Sweep;
+        let has_notifications = self.sent_notifications.as_ref() != Some(&notifications(&part))
+            && !(self.sent_notifications.is_none() && notifications(&part) == Notifications::default());
+        let has_notifications = has_notifications || self.buffer_reports != self.sent_buffer_reports;
+        if !has_actions && needs_disruption_plan {
+            return Step::PlanWithDisruption;
         }
-        if !has_actions && !news {
+        if !has_actions && !has_notifications {
             return self.idle(plan, published, now);
         }
         let cycle_id = self.send(&part, now);
         Step::Execute { plan: Box::new(part), cycle_id }
     }
 
-    /// Takes note of a snapshot's pods.
-    fn observe(&mut self, published: &Published, now: Instant) {
-        self.wait.expire(now);
-        if self.observed == Some(published.snapshot.sequence) {
+    /// Updates the state with the pods of a new snapshot.
+    fn observe(&mut self, published: &PublishedSnapshot, now: Instant) {
+        self.commit_wait.expire(now);
+        if self.observed_sequence == Some(published.snapshot.sequence) {
             return;
         }
-        self.observed = Some(published.snapshot.sequence);
-        let rooms = published.snapshot.pods.iter().filter(|pod| pod.is_virtual());
-        self.rooms = rooms.map(|pod| pod.uid.clone()).collect();
+        self.observed_sequence = Some(published.snapshot.sequence);
+        let virtual_pods = published.snapshot.pods.iter().filter(|pod| pod.is_virtual());
+        self.virtual_pods = virtual_pods.map(|pod| pod.uid.clone()).collect();
         let (mut present, mut incomplete): (BTreeSet<&PodUid>, BTreeSet<&PodUid>) = Default::default();
         for pod in published.snapshot.pods.iter().filter(|pod| !pod.is_virtual()) {
             match pod.state {
@@ -191,51 +197,52 @@ impl Cycle {
             }
             present.insert(&pod.uid);
         }
-        self.wait.observe(&present, &incomplete, now);
+        self.commit_wait.observe(&present, &incomplete, now);
     }
 
-    /// Until when to wait for a newer ledger, if the present one is too old.
-    fn behind(&mut self, ledger: LedgerPosition, now: Instant) -> Option<Instant> {
-        if ledger >= self.required {
+    /// Returns how long to wait for a newer ledger, or `None` if `ledger` is new enough.
+    fn wait_for_ledger(&mut self, ledger: LedgerPosition, now: Instant) -> Option<Instant> {
+        if ledger >= self.required_ledger {
             self.behind_since = None;
             return None;
         }
-        let until = *self.behind_since.get_or_insert(now) + LONGEST_BEHIND;
+        let until = *self.behind_since.get_or_insert(now) + MAX_LEDGER_LAG;
         if until > now {
             return Some(until);
         }
-        tracing::warn!(?ledger, required = ?self.required, "the ledger has begun anew");
-        self.required = ledger;
+        tracing::warn!(?ledger, required = ?self.required_ledger, "the ledger has begun anew");
+        self.required_ledger = ledger;
         self.behind_since = None;
         None
     }
 
-    /// What of the plan may be sent now.
+    /// Returns the part of the plan that may be sent now.
     fn sendable(&self, plan: &Plan, now: Instant) -> Plan {
-        let free = |action: &ActionId, about: About| {
-            let sent = self.planned.as_ref().is_some_and(|planned| planned.sent.contains(action));
-            !sent && self.retries.until(&about, now).is_none()
+        let may_send = |action: &ActionId, key: RetryKey| {
+            let sent = self.current.as_ref().is_some_and(|current| current.sent.contains(action));
+            !sent && self.retries.until(&key, now).is_none()
         };
-        let held = |pod: &PodUid| self.wait.holds(pod, now);
+        let is_waiting = |pod: &PodUid| self.commit_wait.is_waiting(pod, now);
         subset(
             plan,
             |launch| {
-                free(&launch.action_id, (&launch.action_id).into()) && !launch.pods.iter().any(|pod| held(&pod.uid))
+                may_send(&launch.action_id, (&launch.action_id).into())
+                    && !launch.pods.iter().any(|pod| is_waiting(&pod.uid))
             },
-            |termination| free(&termination.action_id, termination.into()),
-            |pod| self.rooms.contains(pod),
+            |termination| may_send(&termination.action_id, termination.into()),
+            |pod| self.virtual_pods.contains(pod),
         )
     }
 
-    /// Nothing is to be sent: when that changes by time alone.
-    fn idle(&self, plan: &Plan, published: &Published, now: Instant) -> Step {
-        let actions = plan.launches.iter().map(|one| About::from(&one.action_id));
-        let actions = actions.chain(plan.terminations.iter().map(About::from));
-        let mut until = self.wait.until();
-        for about in actions {
-            let retry = self.retries.until(&about, now);
-            // What was sent for this snapshot and failed goes again with the next one.
-            if retry.is_none() && self.retries.has(&about) {
+    /// Returns the step when nothing can be sent: wait until something becomes sendable by time alone.
+    fn idle(&self, plan: &Plan, published: &PublishedSnapshot, now: Instant) -> Step {
+        let actions = plan.launches.iter().map(|launch| RetryKey::from(&launch.action_id));
+        let actions = actions.chain(plan.terminations.iter().map(RetryKey::from));
+        let mut until = self.commit_wait.deadline();
+        for key in actions {
+            let retry = self.retries.until(&key, now);
+            // An action that was sent for this snapshot and failed is retried with the next snapshot.
+            if retry.is_none() && self.retries.has_failed(&key) {
                 return Step::Refresh;
             }
             until = earliest(until, retry);
@@ -249,20 +256,20 @@ impl Cycle {
         Step::Wait(until)
     }
 
-    /// Notes what is sent, and names it: after the round, and after the part if it is not the first.
+    /// Records a part that is sent and returns its cycle id. Parts after the first get a suffix.
     fn send(&mut self, part: &Plan, now: Instant) -> String {
-        let launches = part.launches.iter().map(|one| one.action_id.clone());
-        let terminations = part.terminations.iter().map(|one| one.action_id.clone());
+        let launches = part.launches.iter().map(|launch| launch.action_id.clone());
+        let terminations = part.terminations.iter().map(|termination| termination.action_id.clone());
         let actions: BTreeSet<ActionId> = launches.chain(terminations).collect();
-        part.terminations.iter().for_each(|one| self.retries.sent(one));
-        self.told = Some(told(part));
-        self.buffers.1.clone_from(&self.buffers.0);
+        part.terminations.iter().for_each(|termination| self.retries.sent(termination));
+        self.sent_notifications = Some(notifications(part));
+        self.sent_buffer_reports.clone_from(&self.buffer_reports);
         let mut cycle_id = self.id(part.snapshot_sequence);
-        if let Some(planned) = &mut self.planned {
-            planned.sent.extend(actions.iter().cloned());
-            planned.parts += 1;
-            if planned.parts > 1 {
-                cycle_id = format!("{cycle_id}.{}", planned.parts);
+        if let Some(current) = &mut self.current {
+            current.sent.extend(actions.iter().cloned());
+            current.parts += 1;
+            if current.parts > 1 {
+                cycle_id = format!("{cycle_id}.{}", current.parts);
             }
         }
         if !actions.is_empty() {
@@ -271,66 +278,68 @@ impl Cycle {
         cycle_id
     }
 
-    /// A plan was made for the snapshot with that sequence, by which nodes may go if it was a sweep; `None` if none could be had.
-    pub fn planned(&mut self, sequence: u64, plan: Option<Plan>, swept: bool, now: Instant) {
+    /// Records the plan for a snapshot; `None` if no scheduler made one. `with_disruption` tells whether the plan may
+    /// remove nodes.
+    pub fn record_plan(&mut self, sequence: u64, plan: Option<Plan>, with_disruption: bool, now: Instant) {
         match &plan {
-            Some(_) => self.planning = Rest::default(),
-            None => self.planning.failed(now),
+            Some(_) => self.plan_backoff = Backoff::default(),
+            None => self.plan_backoff.failed(now),
         }
-        let (sent, parts) = match self.planned.take() {
-            // Parts of it came, and were sent, before it was whole, or before nodes were looked at.
+        let (sent, parts) = match self.current.take() {
+            // Parts of this plan have been sent before: early parts, or parts of the plan without removals.
             Some(part) if part.sequence == sequence => (part.sent, part.parts),
             _ => (BTreeSet::new(), 0),
         };
-        self.planned = Some(Planned { sequence, plan, swept, sent, parts });
+        self.current = Some(CurrentPlan { sequence, plan, with_disruption, sent, parts });
     }
 
-    /// Launches of the plan for the snapshot with that sequence, of which the rest is still being made: what of them is to be sent at once,
-    /// and how that is named.
-    pub fn part(&mut self, sequence: u64, part: &Plan, now: Instant) -> Option<(Plan, String)> {
-        if self.planned.as_ref().is_none_or(|planned| planned.sequence != sequence || planned.plan.is_some()) {
-            self.planned = Some(Planned { sequence, plan: None, swept: false, sent: BTreeSet::new(), parts: 0 });
+    /// Accepts early launches of a plan that is still being computed. Returns the launches to send now and their cycle
+    /// id.
+    pub fn early_part(&mut self, sequence: u64, part: &Plan, now: Instant) -> Option<(Plan, String)> {
+        if self.current.as_ref().is_none_or(|current| current.sequence != sequence || current.plan.is_some()) {
+            self.current =
+                Some(CurrentPlan { sequence, plan: None, with_disruption: false, sent: BTreeSet::new(), parts: 0 });
         }
         let part = self.sendable(part, now);
         if part.launches.is_empty() || self.awaited.is_some() {
             return None;
         }
-        let told = (self.told.take(), self.buffers.1.clone());
+        let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone());
         let cycle_id = self.send(&part, now);
-        (self.told, self.buffers.1) = told;
+        (self.sent_notifications, self.sent_buffer_reports) = sent;
         Some((part, cycle_id))
     }
 
-    /// What CapacityBuffers come to by the plan that is made.
-    pub fn reported(&mut self, buffers: Vec<BufferReport>) {
-        self.buffers.0 = buffers;
+    /// Sets the status of CapacityBuffers under the new plan.
+    pub fn set_buffer_reports(&mut self, buffers: Vec<BufferReport>) {
+        self.buffer_reports = buffers;
     }
 
-    /// What is to be told of them.
+    /// Status of CapacityBuffers to send.
     #[must_use]
-    pub fn buffers(&self) -> &[BufferReport] {
-        &self.buffers.0
+    pub fn buffer_reports(&self) -> &[BufferReport] {
+        &self.buffer_reports
     }
 
-    /// Something was heard from the actuator.
-    pub fn heard(&mut self, event: Event, now: Instant) {
+    /// Handles an event from the actuator.
+    pub fn handle_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Outcome { outcome, .. } => self.outcome(&outcome, now),
+            Event::Outcome { outcome, .. } => self.record_outcome(&outcome, now),
             Event::Ended { cycle_id, result } => {
                 let awaited = self.awaited.take_if(|awaited| awaited.cycle_id == cycle_id);
                 match (result, awaited) {
                     (Ok(()), awaited) => {
-                        self.executing = Rest::default();
-                        awaited.into_iter().for_each(|awaited| self.lost(&awaited, now));
+                        self.execute_backoff = Backoff::default();
+                        awaited.into_iter().for_each(|awaited| self.fail_awaited(&awaited, now));
                     }
-                    // The actuator is down, stands by or is not sure yet that it leads. Whatever it did with the plan,
-                    // asking again does nothing twice.
+                    // The actuator is down, a standby, or not yet sure of its leadership. Sending the plan again is
+                    // safe, because the actuator executes an action only once.
                     (Err(_), awaited) => {
-                        self.told = None;
-                        self.buffers.1.clear();
-                        self.executing.failed(now);
+                        self.sent_notifications = None;
+                        self.sent_buffer_reports.clear();
+                        self.execute_backoff.failed(now);
                         if awaited.is_some() {
-                            self.planned = None;
+                            self.current = None;
                         }
                     }
                 }
@@ -338,9 +347,9 @@ impl Cycle {
         }
     }
 
-    fn outcome(&mut self, outcome: &Outcome, now: Instant) {
-        self.executing = Rest::default();
-        self.required = self.required.max(outcome.ledger);
+    fn record_outcome(&mut self, outcome: &Outcome, now: Instant) {
+        self.execute_backoff = Backoff::default();
+        self.required_ledger = self.required_ledger.max(outcome.ledger);
         match outcome.status {
             OutcomeStatus::Rejected => self.retries.failed(&outcome.action_id, now),
             OutcomeStatus::Failed => self.retries.undone(&outcome.action_id, now),
@@ -353,15 +362,15 @@ impl Cycle {
         self.awaited.take_if(|awaited| awaited.actions.is_empty());
     }
 
-    /// What became of actions will not be told: they are planned again, on the ledger as it is then.
-    fn lost(&mut self, awaited: &Awaited, now: Instant) {
+    /// Records actions without an outcome as failed, so that they are planned again on a newer ledger.
+    fn fail_awaited(&mut self, awaited: &Awaited, now: Instant) {
         for action in &awaited.actions {
             self.retries.failed(action, now);
         }
     }
 }
 
-fn told(plan: &Plan) -> Told {
+fn notifications(plan: &Plan) -> Notifications {
     (plan.unschedulable.clone(), plan.placements.clone())
 }
 
@@ -372,11 +381,15 @@ fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// When a snapshot tells a time that is not before `time`; never the same step again (rule 23).
-fn wake(time: Timestamp, published: &Published) -> Instant {
+/// Returns when a snapshot will have a time of at least `time`. Always at least one time step after `published`, to
+/// avoid a loop on one step.
+fn wake(time: Timestamp, published: &PublishedSnapshot) -> Instant {
     let step = time.0.saturating_add(TIME_STEP_MS - 1).div_euclid(TIME_STEP_MS).saturating_mul(TIME_STEP_MS);
     let step = step.max(published.snapshot.now.0.saturating_add(TIME_STEP_MS));
     let wait = Duration::from_millis(step.saturating_sub(published.time.0).max(0).unsigned_abs());
-    // A time beyond what the clock can count never comes.
-    published.at.checked_add(wait).unwrap_or_else(|| published.at + Duration::from_secs(365 * 24 * 3600))
+    // An overflow means a time that never comes.
+    published
+        .started_at
+        .checked_add(wait)
+        .unwrap_or_else(|| published.started_at + Duration::from_secs(365 * 24 * 3600))
 }

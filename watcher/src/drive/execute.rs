@@ -1,4 +1,4 @@
-//! Plans go to the actuator, outcomes come back.
+//! Sends plans to the actuator and receives outcomes.
 
 use crate::follow;
 use plimsoll_model::execution::{Execution, Outcome};
@@ -12,35 +12,36 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::{Request, Status};
 
-/// How long the actuator may take to begin its answer. Within the longest call that the lease is kept for.
+/// How long the actuator may take to begin its response. Must be shorter than the longest call that the lease is
+/// renewed for.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Replicas asked in turn when the one asked names the leader.
+/// Maximum redirects to the leader.
 const MAX_HINTS: usize = 3;
 
-/// Executions whose outcomes are listened to; of older ones the ledger tells.
+/// Maximum executions whose outcome streams stay open. The ledger reports the outcomes of older executions.
 const MAX_EXECUTIONS: usize = 64;
 
-/// Something heard from the actuator.
+/// An event from the actuator.
 #[derive(Debug)]
 pub enum Event {
-    /// What became of an action.
+    /// The outcome of an action.
     Outcome {
-        /// The execution.
+        /// The id of the execution.
         cycle_id: String,
-        /// What.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// Nothing more will be heard of an execution.
+    /// The outcome stream of an execution ended.
     Ended {
-        /// Which.
+        /// The id of the execution.
         cycle_id: String,
-        /// Why, if not because all is said.
+        /// `Ok` if the actuator has reported all outcomes.
         result: Result<(), Status>,
     },
 }
 
-/// Sends plans. Dropped, it drops every call.
+/// Sends plans. Dropping it aborts all calls.
 pub(super) struct Executor {
     actuator: ClientPool,
     guard: LeaseGuard,
@@ -62,7 +63,7 @@ impl Executor {
         self.guard.epoch()
     }
 
-    /// Sends a plan; what is heard of it comes as events.
+    /// Sends a plan. Outcomes arrive as events.
     pub(super) fn send(&mut self, execution: Execution) {
         while self.tasks.try_join_next().is_some() {}
         self.running.retain(|task| !task.is_finished());
@@ -75,7 +76,7 @@ impl Executor {
         let task = self.tasks.spawn(async move {
             let cycle_id = execution.cycle_id.clone();
             let result = execute(&actuator, &guard, execution, &events).await;
-            // Nobody listens once the lease is lost.
+            // The receiver is gone once the lease is lost.
             let _unheard = events.send(Event::Ended { cycle_id, result }).await;
         });
         self.running.push_back(task);
@@ -93,7 +94,7 @@ async fn execute(
     loop {
         let (replica, channel) =
             actuator.channel().await.map_err(|error| Status::unavailable(format!("no actuator found: {error}")))?;
-        // Whether we still lead is asked last, directly before the call (rule 16).
+        // Check leadership last, directly before the call, so that no call outlives the lease.
         if !guard.outlives(OPEN_TIMEOUT) {
             return Err(Status::failed_precondition("the lease may end before the call does"));
         }
@@ -115,7 +116,7 @@ async fn execute(
                 }
                 return Ok(());
             }
-            // A standby did nothing with it: the leader gets it.
+            // A standby replica rejected the plan without side effects: redirect to the leader.
             Err(status) if actuator.refused(&replica, &status) && hints < MAX_HINTS => hints += 1,
             Err(status) => return Err(status),
         }

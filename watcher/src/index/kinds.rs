@@ -1,6 +1,6 @@
-//! The kinds that the index holds.
+//! Kinds of objects in the index.
 
-use super::Held;
+use super::Store;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -19,13 +19,13 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident => $name:literal, $($field:ident).+;)+) => {
         /// A kind of object.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Kind { $($(#[$doc])* $kind),+ }
+        pub enum ObjectKind { $($(#[$doc])* $kind),+ }
 
-        impl Kind {
-            /// All of them.
+        impl ObjectKind {
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$kind),+];
 
-            /// Its plural, as the API names it.
+            /// Plural resource name in the Kubernetes API.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $name),+ }
@@ -33,9 +33,9 @@ macro_rules! kinds {
         }
 
         $(impl Indexed for $kind {
-            const KIND: Kind = Kind::$kind;
-            fn list(held: &mut Held) -> &mut Vec<Self> {
-                &mut held.$($field).+
+            const KIND: ObjectKind = ObjectKind::$kind;
+            fn list(store: &mut Store) -> &mut Vec<Self> {
+                &mut store.$($field).+
             }
             fn simplify(&mut self) {
                 Simplify::simplify(self);
@@ -44,34 +44,34 @@ macro_rules! kinds {
     };
 }
 
-/// A kind that the index holds.
+/// An object type that the index stores.
 pub trait Indexed:
     Resource<DynamicType = ()> + Clone + Debug + PartialEq + DeserializeOwned + Send + Sync + 'static
 {
-    /// Which.
-    const KIND: Kind;
-    /// Its list.
-    fn list(held: &mut Held) -> &mut Vec<Self>;
-    /// Takes out what changes without meaning anything here.
+    /// The kind.
+    const KIND: ObjectKind;
+    /// The list of this kind in `store`.
+    fn list(store: &mut Store) -> &mut Vec<Self>;
+    /// Clears fields that are irrelevant to plans.
     fn simplify(&mut self);
 }
 
 kinds! {
     /// Nodes.
     Node => "nodes", objects.nodes;
-    /// Claims.
+    /// NodeClaims.
     NodeClaim => "nodeclaims", objects.node_claims;
-    /// Pools.
+    /// NodePools.
     NodePool => "nodepools", objects.node_pools;
     /// Node classes.
     EC2NodeClass => "ec2nodeclasses", objects.node_classes;
-    /// Overlays of prices and capacity.
+    /// Overrides of prices and capacity.
     NodeOverlay => "nodeoverlays", objects.node_overlays;
     /// Pods.
     Pod => "pods", objects.pods;
     /// DaemonSets.
     DaemonSet => "daemonsets", objects.daemon_sets;
-    /// Disruption budgets of pods.
+    /// PodDisruptionBudgets.
     PodDisruptionBudget => "poddisruptionbudgets", objects.pod_disruption_budgets;
     /// Priority classes.
     PriorityClass => "priorityclasses", objects.priority_classes;
@@ -83,17 +83,17 @@ kinds! {
     PersistentVolumeClaim => "persistentvolumeclaims", objects.persistent_volume_claims;
     /// Storage classes.
     StorageClass => "storageclasses", objects.storage_classes;
-    /// How many volumes each node takes.
+    /// Volume limits of nodes.
     CSINode => "csinodes", objects.csi_nodes;
-    /// Room that is kept for pods to come.
+    /// CapacityBuffers, which reserve capacity for future pods.
     CapacityBuffer => "capacitybuffers", objects.capacity_buffers;
-    /// What it is kept for.
+    /// Pod templates that CapacityBuffers refer to.
     PodTemplate => "podtemplates", objects.pod_templates;
-    /// Likewise.
+    /// Owners of pods; CapacityBuffers may refer to them.
     Deployment => "deployments", objects.deployments;
-    /// Owners of pods; room may be kept for more of them.
+    /// Owners of pods; CapacityBuffers may refer to them.
     ReplicaSet => "replicasets", objects.replica_sets;
-    /// Likewise.
+    /// Owners of pods; CapacityBuffers may refer to them.
     StatefulSet => "statefulsets", objects.stateful_sets;
     /// Owners of pods.
     Job => "jobs", workloads.jobs;
@@ -101,7 +101,7 @@ kinds! {
     ReplicationController => "replicationcontrollers", workloads.replication_controllers;
 }
 
-/// What of a kind is left out.
+/// Clears fields of a kind that plans do not depend on.
 trait Simplify {
     fn simplify(&mut self) {}
 }
@@ -127,7 +127,7 @@ impl Simplify for StorageClass {}
 impl Simplify for CSINode {}
 
 impl Simplify for Node {
-    /// A kubelet's heartbeat and its list of images say nothing about room.
+    /// Heartbeats and image lists are irrelevant to capacity.
     fn simplify(&mut self) {
         let Some(status) = &mut self.status else { return };
         status.images = None;
@@ -139,7 +139,7 @@ impl Simplify for Node {
 }
 
 impl Simplify for CapacityBuffer {
-    /// What others say of it changes no room.
+    /// The status does not affect capacity.
     fn simplify(&mut self) {
         self.status = None;
     }
@@ -147,7 +147,7 @@ impl Simplify for CapacityBuffer {
 
 impl Simplify for PodTemplate {
     fn simplify(&mut self) {
-        self.template.iter_mut().for_each(slim);
+        self.template.iter_mut().for_each(retain_scheduling_fields);
     }
 }
 
@@ -155,20 +155,20 @@ impl Simplify for Deployment {
     fn simplify(&mut self) {
         self.status = None;
         if let Some(spec) = &mut self.spec {
-            slim(&mut spec.template);
+            retain_scheduling_fields(&mut spec.template);
         }
     }
 }
 
-/// Of owners the number matters, which is in their spec, and for CapacityBuffers the template. That of a ReplicaSet which a Deployment made is the
-/// Deployment's, and there may be ten such for each.
+/// Only the replica count is needed, and the template for CapacityBuffers. A ReplicaSet owned by a Deployment has the
+/// Deployment's template, and a Deployment may keep ten ReplicaSets, so the template of an owned ReplicaSet is dropped.
 impl Simplify for ReplicaSet {
     fn simplify(&mut self) {
         self.status = None;
         let owned = self.metadata.owner_references.iter().flatten().next().is_some();
         if let Some(spec) = &mut self.spec {
             spec.template.take_if(|_| owned);
-            spec.template.iter_mut().for_each(slim);
+            spec.template.iter_mut().for_each(retain_scheduling_fields);
         }
     }
 }
@@ -177,14 +177,14 @@ impl Simplify for StatefulSet {
     fn simplify(&mut self) {
         self.status = None;
         if let Some(spec) = &mut self.spec {
-            slim(&mut spec.template);
+            retain_scheduling_fields(&mut spec.template);
             spec.volume_claim_templates = None;
         }
     }
 }
 
-/// Takes out of a template what says nothing about where its pods can run: most of it, and all that may be secret.
-fn slim(template: &mut PodTemplateSpec) {
+/// Keeps only the fields of a pod template that affect scheduling. Drops everything that may contain secrets.
+fn retain_scheduling_fields(template: &mut PodTemplateSpec) {
     if let Some(metadata) = &mut template.metadata {
         metadata.annotations = None;
     }

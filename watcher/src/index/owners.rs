@@ -1,4 +1,4 @@
-//! How many pods their owners want, and how many of them have been seen.
+//! Compares the number of pods that owners want with the number observed.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -9,7 +9,7 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Owners of pods that nothing else is made of.
+/// Owners of pods that are only needed for their pod count.
 #[derive(Debug, Default)]
 pub struct Workloads {
     /// Jobs.
@@ -19,7 +19,7 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// How many pods each owner wants to have at once now, by the owner's UID.
+    /// Number of concurrent pods each owner wants, by the owner's UID.
     fn wanted<'o>(&'o self, objects: &'o Objects) -> BTreeMap<&'o str, i64> {
         let replica_sets = objects
             .replica_sets
@@ -50,7 +50,7 @@ fn replicas(number: Option<i32>) -> i64 {
     i64::from(number.unwrap_or(1))
 }
 
-/// One that makes its pods in order makes the next only when this one runs: there is nothing to wait for.
+/// An ordered StatefulSet creates the next pod only when the previous pod runs, so there is nothing to wait for.
 fn wanted_by_stateful_set(set: &StatefulSet) -> i64 {
     let Some(spec) = &set.spec else { return 0 };
     if spec.pod_management_policy.as_deref() == Some("Parallel") { replicas(spec.replicas) } else { 0 }
@@ -81,8 +81,8 @@ fn has_ended(pod: &Pod) -> bool {
     is_ending(&pod.metadata) || matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Unbound pods whose owner wants more than have been seen and decided about by their scheduler. Of an owner that is not
-/// known nobody can say how many will come: its pods wait. A pod without owner is all there is.
+/// Unbound pods whose owner wants more pods than have been observed and considered by their scheduler. If the owner is
+/// unknown, its pod count is unknown too, so its pods count as incomplete. A pod without an owner is complete.
 pub(super) fn incomplete(objects: &Objects, workloads: &Workloads) -> BTreeSet<PodUid> {
     let pods = &objects.pods;
     let mut waiting: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();

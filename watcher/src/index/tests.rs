@@ -18,20 +18,20 @@ fn names(index: &Index) -> Vec<&str> {
 }
 
 #[test]
-fn objects_come_change_and_go() {
+fn apply_and_delete_report_whether_objects_changed() {
     let mut index = Index::new();
     assert!(index.apply(node("a", "1")) && index.apply(node("b", "1")) && index.apply(node("c", "1")));
     assert!(!index.apply(node("a", "1")), "nothing changed");
     assert!(index.apply(node("a", "2")));
     assert!(index.delete::<Node>(&node("a", "2").metadata));
     assert!(!index.delete::<Node>(&node("a", "2").metadata), "it is gone already");
-    // The last object took the place of the first: both are still found.
+    // `swap_remove` moved the last object: both remaining objects are still found.
     assert!(index.apply(node("c", "4")) && index.delete::<Node>(&node("b", "1").metadata));
-    assert_eq!((names(&index), index.count(Kind::Node)), (vec!["c"], 1));
+    assert_eq!((names(&index), index.count(ObjectKind::Node)), (vec!["c"], 1));
 }
 
 #[test]
-fn a_heartbeat_is_no_change() {
+fn a_node_heartbeat_is_not_a_change() {
     let beat = |version: &str, time: &str| -> Node {
         read(&json!({"metadata": {"name": "a", "resourceVersion": version}, "status": {
             "images": [{"names": [time]}],
@@ -43,22 +43,22 @@ fn a_heartbeat_is_no_change() {
 }
 
 #[test]
-fn a_relist_replaces_a_kind_in_one_step_and_leaves_the_others() {
+fn reset_replaces_one_kind_and_leaves_other_kinds() {
     let mut index = Index::new();
     index.apply(node("a", "1"));
     index.apply(node("b", "1"));
     index.apply(pod("p", None, ""));
     assert!(index.reset(vec![node("b", "2"), node("c", "1")]));
     assert_eq!(names(&index), ["b", "c"]);
-    assert_eq!(index.count(Kind::Pod), 1);
+    assert_eq!(index.count(ObjectKind::Pod), 1);
     assert!(!index.reset(vec![node("c", "1"), node("b", "2")]), "the same in another order");
 }
 
 #[test]
-fn the_index_is_whole_once_every_kind_has_been_listed() {
+fn all_listed_is_true_once_every_kind_has_been_listed() {
     let mut index = Index::new();
     macro_rules! list {
-        ($($kind:path),+) => { $(assert!(!index.is_whole()); index.reset::<$kind>(Vec::new());)+ };
+        ($($kind:path),+) => { $(assert!(!index.all_listed()); index.reset::<$kind>(Vec::new());)+ };
     }
     use k8s_openapi::api::{apps::v1::*, batch::v1::*, core::v1::*, policy::v1::*, scheduling::v1::*, storage::v1::*};
     list!(
@@ -84,11 +84,11 @@ fn the_index_is_whole_once_every_kind_has_been_listed() {
         Job,
         ReplicationController
     );
-    assert!(index.is_whole());
+    assert!(index.all_listed());
 }
 
 #[test]
-fn of_templates_only_what_decides_where_pods_run_is_kept() {
+fn templates_keep_only_scheduling_fields() {
     let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {
         "nodeSelector": {"disk": "ssd"}, "volumes": [{"name": "data", "emptyDir": {}}],
         "containers": [{"name": "app", "image": "i", "env": [{"name": "TOKEN", "value": "secret"}],
@@ -104,7 +104,7 @@ fn of_templates_only_what_decides_where_pods_run_is_kept() {
     let text = serde_json::to_string(&pod).unwrap();
     assert!(text.contains("ssd") && text.contains("cpu") && text.contains("web"), "{text}");
     assert!(!text.contains("secret") && !text.contains("emptyDir") && !text.contains("\"b\""), "{text}");
-    // What a Deployment made has the Deployment's template.
+    // A ReplicaSet owned by a Deployment drops its template.
     let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d"}]);
     index.apply(set(owner));
     assert_eq!(index.objects().replica_sets[0].spec.clone().unwrap().template, None);
@@ -115,7 +115,7 @@ fn of_templates_only_what_decides_where_pods_run_is_kept() {
     assert!(!index.apply(other), "how many it has now is no change");
 }
 
-/// `state`: empty for a pod that nobody has looked at, `Unschedulable`, or the node that it is bound to.
+/// `state`: empty for a pod that no scheduler has considered, `Unschedulable`, or the name of the pod's node.
 fn pod(name: &str, owner: Option<&str>, state: &str) -> Pod {
     let owners: Vec<_> = owner
         .map(|uid| json!({"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}))
@@ -146,14 +146,14 @@ fn incomplete(index: &Index) -> Vec<String> {
 }
 
 #[test]
-fn a_pod_without_owner_is_complete() {
+fn a_pod_without_an_owner_is_complete() {
     let mut index = Index::new();
     index.apply(pod("a", None, "Unschedulable"));
     assert_eq!(incomplete(&index), [""; 0]);
 }
 
 #[test]
-fn a_replica_set_is_complete_once_its_scheduler_has_decided_about_all_its_pods() {
+fn a_replica_set_is_complete_once_the_scheduler_has_considered_all_its_pods() {
     let mut index = Index::new();
     index.apply(replica_set(3));
     index.apply(pod("a", Some("rs"), "Unschedulable"));
@@ -168,7 +168,7 @@ fn a_replica_set_is_complete_once_its_scheduler_has_decided_about_all_its_pods()
 }
 
 #[test]
-fn pods_that_end_are_replaced_and_do_not_count() {
+fn terminating_pods_do_not_count_as_observed() {
     let mut index = Index::new();
     index.apply(replica_set(2));
     index.apply(pod("a", Some("rs"), "Unschedulable"));
@@ -180,14 +180,14 @@ fn pods_that_end_are_replaced_and_do_not_count() {
 }
 
 #[test]
-fn of_an_unknown_owner_nobody_can_say_how_many_pods_will_come() {
+fn a_pod_of_an_unknown_owner_is_incomplete() {
     let mut index = Index::new();
     index.apply(pod("a", Some("stranger"), "Unschedulable"));
     assert_eq!(incomplete(&index), ["a"]);
 }
 
 #[test]
-fn jobs_want_what_is_left_to_complete_and_ordered_stateful_sets_one_at_a_time() {
+fn jobs_want_their_remaining_completions_and_ordered_stateful_sets_one_pod() {
     let table = [
         (
             "Job",

@@ -1,8 +1,9 @@
-//! Labels of outcomes. They are names that dashboards and alerts hold on to: renaming a variant must not change them.
+//! Label values of outcomes. Dashboards and alerts depend on these names: renaming an enum variant must not change
+//! them.
 
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 
-/// The label `status`.
+/// Value of the label `status`.
 pub(crate) fn status(status: OutcomeStatus) -> &'static str {
     match status {
         OutcomeStatus::Accepted => "Accepted",
@@ -13,7 +14,7 @@ pub(crate) fn status(status: OutcomeStatus) -> &'static str {
     }
 }
 
-/// The label `reason`; empty for an outcome without one.
+/// Value of the label `reason`; empty for an outcome without a reason.
 pub(crate) fn reason(reason: Option<OutcomeReason>) -> &'static str {
     match reason {
         None => "",

@@ -1,6 +1,6 @@
-//! `WatchSnapshot`: who wants to see what schedulers are told.
+//! The `WatchSnapshot` RPC: streams the snapshots that schedulers receive to other clients.
 
-use super::{Newest, OBJECTS_PER_CHUNK, Published};
+use super::{Newest, OBJECTS_PER_CHUNK, PublishedSnapshot};
 use crate::metrics::WatcherMetrics;
 use plimsoll_proto::delta;
 use plimsoll_proto::watcher::v1::watch_snapshot_response::Message;
@@ -14,19 +14,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-/// Clients at once: the command line's and a few others; each holds a snapshot alive.
+/// Maximum concurrent clients: the command line and a few others. Each client keeps a snapshot alive.
 const MAX_CLIENTS: usize = 16;
 
-/// Messages that wait for a client.
+/// Channel capacity per client, in messages.
 const QUEUE: usize = 8;
 
-/// Snapshots that a client may miss before it gets a full one again: a change over so many is hardly smaller.
+/// Maximum snapshots that a client may lag behind and still get a delta. A delta over more snapshots is hardly smaller
+/// than a full snapshot.
 const MAX_BEHIND: u64 = 256;
 
-/// How long a client may leave its queue full: it is gone, or might as well be.
+/// How long a client's channel may stay full before its stream ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The service.
+/// gRPC service that streams snapshots.
 #[derive(Debug, Clone)]
 pub struct SnapshotService {
     newest: Newest,
@@ -37,7 +38,8 @@ pub struct SnapshotService {
 }
 
 impl SnapshotService {
-    /// Of the newest snapshots; for `callers` alone, by the names in their certificates (rule 19). Streams end with `shutdown`.
+    /// Serves snapshots from `newest`. Only `callers`, by the names in their certificates, may connect. Streams end on
+    /// `shutdown`.
     #[must_use]
     pub fn new(newest: Newest, callers: Vec<String>, metrics: WatcherMetrics, shutdown: CancellationToken) -> Self {
         let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
@@ -73,7 +75,7 @@ impl WatcherService for SnapshotService {
                 ended = follow(newest, &sender, once) => ended,
             };
             if let Err(status) = ended {
-                // Whoever is gone does not need to know.
+                // The client may have disconnected already.
                 let _gone = sender.try_send(Err(status));
             }
             metrics.subscribers.dec();
@@ -82,23 +84,24 @@ impl WatcherService for SnapshotService {
     }
 }
 
-/// Sends a full snapshot, then changes.
+/// Sends a full snapshot, then deltas.
 async fn follow(mut newest: Newest, sender: &Sender, once: bool) -> Result<(), Status> {
-    let mut known: Option<Arc<Published>> = None;
+    let mut last_sent: Option<Arc<PublishedSnapshot>> = None;
     loop {
         let published = tokio::select! {
             biased;
             () = sender.closed() => return Ok(()),
-            published = newest.wait_for(|published| match (published, &known) {
-                (Some(published), Some(known)) => published.snapshot.sequence != known.snapshot.sequence,
+            published = newest.wait_for(|published| match (published, &last_sent) {
+                (Some(published), Some(last_sent)) => published.snapshot.sequence != last_sent.snapshot.sequence,
                 (published, None) => published.is_some(),
                 (None, Some(_)) => false,
             }) => published.map_err(|_stopped| Status::unavailable("the watcher is stopping"))?.clone(),
         };
         let Some(published) = published else { continue };
-        let near =
-            |known: &Arc<Published>| published.snapshot.sequence.wrapping_sub(known.snapshot.sequence) <= MAX_BEHIND;
-        match known.filter(near).and_then(|known| published.since(&known)) {
+        let is_recent = |last_sent: &Arc<PublishedSnapshot>| {
+            published.snapshot.sequence.wrapping_sub(last_sent.snapshot.sequence) <= MAX_BEHIND
+        };
+        match last_sent.filter(is_recent).and_then(|last_sent| published.since(&last_sent)) {
             Some(delta) => send(sender, Message::Delta(delta)).await?,
             None => {
                 for chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
@@ -109,7 +112,7 @@ async fn follow(mut newest: Newest, sender: &Sender, once: bool) -> Result<(), S
         if once {
             return Ok(());
         }
-        known = Some(published);
+        last_sent = Some(published);
     }
 }
 

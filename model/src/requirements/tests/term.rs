@@ -1,9 +1,9 @@
-//! Terms of node selectors.
+//! Tests of node selector terms.
 
 use super::*;
 
 #[test]
-fn terms_match_as_kube_scheduler_does() {
+fn terms_match_as_in_kube_scheduler() {
     let table: [Match; 15] = [
         (Operator::In, &["a", "2"], &[Some("a"), Some("2")]),
         (Operator::In, &[], &[]),
@@ -34,7 +34,7 @@ fn terms_match_as_kube_scheduler_does() {
 }
 
 #[test]
-fn all_requirements_of_a_term_must_hold_and_no_requirements_match_nothing() {
+fn all_requirements_of_a_term_must_hold_and_an_empty_term_matches_nothing() {
     assert!(!NodeSelectorTerm::default().matches_labels(&labels(Some("a"))));
     let both = vec![api(Operator::Gt, &["1"]), api(Operator::NotIn, &["3"])];
     let term = NodeSelectorTerm { expressions: both, fields: vec![] };
@@ -44,7 +44,7 @@ fn all_requirements_of_a_term_must_hold_and_no_requirements_match_nothing() {
 }
 
 #[test]
-fn the_only_field_is_the_name() {
+fn the_node_name_is_the_only_valid_field() {
     let field = |key: &str, operator, values: &[&str]| NodeSelectorTerm {
         expressions: vec![],
         fields: vec![NodeSelectorRequirement::new(key, operator, values.iter().copied())],
@@ -72,7 +72,7 @@ fn the_only_field_is_the_name() {
 }
 
 #[test]
-fn a_term_with_an_expression_that_kubernetes_refuses_matches_nothing_however_the_others_match() {
+fn a_term_with_an_invalid_expression_matches_nothing() {
     let refused = [
         api(Operator::In, &[]),
         api(Operator::NotIn, &[]),

@@ -6,8 +6,8 @@ use crate::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// Objects by name, with something about each that can differ.
-type World = (BTreeMap<u8, (u8, Option<u8>, bool)>, BTreeMap<u8, bool>, BTreeMap<u8, bool>);
+/// Objects by name, each with properties that may change.
+type ClusterContent = (BTreeMap<u8, (u8, Option<u8>, bool)>, BTreeMap<u8, bool>, BTreeMap<u8, bool>);
 
 fn pod(uid: u8, shape: u8, node: Option<u8>, terminating: bool) -> Pod {
     Pod {
@@ -49,8 +49,8 @@ fn node(name: u8, ready: bool) -> Node {
     }
 }
 
-/// Pods of shapes and nodes that are there.
-fn snapshot((pods, nodes, shapes): &World) -> Snapshot {
+/// Snapshot of the content. Omits pods whose shape or node does not exist.
+fn snapshot((pods, nodes, shapes): &ClusterContent) -> Snapshot {
     let has =
         |shape: &u8, node: &Option<u8>| shapes.contains_key(shape) && node.is_none_or(|node| nodes.contains_key(&node));
     let kept = pods.iter().filter(|(_, (shape, node, _))| has(shape, node));
@@ -62,15 +62,15 @@ fn snapshot((pods, nodes, shapes): &World) -> Snapshot {
     }
 }
 
-/// What became of a list, seen from outside.
+/// Computes the edits between two lists.
 fn edits<T: PartialEq>(old: &[T], new: &[T], key: fn(&T) -> &str) -> Edits {
-    let find = |list: &[T], wanted: &str| list.iter().position(|one| key(one) == wanted);
+    let find = |list: &[T], wanted: &str| list.iter().position(|object| key(object) == wanted);
     let mut edits = Edits::default();
     edits.removed.extend((0..old.len()).filter(|at| find(new, key(&old[*at])).is_none()));
-    for (at, one) in new.iter().enumerate() {
-        match find(old, key(one)) {
+    for (at, object) in new.iter().enumerate() {
+        match find(old, key(object)) {
             None => edits.inserted.push(at),
-            Some(before) if old[before] != *one => edits.replaced.push(at),
+            Some(before) if old[before] != *object => edits.replaced.push(at),
             Some(_) => {}
         }
     }
@@ -84,11 +84,11 @@ fn follow(index: &mut SnapshotIndex, old: &Snapshot, new: &Snapshot) {
     index.update(new, &pods, &nodes, &shapes);
 }
 
-fn unrevised(index: SnapshotIndex) -> SnapshotIndex {
+fn without_revisions(index: SnapshotIndex) -> SnapshotIndex {
     SnapshotIndex { revisions: Vec::new(), shape_revisions: Vec::new(), next_revision: 0, ..index }
 }
 
-fn world() -> impl Strategy<Value = World> {
+fn cluster_content() -> impl Strategy<Value = ClusterContent> {
     let pods = prop::collection::btree_map(0..24_u8, (0..4_u8, prop::option::of(0..6_u8), any::<bool>()), 0..24);
     let named = |most: u8| prop::collection::btree_map(0..most, any::<bool>(), 0..usize::from(most));
     (pods, named(6), named(4))
@@ -96,22 +96,22 @@ fn world() -> impl Strategy<Value = World> {
 
 proptest! {
     #[test]
-    fn following_changes_gives_what_looking_at_the_whole_gives(worlds in prop::collection::vec(world(), 1..6)) {
-        let snapshots: Vec<Snapshot> = worlds.iter().map(snapshot).collect();
+    fn an_updated_index_equals_a_new_index(contents in prop::collection::vec(cluster_content(), 1..6)) {
+        let snapshots: Vec<Snapshot> = contents.iter().map(snapshot).collect();
         let mut index = SnapshotIndex::new(&snapshots[0]);
         for pair in snapshots.windows(2) {
             follow(&mut index, &pair[0], &pair[1]);
             let fresh = SnapshotIndex::new(&pair[1]);
             let revisions = |index: &SnapshotIndex| (index.revisions.len(), index.shape_revisions.len());
             prop_assert_eq!(revisions(&index), revisions(&fresh));
-            prop_assert_eq!(unrevised(index.clone()), unrevised(fresh));
+            prop_assert_eq!(without_revisions(index.clone()), without_revisions(fresh));
             prop_assert_eq!(index.dangling(), None);
         }
     }
 
     #[test]
-    fn a_revision_stands_for_one_node_with_its_pods(worlds in prop::collection::vec(world(), 1..6)) {
-        let snapshots: Vec<Snapshot> = worlds.iter().map(snapshot).collect();
+    fn a_node_revision_identifies_a_node_with_its_pods(contents in prop::collection::vec(cluster_content(), 1..6)) {
+        let snapshots: Vec<Snapshot> = contents.iter().map(snapshot).collect();
         let mut index = SnapshotIndex::new(&snapshots[0]);
         let mut known: HashMap<u64, (Node, Vec<Pod>)> = HashMap::new();
         for (at, snapshot) in snapshots.iter().enumerate() {
@@ -127,8 +127,8 @@ proptest! {
     }
 
     #[test]
-    fn a_revision_stands_for_one_shape(worlds in prop::collection::vec(world(), 1..6)) {
-        let snapshots: Vec<Snapshot> = worlds.iter().map(snapshot).collect();
+    fn a_shape_revision_identifies_a_shape(contents in prop::collection::vec(cluster_content(), 1..6)) {
+        let snapshots: Vec<Snapshot> = contents.iter().map(snapshot).collect();
         let mut index = SnapshotIndex::new(&snapshots[0]);
         let mut known: HashMap<u64, PodShape> = HashMap::new();
         for (at, snapshot) in snapshots.iter().enumerate() {
@@ -162,7 +162,7 @@ fn an_unchanged_node_keeps_its_revision() {
 }
 
 #[test]
-fn pods_that_refer_to_nothing_are_told_from_pending_ones() {
+fn pods_with_dangling_references_are_not_pending() {
     let pods = vec![pod(0, 0, None, false), pod(1, 0, Some(7), false), pod(2, 9, None, false)];
     let shapes = vec![PodShape { id: ShapeId("000".into()), ..PodShape::default() }];
     let index = SnapshotIndex::new(&Snapshot { pods, shapes, ..Snapshot::default() });

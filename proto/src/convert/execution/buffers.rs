@@ -1,11 +1,11 @@
-//! What CapacityBuffers come to.
+//! Conversion of the status of CapacityBuffers.
 
 use crate::actuator::v1 as wire;
-use crate::convert::{ConvertError, Converted, Word as _, key, optional_key, word, words};
+use crate::convert::{ConvertError, ConvertResult, WireEnum as _, enum_value, key, optional_key, wire_enum};
 use plimsoll_model::execution::{BufferProvisioning, BufferReady, BufferReport};
 
-words!(wire::BufferReady, BufferReady, [Resolved, PodTemplateNotFound, ScalableRefNotFound, ResolutionFailed]);
-words!(
+wire_enum!(wire::BufferReady, BufferReady, [Resolved, PodTemplateNotFound, ScalableRefNotFound, ResolutionFailed]);
+wire_enum!(
     wire::BufferProvisioning,
     BufferProvisioning,
     [FitsExistingCapacity, RequiresNewCapacity, NotReadyForProvisioning, BufferEmpty]
@@ -31,7 +31,7 @@ impl From<&BufferReport> for wire::BufferReport {
 
 impl TryFrom<wire::BufferReport> for BufferReport {
     type Error = ConvertError;
-    fn try_from(report: wire::BufferReport) -> Converted<Self> {
+    fn try_from(report: wire::BufferReport) -> ConvertResult<Self> {
         let looked = report.provisioning != 0;
         Ok(Self {
             namespace: key("namespace", report.namespace)?,
@@ -41,9 +41,9 @@ impl TryFrom<wire::BufferReport> for BufferReport {
             pod_template: optional_key("pod_template", report.pod_template)?,
             pod_template_generation: report.pod_template_generation,
             replicas: report.replicas,
-            ready: word("ready", report.ready)?,
+            ready: enum_value("ready", report.ready)?,
             message: report.message,
-            provisioning: if looked { Some(word("provisioning", report.provisioning)?) } else { None },
+            provisioning: if looked { Some(enum_value("provisioning", report.provisioning)?) } else { None },
             room: report.room,
         })
     }

@@ -104,23 +104,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn outcomes_come_back_as_they_went(model in outcome()) {
+    fn outcomes_round_trip(model in outcome()) {
         prop_assert_eq!(Outcome::try_from(wire::ExecuteResponse::from(&model)), Ok(model));
     }
 
     #[test]
-    fn ledger_updates_come_back_as_they_went(model in ledger_update()) {
+    fn ledger_updates_round_trip(model in ledger_update()) {
         prop_assert_eq!(LedgerUpdate::try_from(wire::WatchLedgerResponse::from(&model)), Ok(model));
     }
 
     #[test]
-    fn catalog_updates_come_back_as_they_went(model in catalog_update()) {
+    fn catalog_updates_round_trip(model in catalog_update()) {
         prop_assert_eq!(CatalogUpdate::try_from(wire::WatchCatalogResponse::from(&model)), Ok(model));
     }
 }
 
 #[test]
-fn executions_come_back_as_they_went() -> Result<(), ConvertError> {
+fn executions_round_trip() -> Result<(), ConvertError> {
     let driver = Driver { identity: "watcher-0".into(), transitions: 3 };
     let report = BufferReport {
         namespace: "shop".into(),
@@ -148,7 +148,7 @@ fn text<T>(result: Result<T, ConvertError>) -> String {
 }
 
 #[test]
-fn bad_executions_are_refused_by_path() {
+fn invalid_executions_are_rejected_with_the_path() {
     let whole = wire::ExecuteRequest {
         driver: Some(wire::Driver { identity: "w".into(), transitions: 1 }),
         plan: Some(crate::plan::v1::Plan::default()),
@@ -156,26 +156,26 @@ fn bad_executions_are_refused_by_path() {
         virtual_pod_uids: Vec::new(),
         buffers: Vec::new(),
     };
-    let refused = |change: fn(&mut wire::ExecuteRequest)| {
+    let error_of = |change: fn(&mut wire::ExecuteRequest)| {
         let mut bad = whole.clone();
         change(&mut bad);
         text(Execution::try_from(bad))
     };
-    assert_eq!(refused(|_| ()), "");
-    assert_eq!(refused(|it| it.driver = None), "driver: is not set");
-    assert_eq!(refused(|it| it.driver = Some(wire::Driver::default())), "driver.identity: is empty");
-    assert_eq!(refused(|it| it.plan = None), "plan: is not set");
+    assert_eq!(error_of(|_| ()), "");
+    assert_eq!(error_of(|it| it.driver = None), "driver: is not set");
+    assert_eq!(error_of(|it| it.driver = Some(wire::Driver::default())), "driver.identity: is empty");
+    assert_eq!(error_of(|it| it.plan = None), "plan: is not set");
     assert_eq!(
-        refused(|it| it.plan.get_or_insert_default().hourly_micro_usd = -1),
+        error_of(|it| it.plan.get_or_insert_default().hourly_micro_usd = -1),
         "plan.hourly_micro_usd: is negative: -1"
     );
-    assert_eq!(refused(|it| it.cycle_id.clear()), "cycle_id: is empty");
-    assert_eq!(refused(|it| it.buffers = vec![wire::BufferReport::default()]), "buffers[0].namespace: is empty");
-    assert_eq!(refused(|it| it.virtual_pod_uids = vec![String::new()]), "virtual_pod_uids: is empty");
+    assert_eq!(error_of(|it| it.cycle_id.clear()), "cycle_id: is empty");
+    assert_eq!(error_of(|it| it.buffers = vec![wire::BufferReport::default()]), "buffers[0].namespace: is empty");
+    assert_eq!(error_of(|it| it.virtual_pod_uids = vec![String::new()]), "virtual_pod_uids: is empty");
 }
 
 #[test]
-fn bad_outcomes_and_updates_are_refused_by_path() {
+fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     let outcome = wire::Outcome { action_id: "a".into(), ledger: Some(Default::default()), ..Default::default() };
     let response = wire::ExecuteResponse { outcome: Some(outcome) };
     assert_eq!(text(Outcome::try_from(response)), "outcome.status: is not set");

@@ -1,8 +1,8 @@
-//! Nodes and pools.
+//! Conversion of nodes and pools.
 
 use crate::convert::{
-    ConvertError, Converted, Word as _, each_once, key, list, not_negative, optional, optional_key, required,
-    resources_from_wire, resources_to_wire, to_wire, word, words,
+    ConvertError, ConvertResult, WireEnum as _, check_unique, enum_value, key, list, not_negative, optional,
+    optional_key, required, resources_from_wire, resources_to_wire, to_wire, wire_enum,
 };
 use crate::snapshot::v1 as wire;
 use plimsoll_model::costs::NodeCosts;
@@ -14,9 +14,9 @@ use plimsoll_model::snapshot::{
 };
 use plimsoll_model::time::{Millis, Timestamp};
 
-words!(wire::NodeState, NodeState, [InFlight, Registered, Initialized]);
-words!(wire::ConsolidationPolicy, ConsolidationPolicy, [WhenEmpty, WhenEmptyOrUnderutilized, Balanced]);
-words!(wire::DisruptionReason, DisruptionReason, [Empty, Underutilized, Drifted, Expired, Interrupted]);
+wire_enum!(wire::NodeState, NodeState, [InFlight, Registered, Initialized]);
+wire_enum!(wire::ConsolidationPolicy, ConsolidationPolicy, [WhenEmpty, WhenEmptyOrUnderutilized, Balanced]);
+wire_enum!(wire::DisruptionReason, DisruptionReason, [Empty, Underutilized, Drifted, Expired, Interrupted]);
 
 impl From<&Node> for wire::Node {
     fn from(node: &Node) -> Self {
@@ -44,12 +44,12 @@ impl From<&Node> for wire::Node {
 
 impl TryFrom<wire::Node> for Node {
     type Error = ConvertError;
-    fn try_from(node: wire::Node) -> Converted<Self> {
+    fn try_from(node: wire::Node) -> ConvertResult<Self> {
         Ok(Self {
             name: NodeName(key("name", node.name)?),
             node_claim: optional_key("node_claim", node.node_claim)?,
             node_pool: optional_key("node_pool", node.node_pool)?.map(NodePoolName),
-            state: word("state", node.state)?,
+            state: enum_value("state", node.state)?,
             labels: node.labels,
             taints: list("taints", node.taints)?,
             allocatable: resources_from_wire("allocatable", node.allocatable)?,
@@ -92,7 +92,7 @@ impl From<&NodePool> for wire::NodePool {
 
 impl TryFrom<wire::NodePool> for NodePool {
     type Error = ConvertError;
-    fn try_from(pool: wire::NodePool) -> Converted<Self> {
+    fn try_from(pool: wire::NodePool) -> ConvertResult<Self> {
         Ok(Self {
             name: NodePoolName(key("name", pool.name)?),
             weight: pool.weight,
@@ -122,7 +122,7 @@ impl From<&NodeCosts> for wire::NodeCosts {
 
 impl TryFrom<wire::NodeCosts> for NodeCosts {
     type Error = ConvertError;
-    fn try_from(costs: wire::NodeCosts) -> Converted<Self> {
+    fn try_from(costs: wire::NodeCosts) -> ConvertResult<Self> {
         if let Some((family, _)) = costs.performance_millionths.iter().find(|(_, work)| **work == 0) {
             return Err(ConvertError::new(format!("performance_millionths[{family:?}]"), "is 0"));
         }
@@ -153,7 +153,7 @@ impl From<&NodeOverlay> for wire::NodeOverlay {
 
 impl TryFrom<wire::NodeOverlay> for NodeOverlay {
     type Error = ConvertError;
-    fn try_from(overlay: wire::NodeOverlay) -> Converted<Self> {
+    fn try_from(overlay: wire::NodeOverlay) -> ConvertResult<Self> {
         use wire::node_overlay::Price;
         Ok(Self {
             name: key("name", overlay.name)?,
@@ -177,7 +177,7 @@ impl From<&PoolProblem> for wire::PoolProblem {
 
 impl TryFrom<wire::PoolProblem> for PoolProblem {
     type Error = ConvertError;
-    fn try_from(problem: wire::PoolProblem) -> Converted<Self> {
+    fn try_from(problem: wire::PoolProblem) -> ConvertResult<Self> {
         Ok(Self { code: key("code", problem.code)?, message: problem.message })
     }
 }
@@ -199,15 +199,16 @@ impl From<&Disruption> for wire::Disruption {
 
 impl TryFrom<wire::Disruption> for Disruption {
     type Error = ConvertError;
-    fn try_from(disruption: wire::Disruption) -> Converted<Self> {
-        each_once(&disruption.allowed, "allowed", ".reason", |allowed| allowed.reason)?;
+    fn try_from(disruption: wire::Disruption) -> ConvertResult<Self> {
+        check_unique(&disruption.allowed, "allowed", ".reason", |allowed| allowed.reason)?;
         let allowed = disruption.allowed.into_iter().enumerate();
-        let allowed = allowed
-            .map(|(index, allowed)| Ok((word(&format!("allowed[{index}].reason"), allowed.reason)?, allowed.nodes)));
+        let allowed = allowed.map(|(index, allowed)| {
+            Ok((enum_value(&format!("allowed[{index}].reason"), allowed.reason)?, allowed.nodes))
+        });
         Ok(Self {
-            policy: word("policy", disruption.policy)?,
+            policy: enum_value("policy", disruption.policy)?,
             consolidate_after: disruption.consolidate_after_ms.map(Millis),
-            allowed: allowed.collect::<Converted<_>>()?,
+            allowed: allowed.collect::<ConvertResult<_>>()?,
             next_budget_change: disruption.next_budget_change_unix_ms.map(Timestamp),
         })
     }

@@ -1,6 +1,8 @@
-//! Pods, DaemonSets and disruption budgets.
+//! Conversion of pods, DaemonSets and PodDisruptionBudgets.
 
-use crate::convert::{ConvertError, Converted, Word as _, key, not_negative, optional, optional_key, word};
+use crate::convert::{
+    ConvertError, ConvertResult, WireEnum as _, enum_value, key, not_negative, optional, optional_key,
+};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::snapshot::{
@@ -34,7 +36,7 @@ impl From<&Pod> for wire::Pod {
 
 impl TryFrom<wire::Pod> for Pod {
     type Error = ConvertError;
-    fn try_from(pod: wire::Pod) -> Converted<Self> {
+    fn try_from(pod: wire::Pod) -> ConvertResult<Self> {
         let buffer: Option<BufferPod> = optional("buffer", pod.buffer)?;
         if buffer.is_some() && !matches!(pod.state, Some(wire::pod::State::Pending(_))) {
             return Err(ConvertError::new("buffer", "is set for a pod that is not pending"));
@@ -62,7 +64,7 @@ impl TryFrom<wire::Pod> for Pod {
     }
 }
 
-/// Whether [`Pod`]'s conversion from the wire accepts the pod.
+/// Whether the pod would be accepted by the conversion from the wire.
 pub(super) fn is_convertible(pod: &Pod) -> bool {
     let has_keys = !pod.uid.0.is_empty() && !pod.shape.0.is_empty();
     let buffer_is_named =
@@ -82,7 +84,7 @@ impl From<&BufferPod> for wire::BufferPod {
 
 impl TryFrom<wire::BufferPod> for BufferPod {
     type Error = ConvertError;
-    fn try_from(pod: wire::BufferPod) -> Converted<Self> {
+    fn try_from(pod: wire::BufferPod) -> ConvertResult<Self> {
         Ok(Self { buffer: key("buffer", pod.buffer)?, node: optional_key("node", pod.node)?.map(NodeName) })
     }
 }
@@ -100,7 +102,7 @@ impl From<&DaemonSet> for wire::DaemonSet {
 
 impl TryFrom<wire::DaemonSet> for DaemonSet {
     type Error = ConvertError;
-    fn try_from(daemon_set: wire::DaemonSet) -> Converted<Self> {
+    fn try_from(daemon_set: wire::DaemonSet) -> ConvertResult<Self> {
         Ok(Self {
             uid: key("uid", daemon_set.uid)?,
             namespace: daemon_set.namespace,
@@ -122,7 +124,7 @@ impl From<&PodDisruptionBudget> for wire::PodDisruptionBudget {
 
 impl TryFrom<wire::PodDisruptionBudget> for PodDisruptionBudget {
     type Error = ConvertError;
-    fn try_from(budget: wire::PodDisruptionBudget) -> Converted<Self> {
+    fn try_from(budget: wire::PodDisruptionBudget) -> ConvertResult<Self> {
         Ok(Self {
             name: key("name", budget.name)?,
             disruptions_allowed: not_negative("disruptions_allowed", budget.disruptions_allowed)?,
@@ -144,11 +146,11 @@ impl From<&UnavailableOffering> for wire::UnavailableOffering {
 
 impl TryFrom<wire::UnavailableOffering> for UnavailableOffering {
     type Error = ConvertError;
-    fn try_from(offering: wire::UnavailableOffering) -> Converted<Self> {
+    fn try_from(offering: wire::UnavailableOffering) -> ConvertResult<Self> {
         Ok(Self {
             instance_type: optional_key("instance_type", offering.instance_type)?,
             zone: optional_key("zone", offering.zone)?,
-            capacity_type: word("capacity_type", offering.capacity_type)?,
+            capacity_type: enum_value("capacity_type", offering.capacity_type)?,
             remaining: Millis(offering.remaining_ms),
         })
     }
@@ -162,7 +164,7 @@ impl From<&IgnoredPod> for wire::IgnoredPod {
 
 impl TryFrom<wire::IgnoredPod> for IgnoredPod {
     type Error = ConvertError;
-    fn try_from(pod: wire::IgnoredPod) -> Converted<Self> {
+    fn try_from(pod: wire::IgnoredPod) -> ConvertResult<Self> {
         Ok(Self { uid: PodUid(key("uid", pod.uid)?), pod: pod.pod, reason: pod.reason })
     }
 }

@@ -1,7 +1,7 @@
 //! A planner that follows a cluster gives each time the plan that a new one gives.
 
 use super::properties::{any_social_cluster, steady};
-use crate::{Planner, solve};
+use crate::{Cancel, Planner, solve};
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::{PlanOptions, PreferencePolicy};
 use plimsoll_model::snapshot::{Edits, Pod, PodShape, PodState, Snapshot, SnapshotIndex, UnavailableOffering};
@@ -157,4 +157,19 @@ proptest! {
         let options = PlanOptions::default();
         prop_assert_eq!(planner.solve(&before, &index, &catalogs, &options), solve(&before, &catalogs, &options));
     }
+}
+
+#[test]
+fn a_cancelled_solve_ends_with_a_valid_plan() {
+    let mut cluster = Cluster::new();
+    cluster.pending("web", 20, &app("web", 1500));
+    cluster.snapshot.sort();
+    let catalogs = cluster.catalogs();
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let mut planner = Planner::cancelled_by(cancel);
+    let index = SnapshotIndex::new(&cluster.snapshot);
+    let plan = planner.solve(&cluster.snapshot, &index, &catalogs, &PlanOptions::default());
+    assert_eq!(plimsoll_invariants::check(&cluster.snapshot, &catalogs, &plan), []);
+    assert_eq!(plan.unschedulable, [], "pods with a place keep it");
 }

@@ -1,4 +1,4 @@
-//! Both ports on real sockets, the closed one under mutual TLS.
+//! Tests both ports on real sockets, the closed port with mutual TLS.
 
 use super::*;
 use plimsoll_runtime::args::TlsArgs;
@@ -66,7 +66,7 @@ async fn open_session(client: &mut Client) -> Result<(), Code> {
 }
 
 #[tokio::test]
-async fn the_closed_port_knows_its_callers_and_the_open_one_needs_not() {
+async fn the_closed_port_checks_certificates_and_the_open_port_does_not() {
     let ours = Authority::new();
     let ((closed, closed_at), (open, open_at)) = (listen().await, listen().await);
     let mut settings = Settings::for_cores(NonZeroUsize::MIN);

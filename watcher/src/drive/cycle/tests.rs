@@ -1,4 +1,4 @@
-mod rooms;
+mod buffers;
 
 use super::*;
 use plimsoll_model::catalog::CapacityType;
@@ -7,22 +7,22 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::snapshot::{Pod, Snapshot};
 
-/// A cycle with a clock of its own, in milliseconds.
-struct Scene {
+/// A cycle with a test clock in milliseconds.
+struct Harness {
     cycle: Cycle,
     start: Instant,
     sequence: u64,
 }
 
-/// What a snapshot is about: pods by letter; those in `incomplete` wait for others.
+/// Content of a snapshot. Each letter is a pod; `incomplete` pods wait for others of their owner.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct ClusterState {
     pods: &'static str,
     incomplete: &'static str,
     ledger: u64,
 }
 
-impl Scene {
+impl Harness {
     fn new() -> Self {
         Self { cycle: Cycle::new(7), start: Instant::now(), sequence: 0 }
     }
@@ -31,39 +31,39 @@ impl Scene {
         self.start + Duration::from_millis(millis)
     }
 
-    /// A snapshot made at `millis`.
-    fn snapshot(&mut self, millis: u64, seen: Seen) -> Published {
+    /// Builds a snapshot at `millis`.
+    fn snapshot(&mut self, millis: u64, state: ClusterState) -> PublishedSnapshot {
         self.sequence += 1;
         let time = Timestamp(i64::try_from(millis).unwrap());
-        let pods = seen.pods.chars().map(|letter| pod(&letter.to_string())).collect();
+        let pods = state.pods.chars().map(|letter| pod(&letter.to_string())).collect();
         let snapshot = Snapshot {
             sequence: self.sequence,
-            ledger: position(seen.ledger),
+            ledger: position(state.ledger),
             now: Timestamp(time.0 - time.0 % TIME_STEP_MS),
             pods,
             ..Snapshot::default()
         };
-        let incomplete = seen.incomplete.chars().map(|letter| PodUid(letter.to_string())).collect();
-        Published {
-            relevant: snapshot.sequence,
+        let incomplete = state.incomplete.chars().map(|letter| PodUid(letter.to_string())).collect();
+        PublishedSnapshot {
+            relevant_sequence: snapshot.sequence,
             snapshot,
             checksum: 0,
             delta: None,
             incomplete,
             buffers: Vec::new(),
-            at: self.at(millis),
+            started_at: self.at(millis),
             time,
         }
     }
 
-    fn next(&mut self, published: &Published, millis: u64) -> Step {
+    fn next(&mut self, published: &PublishedSnapshot, millis: u64) -> Step {
         let now = self.at(millis);
         self.cycle.next(Some(published), now)
     }
 
-    fn planned(&mut self, published: &Published, plan: Plan, millis: u64) {
+    fn planned(&mut self, published: &PublishedSnapshot, plan: Plan, millis: u64) {
         let (now, sequence) = (self.at(millis), published.snapshot.sequence);
-        self.cycle.planned(sequence, Some(Plan { snapshot_sequence: sequence, ..plan }), false, now);
+        self.cycle.record_plan(sequence, Some(Plan { snapshot_sequence: sequence, ..plan }), false, now);
     }
 
     fn outcome(&mut self, action: &str, status: OutcomeStatus, ledger: u64, millis: u64) {
@@ -77,7 +77,7 @@ impl Scene {
             ledger: position(ledger),
         };
         let now = self.at(millis);
-        self.cycle.heard(Event::Outcome { cycle_id: "x".to_owned(), outcome }, now);
+        self.cycle.handle_event(Event::Outcome { cycle_id: "x".to_owned(), outcome }, now);
     }
 }
 
@@ -103,7 +103,7 @@ fn pod(uid: &str) -> Pod {
     }
 }
 
-/// One launch for each word: its letters are pods, the word is its action.
+/// Returns a plan with one launch per word. The word is the action id and its letters are the pods.
 fn launches(words: &[&str]) -> Plan {
     let launch = |word: &&str| Launch {
         action_id: (*word).into(),
@@ -131,117 +131,117 @@ fn reasons(uid: &str) -> Plan {
     Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }
 }
 
-/// The actions of a step that executes.
+/// Action ids of an `Execute` step.
 fn actions(step: &Step) -> Vec<&str> {
     let Step::Execute { plan, .. } = step else { panic!("{step:?}") };
     plan.launches.iter().map(|one| one.action_id.as_str()).collect()
 }
 
 #[test]
-fn a_pod_that_nobody_waits_for_is_launched_for_at_once() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
-    assert_eq!(scene.next(&seen, 0), Step::Plan);
-    scene.planned(&seen, launches(&["a"]), 3);
-    assert_eq!(actions(&scene.next(&seen, 3)), ["a"]);
+fn a_launch_for_complete_owners_is_sent_immediately() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.planned(&snapshot, launches(&["a"]), 3);
+    assert_eq!(actions(&harness.next(&snapshot, 3)), ["a"]);
 }
 
 #[test]
-fn launches_wait_for_pods_of_one_owner_and_others_go_ahead() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "abc", incomplete: "ab", ledger: 0 });
-    assert_eq!(scene.next(&seen, 0), Step::Plan);
-    scene.planned(&seen, launches(&["ab", "c"]), 0);
-    assert_eq!(actions(&scene.next(&seen, 0)), ["c"]);
-    scene.outcome("c", OutcomeStatus::Accepted, 1, 1);
-    // The pod that was bought for is reserved now; the others still wait, up to a second of silence.
-    let seen = scene.snapshot(2, Seen { pods: "ab", incomplete: "ab", ledger: 1 });
-    assert_eq!(scene.next(&seen, 2), Step::Plan);
-    scene.planned(&seen, launches(&["ab"]), 2);
-    assert_eq!(scene.next(&seen, 2), Step::Wait(Some(scene.at(1000))));
-    assert_eq!(actions(&scene.next(&seen, 1000)), ["ab"], "the plan is ready, only the commit waited");
+fn launches_wait_for_incomplete_owners_while_other_launches_are_sent() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "abc", incomplete: "ab", ledger: 0 });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.planned(&snapshot, launches(&["ab", "c"]), 0);
+    assert_eq!(actions(&harness.next(&snapshot, 0)), ["c"]);
+    harness.outcome("c", OutcomeStatus::Accepted, 1, 1);
+    // Pod c is reserved now. The other pods still wait, until a second passes without a new pod.
+    let snapshot = harness.snapshot(2, ClusterState { pods: "ab", incomplete: "ab", ledger: 1 });
+    assert_eq!(harness.next(&snapshot, 2), Step::Plan);
+    harness.planned(&snapshot, launches(&["ab"]), 2);
+    assert_eq!(harness.next(&snapshot, 2), Step::Wait(Some(harness.at(1000))));
+    assert_eq!(actions(&harness.next(&snapshot, 1000)), ["ab"], "the plan is ready, only the commit waited");
 }
 
 #[test]
-fn the_wait_ends_when_the_last_pod_is_seen() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "a", incomplete: "a", ledger: 0 });
-    assert_eq!(scene.next(&seen, 0), Step::Plan);
-    scene.planned(&seen, launches(&["a"]), 0);
-    assert!(matches!(scene.next(&seen, 0), Step::Wait(_)));
-    let seen = scene.snapshot(40, Seen { pods: "ab", ..Seen::default() });
-    assert_eq!(scene.next(&seen, 40), Step::Plan);
-    scene.planned(&seen, launches(&["ab"]), 41);
-    assert_eq!(actions(&scene.next(&seen, 41)), ["ab"]);
+fn the_wait_ends_when_the_last_pod_is_observed() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", incomplete: "a", ledger: 0 });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.planned(&snapshot, launches(&["a"]), 0);
+    assert!(matches!(harness.next(&snapshot, 0), Step::Wait(_)));
+    let snapshot = harness.snapshot(40, ClusterState { pods: "ab", ..ClusterState::default() });
+    assert_eq!(harness.next(&snapshot, 40), Step::Plan);
+    harness.planned(&snapshot, launches(&["ab"]), 41);
+    assert_eq!(actions(&harness.next(&snapshot, 41)), ["ab"]);
 }
 
 #[test]
-fn the_next_plan_waits_for_a_snapshot_that_knows_the_last_outcomes() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
-    scene.next(&seen, 0);
-    scene.planned(&seen, launches(&["a"]), 0);
-    scene.next(&seen, 0);
-    let newer = scene.snapshot(1, Seen { pods: "a", ..Seen::default() });
-    assert_eq!(scene.next(&newer, 1), Step::Wait(Some(scene.at(10_000))), "admission is not known yet");
-    scene.outcome("a", OutcomeStatus::Accepted, 5, 2);
+fn the_next_plan_waits_for_a_ledger_that_includes_the_last_outcomes() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&snapshot, 0);
+    harness.planned(&snapshot, launches(&["a"]), 0);
+    harness.next(&snapshot, 0);
+    let newer = harness.snapshot(1, ClusterState { pods: "a", ..ClusterState::default() });
+    assert_eq!(harness.next(&newer, 1), Step::Wait(Some(harness.at(10_000))), "admission is not known yet");
+    harness.outcome("a", OutcomeStatus::Accepted, 5, 2);
     for ledger in [0, 4] {
-        let stale = scene.snapshot(3, Seen { pods: "a", incomplete: "", ledger });
-        assert!(matches!(scene.next(&stale, 3), Step::Wait(_)), "the ledger is at {ledger}");
+        let stale = harness.snapshot(3, ClusterState { pods: "a", incomplete: "", ledger });
+        assert!(matches!(harness.next(&stale, 3), Step::Wait(_)), "the ledger is at {ledger}");
     }
-    let known = scene.snapshot(4, Seen { pods: "a", incomplete: "", ledger: 5 });
-    assert_eq!(scene.next(&known, 4), Step::Plan);
+    let known = harness.snapshot(4, ClusterState { pods: "a", incomplete: "", ledger: 5 });
+    assert_eq!(harness.next(&known, 4), Step::Plan);
 }
 
 #[test]
-fn a_failure_that_comes_late_counts_as_well() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
-    scene.next(&seen, 0);
-    scene.planned(&seen, launches(&["a"]), 0);
-    scene.next(&seen, 0);
-    scene.outcome("a", OutcomeStatus::Accepted, 1, 1);
-    scene.outcome("a", OutcomeStatus::Failed, 2, 90);
-    let stale = scene.snapshot(91, Seen { pods: "a", incomplete: "", ledger: 1 });
-    assert!(matches!(scene.next(&stale, 91), Step::Wait(_)), "it would buy what has no capacity again");
-    let known = scene.snapshot(92, Seen { pods: "a", incomplete: "", ledger: 2 });
-    assert_eq!(scene.next(&known, 92), Step::Plan);
+fn a_late_failure_also_requires_a_newer_ledger() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&snapshot, 0);
+    harness.planned(&snapshot, launches(&["a"]), 0);
+    harness.next(&snapshot, 0);
+    harness.outcome("a", OutcomeStatus::Accepted, 1, 1);
+    harness.outcome("a", OutcomeStatus::Failed, 2, 90);
+    let stale = harness.snapshot(91, ClusterState { pods: "a", incomplete: "", ledger: 1 });
+    assert!(matches!(harness.next(&stale, 91), Step::Wait(_)), "it would buy what has no capacity again");
+    let known = harness.snapshot(92, ClusterState { pods: "a", incomplete: "", ledger: 2 });
+    assert_eq!(harness.next(&known, 92), Step::Plan);
 }
 
 #[test]
-fn a_ledger_that_has_begun_anew_is_believed_after_a_while() {
-    let mut scene = Scene::new();
-    scene.outcome("a", OutcomeStatus::Accepted, 9, 0);
-    let behind = scene.snapshot(0, Seen::default());
-    assert_eq!(scene.next(&behind, 0), Step::Wait(Some(scene.at(60_000))));
-    assert_eq!(scene.next(&behind, 60_000), Step::Plan);
+fn an_older_ledger_is_accepted_after_the_maximum_lag() {
+    let mut harness = Harness::new();
+    harness.outcome("a", OutcomeStatus::Accepted, 9, 0);
+    let behind = harness.snapshot(0, ClusterState::default());
+    assert_eq!(harness.next(&behind, 0), Step::Wait(Some(harness.at(60_000))));
+    assert_eq!(harness.next(&behind, 60_000), Step::Plan);
 }
 
 #[test]
-fn a_rejected_action_is_planned_again_at_once_and_then_ever_later() {
-    let mut scene = Scene::new();
+fn a_rejected_action_is_retried_immediately_and_then_with_growing_pauses() {
+    let mut harness = Harness::new();
     let mut millis = 0;
     let mut pauses = Vec::new();
     for _ in 0..4 {
-        let seen = scene.snapshot(millis, Seen { pods: "a", ..Seen::default() });
-        assert_eq!(scene.next(&seen, millis), Step::Plan);
-        scene.planned(&seen, launches(&["a"]), millis);
+        let snapshot = harness.snapshot(millis, ClusterState { pods: "a", ..ClusterState::default() });
+        assert_eq!(harness.next(&snapshot, millis), Step::Plan);
+        harness.planned(&snapshot, launches(&["a"]), millis);
         let began = millis;
-        while let Step::Wait(Some(until)) = scene.next(&seen, millis) {
-            millis = u64::try_from((until - scene.start).as_millis()).unwrap();
-            if scene.cycle.awaited.is_some() {
+        while let Step::Wait(Some(until)) = harness.next(&snapshot, millis) {
+            millis = u64::try_from((until - harness.start).as_millis()).unwrap();
+            if harness.cycle.awaited.is_some() {
                 break;
             }
         }
         pauses.push(millis - began);
-        scene.outcome("a", OutcomeStatus::Rejected, 0, millis);
-        match scene.next(&seen, millis) {
+        harness.outcome("a", OutcomeStatus::Rejected, 0, millis);
+        match harness.next(&snapshot, millis) {
             Step::Refresh => {}
             Step::Wait(Some(until)) => {
-                let next = u64::try_from((until - scene.start).as_millis()).unwrap();
+                let next = u64::try_from((until - harness.start).as_millis()).unwrap();
                 pauses.push(next - millis);
                 millis = next;
-                assert_eq!(scene.next(&seen, millis), Step::Refresh);
+                assert_eq!(harness.next(&snapshot, millis), Step::Refresh);
             }
             step => panic!("{step:?}"),
         }
@@ -251,134 +251,138 @@ fn a_rejected_action_is_planned_again_at_once_and_then_ever_later() {
 }
 
 #[test]
-fn an_unheard_execution_is_asked_again() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
-    scene.next(&seen, 0);
-    scene.planned(&seen, launches(&["a"]), 0);
-    scene.next(&seen, 0);
+fn a_failed_execution_is_planned_and_sent_again() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&snapshot, 0);
+    harness.planned(&snapshot, launches(&["a"]), 0);
+    harness.next(&snapshot, 0);
     let status = tonic::Status::unavailable("gone");
-    let now = scene.at(20);
-    let cycle_id = scene.cycle.id(seen.snapshot.sequence);
-    scene.cycle.heard(Event::Ended { cycle_id, result: Err(status) }, now);
-    assert_eq!(scene.next(&seen, 20), Step::Wait(Some(scene.at(70))), "not at once: the actuator is down");
-    assert_eq!(scene.next(&seen, 70), Step::Plan);
-    scene.planned(&seen, launches(&["a"]), 71);
-    assert_eq!(actions(&scene.next(&seen, 71)), ["a"]);
+    let now = harness.at(20);
+    let cycle_id = harness.cycle.id(snapshot.snapshot.sequence);
+    harness.cycle.handle_event(Event::Ended { cycle_id, result: Err(status) }, now);
+    assert_eq!(harness.next(&snapshot, 20), Step::Wait(Some(harness.at(70))), "not at once: the actuator is down");
+    assert_eq!(harness.next(&snapshot, 70), Step::Plan);
+    harness.planned(&snapshot, launches(&["a"]), 71);
+    assert_eq!(actions(&harness.next(&snapshot, 71)), ["a"]);
 }
 
 #[test]
-fn a_snapshot_in_which_nothing_matters_has_the_same_plan_and_its_parts_have_names_of_their_own() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "ab", incomplete: "a", ledger: 0 });
-    scene.next(&seen, 0);
-    scene.planned(&seen, launches(&["a", "b"]), 0);
+fn an_irrelevant_change_keeps_the_plan_and_each_part_has_its_own_cycle_id() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "ab", incomplete: "a", ledger: 0 });
+    harness.next(&snapshot, 0);
+    harness.planned(&snapshot, launches(&["a", "b"]), 0);
     let name = |step: Step| match step {
         Step::Execute { cycle_id, .. } => cycle_id,
         step => panic!("{step:?}"),
     };
-    assert_eq!(name(scene.next(&seen, 0)), "7-1");
-    scene.outcome("b", OutcomeStatus::Accepted, 0, 1);
-    let mut again = scene.snapshot(20, Seen { pods: "ab", ..Seen::default() });
-    again.relevant = 1;
-    let step = scene.next(&again, 20);
+    assert_eq!(name(harness.next(&snapshot, 0)), "7-1");
+    harness.outcome("b", OutcomeStatus::Accepted, 0, 1);
+    let mut again = harness.snapshot(20, ClusterState { pods: "ab", ..ClusterState::default() });
+    again.relevant_sequence = 1;
+    let step = harness.next(&again, 20);
     assert_eq!(actions(&step), ["a"], "its owner is complete now");
     assert_eq!(name(step), "7-1.2");
-    let now = scene.at(21);
-    scene.cycle.heard(Event::Ended { cycle_id: "7-1".to_owned(), result: Ok(()) }, now);
-    assert!(scene.cycle.awaited.is_some(), "the end of the first part is not that of the second");
+    let now = harness.at(21);
+    harness.cycle.handle_event(Event::Ended { cycle_id: "7-1".to_owned(), result: Ok(()) }, now);
+    assert!(harness.cycle.awaited.is_some(), "the end of the first part is not that of the second");
 }
 
 #[test]
-fn a_part_that_comes_early_is_sent_at_once_and_never_again() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "abc", incomplete: "b", ledger: 0 });
-    assert_eq!(scene.next(&seen, 0), Step::Plan);
-    let now = scene.at(1);
+fn an_early_part_is_sent_immediately_and_only_once() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "abc", incomplete: "b", ledger: 0 });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    let now = harness.at(1);
     let early = Plan { snapshot_sequence: 1, ..launches(&["a", "b"]) };
-    let (part, name) = scene.cycle.part(1, &early, now).unwrap();
+    let (part, name) = harness.cycle.early_part(1, &early, now).unwrap();
     let sent: Vec<&str> = part.launches.iter().map(|one| one.action_id.as_str()).collect();
     assert_eq!((sent, name.as_str()), (vec!["a"], "7-1"), "the owner of b is not complete");
-    scene.planned(&seen, launches(&["a", "b", "c"]), 2);
-    assert!(matches!(scene.next(&seen, 2), Step::Wait(_)), "whether the first is admitted is not known");
-    scene.outcome("a", OutcomeStatus::Accepted, 0, 3);
-    assert_eq!(actions(&scene.next(&seen, 3)), ["c"]);
+    harness.planned(&snapshot, launches(&["a", "b", "c"]), 2);
+    assert!(matches!(harness.next(&snapshot, 2), Step::Wait(_)), "whether the first is admitted is not known");
+    harness.outcome("a", OutcomeStatus::Accepted, 0, 3);
+    assert_eq!(actions(&harness.next(&snapshot, 3)), ["c"]);
 }
 
 #[test]
-fn nodes_are_looked_at_once_nobody_waits_for_a_plan() {
-    let mut scene = Scene::new();
-    scene.cycle = Cycle::new(7).sweeping(true);
-    let seen = scene.snapshot(0, Seen { pods: "ab", ..Seen::default() });
-    assert_eq!(scene.next(&seen, 0), Step::Plan);
-    scene.planned(&seen, launches(&["a"]), 1);
-    assert_eq!(actions(&scene.next(&seen, 1)), ["a"]);
-    scene.outcome("a", OutcomeStatus::Accepted, 0, 2);
-    assert_eq!(scene.next(&seen, 2), Step::Sweep, "b is not placed, but nothing more can be done for it");
-    let now = scene.at(3);
-    scene.cycle.planned(1, Some(Plan { snapshot_sequence: 1, ..launches(&["a"]) }), true, now);
-    assert!(matches!(scene.next(&seen, 3), Step::Wait(_)), "a was sent, and nothing is new");
-    let calm = scene.snapshot(10, Seen::default());
-    assert_eq!(scene.next(&calm, 10), Step::Sweep);
+fn removals_are_planned_once_no_pod_waits_for_a_plan() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let snapshot = harness.snapshot(0, ClusterState { pods: "ab", ..ClusterState::default() });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.planned(&snapshot, launches(&["a"]), 1);
+    assert_eq!(actions(&harness.next(&snapshot, 1)), ["a"]);
+    harness.outcome("a", OutcomeStatus::Accepted, 0, 2);
+    assert_eq!(
+        harness.next(&snapshot, 2),
+        Step::PlanWithDisruption,
+        "b is not placed, but nothing more can be done for it"
+    );
+    let now = harness.at(3);
+    harness.cycle.record_plan(1, Some(Plan { snapshot_sequence: 1, ..launches(&["a"]) }), true, now);
+    assert!(matches!(harness.next(&snapshot, 3), Step::Wait(_)), "a was sent, and nothing is new");
+    let calm = harness.snapshot(10, ClusterState::default());
+    assert_eq!(harness.next(&calm, 10), Step::PlanWithDisruption);
 }
 
 #[test]
-fn reasons_are_told_once() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen { pods: "a", ..Seen::default() });
-    scene.next(&seen, 0);
-    scene.planned(&seen, reasons("a"), 0);
-    assert!(matches!(scene.next(&seen, 0), Step::Execute { .. }));
-    assert_eq!(scene.next(&seen, 1), Step::Wait(None));
-    let again = scene.snapshot(5000, Seen { pods: "a", ..Seen::default() });
-    scene.next(&again, 5000);
-    scene.planned(&again, reasons("a"), 5000);
-    assert_eq!(scene.next(&again, 5000), Step::Wait(None), "nothing new to tell");
-    let other = scene.snapshot(6000, Seen { pods: "b", ..Seen::default() });
-    scene.next(&other, 6000);
-    scene.planned(&other, reasons("b"), 6000);
-    assert!(matches!(scene.next(&other, 6000), Step::Execute { .. }));
+fn unschedulable_reasons_are_sent_once() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&snapshot, 0);
+    harness.planned(&snapshot, reasons("a"), 0);
+    assert!(matches!(harness.next(&snapshot, 0), Step::Execute { .. }));
+    assert_eq!(harness.next(&snapshot, 1), Step::Wait(None));
+    let again = harness.snapshot(5000, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&again, 5000);
+    harness.planned(&again, reasons("a"), 5000);
+    assert_eq!(harness.next(&again, 5000), Step::Wait(None), "nothing new to tell");
+    let other = harness.snapshot(6000, ClusterState { pods: "b", ..ClusterState::default() });
+    harness.next(&other, 6000);
+    harness.planned(&other, reasons("b"), 6000);
+    assert!(matches!(harness.next(&other, 6000), Step::Execute { .. }));
 }
 
 #[test]
 fn a_plan_that_does_nothing_is_not_sent() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen::default());
-    scene.next(&seen, 0);
-    scene.planned(&seen, Plan::default(), 0);
-    assert_eq!(scene.next(&seen, 0), Step::Wait(None));
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState::default());
+    harness.next(&snapshot, 0);
+    harness.planned(&snapshot, Plan::default(), 0);
+    assert_eq!(harness.next(&snapshot, 0), Step::Wait(None));
 }
 
 #[test]
-fn time_alone_causes_a_plan_at_the_step_of_the_clock_that_shows_it() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(300, Seen::default());
-    scene.next(&seen, 300);
-    let wait = |scene: &mut Scene, next_time: i64| {
-        scene.planned(&seen, Plan { next_time: Some(Timestamp(next_time)), ..Plan::default() }, 300);
-        match scene.next(&seen, 300) {
-            Step::Wait(Some(until)) => (until - scene.start).as_millis(),
+fn next_time_of_a_plan_requests_a_snapshot_at_the_next_time_step() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(300, ClusterState::default());
+    harness.next(&snapshot, 300);
+    let wait = |harness: &mut Harness, next_time: i64| {
+        harness.planned(&snapshot, Plan { next_time: Some(Timestamp(next_time)), ..Plan::default() }, 300);
+        match harness.next(&snapshot, 300) {
+            Step::Wait(Some(until)) => (until - harness.start).as_millis(),
             step => panic!("{step:?}"),
         }
     };
-    assert_eq!(wait(&mut scene, 4200), 5000, "a snapshot of 4.2 s would tell 4 s, and the plan would be the same");
-    assert_eq!(wait(&mut scene, 5000), 5000);
-    assert_eq!(wait(&mut scene, 0), 1000, "never the same step again");
-    assert_eq!(scene.next(&seen, 1000), Step::Refresh);
+    assert_eq!(wait(&mut harness, 4200), 5000, "a snapshot of 4.2 s would tell 4 s, and the plan would be the same");
+    assert_eq!(wait(&mut harness, 5000), 5000);
+    assert_eq!(wait(&mut harness, 0), 1000, "never the same step again");
+    assert_eq!(harness.next(&snapshot, 1000), Step::Refresh);
 }
 
 #[test]
-fn without_a_plan_it_is_asked_for_again_with_growing_pauses() {
-    let mut scene = Scene::new();
-    let seen = scene.snapshot(0, Seen::default());
+fn a_failed_plan_request_is_retried_with_growing_pauses() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState::default());
     let mut millis = 0;
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        assert_eq!(scene.next(&seen, millis), Step::Plan);
-        let now = scene.at(millis);
-        scene.cycle.planned(seen.snapshot.sequence, None, false, now);
-        let Step::Wait(Some(until)) = scene.next(&seen, millis) else { panic!("no pause") };
-        let next = u64::try_from((until - scene.start).as_millis()).unwrap();
+        assert_eq!(harness.next(&snapshot, millis), Step::Plan);
+        let now = harness.at(millis);
+        harness.cycle.record_plan(snapshot.snapshot.sequence, None, false, now);
+        let Step::Wait(Some(until)) = harness.next(&snapshot, millis) else { panic!("no pause") };
+        let next = u64::try_from((until - harness.start).as_millis()).unwrap();
         pauses.push(next - millis);
         millis = next;
     }

@@ -1,4 +1,4 @@
-//! What is wrong with who shares a domain with whom.
+//! Tests of topology constraints.
 
 use super::*;
 use plimsoll_model::snapshot::{LabelSelector, PodAffinityTerm, TopologySpread};
@@ -20,13 +20,13 @@ fn web(case: &mut Case, pod: &str, change: impl FnOnce(&mut PodShape)) {
     });
 }
 
-/// The launch is pinned to zone-b.
+/// Pins the launch to zone-b.
 fn pin(case: &mut Case) {
     *offerings(case) = vec![choice("a", "zone-b", 100), choice("b", "zone-b", 120)];
 }
 
 #[test]
-fn pods_that_avoid_each_other_are_apart() {
+fn required_pod_anti_affinity_is_respected() {
     let on_host = "pod ns/fits cannot run on n1: podAntiAffinity over kubernetes.io/hostname";
     rejected(on_host, |case| {
         web(case, "stays", |_| {});
@@ -50,12 +50,12 @@ fn pods_that_avoid_each_other_are_apart() {
 }
 
 #[test]
-fn pods_that_want_each_other_are_together() {
+fn required_pod_affinity_is_respected() {
     rejected("pod ns/fits cannot run on n1: podAffinity over kubernetes.io/hostname", |case| {
         case.reshape("fits", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false)));
     });
     rejected("cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", |case| {
-        // Somebody is in zone-a, the launch may be in zone-b.
+        // A matching pod is in zone-a, but the launch may be in zone-b.
         web(case, "stays", |_| {});
         pin(case);
         web(case, "new", |shape| shape.pod_affinity.push(term(label::ZONE, false)));
@@ -68,7 +68,7 @@ fn pods_that_want_each_other_are_together() {
 }
 
 #[test]
-fn pods_are_spread() {
+fn required_topology_spread_is_respected() {
     let spread = |key: &str, max_skew| TopologySpread {
         topology_key: key.into(),
         max_skew,
@@ -78,7 +78,7 @@ fn pods_are_spread() {
         honor_node_affinity: true,
         honor_node_taints: false,
     };
-    // Two in zone-a, none in zone-b.
+    // Two pods in zone-a, none in zone-b.
     let two = |case: &mut Case, key, skew| {
         pin(case);
         web(case, "stays", |_| {});
@@ -99,7 +99,7 @@ fn pods_are_spread() {
 }
 
 #[test]
-fn of_several_affinity_terms_one_pod_must_match_all() {
+fn one_pod_must_match_all_affinity_terms() {
     let back = |shape: &mut PodShape| drop(shape.labels.insert("tier".into(), "back".into()));
     let two = |case: &mut Case| {
         let mut other = term(label::ZONE, false);
@@ -119,7 +119,7 @@ fn of_several_affinity_terms_one_pod_must_match_all() {
 }
 
 #[test]
-fn spread_looks_only_at_nodes_that_its_policies_let_it_see() {
+fn topology_spread_only_counts_nodes_that_its_policies_include() {
     let spread = |honor_node_affinity, honor_node_taints| TopologySpread {
         topology_key: label::ZONE.into(),
         max_skew: 1,
@@ -129,7 +129,7 @@ fn spread_looks_only_at_nodes_that_its_policies_let_it_see() {
         honor_node_affinity,
         honor_node_taints,
     };
-    // Two in zone-a; zone-b is one empty node, which may be tainted, and which the pod may not ask for.
+    // Two pods in zone-a. zone-b has one empty node, which may be tainted or excluded by the pod's selector.
     let far = |case: &mut Case, spread: TopologySpread, tainted: bool, fixed: bool| {
         web(case, "stays", |_| {});
         web(case, "fits", |shape| {
@@ -154,7 +154,7 @@ fn spread_looks_only_at_nodes_that_its_policies_let_it_see() {
     rejected(uneven, |case| far(case, spread(true, false), true, false));
     accepted(|case| far(case, spread(true, true), true, false));
     rejected(uneven, |case| far(case, TopologySpread { min_domains: Some(3), ..spread(true, true) }, true, false));
-    // Members that the spread does not bind may come later.
+    // Selected pods that the spread does not bind may arrive later.
     accepted(|case| {
         far(case, spread(true, true), true, false);
         web(case, "moves", |_| {});

@@ -1,24 +1,24 @@
-//! Checks a value against a CRD's schema, as the API server does: types, bounds, patterns, enumerations, required fields.
-//! CEL rules are not run; their like in Rust stands beside this module.
+//! Validates a value against a CRD's schema like the API server: types, bounds, patterns, enumerations, required
+//! fields. CEL rules are implemented in Rust in the other modules.
 
 use super::{FieldError, compile};
 use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Whether fields that the schema does not know are errors.
+/// Treatment of unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strictness {
-    /// They are.
+    /// Unknown fields are errors.
     NoUnknownFields,
-    /// They are not.
+    /// Unknown fields are allowed.
     AnyFields,
 }
 
-/// A schema made ready for checking.
+/// A schema prepared for validation.
 #[derive(Debug, Default)]
-pub(super) struct Shape {
-    kind: Option<String>,
+pub(super) struct StructuralSchema {
+    type_name: Option<String>,
     is_int_or_string: bool,
     is_set: bool,
     has_default: bool,
@@ -33,13 +33,13 @@ pub(super) struct Shape {
     max_items: Option<u64>,
     max_properties: Option<u64>,
     required: Vec<String>,
-    properties: BTreeMap<String, Shape>,
-    entries: Option<Box<Shape>>,
-    items: Option<Box<Shape>>,
+    properties: BTreeMap<String, StructuralSchema>,
+    entries: Option<Box<StructuralSchema>>,
+    items: Option<Box<StructuralSchema>>,
 }
 
-impl Shape {
-    /// Of a schema such as [`crate::crd::Kind::schema`] makes.
+impl StructuralSchema {
+    /// Prepares a schema such as [`crate::crd::Kind::schema`] returns.
     pub(super) fn of(schema: &Value) -> Self {
         let text = |keyword: &str| schema[keyword].as_str().map(str::to_owned);
         let count = |keyword: &str| schema[keyword].as_u64();
@@ -47,7 +47,7 @@ impl Shape {
         let properties = schema["properties"].as_object().into_iter().flatten();
         let required = schema["required"].as_array().into_iter().flatten();
         Self {
-            kind: text("type"),
+            type_name: text("type"),
             is_int_or_string: schema["x-kubernetes-int-or-string"] == true,
             is_set: schema["x-kubernetes-list-type"] == "set",
             has_default: schema.get("default").is_some(),
@@ -68,10 +68,10 @@ impl Shape {
         }
     }
 
-    /// Adds what is wrong with `value`, which stands at `path`, to `errors`.
+    /// Adds the errors of `value` at `path` to `errors`.
     pub(super) fn check(&self, value: &Value, path: &str, strictness: Strictness, errors: &mut Vec<FieldError>) {
-        if let Some(wanted) = self.wrong_type(value) {
-            let found = match value {
+        if let Some(expected) = self.wrong_type(value) {
+            let actual = match value {
                 Value::Null => "nothing",
                 Value::Bool(_) => "true or false",
                 Value::Number(_) => "a number",
@@ -79,27 +79,27 @@ impl Shape {
                 Value::Array(_) => "a list",
                 Value::Object(_) => "an object",
             };
-            errors.push(FieldError::new(path, format!("must be {wanted}, not {found}")));
+            errors.push(FieldError::new(path, format!("must be {expected}, not {actual}")));
             return;
         }
-        let mut found = Vec::new();
+        let mut messages = Vec::new();
         match value {
-            Value::String(text) => self.check_text(text, &mut found),
-            Value::Number(_) => self.check_number(value, &mut found),
-            Value::Array(items) => self.check_list(items, &mut found),
-            Value::Object(entries) => self.check_count(entries.len(), self.max_properties, "entries", &mut found),
+            Value::String(text) => self.check_text(text, &mut messages),
+            Value::Number(_) => self.check_number(value, &mut messages),
+            Value::Array(items) => self.check_list(items, &mut messages),
+            Value::Object(entries) => self.check_count(entries.len(), self.max_properties, "entries", &mut messages),
             Value::Null | Value::Bool(_) => {}
         }
         if !self.choices.is_empty() && !self.choices.contains(value) {
             let choices: Vec<&str> = self.choices.iter().filter_map(Value::as_str).collect();
-            found.push(format!("{value} is not one of {}", choices.join(", ")));
+            messages.push(format!("{value} is not one of {}", choices.join(", ")));
         }
-        errors.extend(found.into_iter().map(|message| FieldError::new(path, message)));
+        errors.extend(messages.into_iter().map(|message| FieldError::new(path, message)));
         match value {
             Value::Array(items) => {
                 for (position, item) in items.iter().enumerate() {
-                    if let Some(shape) = &self.items {
-                        shape.check(item, &format!("{path}[{position}]"), strictness, errors);
+                    if let Some(schema) = &self.items {
+                        schema.check(item, &format!("{path}[{position}]"), strictness, errors);
                     }
                 }
             }
@@ -113,7 +113,7 @@ impl Shape {
             let fits = value.is_string() || value.is_i64() || value.is_u64();
             return (!fits).then_some("a quantity such as 500m or 2Gi");
         }
-        let (fits, wanted) = match self.kind.as_deref()? {
+        let (fits, wanted) = match self.type_name.as_deref()? {
             "string" => (value.is_string(), "a text"),
             "integer" => (value.is_i64() || value.is_u64(), "a whole number"),
             "boolean" => (value.is_boolean(), "true or false"),
@@ -124,52 +124,52 @@ impl Shape {
         (!fits).then_some(wanted)
     }
 
-    fn check_text(&self, text: &str, found: &mut Vec<String>) {
+    fn check_text(&self, text: &str, messages: &mut Vec<String>) {
         let length = text.chars().count() as u64;
-        if self.min_length.is_some_and(|least| length < least) {
-            found.push("must not be empty".to_owned());
+        if self.min_length.is_some_and(|min| length < min) {
+            messages.push("must not be empty".to_owned());
         }
-        if let Some(most) = self.max_length.filter(|most| length > *most) {
-            found.push(format!("must not be longer than {most} characters"));
+        if let Some(max) = self.max_length.filter(|max| length > *max) {
+            messages.push(format!("must not be longer than {max} characters"));
         }
         if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            found.push(format!("{text:?} does not match {pattern}"));
+            messages.push(format!("{text:?} does not match {pattern}"));
         }
         if self.format.as_deref() == Some("date-time") && text.parse::<jiff::Timestamp>().is_err() {
-            found.push(format!("{text:?} is not a time such as 2026-01-31T12:00:00Z"));
+            messages.push(format!("{text:?} is not a time such as 2026-01-31T12:00:00Z"));
         }
     }
 
-    fn check_number(&self, value: &Value, found: &mut Vec<String>) {
+    fn check_number(&self, value: &Value, messages: &mut Vec<String>) {
         let Some(number) = value.as_i64() else {
-            found.push(format!("{value} is too large"));
+            messages.push(format!("{value} is too large"));
             return;
         };
         if self.format.as_deref() == Some("int32") && i32::try_from(number).is_err() {
-            found.push(format!("{number} is too large"));
+            messages.push(format!("{number} is too large"));
         }
-        if let Some(least) = self.minimum.filter(|least| number < *least) {
-            found.push(format!("must be {least} or more"));
+        if let Some(min) = self.minimum.filter(|min| number < *min) {
+            messages.push(format!("must be {min} or more"));
         }
-        if let Some(most) = self.maximum.filter(|most| number > *most) {
-            found.push(format!("must be {most} or less"));
+        if let Some(max) = self.maximum.filter(|max| number > *max) {
+            messages.push(format!("must be {max} or less"));
         }
     }
 
-    fn check_list(&self, items: &[Value], found: &mut Vec<String>) {
-        if self.min_items.is_some_and(|least| (items.len() as u64) < least) {
-            found.push("must not be empty".to_owned());
+    fn check_list(&self, items: &[Value], messages: &mut Vec<String>) {
+        if self.min_items.is_some_and(|min| (items.len() as u64) < min) {
+            messages.push("must not be empty".to_owned());
         }
-        self.check_count(items.len(), self.max_items, "items", found);
+        self.check_count(items.len(), self.max_items, "items", messages);
         let repeated = items.iter().enumerate().find(|(position, item)| items[..*position].contains(item));
         if let (true, Some((_, item))) = (self.is_set, repeated) {
-            found.push(format!("{item} is there twice"));
+            messages.push(format!("{item} is there twice"));
         }
     }
 
-    fn check_count(&self, count: usize, most: Option<u64>, what: &str, found: &mut Vec<String>) {
-        if let Some(most) = most.filter(|most| count as u64 > *most) {
-            found.push(format!("must not have more than {most} {what}"));
+    fn check_count(&self, count: usize, max: Option<u64>, what: &str, messages: &mut Vec<String>) {
+        if let Some(max) = max.filter(|max| count as u64 > *max) {
+            messages.push(format!("must not have more than {max} {what}"));
         }
     }
 
@@ -181,7 +181,7 @@ impl Shape {
         errors: &mut Vec<FieldError>,
     ) {
         let field = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        // The API server drops nulls and fills in defaults before it looks for what is missing.
+        // The API server drops nulls and applies defaults before it checks required fields.
         let is_missing = |name: &String| fields.get(name).is_none_or(Value::is_null);
         let has_default = |name: &String| self.properties.get(name).is_some_and(|property| property.has_default);
         for name in self.required.iter().filter(|name| is_missing(name) && !has_default(name)) {

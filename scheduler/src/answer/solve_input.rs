@@ -1,4 +1,4 @@
-//! What a self-contained request asks about.
+//! Input of a self-contained request.
 
 use super::AnswerError;
 use plimsoll_model::catalog::Catalog;
@@ -9,18 +9,18 @@ use plimsoll_proto::convert::{ConvertError, check_catalogs};
 use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use std::collections::BTreeMap;
 
-/// Largest work budget that may be asked for: ten times the default, which is minutes of one thread.
+/// Maximum work budget of a request: ten times the default, which takes minutes on one thread.
 pub(crate) const MAX_WORK_BUDGET: u64 = 2_000_000_000;
 
-/// A snapshot with all that it refers to.
+/// A snapshot with its catalogs and the plan options.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct SolveInput {
     pub(crate) snapshot: Snapshot,
     pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
     pub(crate) options: PlanOptions,
 }
 
-impl Question {
+impl SolveInput {
     pub(crate) fn new(
         snapshot: Option<wire::Snapshot>,
         catalogs: Vec<catalog_wire::Catalog>,
@@ -30,33 +30,33 @@ impl Question {
         let mut snapshot = Snapshot::try_from(snapshot)?;
         let catalogs = catalogs_from_wire(catalogs)?;
         if let Some(only) = only_catalog(&snapshot, &catalogs) {
-            buy_from(&mut snapshot, &only);
+            assign_catalog(&mut snapshot, &only);
         }
         check_catalogs(&snapshot, &catalogs.keys().cloned().collect())?;
         Ok(Self { snapshot, catalogs, options: options_from_wire(options, "options")? })
     }
 }
 
-/// The catalog of pools that name none, if there are such pools and only one catalog.
+/// Returns the only catalog, if there is exactly one and some pool refers to none.
 pub(super) fn only_catalog(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Option<CatalogId> {
     let only = catalogs.keys().next().filter(|_| catalogs.len() == 1)?;
-    snapshot.node_pools.iter().any(names_none).then(|| only.clone())
+    snapshot.node_pools.iter().any(lacks_catalog).then(|| only.clone())
 }
 
-/// Names `catalog` in the pools that name none.
-pub(super) fn buy_from(snapshot: &mut Snapshot, catalog: &CatalogId) {
-    let pools = snapshot.node_pools.iter_mut().filter(|pool| names_none(pool));
+/// Assigns `catalog` to pools that refer to none.
+pub(super) fn assign_catalog(snapshot: &mut Snapshot, catalog: &CatalogId) {
+    let pools = snapshot.node_pools.iter_mut().filter(|pool| lacks_catalog(pool));
     pools.for_each(|pool| pool.catalog = Some(catalog.clone()));
 }
 
-fn names_none(pool: &NodePool) -> bool {
+fn lacks_catalog(pool: &NodePool) -> bool {
     pool.catalog.is_none() && pool.not_ready.is_none()
 }
 
 fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<CatalogId, Catalog>, AnswerError> {
     let convert = |(index, wire)| {
         let catalog = Catalog::try_from(wire).map_err(|mut error: ConvertError| {
-            // The converter names the message; here it is one of a list.
+            // The converter's path starts at the message; here the message is an element of a list.
             error.path = format!("catalogs[{index}].{}", error.path.trim_start_matches("catalog."));
             error
         })?;
@@ -65,7 +65,7 @@ fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<Catal
     wire.into_iter().enumerate().map(convert).collect()
 }
 
-/// Options of a request; the defaults where there are none.
+/// Converts the options of a request, or returns the defaults.
 pub(crate) fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, AnswerError> {
     let options = wire.map(PlanOptions::from).unwrap_or_default();
     if options.work_budget > MAX_WORK_BUDGET {

@@ -1,4 +1,4 @@
-//! Volumes, On-Demand mixed with Spot, static pools.
+//! Tests of volumes, on-demand ratios and static pools.
 
 use super::*;
 use plimsoll_model::snapshot::{OnDemandMix, OnDemandWish, VolumeTopology};
@@ -15,7 +15,7 @@ fn wish(shape: &mut PodShape) {
 }
 
 #[test]
-fn volumes_can_be_attached_where_their_pods_go() {
+fn volumes_must_be_attachable_to_the_node() {
     accepted(|case| case.reshape("fits", |shape| shape.volumes.push(volume("zone-a"))));
     rejected("pod ns/fits cannot run on n1: a volume that cannot be attached there", |case| {
         case.reshape("fits", |shape| shape.volumes.push(volume("zone-b")));
@@ -26,7 +26,7 @@ fn volumes_can_be_attached_where_their_pods_go() {
 }
 
 #[test]
-fn drivers_take_no_more_volumes_than_they_say() {
+fn volume_attach_limits_are_respected() {
     let limit = |case: &mut Case, limit| {
         let node = case.snapshot.nodes.iter_mut().find(|node| node.name.as_str() == "n1").unwrap();
         node.allocatable.set("attachable-volumes-csi-d", limit);
@@ -42,7 +42,7 @@ fn drivers_take_no_more_volumes_than_they_say() {
 }
 
 #[test]
-fn what_is_wanted_on_demand_goes_nowhere_else() {
+fn on_demand_ratios_are_respected() {
     rejected("workload /Deployment/web: 1 of 1 pods go where Spot may be, 1 have to run On-Demand", |case| {
         case.reshape("fits", wish);
     });
@@ -55,13 +55,13 @@ fn what_is_wanted_on_demand_goes_nowhere_else() {
 }
 
 #[test]
-fn a_static_pool_grows_to_its_number_of_nodes() {
+fn a_static_pool_does_not_exceed_its_replicas() {
     let fixed = |case: &mut Case, replicas| {
         case.snapshot.node_pools[0].replicas = Some(replicas);
         case.plan.placements[0].pods.push(pod_ref("new"));
         case.plan.launches[0].pods.clear();
     };
-    // n1 stays, the others go.
+    // n1 stays, the other nodes are removed.
     accepted(|case| fixed(case, 2));
     rejected("pool default exceeds its limit of replicas", |case| fixed(case, 1));
     rejected("has no pods or no offerings", |case| {

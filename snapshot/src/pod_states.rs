@@ -1,4 +1,4 @@
-//! Where pods can be: the nodes of the snapshot, and which pods wait for one of them.
+//! Determines whether a pod is bound, reserved or pending.
 
 use crate::Extra;
 use plimsoll_model::execution::ClaimState;
@@ -6,13 +6,13 @@ use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::snapshot::{Node, PodState};
 use std::collections::BTreeMap;
 
-/// Nodes by name, and the node of each reserved pod.
-pub(crate) struct Places<'a> {
+/// Nodes by name, and the node that each reserved pod waits for.
+pub(crate) struct PodStates<'a> {
     nodes: BTreeMap<&'a str, &'a Node>,
     reserved: BTreeMap<&'a PodUid, &'a NodeName>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> PodStates<'a> {
     pub(crate) fn new(nodes: &'a [Node], extra: &'a Extra) -> Self {
         let by_name: BTreeMap<&str, &Node> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
         let by_claim: BTreeMap<&str, &Node> =
@@ -29,8 +29,8 @@ impl<'a> Places<'a> {
         Self { nodes: by_name, reserved }
     }
 
-    /// Where a pod is that runs on `node`. One that must leave it and has a place elsewhere already waits for that (rule 7); one
-    /// that ends does not: it is another pod that its owner makes in its stead, and that one needs the place.
+    /// State of a pod on `node`. If the node is being removed and the pod has another reserved node, the pod counts as
+    /// reserved there. A terminating pod does not: its replacement needs the reserved capacity.
     pub(crate) fn bound(&self, uid: &PodUid, node: &str, ends: bool) -> Result<PodState, String> {
         let Some(here) = self.nodes.get(node) else {
             return Err(format!("it runs on node {node:?}, which is not known"));
@@ -43,7 +43,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// The place that an unbound pod waits for, if there is one.
+    /// State of an unbound pod that has a reserved node.
     pub(crate) fn reserved(&self, uid: &PodUid) -> Option<Result<PodState, String>> {
         let node = self.reserved.get(uid)?;
         Some(if self.nodes.contains_key(node.as_str()) {

@@ -36,31 +36,31 @@ fn claim_of(node: &str, annotation: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_pod_that_a_launch_is_for_waits_for_its_node() {
+fn a_pod_of_an_in_flight_claim_is_reserved_on_its_node() {
     let launching = vec![in_ledger("c1", ClaimState::Launching, &["u1"])];
     let found = snapshot(&pod(None), &[], &[], launching.clone());
     assert_eq!(found.pods[0].state, PodState::Reserved("c1".into()));
-    // Once there is a Node, that is what it waits for: they are one record.
+    // Claim and Node are one record: once the Node exists, the pod waits for it by name.
     let found = snapshot(&pod(None), &[node("n1", None)], &[claim_of("n1", None)], launching);
     assert_eq!(found.pods[0].state, PodState::Reserved("n1".into()));
     assert_eq!(found.nodes.len(), 1);
 }
 
 #[test]
-fn a_claim_on_its_way_out_reserves_nothing() {
+fn a_terminating_claim_reserves_nothing() {
     let found = snapshot(&pod(None), &[], &[], vec![in_ledger("c1", ClaimState::Terminating, &["u1"])]);
     assert_eq!(found.pods[0].state, PodState::Pending);
 }
 
 #[test]
-fn a_bound_pod_runs_where_it_is_whatever_was_reserved() {
+fn a_bound_pod_ignores_reservations_on_other_nodes() {
     let found =
         snapshot(&pod(Some("n1")), &[node("n1", None)], &[], vec![in_ledger("c1", ClaimState::Launched, &["u1"])]);
     assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
 }
 
 #[test]
-fn pods_of_a_node_that_goes_are_to_be_placed_once() {
+fn pods_of_a_deleting_node_move_to_their_reserved_node() {
     let going = [node("n1", Some("karpenter.sh/disrupted"))];
     let found = snapshot(&pod(Some("n1")), &going, &[], vec![]);
     assert!(found.nodes[0].deleting, "somebody has begun to remove it");
@@ -74,7 +74,7 @@ fn pods_of_a_node_that_goes_are_to_be_placed_once() {
 }
 
 #[test]
-fn a_node_whose_capacity_is_taken_back_goes() {
+fn an_interrupted_node_is_deleting() {
     let found =
         snapshot(&pod(Some("n1")), &[node("n1", None)], &[claim_of("n1", Some("plimsoll.dev/interrupted"))], vec![]);
     assert!(found.nodes[0].deleting);
@@ -83,7 +83,7 @@ fn a_node_whose_capacity_is_taken_back_goes() {
 }
 
 #[test]
-fn a_pod_that_ends_leaves_its_next_place_to_the_pod_made_in_its_stead() {
+fn a_terminating_pod_leaves_its_reservation_to_its_replacement() {
     let mut ending = pod(Some("n1"));
     ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
     let going = [node("n1", Some("karpenter.sh/disrupted"))];
