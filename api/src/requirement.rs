@@ -36,7 +36,7 @@ impl Requirement {
 impl From<&Requirement> for NodeSelectorRequirement {
     fn from(api: &Requirement) -> Self {
         Self {
-            min_values: api.min_values.and_then(|least| u32::try_from(least).ok()),
+            min_values: api.min_values.and_then(|min| u32::try_from(min).ok()),
             ..Self::new(api.key.clone(), api.operator, api.values.clone())
         }
     }

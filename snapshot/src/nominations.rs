@@ -111,7 +111,7 @@ impl<'n> ClusterNodes<'n> {
     /// Whether the spread has, or requires, more than one domain, so that the skew can be exceeded. Domains that only
     /// node affinity excludes are counted.
     fn has_several(&self, pod: &Pod, spread: &TopologySpreadConstraint) -> bool {
-        if spread.min_domains.is_some_and(|least| least > 1) {
+        if spread.min_domains.is_some_and(|min_domains| min_domains > 1) {
             return true;
         }
         let honoured = spread.node_affinity_policy.as_deref() != Some("Ignore");
@@ -258,25 +258,25 @@ mod tests {
     fn a_single_domain_cannot_exceed_the_skew() {
         let web = json!({"app": "web"});
         let zone = |zone: &str, team: &str| json!({"topology.kubernetes.io/zone": zone, "team": team});
-        let (here, there, bare) = (zone("a", "blue"), zone("b", "red"), json!({"team": "blue"}));
+        let (zone_a, zone_b, unzoned) = (zone("a", "blue"), zone("b", "red"), json!({"team": "blue"}));
         let mut web_pod = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
         let both = |pod: &Pod, nodes: &[Value]| admissible_on_nodes(&[(pod, "n1", false), (pod, "n1", false)], nodes);
         // A node without the topology label is in no domain.
-        assert_eq!(both(&web_pod, &[here.clone(), here.clone(), bare]), [true, true]);
-        assert_eq!(both(&web_pod, &[here.clone(), there.clone()]), [true, false]);
+        assert_eq!(both(&web_pod, &[zone_a.clone(), zone_a.clone(), unzoned]), [true, true]);
+        assert_eq!(both(&web_pod, &[zone_a.clone(), zone_b.clone()]), [true, false]);
         // Nodes that the node selector excludes are no domains, unless nodeAffinityPolicy is Ignore.
         let mut blue = web_pod.clone();
         let spec = blue.spec.as_mut().unwrap();
         spec.node_selector = Some([("team".to_owned(), "blue".to_owned())].into());
-        assert_eq!(both(&blue, &[here.clone(), there.clone()]), [true, true]);
+        assert_eq!(both(&blue, &[zone_a.clone(), zone_b.clone()]), [true, true]);
         let spreads = |pod: &mut Pod, change: fn(&mut TopologySpreadConstraint)| {
             pod.spec.as_mut().unwrap().topology_spread_constraints.iter_mut().flatten().for_each(change);
         };
         spreads(&mut blue, |spread| spread.node_affinity_policy = Some("Ignore".to_owned()));
-        assert_eq!(both(&blue, &[here.clone(), there]), [true, false]);
+        assert_eq!(both(&blue, &[zone_a.clone(), zone_b]), [true, false]);
         // With fewer domains than minDomains, the global minimum is zero.
         spreads(&mut web_pod, |spread| spread.min_domains = Some(2));
-        assert_eq!(both(&web_pod, &[here]), [true, false]);
+        assert_eq!(both(&web_pod, &[zone_a]), [true, false]);
     }
 
     #[test]

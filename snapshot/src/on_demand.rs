@@ -20,7 +20,7 @@ pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
 }
 
 /// Reads the on-demand ratio that a pod requests for its workload.
-pub(crate) fn wish(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
+pub(crate) fn workload_ratio(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
     Ok(mix(pod)?.map(|mix| OnDemandWish { workload: workload(pod), mix }))
 }
 

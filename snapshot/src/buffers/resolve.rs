@@ -233,8 +233,8 @@ fn limit(spec: &CapacityBufferSpec, requests: &Resources) -> Result<Option<i64>,
         message: fault.to_string(),
     };
     let limits = requests::amounts(spec.limits.as_ref(), "limits").map_err(failed)?;
-    let limited = limits.iter().map(|(name, most)| (most, requests.get(name))).filter(|(_, request)| *request > 0);
-    Ok(limited.map(|(most, request)| most / request).min())
+    let limited = limits.iter().map(|(name, limit)| (limit, requests.get(name))).filter(|(_, request)| *request > 0);
+    Ok(limited.map(|(limit, request)| limit / request).min())
 }
 
 /// Returns the larger of `replicas` and the percentage, capped by the limits. Without either, the limits alone decide.

@@ -49,7 +49,7 @@ fn of(kind: &str, more: Value) -> Value {
 fn replicas(spec: Value) -> Result<usize, (Reason, &'static str)> {
     let objects = objects(spec);
     let result = resolve(&objects);
-    result[0].room.as_ref().map(|room| room.replicas).map_err(|why| (why.reason, why.field))
+    result[0].room.as_ref().map(|capacity| capacity.replicas).map_err(|why| (why.reason, why.field))
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn an_unresolved_buffer_has_a_reason() {
     assert_eq!(replicas(of_template(beside)), Err((Reason::ResolutionFailed, "spec")));
     let wrong = json!({"limits": {"cpu": "much"}});
     assert_eq!(replicas(of_template(wrong)), Err((Reason::ResolutionFailed, "spec.limits")));
-    let mut elsewhere = objects(of_template(json!({"replicas": 1})));
-    elsewhere.pod_templates[0].metadata.namespace = Some("other".to_owned());
-    let why = resolve(&elsewhere)[0].room.clone().unwrap_err();
+    let mut other_namespace = objects(of_template(json!({"replicas": 1})));
+    other_namespace.pod_templates[0].metadata.namespace = Some("other".to_owned());
+    let why = resolve(&other_namespace)[0].room.clone().unwrap_err();
     assert_eq!(why.reason, Reason::PodTemplateNotFound, "only the buffer's own namespace is looked at");
 }
 
@@ -123,13 +123,16 @@ fn the_number_of_virtual_pods_is_bounded() {
         other.metadata.name = Some(format!("spare-{number}"));
         objects.capacity_buffers.push(other);
     }
-    let rooms: Vec<BufferCapacity> = resolve(&objects).into_iter().map(|buffer| buffer.room.unwrap()).collect();
-    let counts: Vec<usize> = rooms.iter().map(|room| room.replicas).collect();
+    let capacities: Vec<BufferCapacity> = resolve(&objects).into_iter().map(|buffer| buffer.room.unwrap()).collect();
+    let counts: Vec<usize> = capacities.iter().map(|capacity| capacity.replicas).collect();
     assert_eq!(counts, [1000, 1000, 1000, 1000, 1000, 0]);
     let bounded_message = |room: &BufferCapacity| room.bounded.clone().unwrap();
-    assert_eq!(bounded_message(&rooms[0]), "room for 1200 pods is asked for, one CapacityBuffer keeps at most 1000");
     assert_eq!(
-        bounded_message(&rooms[5]),
+        bounded_message(&capacities[0]),
+        "room for 1200 pods is asked for, one CapacityBuffer keeps at most 1000"
+    );
+    assert_eq!(
+        bounded_message(&capacities[5]),
         "room for 1000 pods is asked for, all CapacityBuffers together keep at most 0"
     );
 }
@@ -236,7 +239,7 @@ fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
     };
     let extra = Extra { in_flight: vec![in_flight("admitted", "b1-3")], ..Extra::default() };
     let result = snapshot(&objects, &extra);
-    let homes: Vec<Option<&str>> = result
+    let pod_nodes: Vec<Option<&str>> = result
         .pods
         .iter()
         .map(|pod| {
@@ -245,5 +248,5 @@ fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
             pod.buffer.as_ref().unwrap().node.as_ref().map(|node| node.as_str())
         })
         .collect();
-    assert_eq!(homes, [Some("old"), Some("new"), Some("admitted"), None]);
+    assert_eq!(pod_nodes, [Some("old"), Some("new"), Some("admitted"), None]);
 }

@@ -67,9 +67,9 @@ fn pods_of_a_deleting_node_move_to_their_reserved_node() {
     assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
     let result = snapshot(&pod(Some("n1")), &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
     assert_eq!(result.pods[0].state, PodState::Reserved("c2".into()), "its next node is on the way");
-    let mut ending = pod(Some("n1"));
-    ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
-    let result = snapshot(&ending, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    let mut terminating_pod = pod(Some("n1"));
+    terminating_pod["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    let result = snapshot(&terminating_pod, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
     assert_eq!(result.pods[0].state, PodState::Bound("n1".into()), "the pod made in its stead needs the place");
 }
 
@@ -84,9 +84,9 @@ fn an_interrupted_node_is_deleting() {
 
 #[test]
 fn a_terminating_pod_leaves_its_reservation_to_its_replacement() {
-    let mut ending = pod(Some("n1"));
-    ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    let mut terminating_pod = pod(Some("n1"));
+    terminating_pod["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
     let deleting_node = [node("n1", Some("karpenter.sh/disrupted"))];
-    let result = snapshot(&ending, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    let result = snapshot(&terminating_pod, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
     assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
 }
