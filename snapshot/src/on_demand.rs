@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_is_no_number_is_a_fault() {
+    fn an_invalid_annotation_is_a_fault() {
         let read = |annotations: &Value| mix(&metadata(&json!({"annotations": annotations})));
         assert_eq!(read(&json!({})), Ok(None));
         let both = json!({"plimsoll.dev/on-demand-base": "2", "plimsoll.dev/on-demand-percentage": " 30"});

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_cannot_go_and_nothing_goes_twice() {
+    fn missing_and_repeated_keys_cannot_be_removed() {
         let mut list = vec![(1, 0), (2, 0)];
         let mut sum = total(&list);
         for (removed, wrong) in [(vec![1, 3], 1), (vec![2, 2], 1)] {
