@@ -38,7 +38,7 @@ impl Kind {
     /// Returns the kind of a manifest with this `apiVersion` and `kind`.
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.kind() == kind && it.api_version() == api_version)
+        Self::ALL.into_iter().find(|candidate| candidate.kind() == kind && candidate.api_version() == api_version)
     }
 
     /// `apiVersion` in a manifest.

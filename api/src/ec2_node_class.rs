@@ -191,7 +191,10 @@ impl AmiFamily {
     /// Returns the family of an alias such as `al2023`; there is none for [`AmiFamily::Custom`].
     #[must_use]
     pub fn of_alias(family: &str) -> Option<Self> {
-        Self::ALL.into_iter().filter(|it| *it != Self::Custom).find(|it| it.as_str().to_ascii_lowercase() == family)
+        Self::ALL
+            .into_iter()
+            .filter(|family_candidate| *family_candidate != Self::Custom)
+            .find(|family_candidate| family_candidate.as_str().to_ascii_lowercase() == family)
     }
 
     /// Whether the family is a Windows family.

@@ -147,10 +147,10 @@ fn network_interface(interface: &NetworkInterface) -> u64 {
 
 fn metadata_options(options: &MetadataOptions) -> u64 {
     let mut hash = Struct::new("MetadataOptions");
-    hash.field("HTTPEndpoint", options.http_endpoint.map(|it| text(it.as_str())));
-    hash.field("HTTPProtocolIPv6", options.http_protocol_ipv6.map(|it| text(it.as_str())));
+    hash.field("HTTPEndpoint", options.http_endpoint.map(|value| text(value.as_str())));
+    hash.field("HTTPProtocolIPv6", options.http_protocol_ipv6.map(|value| text(value.as_str())));
     hash.field("HTTPPutResponseHopLimit", options.http_put_response_hop_limit.map(int64));
-    hash.field("HTTPTokens", options.http_tokens.map(|it| text(it.as_str())));
+    hash.field("HTTPTokens", options.http_tokens.map(|value| text(value.as_str())));
     hash.0
 }
 
@@ -164,7 +164,7 @@ fn connection_tracking(tracking: &ConnectionTracking) -> u64 {
 
 fn cpu_options(options: &CpuOptions) -> u64 {
     let mut hash = Struct::new("CPUOptions");
-    hash.field("NestedVirtualization", options.nested_virtualization.map(|it| text(it.as_str())));
+    hash.field("NestedVirtualization", options.nested_virtualization.map(|value| text(value.as_str())));
     hash.0
 }
 

@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 
 pub use plimsoll_model::requirements::Operator;
 
-/// A condition on one label.
+/// A requirement on a node label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Requirement {
-    /// The label's key.
+    /// Label key.
     pub key: String,
-    /// How the label is compared with the values.
+    /// Operator.
     pub operator: Operator,
-    /// What it is compared with: names for In and NotIn, one number for Gt, Lt, Gte and Lte, nothing for the others.
+    /// Values: names for In and NotIn, one number for Gt, Lt, Gte and Lte, empty for other operators.
     #[serde(default, deserialize_with = "crate::null_default", skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
-    /// How many different values of the label the instance types of one launch must offer at least (1 to 50).
+    /// Minimum number of distinct values that the instance types of a launch must have (1 to 50).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_values: Option<i64>,
 }
@@ -36,7 +36,7 @@ impl Requirement {
 impl From<&Requirement> for NodeSelectorRequirement {
     fn from(api: &Requirement) -> Self {
         Self {
-            min_values: api.min_values.and_then(|least| u32::try_from(least).ok()),
+            min_values: api.min_values.and_then(|min| u32::try_from(min).ok()),
             ..Self::new(api.key.clone(), api.operator, api.values.clone())
         }
     }

@@ -150,7 +150,9 @@ impl Validate for NodePool {
         context.check_taints(&template.spec.taints, &template.spec.startup_taints, &mut errors);
         context.check_node_class_ref(&template.spec.node_class_ref, &mut errors);
         let disruption = self.spec.disruption.as_ref();
-        for (position, budget) in disruption.and_then(|it| it.budgets.as_ref()).into_iter().flatten().enumerate() {
+        for (position, budget) in
+            disruption.and_then(|disruption| disruption.budgets.as_ref()).into_iter().flatten().enumerate()
+        {
             check_budget(budget, &format!("spec.disruption.budgets[{position}]"), &mut errors);
         }
         errors

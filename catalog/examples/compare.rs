@@ -14,8 +14,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).ok_or("which file?")?;
     let theirs = file::parse(&std::fs::read_to_string(path)?)?;
     let ours = builtin::catalog(&theirs.region, &NodeClassSettings::default())?;
-    let names: BTreeSet<&str> =
-        ours.instance_types.iter().chain(&theirs.instance_types).map(|it| it.name.as_str()).collect();
+    let names: BTreeSet<&str> = ours
+        .instance_types
+        .iter()
+        .chain(&theirs.instance_types)
+        .map(|instance_type| instance_type.name.as_str())
+        .collect();
     let mut out = std::io::stdout().lock();
     let mut counts: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for name in &names {
@@ -39,16 +43,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn fields(it: &InstanceType) -> Fields {
+fn fields(instance_type: &InstanceType) -> Fields {
     let amounts = |kind: &str, amounts: &Resources| -> Fields {
         amounts.iter().map(|(name, amount)| (format!("{kind} {name}"), amount.to_string())).collect()
     };
-    let mut fields = amounts("capacity", &it.capacity);
-    fields.extend(amounts("overhead", &it.overhead));
-    fields.extend(it.labels.iter().map(|(key, value)| (format!("label {key}"), value.clone())));
-    fields.insert("architecture".to_owned(), it.architecture.clone());
-    fields.insert("operating systems".to_owned(), it.operating_systems.join(","));
-    for offering in &it.offerings {
+    let mut fields = amounts("capacity", &instance_type.capacity);
+    fields.extend(amounts("overhead", &instance_type.overhead));
+    fields.extend(instance_type.labels.iter().map(|(key, value)| (format!("label {key}"), value.clone())));
+    fields.insert("architecture".to_owned(), instance_type.architecture.clone());
+    fields.insert("operating systems".to_owned(), instance_type.operating_systems.join(","));
+    for offering in &instance_type.offerings {
         let key = format!("offering {} {}", offering.zone, offering.capacity_type);
         fields.insert(key, format!("{} {} {}", offering.zone_id, offering.price, offering.available));
     }

@@ -57,11 +57,11 @@ fn ephemeral_storage(facts: &InstanceTypeFacts, settings: &NodeClassSettings) ->
     let family = settings.ami_family;
     let default = if family.is_windows() { DEFAULT_STORAGE_WINDOWS } else { DEFAULT_STORAGE };
     let mappings = &settings.block_device_mappings;
-    if let Some(size) = mappings.iter().filter(|it| it.root_volume == Some(true)).find_map(size) {
+    if let Some(size) = mappings.iter().filter(|mapping| mapping.root_volume == Some(true)).find_map(size) {
         return size;
     }
     let mapping = match ephemeral_device(family) {
-        Some(device) => mappings.iter().find(|it| it.device_name.as_deref() == Some(device)),
+        Some(device) => mappings.iter().find(|mapping| mapping.device_name.as_deref() == Some(device)),
         // The layout of a custom image is unknown: its last volume is assumed to be the one for pods.
         None => mappings.last(),
     };
@@ -105,6 +105,10 @@ fn efa(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
     if settings.network_interfaces.is_empty() {
         return facts.network.efa_interfaces;
     }
-    let only = settings.network_interfaces.iter().filter(|it| it.interface_type == InterfaceType::EfaOnly).count();
-    i64::try_from(only).unwrap_or(i64::MAX)
+    let efa_only = settings
+        .network_interfaces
+        .iter()
+        .filter(|interface| interface.interface_type == InterfaceType::EfaOnly)
+        .count();
+    i64::try_from(efa_only).unwrap_or(i64::MAX)
 }

@@ -113,7 +113,7 @@ impl InstanceTypeFacts {
     /// `amd64` or `arm64`; `None` if the type cannot be a node.
     #[must_use]
     pub fn architecture(&self) -> Option<&'static str> {
-        if !self.virtualization_types.iter().any(|it| it == "hvm") {
+        if !self.virtualization_types.iter().any(|virtualization| virtualization == "hvm") {
             return None;
         }
         self.architectures.iter().find_map(|architecture| match architecture.as_str() {

@@ -20,14 +20,14 @@ fn capacity_overhead_and_labels_match_karpenter() {
         let [name, architecture, capacity, overhead, labels] = line.split('\t').collect::<Vec<_>>()[..] else {
             panic!("a row has five cells: {line}");
         };
-        let it = catalogs.iter().find_map(|catalog| catalog.get(name)).expect(name);
-        let mut found = it.labels.clone();
-        found.retain(|key, _| !NEWER_LABELS.contains(&key.as_str()));
+        let instance_type = catalogs.iter().find_map(|catalog| catalog.get(name)).expect(name);
+        let mut actual = instance_type.labels.clone();
+        actual.retain(|key, _| !NEWER_LABELS.contains(&key.as_str()));
         let expected = entries(labels, "karpenter.k8s.aws/instance-");
-        assert_eq!(it.architecture, architecture, "{name}");
-        assert_eq!(found, expected, "{name}");
-        assert_eq!(texts(&it.capacity), entries(capacity, ""), "{name}: capacity");
-        assert_eq!(texts(&it.overhead), entries(overhead, ""), "{name}: overhead");
+        assert_eq!(instance_type.architecture, architecture, "{name}");
+        assert_eq!(actual, expected, "{name}");
+        assert_eq!(texts(&instance_type.capacity), entries(capacity, ""), "{name}: capacity");
+        assert_eq!(texts(&instance_type.overhead), entries(overhead, ""), "{name}: overhead");
         compared += 1;
     }
     assert_eq!(compared, 49);

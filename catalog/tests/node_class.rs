@@ -32,22 +32,22 @@ fn zone(name: &str, usable: bool) -> Zone {
     Zone { name: name.to_owned(), id: String::new(), instance_types, usable }
 }
 
-fn made(name: &str, settings: &NodeClassSettings) -> InstanceType {
+fn build_type(name: &str, settings: &NodeClassSettings) -> InstanceType {
     let prices =
         Prices { on_demand: [(name.to_owned(), MicroUsdPerHour(1_000_000))].into(), spot: SpotPrices::Unknown };
     build("test-1", [facts(name)], settings, &[zone("test-1a", true)], &prices).get(name).cloned().unwrap()
 }
 
 fn buyable(name: &str, settings: &NodeClassSettings) -> bool {
-    made(name, settings).offerings.iter().all(|offering| offering.available)
+    build_type(name, settings).offerings.iter().all(|offering| offering.available)
 }
 
 #[test]
 fn max_pods_does_not_reduce_the_memory_reserved_for_kubernetes() {
     // m5.large: 3 interfaces of 10 addresses make 29 pods; 11Mi each, 255Mi and 100Mi for eviction.
     let by_settings = |kubelet: Value| {
-        let it = made("m5.large", &al2023(json!({"kubelet": kubelet})));
-        (it.capacity.get("pods"), it.overhead.get("memory") / MIB)
+        let instance_type = build_type("m5.large", &al2023(json!({"kubelet": kubelet})));
+        (instance_type.capacity.get("pods"), instance_type.overhead.get("memory") / MIB)
     };
     assert_eq!(by_settings(json!({})), (29, 674));
     assert_eq!(by_settings(json!({"maxPods": 8})), (8, 674));
@@ -59,16 +59,19 @@ fn max_pods_does_not_reduce_the_memory_reserved_for_kubernetes() {
 #[test]
 fn bottlerocket_reserves_memory_for_the_actual_number_of_pods() {
     let class = json!({"amiFamily": "Bottlerocket", "kubelet": {"maxPods": 8, "podsPerCore": 1}});
-    let it = made("m5.large", &settings(class));
-    assert_eq!((it.capacity.get("pods"), it.overhead.get("memory")), (8, (8 * 11 + 255 + 100) * MIB));
+    let instance_type = build_type("m5.large", &settings(class));
+    assert_eq!(
+        (instance_type.capacity.get("pods"), instance_type.overhead.get("memory")),
+        (8, (8 * 11 + 255 + 100) * MIB)
+    );
 }
 
 #[test]
 fn reserved_interfaces_reduce_pods_but_not_reserved_memory() {
-    let it = made("m5.large", &NodeClassSettings { reserved_enis: 1, ..NodeClassSettings::default() });
-    assert_eq!((it.capacity.get("pods"), it.overhead.get("memory") / MIB), (20, 674));
-    let it = made("m5.large", &NodeClassSettings { reserved_enis: 3, ..NodeClassSettings::default() });
-    assert_eq!(it.capacity.get("pods"), 0);
+    let instance_type = build_type("m5.large", &NodeClassSettings { reserved_enis: 1, ..NodeClassSettings::default() });
+    assert_eq!((instance_type.capacity.get("pods"), instance_type.overhead.get("memory") / MIB), (20, 674));
+    let instance_type = build_type("m5.large", &NodeClassSettings { reserved_enis: 3, ..NodeClassSettings::default() });
+    assert_eq!(instance_type.capacity.get("pods"), 0);
 }
 
 #[test]
@@ -79,19 +82,19 @@ fn reservations_override_per_resource_and_thresholds_per_signal() {
         "evictionHard": {"memory.available": "5%", "nodefs.available": "100%"},
         "evictionSoft": {"memory.available": "50%"},
     });
-    let it = made("m5.large", &al2023(json!({"kubelet": kubelet})));
+    let instance_type = build_type("m5.large", &al2023(json!({"kubelet": kubelet})));
     // 5% of 7577Mi, rounded up to a byte.
     let evicted = (7577 * MIB + 19) / 20;
-    assert_eq!(it.overhead.get("cpu"), 600);
-    assert_eq!(it.overhead.get("memory"), (574 + 1024) * MIB + evicted);
-    assert_eq!(it.overhead.get("ephemeral-storage"), GIB);
+    assert_eq!(instance_type.overhead.get("cpu"), 600);
+    assert_eq!(instance_type.overhead.get("memory"), (574 + 1024) * MIB + evicted);
+    assert_eq!(instance_type.overhead.get("ephemeral-storage"), GIB);
 }
 
 #[test]
 fn ephemeral_storage_is_the_size_of_the_volume_for_pods() {
     let volume = |device: &str, size: &str| json!({"deviceName": device, "ebs": {"volumeSize": size}});
     let root = json!({"deviceName": "/dev/xvdz", "rootVolume": true, "ebs": {"volumeSize": "40Gi"}});
-    let storage = |class: Value| made("m5d.large", &settings(class)).capacity.get("ephemeral-storage");
+    let storage = |class: Value| build_type("m5d.large", &settings(class)).capacity.get("ephemeral-storage");
     let both = json!([volume("/dev/xvda", "30Gi"), volume("/dev/xvdb", "50G")]);
     let of = |family: &str, mappings: &Value| storage(json!({"amiFamily": family, "blockDeviceMappings": mappings}));
     assert_eq!(of("AL2023", &both), 30 * GIB);
@@ -100,18 +103,21 @@ fn ephemeral_storage_is_the_size_of_the_volume_for_pods() {
     assert_eq!(of("Windows2022", &both), 50 * GIB);
     assert_eq!(of("AL2023", &json!([volume("/dev/xvda", "30Gi"), root])), 40 * GIB);
     assert_eq!(storage(json!({"amiFamily": "AL2023", "instanceStorePolicy": "RAID0"})), 75_000_000_000);
-    let without_disks = made("m5.large", &al2023(json!({"instanceStorePolicy": "RAID0"})));
+    let without_disks = build_type("m5.large", &al2023(json!({"instanceStorePolicy": "RAID0"})));
     assert_eq!(without_disks.capacity.get("ephemeral-storage"), 20 * GIB);
 }
 
 #[test]
 fn windows_runs_on_amd64_alone() {
     let class = settings(json!({"amiFamily": "Windows2022"}));
-    let it = made("m5.large", &class);
-    assert_eq!(it.operating_systems, ["windows"]);
-    assert_eq!(it.labels["node.kubernetes.io/windows-build"], "10.0.20348");
-    assert_eq!((it.capacity.get("pods"), it.capacity.get("vpc.amazonaws.com/PrivateIPv4Address")), (110, 9));
-    assert!(made("m6g.large", &class).operating_systems.is_empty());
+    let instance_type = build_type("m5.large", &class);
+    assert_eq!(instance_type.operating_systems, ["windows"]);
+    assert_eq!(instance_type.labels["node.kubernetes.io/windows-build"], "10.0.20348");
+    assert_eq!(
+        (instance_type.capacity.get("pods"), instance_type.capacity.get("vpc.amazonaws.com/PrivateIPv4Address")),
+        (110, 9)
+    );
+    assert!(build_type("m6g.large", &class).operating_systems.is_empty());
 }
 
 #[test]
@@ -120,7 +126,7 @@ fn network_interfaces_must_fit_the_instance_type() {
     let class = al2023(json!({"networkInterfaces": [
         interface(0, 0, "interface"), interface(0, 1, "efa-only"), interface(1, 1, "efa-only"),
     ]}));
-    let big = made("p4d.24xlarge", &class);
+    let big = build_type("p4d.24xlarge", &class);
     assert_eq!(big.capacity.get("vpc.amazonaws.com/efa"), 2);
     // One of the 15 interfaces of the first card has no addresses for pods.
     assert_eq!(big.capacity.get("pods"), 14 * 49 + 2);
@@ -135,15 +141,18 @@ fn required_features_must_be_supported() {
     assert_eq!(["m5.large", "m5.metal", "i3.large"].map(|name| buyable(name, &tracking)), [true, false, false]);
     let nested = al2023(json!({"cpuOptions": {"nestedVirtualization": "enabled"}}));
     assert!(!buyable("m5.large", &nested));
-    let able = builtin::facts().iter().find(|it| it.processor_features.iter().any(|it| it == "nested-virtualization"));
+    let able = builtin::facts().iter().find(|instance_type| {
+        instance_type.processor_features.iter().any(|instance_type| instance_type == "nested-virtualization")
+    });
     assert!(buyable(&able.unwrap().name, &nested));
 }
 
 #[test]
 fn discovered_memory_overrides_the_estimate() {
     let seen = [("m5.large".to_owned(), 7_700 * MIB)].into();
-    let it = made("m5.large", &NodeClassSettings { discovered_memory: seen, ..NodeClassSettings::default() });
-    assert_eq!(it.capacity.get("memory"), 7_700 * MIB);
+    let instance_type =
+        build_type("m5.large", &NodeClassSettings { discovered_memory: seen, ..NodeClassSettings::default() });
+    assert_eq!(instance_type.capacity.get("memory"), 7_700 * MIB);
 }
 
 #[test]
@@ -158,7 +167,9 @@ fn offerings_need_a_price_and_are_available_in_zones_of_the_class() {
     let offerings: Vec<_> = catalog.instance_types[0]
         .offerings
         .iter()
-        .map(|it| (it.zone.as_str(), it.capacity_type, it.price.0, it.available))
+        .map(|instance_type| {
+            (instance_type.zone.as_str(), instance_type.capacity_type, instance_type.price.0, instance_type.available)
+        })
         .collect();
     let expected = [
         ("test-1a", CapacityType::Spot, 40_000, true),

@@ -25,9 +25,9 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violati
         *sums = (sums.0.max(wish.mix), sums.1 + 1, sums.2 + usize::from(possible_spot.contains(pod.uid.as_str())));
     }
     for ((namespace, workload), (mix, pods, elsewhere)) in workloads {
-        let least = mix.least(pods);
-        if elsewhere > pods - least {
-            let problem = format!("{elsewhere} of {pods} pods go where Spot may be, {least} have to run On-Demand");
+        let required = mix.least(pods);
+        if elsewhere > pods - required {
+            let problem = format!("{elsewhere} of {pods} pods go where Spot may be, {required} have to run On-Demand");
             violations.push(Violation::OnDemandRatioNotMet { workload: format!("{namespace}/{workload}"), problem });
         }
     }

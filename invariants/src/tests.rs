@@ -234,8 +234,8 @@ fn valid() -> Case {
 fn rejected(expected: &str, change: impl FnOnce(&mut Case)) {
     let mut case = valid();
     change(&mut case);
-    let found: Vec<String> = case.check().iter().map(ToString::to_string).collect();
-    assert!(found.iter().any(|one| one.contains(expected)), "{expected:?} is not among {found:#?}");
+    let violations: Vec<String> = case.check().iter().map(ToString::to_string).collect();
+    assert!(violations.iter().any(|one| one.contains(expected)), "{expected:?} is not among {violations:#?}");
 }
 
 /// Asserts that the plan is still valid after `change`.

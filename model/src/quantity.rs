@@ -212,13 +212,13 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     if point > MAX_WHOLE_DIGITS {
         return MAX_NANOS;
     }
-    let kept = point + NANO_DIGITS;
+    let kept_digits = point + NANO_DIGITS;
     let mut nanos: i128 = 0;
-    for place in 0..kept {
-        let digit = usize::try_from(place).ok().and_then(|place| digits.get(place)).copied().unwrap_or(0);
+    for position in 0..kept_digits {
+        let digit = usize::try_from(position).ok().and_then(|position| digits.get(position)).copied().unwrap_or(0);
         nanos = nanos * 10 + i128::from(digit);
     }
-    let dropped = digits.get(usize::try_from(kept).unwrap_or(0)..).unwrap_or_default();
+    let dropped = digits.get(usize::try_from(kept_digits).unwrap_or(0)..).unwrap_or_default();
     let round_up = dropped.iter().any(|digit| *digit != 0);
     (nanos + i128::from(round_up)).min(MAX_NANOS)
 }

@@ -92,17 +92,17 @@ impl Resources {
         }
     }
 
-    /// Whether each amount is at most that of `room`. A zero amount always fits, even if the resource is missing or
-    /// negative.
+    /// Whether each amount is at most that of `available`. A zero amount always fits, even if the resource is missing
+    /// or negative.
     #[must_use]
-    pub fn fits_in(&self, room: &Self) -> bool {
-        self.first_excess(room).is_none()
+    pub fn fits_in(&self, available: &Self) -> bool {
+        self.first_excess(available).is_none()
     }
 
-    /// Returns the first resource by name that exceeds `room`.
+    /// Returns the first resource by name that exceeds `available`.
     #[must_use]
-    pub fn first_excess(&self, room: &Self) -> Option<&str> {
-        self.iter().find(|(name, amount)| *amount > 0 && *amount > room.get(name)).map(|(name, _)| name)
+    pub fn first_excess(&self, available: &Self) -> Option<&str> {
+        self.iter().find(|(name, amount)| *amount > 0 && *amount > available.get(name)).map(|(name, _)| name)
     }
 }
 

@@ -246,8 +246,10 @@ impl Session {
         let solved =
             solve_indexed(&mut self.planner, snapshot, index, self.catalogs.catalogs(), &options, &mut |part| {
                 sent += part.launches.len();
-                let pieces = fragments(&part, 0, FRAGMENT_BYTES);
-                pieces.into_iter().for_each(|piece| early(response(Response::PlanFragment(early_fragment(piece)))));
+                let parts = fragments(&part, 0, FRAGMENT_BYTES);
+                parts
+                    .into_iter()
+                    .for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
             });
         self.metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
         let plan = solved.map_err(|error| {
@@ -270,15 +272,15 @@ impl Session {
             elapsed_ms = started.elapsed().as_millis(),
             "planned"
         );
-        let pieces = fragments(&plan, sent, FRAGMENT_BYTES);
-        Ok(pieces.into_iter().map(|piece| response(Response::PlanFragment(piece))).collect())
+        let parts = fragments(&plan, sent, FRAGMENT_BYTES);
+        Ok(parts.into_iter().map(|fragment| response(Response::PlanFragment(fragment))).collect())
     }
 }
 
 /// Marks a fragment of an early part. Totals are only in the last fragment of the plan.
-fn early_fragment(piece: wire::PlanFragment) -> wire::PlanFragment {
-    let part = piece.part.map(|part| wire_plan::Plan { hourly_micro_usd: 0, lower_bound_micro_usd: 0, ..part });
-    wire::PlanFragment { last: false, part, ..piece }
+fn early_fragment(fragment: wire::PlanFragment) -> wire::PlanFragment {
+    let part = fragment.part.map(|part| wire_plan::Plan { hourly_micro_usd: 0, lower_bound_micro_usd: 0, ..part });
+    wire::PlanFragment { last: false, part, ..fragment }
 }
 
 fn response(message: Response) -> wire::SessionResponse {

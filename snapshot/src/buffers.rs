@@ -6,7 +6,7 @@ mod report;
 mod resolve;
 
 pub use report::reports;
-pub use resolve::{Buffer, Reason, Room, Unresolved, resolve};
+pub use resolve::{Buffer, BufferCapacity, Reason, Unresolved, resolve};
 
 use crate::problems::Problem;
 use crate::shapes::{NodeBinding, Shapes, Template};

@@ -102,15 +102,15 @@ mod tests {
             ),
         ];
         for (annotations, class, micro) in table {
-            let found = costs(&annotations, &class).map(|costs| costs.per_node);
-            assert_eq!(found, Ok(MicroUsdPerHour(micro)), "{annotations} {class}");
+            let result = costs(&annotations, &class).map(|costs| costs.per_node);
+            assert_eq!(result, Ok(MicroUsdPerHour(micro)), "{annotations} {class}");
         }
     }
 
     #[test]
     fn performance_factors_are_parsed_by_family() {
-        let found = costs(&json!({"plimsoll.dev/performance": "m7i=1.15, c8g = 1.3,"}), &json!({})).unwrap();
-        assert_eq!(found.performance, BTreeMap::from([("c8g".to_owned(), 1_300_000), ("m7i".to_owned(), 1_150_000)]));
+        let result = costs(&json!({"plimsoll.dev/performance": "m7i=1.15, c8g = 1.3,"}), &json!({})).unwrap();
+        assert_eq!(result.performance, BTreeMap::from([("c8g".to_owned(), 1_300_000), ("m7i".to_owned(), 1_150_000)]));
     }
 
     #[test]

@@ -103,9 +103,11 @@ fn read(
         };
         let startup =
             claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(pool_startup_taints).unwrap_or_default();
-        taints.retain(|taint| !taint.is_ephemeral() && !startup.iter().any(|it| Taint::from(it).matches(taint)));
+        taints.retain(|taint| {
+            !taint.is_ephemeral() && !startup.iter().any(|startup_taint| Taint::from(startup_taint).matches(taint))
+        });
         for taint in claim.filter(|_| !registered).map(claim_taints).unwrap_or_default() {
-            if !taints.iter().any(|it| it.matches(&taint)) {
+            if !taints.iter().any(|existing| existing.matches(&taint)) {
                 taints.push(taint);
             }
         }
@@ -117,7 +119,7 @@ fn read(
     }
     capacity.set(NODES_RESOURCE, 1);
     // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
-    let unregistered = node_taints(node)?.iter().any(|it| it.key == taint::UNREGISTERED);
+    let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
     let is_unmatched =
         extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
     let spec = node.spec.as_ref();
@@ -215,18 +217,19 @@ pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
 /// Whether the pods of the claim must move: the claim is being deleted, or its instance is interrupted.
 pub(crate) fn is_leaving(claim: &NodeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
-    is_deleting(claim) || annotations.is_some_and(|it| it.contains_key(annotation::INTERRUPTED))
+    is_deleting(claim) || annotations.is_some_and(|annotations| annotations.contains_key(annotation::INTERRUPTED))
 }
 
 /// Whether the node has the disruption taint.
 fn is_disrupted(node: &KubeNode) -> Result<bool, Fault> {
-    Ok(node_taints(node)?.iter().any(|it| it.key == taint::DISRUPTED))
+    Ok(node_taints(node)?.iter().any(|taint| taint.key == taint::DISRUPTED))
 }
 
 pub(crate) fn idle_since(claim: &NodeClaim) -> Option<Timestamp> {
     let status = claim.status.as_ref()?;
-    let initialized = condition::get(&status.conditions, "Initialized").filter(|it| it.status == "True");
-    let moment = status.last_pod_event_time.as_ref().or_else(|| initialized.map(|it| &it.last_transition_time));
+    let initialized = condition::get(&status.conditions, "Initialized").filter(|condition| condition.status == "True");
+    let moment =
+        status.last_pod_event_time.as_ref().or_else(|| initialized.map(|condition| &condition.last_transition_time));
     moment.map(kube_time::timestamp)
 }
 

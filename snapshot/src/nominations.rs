@@ -111,7 +111,7 @@ impl<'n> ClusterNodes<'n> {
     /// Whether the spread has, or requires, more than one domain, so that the skew can be exceeded. Domains that only
     /// node affinity excludes are counted.
     fn has_several(&self, pod: &Pod, spread: &TopologySpreadConstraint) -> bool {
-        if spread.min_domains.is_some_and(|least| least > 1) {
+        if spread.min_domains.is_some_and(|min_domains| min_domains > 1) {
             return true;
         }
         let honoured = spread.node_affinity_policy.as_deref() != Some("Ignore");
@@ -142,7 +142,7 @@ fn spreads(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
 /// Required pod affinity terms.
 fn required_pod_affinity(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.iter().filter_map(|spec| spec.affinity.as_ref()?.pod_affinity.as_ref());
-    affinity.flat_map(|all| all.required_during_scheduling_ignored_during_execution.iter().flatten())
+    affinity.flat_map(|affinity| affinity.required_during_scheduling_ignored_during_execution.iter().flatten())
 }
 
 /// Whether `pod` may be unschedulable until `other` is placed.
@@ -204,13 +204,14 @@ mod tests {
     #[test]
     fn at_most_max_skew_pods_of_a_spread_are_nominated_to_a_node() {
         let web = json!({"app": "web"});
-        let one = pod("default", &web, &[spread(2, "DoNotSchedule", &web)]);
+        let web_pod = pod("default", &web, &[spread(2, "DoNotSchedule", &web)]);
         // Pods on another node, in another namespace, or with a soft spread are not counted.
         let soft = pod("other", &web, &[spread(1, "ScheduleAnyway", &web)]);
         let other = pod("other", &web, &[spread(2, "DoNotSchedule", &web)]);
-        let all = [(&one, "n1", false), (&one, "n1", false), (&one, "n1", false), (&one, "n2", false)];
-        assert_eq!(admissible(&all), [true, true, false, true]);
-        assert_eq!(admissible(&[all[0], all[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
+        let wishes =
+            [(&web_pod, "n1", false), (&web_pod, "n1", false), (&web_pod, "n1", false), (&web_pod, "n2", false)];
+        assert_eq!(admissible(&wishes), [true, true, false, true]);
+        assert_eq!(admissible(&[wishes[0], wishes[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
         assert_eq!(admissible(&[(&soft, "n1", false), (&soft, "n1", false)]), [true; 2]);
     }
 
@@ -257,32 +258,32 @@ mod tests {
     fn a_single_domain_cannot_exceed_the_skew() {
         let web = json!({"app": "web"});
         let zone = |zone: &str, team: &str| json!({"topology.kubernetes.io/zone": zone, "team": team});
-        let (here, there, bare) = (zone("a", "blue"), zone("b", "red"), json!({"team": "blue"}));
-        let mut one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
+        let (zone_a, zone_b, unzoned) = (zone("a", "blue"), zone("b", "red"), json!({"team": "blue"}));
+        let mut web_pod = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
         let both = |pod: &Pod, nodes: &[Value]| admissible_on_nodes(&[(pod, "n1", false), (pod, "n1", false)], nodes);
         // A node without the topology label is in no domain.
-        assert_eq!(both(&one, &[here.clone(), here.clone(), bare]), [true, true]);
-        assert_eq!(both(&one, &[here.clone(), there.clone()]), [true, false]);
+        assert_eq!(both(&web_pod, &[zone_a.clone(), zone_a.clone(), unzoned]), [true, true]);
+        assert_eq!(both(&web_pod, &[zone_a.clone(), zone_b.clone()]), [true, false]);
         // Nodes that the node selector excludes are no domains, unless nodeAffinityPolicy is Ignore.
-        let mut blue = one.clone();
+        let mut blue = web_pod.clone();
         let spec = blue.spec.as_mut().unwrap();
         spec.node_selector = Some([("team".to_owned(), "blue".to_owned())].into());
-        assert_eq!(both(&blue, &[here.clone(), there.clone()]), [true, true]);
+        assert_eq!(both(&blue, &[zone_a.clone(), zone_b.clone()]), [true, true]);
         let spreads = |pod: &mut Pod, change: fn(&mut TopologySpreadConstraint)| {
             pod.spec.as_mut().unwrap().topology_spread_constraints.iter_mut().flatten().for_each(change);
         };
         spreads(&mut blue, |spread| spread.node_affinity_policy = Some("Ignore".to_owned()));
-        assert_eq!(both(&blue, &[here.clone(), there]), [true, false]);
+        assert_eq!(both(&blue, &[zone_a.clone(), zone_b]), [true, false]);
         // With fewer domains than minDomains, the global minimum is zero.
-        spreads(&mut one, |spread| spread.min_domains = Some(2));
-        assert_eq!(both(&one, &[here]), [true, false]);
+        spreads(&mut web_pod, |spread| spread.min_domains = Some(2));
+        assert_eq!(both(&web_pod, &[zone_a]), [true, false]);
     }
 
     #[test]
     fn a_current_nomination_is_kept() {
         let web = json!({"app": "web"});
-        let one = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
-        assert_eq!(admissible(&[(&one, "n1", false), (&one, "n1", true)]), [false, true]);
+        let web_pod = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
+        assert_eq!(admissible(&[(&web_pod, "n1", false), (&web_pod, "n1", true)]), [false, true]);
     }
 
     #[test]

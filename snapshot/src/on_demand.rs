@@ -20,7 +20,7 @@ pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
 }
 
 /// Reads the on-demand ratio that a pod requests for its workload.
-pub(crate) fn wish(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
+pub(crate) fn workload_ratio(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
     Ok(mix(pod)?.map(|mix| OnDemandWish { workload: workload(pod), mix }))
 }
 
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_is_no_number_is_a_fault() {
+    fn an_invalid_annotation_is_a_fault() {
         let read = |annotations: &Value| mix(&metadata(&json!({"annotations": annotations})));
         assert_eq!(read(&json!({})), Ok(None));
         let both = json!({"plimsoll.dev/on-demand-base": "2", "plimsoll.dev/on-demand-percentage": " 30"});

@@ -82,9 +82,9 @@ mod tests {
             (json!({"priceAdjustment": "-100%"}), PriceChange::ByShare(-1_000_000)),
         ];
         for (spec, expected) in table {
-            assert_eq!(overlay(&spec).map(|it| it.price), Ok(Some(expected)), "{spec}");
+            assert_eq!(overlay(&spec).map(|overlay| overlay.price), Ok(Some(expected)), "{spec}");
         }
-        assert_eq!(overlay(&json!({"weight": 3})).map(|it| (it.price, it.weight)), Ok((None, 3)));
+        assert_eq!(overlay(&json!({"weight": 3})).map(|overlay| (overlay.price, overlay.weight)), Ok((None, 3)));
     }
 
     #[test]
@@ -97,8 +97,8 @@ mod tests {
             (json!({"capacity": {"cpu": "4"}}), "spec.capacity"),
         ];
         for (spec, field) in table {
-            let found = overlay(&spec).unwrap_err().field;
-            assert!(found.starts_with(field), "{spec}: {found}");
+            let path = overlay(&spec).unwrap_err().field;
+            assert!(path.starts_with(field), "{spec}: {path}");
         }
     }
 }

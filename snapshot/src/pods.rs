@@ -65,13 +65,17 @@ fn add_replicas(
 ) {
     let template = replicas.template();
     let Some(spec) = &template.spec else { return };
-    let wish = ignored_wish(template);
+    let ignored_annotation = ignored_wish(template);
     let mut common: Option<Result<CommonFields, Fault>> = None;
     for name in replicas.names() {
         let full_name = full_name_of(&template.metadata, &name);
         let identity = PodIdentity { uid: PodUid(full_name), name };
         let Some(state) = result.state(template, spec, &identity, extra, pod_states) else { continue };
-        problems.extend(wish.clone().map(|wish| Problem { name: identity.uid.0.clone(), ..wish }));
+        problems.extend(
+            ignored_annotation
+                .clone()
+                .map(|ignored_annotation| Problem { name: identity.uid.0.clone(), ..ignored_annotation }),
+        );
         match common.get_or_insert_with(|| read(template, spec, budgets, shapes)) {
             Ok(common) => result.pods.push(identity.pod(common, state)),
             Err(fault) => {
@@ -138,7 +142,7 @@ impl Pods {
 /// Reports unparsable on-demand annotations of a pod. The pod is then used without them.
 #[must_use]
 pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
-    let fault = on_demand::wish(&pod.metadata).err().filter(|_| !stays_with_node(pod))?;
+    let fault = on_demand::workload_ratio(&pod.metadata).err().filter(|_| !stays_with_node(pod))?;
     Some(Problem::of_field("Pod", &pod.metadata, fault))
 }
 
@@ -232,7 +236,7 @@ fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shape
     let name = metadata.name.as_deref().unwrap_or_default();
     let stays_with_node = stays_with_node(pod);
     let labels = metadata.labels.clone().unwrap_or_default();
-    let on_demand = on_demand::wish(metadata).unwrap_or_default().filter(|_| !stays_with_node);
+    let on_demand = on_demand::workload_ratio(metadata).unwrap_or_default().filter(|_| !stays_with_node);
     let binding = match node_name(pod) {
         _ if stays_with_node => NodeBinding::Pinned,
         Some(_) => NodeBinding::Movable,

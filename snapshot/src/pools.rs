@@ -151,7 +151,8 @@ fn count_nodes(pool: &str, nodes: &[Node], objects: &Objects) -> (u32, u32) {
         let removing = claim.is_some_and(|claim| {
             let annotations = claim.metadata.annotations.as_ref();
             is_deleting(claim)
-                || annotations.is_some_and(|it| it.contains_key(plimsoll_model::names::annotation::REMOVAL))
+                || annotations
+                    .is_some_and(|annotations| annotations.contains_key(plimsoll_model::names::annotation::REMOVAL))
         });
         total += 1;
         disrupted += u32::from(!node.ready || node.deleting || removing);

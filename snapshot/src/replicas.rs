@@ -76,7 +76,8 @@ impl Replicas {
 /// Whether the name determines other properties of the pod: volume claims, UID or workload.
 fn depends_on_name(template: &Pod) -> bool {
     let volumes = template.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
-    let claims = volumes.into_iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
+    let claims =
+        volumes.into_iter().any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
     let owned = template.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     claims || !owned || template.metadata.uid.is_some() || pods::is_terminal(template)
 }

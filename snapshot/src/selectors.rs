@@ -13,23 +13,26 @@ const REQUIRED: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnor
 const PREFERRED: &str = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
 
 pub(crate) fn required_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<NodeSelectorTerm>, Fault> {
-    let required = affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     let terms = required.into_iter().flat_map(|required| &required.node_selector_terms).enumerate();
-    terms.map(|(index, it)| term(it).map_err(|fault| fault.below(&format!("{REQUIRED}[{index}]")))).collect()
+    terms
+        .map(|(index, kube_term)| term(kube_term).map_err(|fault| fault.below(&format!("{REQUIRED}[{index}]"))))
+        .collect()
 }
 
 pub(crate) fn preferred_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<PreferredTerm>, Fault> {
-    let list = affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref());
-    let read = |(index, it): (usize, &k8s_openapi::api::core::v1::PreferredSchedulingTerm)| {
-        let term = term(&it.preference).map_err(|fault| fault.below(&format!("{PREFERRED}[{index}].preference")))?;
-        Ok(PreferredTerm { weight: it.weight, term })
+    let list = affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let read = |(index, preferred): (usize, &k8s_openapi::api::core::v1::PreferredSchedulingTerm)| {
+        let term =
+            term(&preferred.preference).map_err(|fault| fault.below(&format!("{PREFERRED}[{index}].preference")))?;
+        Ok(PreferredTerm { weight: preferred.weight, term })
     };
     list.into_iter().flatten().enumerate().map(read).collect()
 }
 
 /// Parses a term of a volume's node affinity without `ignored_key`; `None` if the term has no other requirement.
-pub(crate) fn volume_term(it: &KubeTerm, ignored_key: Option<&str>) -> Result<Option<NodeSelectorTerm>, Fault> {
-    let mut term = term(it)?;
+pub(crate) fn volume_term(kube_term: &KubeTerm, ignored_key: Option<&str>) -> Result<Option<NodeSelectorTerm>, Fault> {
+    let mut term = term(kube_term)?;
     if let Some(key) = ignored_key {
         term.expressions.retain(|expression| expression.key != key);
         if term.expressions.is_empty() && term.fields.is_empty() {
@@ -44,10 +47,14 @@ pub(crate) fn allowed_topologies(terms: Option<&Vec<TopologySelectorTerm>>) -> R
     let mut node_terms = Vec::new();
     for (term_index, term) in terms.into_iter().flatten().enumerate() {
         let mut expressions = Vec::new();
-        for (index, it) in term.match_label_expressions.iter().flatten().enumerate() {
+        for (index, expression) in term.match_label_expressions.iter().flatten().enumerate() {
             let path = || format!("allowedTopologies[{term_index}].matchLabelExpressions[{index}]");
-            check_key(&it.key).map_err(|fault| fault.below(&path()))?;
-            expressions.push(NodeSelectorRequirement::new(it.key.as_str(), Operator::In, it.values.iter().cloned()));
+            check_key(&expression.key).map_err(|fault| fault.below(&path()))?;
+            expressions.push(NodeSelectorRequirement::new(
+                expression.key.as_str(),
+                Operator::In,
+                expression.values.iter().cloned(),
+            ));
         }
         node_terms.push(NodeSelectorTerm { expressions, fields: Vec::new() });
     }
@@ -67,17 +74,18 @@ fn term(term: &KubeTerm) -> Result<NodeSelectorTerm, Fault> {
 }
 
 fn requirements(list: Option<&Vec<KubeRequirement>>, field: &str) -> Result<Vec<NodeSelectorRequirement>, Fault> {
-    let read = |(index, it): (usize, &KubeRequirement)| {
-        check_key(&it.key).map_err(|fault| fault.below(&format!("{field}[{index}]")))?;
+    let read = |(index, requirement): (usize, &KubeRequirement)| {
+        check_key(&requirement.key).map_err(|fault| fault.below(&format!("{field}[{index}]")))?;
         // Only pools may use Gte and Lte; the API server rejects them in pods.
-        let operator = Operator::parse(&it.operator).filter(|it| !matches!(it, Operator::Gte | Operator::Lte));
+        let operator = Operator::parse(&requirement.operator)
+            .filter(|operator| !matches!(operator, Operator::Gte | Operator::Lte));
         let operator = operator.ok_or_else(|| {
-            let message = format!("{:?} is none of In, NotIn, Exists, DoesNotExist, Gt and Lt", it.operator);
+            let message = format!("{:?} is none of In, NotIn, Exists, DoesNotExist, Gt and Lt", requirement.operator);
             Fault::new(format!("{field}[{index}].operator"), message)
         })?;
-        let values = it.values.clone().unwrap_or_default();
-        check_values(operator, &values).map_err(|it| Fault::new(format!("{field}[{index}].values"), it))?;
-        Ok(NodeSelectorRequirement::new(it.key.as_str(), operator, values))
+        let values = requirement.values.clone().unwrap_or_default();
+        check_values(operator, &values).map_err(|message| Fault::new(format!("{field}[{index}].values"), message))?;
+        Ok(NodeSelectorRequirement::new(requirement.key.as_str(), operator, values))
     };
     list.into_iter().flatten().enumerate().map(read).collect()
 }
@@ -96,10 +104,10 @@ fn check_values(operator: Operator, values: &[String]) -> Result<(), &'static st
 /// Parses a label selector.
 pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, Fault> {
     let mut match_expressions = Vec::new();
-    for (index, it) in selector.match_expressions.iter().flatten().enumerate() {
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("matchExpressions[{index}]");
-        check_key(&it.key).map_err(|fault| fault.below(&path))?;
-        let operator = match it.operator.as_str() {
+        check_key(&requirement.key).map_err(|fault| fault.below(&path))?;
+        let operator = match requirement.operator.as_str() {
             "In" => Operator::In,
             "NotIn" => Operator::NotIn,
             "Exists" => Operator::Exists,
@@ -109,9 +117,9 @@ pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, F
                 return Err(Fault::new(format!("{path}.operator"), message));
             }
         };
-        let values = it.values.clone().unwrap_or_default();
+        let values = requirement.values.clone().unwrap_or_default();
         check_values(operator, &values).map_err(|message| Fault::new(format!("{path}.values"), message))?;
-        match_expressions.push(NodeSelectorRequirement::new(it.key.as_str(), operator, values));
+        match_expressions.push(NodeSelectorRequirement::new(requirement.key.as_str(), operator, values));
     }
     Ok(LabelSelector { match_labels: selector.match_labels.clone().unwrap_or_default(), match_expressions })
 }

@@ -138,12 +138,27 @@ impl<'objects> Shapes<'objects> {
         let pod_affinity = affinity.pod_affinity.as_ref();
         let pod_anti_affinity = affinity.pod_anti_affinity.as_ref();
         let required = [
-            (false, pod_affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
-            (true, pod_anti_affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())),
+            (
+                false,
+                pod_affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+            ),
+            (
+                true,
+                pod_anti_affinity
+                    .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+            ),
         ];
         let preferred = [
-            (false, pod_affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
-            (true, pod_anti_affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())),
+            (
+                false,
+                pod_affinity
+                    .and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref()),
+            ),
+            (
+                true,
+                pod_anti_affinity
+                    .and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref()),
+            ),
         ];
         for (anti, list) in required {
             for (index, term) in list.into_iter().flatten().enumerate() {

@@ -70,10 +70,18 @@ impl<'objects> Volumes<'objects> {
         Self {
             source,
             claims: claims
-                .filter_map(|it| Some(((it.metadata.namespace.as_deref()?, name(&it.metadata)?), it)))
+                .filter_map(|claim| Some(((claim.metadata.namespace.as_deref()?, name(&claim.metadata)?), claim)))
                 .collect(),
-            volumes: objects.persistent_volumes.iter().filter_map(|it| Some((name(&it.metadata)?, it))).collect(),
-            classes: objects.storage_classes.iter().filter_map(|it| Some((name(&it.metadata)?, it))).collect(),
+            volumes: objects
+                .persistent_volumes
+                .iter()
+                .filter_map(|object| Some((name(&object.metadata)?, object)))
+                .collect(),
+            classes: objects
+                .storage_classes
+                .iter()
+                .filter_map(|object| Some((name(&object.metadata)?, object)))
+                .collect(),
             users: ClaimUsers::new(objects),
         }
     }

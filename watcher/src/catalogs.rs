@@ -178,8 +178,8 @@ mod tests {
         catalogs.apply(problem, Timestamp(0)).unwrap();
         catalogs.apply(complete(), Timestamp(0)).unwrap();
         assert_eq!(catalogs.of_class("x", 0), Err("no subnet".to_owned()));
-        let gone = CatalogUpdate { node_class: "x".into(), removed: true, ..CatalogUpdate::default() };
-        catalogs.apply(gone, Timestamp(0)).unwrap();
+        let removed = CatalogUpdate { node_class: "x".into(), removed: true, ..CatalogUpdate::default() };
+        catalogs.apply(removed, Timestamp(0)).unwrap();
         assert_ne!(catalogs.of_class("x", 0), Err("no subnet".to_owned()));
     }
 }

@@ -13,7 +13,7 @@ use crate::facts::Facts;
 use crate::metrics::{WatcherMetrics, outcomes};
 use crate::scheduler::{PlanError, PlanRequest, Scheduler};
 use crate::snapshots::{Newest, PublishedSnapshot, Refresh};
-use cycle::{Cycle, Step};
+use cycle::{Cycle, CycleStep};
 use execute::{Event, Executor};
 use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -92,8 +92,8 @@ impl Driver {
             let step = cycle.next(newest.as_deref(), Instant::now());
             self.metrics.waiting_pods.set(i64::try_from(cycle.waiting_pods()).unwrap_or(i64::MAX));
             match (step, newest) {
-                (step @ (Step::Plan | Step::PlanWithDisruption), Some(published)) => {
-                    let disruption = step == Step::PlanWithDisruption;
+                (step @ (CycleStep::Plan | CycleStep::PlanWithDisruption), Some(published)) => {
+                    let disruption = step == CycleStep::PlanWithDisruption;
                     let sequence = published.snapshot.sequence;
                     let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
                     let metrics = self.metrics.clone();
@@ -118,12 +118,12 @@ impl Driver {
                     cycle.record_plan(sequence, plan, disruption, Instant::now());
                     continue;
                 }
-                (Step::Execute { plan, cycle_id }, Some(published)) => {
+                (CycleStep::Execute { plan, cycle_id }, Some(published)) => {
                     execute(&self.metrics, &mut executor, (*plan, cycle_id, cycle.buffer_reports()), &published);
                     continue;
                 }
-                (Step::Refresh, _) => self.refresh.request(),
-                (Step::Wait(until), _) => {
+                (CycleStep::Refresh, _) => self.refresh.request(),
+                (CycleStep::Wait(until), _) => {
                     let sleep = async {
                         match until {
                             Some(until) => tokio::time::sleep_until(until).await,
@@ -138,7 +138,7 @@ impl Driver {
                     }
                     continue;
                 }
-                (Step::Plan | Step::PlanWithDisruption | Step::Execute { .. }, None) => {}
+                (CycleStep::Plan | CycleStep::PlanWithDisruption | CycleStep::Execute { .. }, None) => {}
             }
             // Wait for the requested snapshot.
             tokio::select! {

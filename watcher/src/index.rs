@@ -77,18 +77,18 @@ impl Index {
     /// Replaces all objects of a kind in one step, so that no reader sees half of a list. Returns whether anything
     /// relevant changed.
     pub fn reset<K: Indexed>(&mut self, objects: Vec<K>) -> bool {
-        let kept: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
-        let gone: Vec<ObjectMeta> = K::list(&mut self.store)
+        let listed: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
+        let removed: Vec<ObjectMeta> = K::list(&mut self.store)
             .iter()
             .map(|object| ObjectMeta {
                 name: object.meta().name.clone(),
                 namespace: object.meta().namespace.clone(),
                 ..ObjectMeta::default()
             })
-            .filter(|metadata| !kept.contains(&key(metadata)))
+            .filter(|metadata| !listed.contains(&key(metadata)))
             .collect();
         let mut changed = self.listed.insert(K::KIND);
-        for metadata in gone {
+        for metadata in removed {
             changed |= self.delete::<K>(&metadata);
         }
         for object in objects {

@@ -1,4 +1,4 @@
-//! The program as it is started.
+//! Tests errors of the program's command line.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what is not as it should be ends the test")]
 
@@ -15,14 +15,14 @@ fn errors(output: &Output) -> String {
 }
 
 #[test]
-fn a_kubeconfig_that_is_not_there_is_named() {
+fn a_missing_kubeconfig_is_reported() {
     let output = run(&["--scheduler=127.0.0.1:1", "--actuator=127.0.0.1:1", "--kubeconfig=missing.yaml"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("kubeconfig missing.yaml"), "{}", errors(&output));
 }
 
 #[test]
-fn a_peer_that_is_no_address_is_named() {
+fn an_invalid_peer_address_is_reported() {
     let kubeconfig = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kubeconfig.yaml");
     let kubeconfig = format!("--kubeconfig={kubeconfig}");
     let output = run(&["--scheduler=nowhere", "--actuator=127.0.0.1:1", &kubeconfig]);

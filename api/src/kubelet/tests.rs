@@ -8,8 +8,8 @@ fn kubelet(value: Value) -> KubeletConfiguration {
 
 /// Reason and path of each problem.
 fn problems(family: AmiFamily, value: Value) -> Vec<(&'static str, String)> {
-    let found = kubelet(value).check(family);
-    found.into_iter().map(|problem| (problem.reason.as_str(), problem.error.path)).collect()
+    let problems = kubelet(value).check(family);
+    problems.into_iter().map(|problem| (problem.reason.as_str(), problem.error.path)).collect()
 }
 
 #[test]

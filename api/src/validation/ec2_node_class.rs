@@ -199,20 +199,22 @@ impl Rules<'_> {
     fn interfaces(&mut self, interfaces: &[NetworkInterface]) {
         let path = "spec.networkInterfaces";
         let place = |interface: &NetworkInterface| (interface.network_card_index, interface.device_index);
-        let is_first = |it: &NetworkInterface| place(it) == (0, 0) && it.interface_type == InterfaceType::Interface;
+        let is_first = |interface: &NetworkInterface| {
+            place(interface) == (0, 0) && interface.interface_type == InterfaceType::Interface
+        };
         if !interfaces.is_empty() && !interfaces.iter().any(is_first) {
             self.add(path, "card 0 needs an ordinary interface as device 0");
         }
         for (position, interface) in interfaces.iter().enumerate() {
             let before = &interfaces[..position];
             let path = format!("{path}[{position}]");
-            if before.iter().any(|it| place(it) == place(interface)) {
+            if before.iter().any(|earlier| place(earlier) == place(interface)) {
                 self.add(&path, "two interfaces cannot be the same device of the same card");
             }
             let is_efa_here = |it: &&NetworkInterface| {
                 it.interface_type == InterfaceType::EfaOnly && it.network_card_index == interface.network_card_index
             };
-            if is_efa_here(&interface) && before.iter().any(|it| is_efa_here(&it)) {
+            if is_efa_here(&interface) && before.iter().any(|earlier| is_efa_here(&earlier)) {
                 self.add(&path, "a card can have only one interface for EFA only");
             }
         }

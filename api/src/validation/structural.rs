@@ -43,7 +43,9 @@ impl StructuralSchema {
     pub(super) fn of(schema: &Value) -> Self {
         let text = |keyword: &str| schema[keyword].as_str().map(str::to_owned);
         let count = |keyword: &str| schema[keyword].as_u64();
-        let inner = |keyword: &str| schema.get(keyword).filter(|it| it.is_object()).map(|it| Box::new(Self::of(it)));
+        let inner = |keyword: &str| {
+            schema.get(keyword).filter(|value| value.is_object()).map(|value| Box::new(Self::of(value)))
+        };
         let properties = schema["properties"].as_object().into_iter().flatten();
         let required = schema["required"].as_array().into_iter().flatten();
         Self {

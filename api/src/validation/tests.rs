@@ -107,20 +107,20 @@ fn the_status_is_not_validated() {
 
 #[test]
 fn every_pattern_compiles() {
-    fn patterns(schema: &Value, found: &mut Vec<String>) {
+    fn patterns(schema: &Value, patterns_found: &mut Vec<String>) {
         match schema {
             Value::Object(entries) => {
-                found.extend(entries.get("pattern").and_then(Value::as_str).map(str::to_owned));
-                entries.values().for_each(|value| patterns(value, found));
+                patterns_found.extend(entries.get("pattern").and_then(Value::as_str).map(str::to_owned));
+                entries.values().for_each(|value| patterns(value, patterns_found));
             }
-            Value::Array(items) => items.iter().for_each(|value| patterns(value, found)),
+            Value::Array(items) => items.iter().for_each(|value| patterns(value, patterns_found)),
             _ => {}
         }
     }
-    let mut found = Vec::new();
-    Kind::ALL.iter().for_each(|kind| patterns(&kind.schema(), &mut found));
-    assert!(found.len() > 40, "only {} were found", found.len());
-    for pattern in found {
+    let mut patterns_found = Vec::new();
+    Kind::ALL.iter().for_each(|kind| patterns(&kind.schema(), &mut patterns_found));
+    assert!(patterns_found.len() > 40, "only {} were found", patterns_found.len());
+    for pattern in patterns_found {
         assert!(compile(&pattern).is_some(), "{pattern}");
     }
     assert!([&DNS_SUBDOMAIN, &QUANTITY, &LABEL_VALUE, &LABEL_KEY].iter().all(|pattern| pattern.is_some()));

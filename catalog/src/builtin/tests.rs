@@ -64,7 +64,7 @@ fn price_sources_cover_all_prices() {
 }
 
 #[test]
-fn first_graviton_is_shown_but_cannot_be_bought_for_al2023() {
+fn the_first_graviton_generation_is_unavailable_for_al2023() {
     let available = |settings: &NodeClassSettings| {
         let catalog = catalog("us-east-1", settings).unwrap();
         catalog.get("a1.large").unwrap().offerings.iter().any(|offering| offering.available)

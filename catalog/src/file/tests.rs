@@ -24,13 +24,19 @@ fn small() -> Value {
 #[test]
 fn amounts_offerings_and_labels_are_parsed() {
     let catalog = parse(&small().to_string()).unwrap();
-    let it = catalog.get("m5.large").unwrap();
-    assert_eq!((it.capacity.get("cpu"), it.capacity.get("pods"), it.overhead.get("cpu")), (2000, 29, 70));
-    assert_eq!(it.allocatable().get("memory"), (7577 - 674) << 20);
+    let instance_type = catalog.get("m5.large").unwrap();
+    assert_eq!(
+        (instance_type.capacity.get("cpu"), instance_type.capacity.get("pods"), instance_type.overhead.get("cpu")),
+        (2000, 29, 70)
+    );
+    assert_eq!(instance_type.allocatable().get("memory"), (7577 - 674) << 20);
     // The architecture is not repeated as a label.
-    assert_eq!(it.labels.keys().collect::<Vec<_>>(), ["karpenter.k8s.aws/instance-cpu"]);
-    let offerings: Vec<_> =
-        it.offerings.iter().map(|it| (it.zone.as_str(), it.zone_id.as_str(), it.price.0, it.available)).collect();
+    assert_eq!(instance_type.labels.keys().collect::<Vec<_>>(), ["karpenter.k8s.aws/instance-cpu"]);
+    let offerings: Vec<_> = instance_type
+        .offerings
+        .iter()
+        .map(|offering| (offering.zone.as_str(), offering.zone_id.as_str(), offering.price.0, offering.available))
+        .collect();
     assert_eq!(offerings, [("test-1a", "tst1-az1", 31_200, false), ("test-1b", "", 96_000, true)]);
 }
 

@@ -145,12 +145,12 @@ impl<'a> OfferingList<'a> {
             let count = |requirement: &NodeSelectorRequirement| {
                 requirement.min_values.and_then(|count| usize::try_from(count).ok())
             };
-            let Some(most) = count(wanted) else { continue };
-            let least = launch_requirement(wanted, launch).and_then(count).unwrap_or(most);
+            let Some(original) = count(wanted) else { continue };
+            let required = launch_requirement(wanted, launch).and_then(count).unwrap_or(original);
             let key = label::normalized(&wanted.key);
             let have = self.nodes.iter().filter_map(|node| node.node.labels.get(key)).collect::<BTreeSet<_>>().len();
-            if have < least || (least < most && have > least) {
-                self.launch_problems.push(format!("{have} values of {}, at least {least} are wanted", wanted.key));
+            if have < required || (required < original && have > required) {
+                self.launch_problems.push(format!("{have} values of {}, at least {required} are wanted", wanted.key));
             }
         }
     }
@@ -166,8 +166,8 @@ impl<'a> OfferingList<'a> {
         let (mut load, mut ports) = (Resources::new(), Vec::new());
         for (shape, count, pod) in shapes {
             load.add_times(&shape.requests, count);
-            let clash = |port: &HostPort| count > 1 || ports.iter().any(|other: &&HostPort| other.conflicts(port));
-            let port_conflict = shape.host_ports.iter().any(clash);
+            let conflicts = |port: &HostPort| count > 1 || ports.iter().any(|other: &&HostPort| other.conflicts(port));
+            let port_conflict = shape.host_ports.iter().any(conflicts);
             ports.extend(&shape.host_ports);
             let problems = self
                 .shape_problems
@@ -219,11 +219,11 @@ fn shape_problems<'a>(pool: &NodePool, nodes: &[ListedNode<'a>], shape: &'a PodS
         return Vec::new();
     }
     let problem_on = |node: &ListedNode<'a>| {
-        let clash =
+        let port_conflict =
             || shape.host_ports.iter().any(|port| node.capacity.ports.iter().any(|other| other.conflicts(port)));
         let find = || {
             let labelled = taint.clone().or_else(|| label_problem(shape, "", |key| node.node.labels.get(key)));
-            labelled.or_else(|| clash().then(|| "host port".to_owned()))
+            labelled.or_else(|| port_conflict().then(|| "host port".to_owned()))
         };
         node.capacity.problems.borrow_mut().entry(shape.id.as_str()).or_insert_with(find).clone()
     };

@@ -155,7 +155,7 @@ fn count<'a>(
         }
     }
     let domains = counts.iter().flatten().count();
-    let too_few_domains = spread.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1) > domains;
+    let too_few_domains = spread.min_domains.and_then(|min| usize::try_from(min).ok()).unwrap_or(1) > domains;
     let global_minimum = if too_few_domains { 0 } else { counts.into_iter().flatten().min().unwrap_or(0) };
     DomainCounts { settled, global_minimum }
 }

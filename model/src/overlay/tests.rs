@@ -65,14 +65,14 @@ fn of_pools(node_pools: Vec<NodePool>) -> BTreeMap<(String, String), (i64, i64, 
     let catalogs = BTreeMap::from([(CatalogId::from("c"), catalog)]);
     let snapshot = Snapshot { node_pools, ..Snapshot::default() };
     let (snapshot, catalogs) = applied(&snapshot, &catalogs).unwrap_or((snapshot, catalogs));
-    let mut all = BTreeMap::new();
+    let mut values = BTreeMap::new();
     for pool in &snapshot.node_pools {
         for kind in &catalogs[pool.catalog.as_ref().unwrap()].instance_types {
             let price = |number: usize| kind.offerings[number].price.0;
-            all.insert((pool.name.0.clone(), kind.name.clone()), (price(0), price(1), kind.capacity.get("slots")));
+            values.insert((pool.name.0.clone(), kind.name.clone()), (price(0), price(1), kind.capacity.get("slots")));
         }
     }
-    all
+    values
 }
 
 fn of(all: &BTreeMap<(String, String), (i64, i64, i64)>, pool: &str, kind: &str) -> (i64, i64, i64) {

@@ -90,8 +90,8 @@ impl Requirement {
             Operator::NotIn => listed(true),
             Operator::Exists => bounded(None, None),
             Operator::DoesNotExist => Self { min_values: api.min_values, ..Self::never(&api.key) },
-            Operator::Gt => bounded_beyond(bound()?.checked_add(1), &|least| bounded(Some(least), None)),
-            Operator::Lt => bounded_beyond(bound()?.checked_sub(1), &|greatest| bounded(None, Some(greatest))),
+            Operator::Gt => bounded_beyond(bound()?.checked_add(1), &|min| bounded(Some(min), None)),
+            Operator::Lt => bounded_beyond(bound()?.checked_sub(1), &|max| bounded(None, Some(max))),
             Operator::Gte => bounded(Some(bound()?), None),
             Operator::Lte => bounded(None, Some(bound()?)),
         })
@@ -214,8 +214,8 @@ impl Requirement {
     }
 
     fn common_bounds(&self, other: &Self) -> (Option<i64>, Option<i64>) {
-        let least = [self.lte, other.lte].into_iter().flatten().min();
-        (self.gte.max(other.gte), least)
+        let min = [self.lte, other.lte].into_iter().flatten().min();
+        (self.gte.max(other.gte), min)
     }
 }
 
@@ -230,7 +230,7 @@ impl fmt::Display for Requirement {
 }
 
 fn crossed(gte: Option<i64>, lte: Option<i64>) -> bool {
-    gte.zip(lte).is_some_and(|(least, greatest)| least > greatest)
+    gte.zip(lte).is_some_and(|(min, max)| min > max)
 }
 
 /// Whether the bounds allow `value`. With any bound, only integers are allowed.
@@ -238,7 +238,5 @@ fn within(value: &str, gte: Option<i64>, lte: Option<i64>) -> bool {
     if gte.is_none() && lte.is_none() {
         return true;
     }
-    value
-        .parse::<i64>()
-        .is_ok_and(|number| gte.is_none_or(|least| least <= number) && lte.is_none_or(|most| number <= most))
+    value.parse::<i64>().is_ok_and(|number| gte.is_none_or(|min| min <= number) && lte.is_none_or(|max| number <= max))
 }

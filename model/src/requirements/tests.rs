@@ -80,7 +80,7 @@ fn the_intersection_of_each_pair_allows_the_common_values() {
 }
 
 #[test]
-fn derived_operators() {
+fn the_derived_operator_ignores_bounds() {
     let table = [
         (requirement(Operator::In, &["a"]), Operator::In),
         (requirement(Operator::NotIn, &["a"]), Operator::NotIn),

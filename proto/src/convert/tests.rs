@@ -228,19 +228,19 @@ fn launches_of_one_message_share_their_lists() -> Result<(), ConvertError> {
         two.launches[0].action_id = format!("{first}1");
         two
     };
-    let mut whole = Plan::try_from(two("a"))?;
-    let first = whole.launches[0].clone();
-    (whole.launches[1].offerings, whole.launches[1].requirements) = (first.offerings, first.requirements);
-    let sent = with_shared_lists(&whole);
+    let mut expected = Plan::try_from(two("a"))?;
+    let first = expected.launches[0].clone();
+    (expected.launches[1].offerings, expected.launches[1].requirements) = (first.offerings, first.requirements);
+    let sent = with_shared_lists(&expected);
     let lists: Vec<_> = sent.launches.iter().map(|launch| (launch.offerings.len(), launch.like)).collect();
     assert_eq!(lists, [(1, None), (0, Some(0))]);
     let back = Plan::try_from(sent.clone())?;
     assert!(Arc::ptr_eq(&back.launches[0].offerings, &back.launches[1].offerings));
-    assert_eq!(back, whole);
+    assert_eq!(back, expected);
     // After another fragment, the indices of its launches change.
     let mut sum = two("b");
     append_fragment(&mut sum, sent);
     assert_eq!(sum.launches[3].like, Some(2));
-    assert_eq!(Plan::try_from(sum)?.launches[2..], whole.launches);
+    assert_eq!(Plan::try_from(sum)?.launches[2..], expected.launches);
     Ok(())
 }

@@ -116,20 +116,20 @@ mod tests {
         #[test]
         fn merge_equals_a_map_update_and_returns_the_edits(
             old in prop::collection::btree_map(0..40_u8, 0..3_u8, 0..40),
-            gone in prop::collection::btree_set(0..40_u8, 0..12),
+            removed in prop::collection::btree_set(0..40_u8, 0..12),
             upserts in prop::collection::vec((0..40_u8, 0..3_u8), 0..20),
         ) {
             let before: Vec<Object> = old.clone().into_iter().collect();
-            let gone: Vec<u8> = gone.into_iter().filter(|key| old.contains_key(key)).collect();
+            let removed: Vec<u8> = removed.into_iter().filter(|key| old.contains_key(key)).collect();
             let mut map: BTreeMap<u8, u8> = old;
-            map.retain(|key, _| !gone.contains(key));
+            map.retain(|key, _| !removed.contains(key));
             map.extend(upserts.iter().copied());
             let (mut list, mut sum) = (before.clone(), total(&before));
-            let edits = merge(&mut list, &gone, upserts.clone(), |one| one.0, hash, &mut sum).unwrap();
+            let edits = merge(&mut list, &removed, upserts.clone(), |object| object.0, hash, &mut sum).unwrap();
             let after: Vec<Object> = map.into_iter().collect();
             prop_assert_eq!(&list, &after);
             prop_assert_eq!(sum, total(&after));
-            let keys = |list: &[Object]| list.iter().map(|one| one.0).collect::<BTreeSet<u8>>();
+            let keys = |list: &[Object]| list.iter().map(|object| object.0).collect::<BTreeSet<u8>>();
             let (had, has) = (keys(&before), keys(&after));
             let named = |places: &[usize], list: &[Object]| places.iter().map(|at| list[*at].0).collect::<Vec<u8>>();
             prop_assert_eq!(named(&edits.removed, &before), had.difference(&has).copied().collect::<Vec<u8>>());
@@ -140,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_cannot_go_and_nothing_goes_twice() {
+    fn missing_and_repeated_keys_cannot_be_removed() {
         let mut list = vec![(1, 0), (2, 0)];
         let mut sum = total(&list);
-        for (gone, wrong) in [(vec![1, 3], 1), (vec![2, 2], 1)] {
-            assert_eq!(merge(&mut list, &gone, Vec::new(), |one| one.0, hash, &mut sum), Err(wrong));
+        for (removed, wrong) in [(vec![1, 3], 1), (vec![2, 2], 1)] {
+            assert_eq!(merge(&mut list, &removed, Vec::new(), |object| object.0, hash, &mut sum), Err(wrong));
             assert_eq!((list.as_slice(), sum), (&[(1, 0), (2, 0)][..], total(&list)));
         }
     }

@@ -62,13 +62,13 @@ impl Mirror {
         Self::default()
     }
 
-    /// The snapshot, once one is complete.
+    /// Returns the snapshot, if it is complete.
     #[must_use]
     pub fn snapshot(&self) -> Option<&Snapshot> {
         self.indexed().map(|(snapshot, _)| snapshot)
     }
 
-    /// The same with its index, which goes along with each change.
+    /// Returns the snapshot and its index, which each delta updates.
     #[must_use]
     pub fn indexed(&self) -> Option<(&Snapshot, &SnapshotIndex)> {
         self.complete.as_ref().map(|complete| (&complete.snapshot, &complete.index))

@@ -17,9 +17,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn chunks_of_any_size_restore_the_snapshot(whole in snapshot(), size in 0..9_usize) {
-        let mirror = mirror_of(&whole, size);
-        prop_assert_eq!(mirror.snapshot(), Some(&whole));
+    fn chunks_of_any_size_restore_the_snapshot(original in snapshot(), size in 0..9_usize) {
+        let mirror = mirror_of(&original, size);
+        prop_assert_eq!(mirror.snapshot(), Some(&original));
     }
 
     #[test]

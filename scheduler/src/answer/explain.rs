@@ -90,8 +90,9 @@ fn unschedulable_lines(pod: &Pod, unschedulable: &Unschedulable, requests: &str)
 
 fn explain_launch(pod: &str, launch: &Launch) -> Vec<String> {
     let others = launch.pods.len().saturating_sub(1);
-    let company = if others == 0 { "alone".to_owned() } else { format!("with {}", count_text(others, "other pod")) };
-    let mut lines = vec![format!("{pod} will go to a new node of NodePool {}, {company}", launch.node_pool)];
+    let others_text =
+        if others == 0 { "alone".to_owned() } else { format!("with {}", count_text(others, "other pod")) };
+    let mut lines = vec![format!("{pod} will go to a new node of NodePool {}, {others_text}", launch.node_pool)];
     if let Some(cheapest) = launch.offerings.first() {
         let (kind, zone, price) = (cheapest.capacity_type, &cheapest.zone, cheapest.price);
         let choice = count_text(launch.offerings.len(), "acceptable offering");

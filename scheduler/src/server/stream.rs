@@ -71,13 +71,13 @@ async fn serve_session(
         let job = move || {
             let mut unsent = Vec::new();
             // Keep the order: once a response does not fit into the channel, all later responses are queued here.
-            let answered = session.handle_early(request, &mut |response| {
+            let result = session.handle_early(request, &mut |response| {
                 let rejected =
                     if unsent.is_empty() { sink.try_send(Ok(response)).err() } else { Some(Full(Ok(response))) };
                 unsent.extend(rejected.and_then(|error| error.into_inner().ok()));
             });
-            let all = answered.map(|rest| unsent.into_iter().chain(rest).collect::<Vec<SessionResponse>>());
-            (session, all)
+            let all_responses = result.map(|rest| unsent.into_iter().chain(rest).collect::<Vec<SessionResponse>>());
+            (session, all_responses)
         };
         let job = core.workers.run(job);
         tokio::pin!(job);
@@ -89,9 +89,9 @@ async fn serve_session(
                 job.await
             }
         };
-        let (returned_session, answered) = done.map_err(|error| lost(&error))?;
+        let (returned_session, result) = done.map_err(|error| lost(&error))?;
         session = returned_session;
-        for response in answered? {
+        for response in result? {
             if responses.send(Ok(response)).await.is_err() {
                 return Ok(());
             }

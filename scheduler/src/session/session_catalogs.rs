@@ -64,8 +64,8 @@ mod tests {
         }
         assert_eq!(catalogs.catalogs().len(), MAX_CATALOGS);
         assert!(catalogs.catalogs().contains_key(&ids[0]) && !catalogs.catalogs().contains_key(&ids[1]));
-        let all: BTreeSet<CatalogId> = catalogs.catalogs().keys().cloned().collect();
-        assert!(!catalogs.put(ids[1].clone(), &catalog(1), &all));
+        let all_ids: BTreeSet<CatalogId> = catalogs.catalogs().keys().cloned().collect();
+        assert!(!catalogs.put(ids[1].clone(), &catalog(1), &all_ids));
     }
 
     #[test]

@@ -23,12 +23,12 @@ pub struct Buffer<'objects> {
     /// The object.
     pub object: &'objects CapacityBuffer,
     /// The reserved capacity, or the reason why the buffer reserves none.
-    pub room: Result<Room, Unresolved>,
+    pub room: Result<BufferCapacity, Unresolved>,
 }
 
 /// Capacity for a number of pods.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Room {
+pub struct BufferCapacity {
     /// Field that refers to the template.
     pub field: &'static str,
     /// Name of the PodTemplate, if the buffer refers to one.
@@ -103,7 +103,7 @@ pub fn resolve(objects: &Objects) -> Vec<Buffer<'_>> {
     buffers
 }
 
-fn bound(room: &mut Room, max: usize, who: &str) {
+fn bound(room: &mut BufferCapacity, max: usize, who: &str) {
     if room.replicas > max {
         room.bounded = Some(format!("room for {} pods is asked for, {who} at most {max}", room.replicas));
         room.replicas = max;
@@ -123,7 +123,7 @@ struct ReferencedTemplate<'objects> {
     current: Option<i32>,
 }
 
-fn room(object: &CapacityBuffer, objects: &Objects) -> Result<Room, Unresolved> {
+fn room(object: &CapacityBuffer, objects: &Objects) -> Result<BufferCapacity, Unresolved> {
     let spec = &object.spec;
     if spec.strategy() != ACTIVE_CAPACITY {
         let message = format!("{:?} is not known, only {ACTIVE_CAPACITY:?} is: no room is kept", spec.strategy());
@@ -148,7 +148,7 @@ fn room(object: &CapacityBuffer, objects: &Objects) -> Result<Room, Unresolved> 
     let failed = |fault: Fault| Unresolved { reason: Reason::ResolutionFailed, field, message: fault.to_string() };
     let requests = requests::effective_requests(&pod).map_err(|fault| failed(fault.below("template")))?;
     let replicas = replicas(spec, referenced.current, limit(spec, &requests)?)?;
-    Ok(Room {
+    Ok(BufferCapacity {
         field,
         pod_template: referenced.pod_template.and_then(|metadata| metadata.name.clone()),
         generation: referenced.pod_template.and_then(|metadata| metadata.generation),
@@ -169,7 +169,7 @@ fn pod_template<'o>(
     name: &str,
 ) -> Result<ReferencedTemplate<'o>, Unresolved> {
     let mut templates = objects.pod_templates.iter();
-    let Some(object) = templates.find(|it| is_named(&it.metadata, namespace, name)) else {
+    let Some(object) = templates.find(|template| is_named(&template.metadata, namespace, name)) else {
         return unresolved(Reason::PodTemplateNotFound, POD_TEMPLATE, format!("there is no PodTemplate {name:?}"));
     };
     let Some(template) = &object.template else {
@@ -189,18 +189,20 @@ fn scalable_ref<'o>(
     let group = api_group.as_deref().filter(|group| !group.is_empty()).unwrap_or("apps");
     // Metadata (only for kinds whose template may be dropped because of an owner), template and replicas.
     type Scalable<'o> = (Option<&'o ObjectMeta>, Option<&'o PodTemplateSpec>, Option<i32>);
-    let found: Option<Scalable<'o>> = match (group, kind.as_str()) {
-        ("apps", "Deployment") => objects.deployments.iter().find(|it| matches(&it.metadata)).map(|it| {
-            let spec = it.spec.as_ref();
+    let workload: Option<Scalable<'o>> = match (group, kind.as_str()) {
+        ("apps", "Deployment") => objects.deployments.iter().find(|object| matches(&object.metadata)).map(|object| {
+            let spec = object.spec.as_ref();
             (None, spec.map(|spec| &spec.template), spec.and_then(|spec| spec.replicas))
         }),
-        ("apps", "StatefulSet") => objects.stateful_sets.iter().find(|it| matches(&it.metadata)).map(|it| {
-            let spec = it.spec.as_ref();
-            (None, spec.map(|spec| &spec.template), spec.and_then(|spec| spec.replicas))
-        }),
-        ("apps", "ReplicaSet") => objects.replica_sets.iter().find(|it| matches(&it.metadata)).map(|it| {
-            let spec = it.spec.as_ref();
-            (Some(&it.metadata), spec.and_then(|spec| spec.template.as_ref()), spec.and_then(|spec| spec.replicas))
+        ("apps", "StatefulSet") => {
+            objects.stateful_sets.iter().find(|object| matches(&object.metadata)).map(|object| {
+                let spec = object.spec.as_ref();
+                (None, spec.map(|spec| &spec.template), spec.and_then(|spec| spec.replicas))
+            })
+        }
+        ("apps", "ReplicaSet") => objects.replica_sets.iter().find(|object| matches(&object.metadata)).map(|object| {
+            let spec = object.spec.as_ref();
+            (Some(&object.metadata), spec.and_then(|spec| spec.template.as_ref()), spec.and_then(|spec| spec.replicas))
         }),
         _ => {
             let message =
@@ -208,11 +210,11 @@ fn scalable_ref<'o>(
             return unresolved(Reason::ResolutionFailed, SCALABLE, message);
         }
     };
-    let Some((metadata, template, current)) = found else {
+    let Some((metadata, template, current)) = workload else {
         return unresolved(Reason::ScalableRefNotFound, SCALABLE, format!("there is no {kind} {name:?}"));
     };
     let Some(template) = template else {
-        let owner = metadata.and_then(|it| it.owner_references.as_ref()?.first());
+        let owner = metadata.and_then(|metadata| metadata.owner_references.as_ref()?.first());
         let message = owner.map_or_else(
             || format!("{kind} {name:?} has no template"),
             |owner| format!("{kind} {name:?} belongs to {} {:?}: name that instead", owner.kind, owner.name),
@@ -231,8 +233,8 @@ fn limit(spec: &CapacityBufferSpec, requests: &Resources) -> Result<Option<i64>,
         message: fault.to_string(),
     };
     let limits = requests::amounts(spec.limits.as_ref(), "limits").map_err(failed)?;
-    let limited = limits.iter().map(|(name, most)| (most, requests.get(name))).filter(|(_, request)| *request > 0);
-    Ok(limited.map(|(most, request)| most / request).min())
+    let limited = limits.iter().map(|(name, limit)| (limit, requests.get(name))).filter(|(_, request)| *request > 0);
+    Ok(limited.map(|(limit, request)| limit / request).min())
 }
 
 /// Returns the larger of `replicas` and the percentage, capped by the limits. Without either, the limits alone decide.

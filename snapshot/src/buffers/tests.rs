@@ -48,8 +48,8 @@ fn of(kind: &str, more: Value) -> Value {
 
 fn replicas(spec: Value) -> Result<usize, (Reason, &'static str)> {
     let objects = objects(spec);
-    let found = resolve(&objects);
-    found[0].room.as_ref().map(|room| room.replicas).map_err(|why| (why.reason, why.field))
+    let result = resolve(&objects);
+    result[0].room.as_ref().map(|capacity| capacity.replicas).map_err(|why| (why.reason, why.field))
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn an_unresolved_buffer_has_a_reason() {
     assert_eq!(replicas(of_template(beside)), Err((Reason::ResolutionFailed, "spec")));
     let wrong = json!({"limits": {"cpu": "much"}});
     assert_eq!(replicas(of_template(wrong)), Err((Reason::ResolutionFailed, "spec.limits")));
-    let mut elsewhere = objects(of_template(json!({"replicas": 1})));
-    elsewhere.pod_templates[0].metadata.namespace = Some("other".to_owned());
-    let why = resolve(&elsewhere)[0].room.clone().unwrap_err();
+    let mut other_namespace = objects(of_template(json!({"replicas": 1})));
+    other_namespace.pod_templates[0].metadata.namespace = Some("other".to_owned());
+    let why = resolve(&other_namespace)[0].room.clone().unwrap_err();
     assert_eq!(why.reason, Reason::PodTemplateNotFound, "only the buffer's own namespace is looked at");
 }
 
@@ -123,12 +123,18 @@ fn the_number_of_virtual_pods_is_bounded() {
         other.metadata.name = Some(format!("spare-{number}"));
         objects.capacity_buffers.push(other);
     }
-    let rooms: Vec<Room> = resolve(&objects).into_iter().map(|buffer| buffer.room.unwrap()).collect();
-    let counts: Vec<usize> = rooms.iter().map(|room| room.replicas).collect();
+    let capacities: Vec<BufferCapacity> = resolve(&objects).into_iter().map(|buffer| buffer.room.unwrap()).collect();
+    let counts: Vec<usize> = capacities.iter().map(|capacity| capacity.replicas).collect();
     assert_eq!(counts, [1000, 1000, 1000, 1000, 1000, 0]);
-    let said = |room: &Room| room.bounded.clone().unwrap();
-    assert_eq!(said(&rooms[0]), "room for 1200 pods is asked for, one CapacityBuffer keeps at most 1000");
-    assert_eq!(said(&rooms[5]), "room for 1000 pods is asked for, all CapacityBuffers together keep at most 0");
+    let bounded_message = |room: &BufferCapacity| room.bounded.clone().unwrap();
+    assert_eq!(
+        bounded_message(&capacities[0]),
+        "room for 1200 pods is asked for, one CapacityBuffer keeps at most 1000"
+    );
+    assert_eq!(
+        bounded_message(&capacities[5]),
+        "room for 1000 pods is asked for, all CapacityBuffers together keep at most 0"
+    );
 }
 
 fn snapshot(objects: &Objects, extra: &Extra) -> plimsoll_model::snapshot::Snapshot {
@@ -154,13 +160,13 @@ fn virtual_pods_have_the_lowest_priority_and_no_preferences() {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}});
     spec["topologySpreadConstraints"] = json!([spread("DoNotSchedule"), spread("ScheduleAnyway")]);
     template.spec = Some(read(spec));
-    let found = snapshot(&objects, &Extra::default());
-    let names: Vec<(&str, &str)> = found.pods.iter().map(|pod| (pod.uid.as_str(), pod.name.as_str())).collect();
+    let result = snapshot(&objects, &Extra::default());
+    let names: Vec<(&str, &str)> = result.pods.iter().map(|pod| (pod.uid.as_str(), pod.name.as_str())).collect();
     assert_eq!(names, [("b1-1", "capacity-buffer-spare-1"), ("b1-2", "capacity-buffer-spare-2")]);
-    let pod = &found.pods[0];
+    let pod = &result.pods[0];
     assert_eq!((pod.namespace.as_str(), pod.state.clone(), pod.created.0), ("shop", PodState::Pending, 7000));
     assert_eq!(pod.buffer, Some(BufferPod { buffer: "spare".to_owned(), node: None }));
-    let [shape] = found.shapes.as_slice() else { panic!("{:?}", found.shapes) };
+    let [shape] = result.shapes.as_slice() else { panic!("{:?}", result.shapes) };
     assert_eq!((shape.priority, shape.labels["app"].as_str(), shape.volumes.len()), (i32::MIN, "web", 0));
     assert_eq!((shape.requests.get("cpu"), shape.requests.get("pods")), (500, 1));
     assert_eq!((shape.pod_affinity.len(), shape.topology_spread.len()), (1, 1));
@@ -177,10 +183,10 @@ fn pods_of_a_buffer_without_uid_have_unique_uids() {
 #[test]
 fn an_unresolved_buffer_is_a_problem_only_in_a_cluster() {
     let missing = objects(json!({"podTemplateRef": {"name": "none"}, "replicas": 1}));
-    let (found, problems) = crate::build(&missing, &Extra::default());
-    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["CapacityBuffer shop/spare: spec.podTemplateRef: there is no PodTemplate \"none\""]);
-    assert_eq!(found.pods, []);
+    let (result, problems) = crate::build(&missing, &Extra::default());
+    let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["CapacityBuffer shop/spare: spec.podTemplateRef: there is no PodTemplate \"none\""]);
+    assert_eq!(result.pods, []);
     snapshot(&missing, &Extra { source: Source::Files, ..Extra::default() });
     let mut leaving = objects(of_template(json!({"replicas": 1})));
     leaving.capacity_buffers[0].metadata.deletion_timestamp = read(json!("2026-01-01T00:00:00Z"));
@@ -232,8 +238,8 @@ fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
         launched: None,
     };
     let extra = Extra { in_flight: vec![in_flight("admitted", "b1-3")], ..Extra::default() };
-    let found = snapshot(&objects, &extra);
-    let homes: Vec<Option<&str>> = found
+    let result = snapshot(&objects, &extra);
+    let pod_nodes: Vec<Option<&str>> = result
         .pods
         .iter()
         .map(|pod| {
@@ -242,5 +248,5 @@ fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
             pod.buffer.as_ref().unwrap().node.as_ref().map(|node| node.as_str())
         })
         .collect();
-    assert_eq!(homes, [Some("old"), Some("new"), Some("admitted"), None]);
+    assert_eq!(pod_nodes, [Some("old"), Some("new"), Some("admitted"), None]);
 }

@@ -16,20 +16,20 @@ fn shape(spec: &Value) -> PodShape {
 #[test]
 fn pods_have_the_requests_of_the_template_and_the_tolerations_of_the_controller() {
     let container = json!({"name": "app", "resources": {"requests": {"cpu": "100m"}}});
-    let found = shape(&json!({"containers": [container], "tolerations": [{"key": "own", "operator": "Exists"}]}));
-    assert_eq!((found.requests.get("cpu"), found.requests.get("pods")), (100, 1));
-    assert_eq!(found.labels.get("app").map(String::as_str), Some("proxy"));
-    let keys: Vec<_> = found.tolerations.iter().map(|it| it.key.as_str()).collect();
+    let result = shape(&json!({"containers": [container], "tolerations": [{"key": "own", "operator": "Exists"}]}));
+    assert_eq!((result.requests.get("cpu"), result.requests.get("pods")), (100, 1));
+    assert_eq!(result.labels.get("app").map(String::as_str), Some("proxy"));
+    let keys: Vec<_> = result.tolerations.iter().map(|it| it.key.as_str()).collect();
     assert!(keys.contains(&"own") && keys.contains(&"node.kubernetes.io/not-ready"), "{keys:?}");
     assert!(!keys.contains(&"node.kubernetes.io/network-unavailable"), "{keys:?}");
 }
 
 #[test]
 fn host_network_pods_tolerate_an_unavailable_network() {
-    let found =
+    let result =
         shape(&json!({"hostNetwork": true, "containers": [{"name": "app", "ports": [{"containerPort": 9100}]}]}));
-    assert!(found.tolerations.iter().any(|it| it.key == "node.kubernetes.io/network-unavailable"));
-    assert_eq!(found.host_ports.iter().map(|it| it.port).collect::<Vec<_>>(), [9100]);
+    assert!(result.tolerations.iter().any(|it| it.key == "node.kubernetes.io/network-unavailable"));
+    assert_eq!(result.host_ports.iter().map(|it| it.port).collect::<Vec<_>>(), [9100]);
 }
 
 #[test]

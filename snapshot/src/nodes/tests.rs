@@ -121,9 +121,9 @@ fn idle_time_drift_and_deletion_are_read_from_the_claim() {
         condition("Drifted", "NodePoolDrifted", "1970-01-01T00:02:00Z"),
         condition("InstanceTerminating", "InstanceTerminating", "1970-01-01T00:02:00Z"),
     ]);
-    let found = &nodes(Source::Cluster, &[], &[claim.clone()])[0];
+    let result = &nodes(Source::Cluster, &[], &[claim.clone()])[0];
     assert_eq!(
-        (found.idle_since, found.drifted.as_deref(), found.deleting),
+        (result.idle_since, result.drifted.as_deref(), result.deleting),
         (Some(Timestamp(60_000)), Some("NodePoolDrifted"), true)
     );
     claim["status"]["lastPodEventTime"] = json!("1970-01-01T00:05:00Z");

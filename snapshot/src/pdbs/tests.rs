@@ -35,8 +35,8 @@ fn an_outdated_status_allows_no_disruptions() {
     for (observed, allowed) in [(2, 3), (1, 0)] {
         let status = json!({"observedGeneration": observed, "disruptionsAllowed": 3, "currentHealthy": 3,
             "desiredHealthy": 0, "expectedPods": 3});
-        let found = snapshot(Source::Cluster, &budget(&selecting(&json!({"minAvailable": 0})), &status), &[]);
-        assert_eq!(found.pod_disruption_budgets[0].disruptions_allowed, allowed, "observed {observed}");
+        let result = snapshot(Source::Cluster, &budget(&selecting(&json!({"minAvailable": 0})), &status), &[]);
+        assert_eq!(result.pod_disruption_budgets[0].disruptions_allowed, allowed, "observed {observed}");
     }
 }
 
@@ -52,8 +52,8 @@ fn without_a_status_files_use_the_spec_and_a_cluster_allows_no_disruptions() {
     ];
     for (rest, allowed) in table {
         let budget = budget(&selecting(&rest), &Value::Null);
-        let found = snapshot(Source::Files, &budget, &pods);
-        assert_eq!(found.pod_disruption_budgets[0].disruptions_allowed, allowed, "{rest}");
+        let result = snapshot(Source::Files, &budget, &pods);
+        assert_eq!(result.pod_disruption_budgets[0].disruptions_allowed, allowed, "{rest}");
         assert_eq!(snapshot(Source::Cluster, &budget, &pods).pod_disruption_budgets[0].disruptions_allowed, 0);
     }
 }
@@ -61,15 +61,15 @@ fn without_a_status_files_use_the_spec_and_a_cluster_allows_no_disruptions() {
 #[test]
 fn pods_list_the_budgets_that_cover_them() {
     let covered = |rest: &Value, ready: bool| {
-        let found = snapshot(Source::Files, &budget(&selecting(rest), &Value::Null), &[pod("a", ready)]);
-        found.pods[0].pod_disruption_budgets.clone()
+        let result = snapshot(Source::Files, &budget(&selecting(rest), &Value::Null), &[pod("a", ready)]);
+        result.pods[0].pod_disruption_budgets.clone()
     };
     assert_eq!(covered(&json!({}), true), ["shop/web"]);
     assert_eq!(covered(&json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"}), false), [""; 0]);
     assert_eq!(covered(&json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"}), true), ["shop/web"]);
     let other = json!({"selector": {"matchLabels": {"app": "other"}}});
-    let found = snapshot(Source::Files, &budget(&other, &Value::Null), &[pod("a", true)]);
-    assert_eq!(found.pods[0].pod_disruption_budgets, [""; 0]);
+    let result = snapshot(Source::Files, &budget(&other, &Value::Null), &[pod("a", true)]);
+    assert_eq!(result.pods[0].pod_disruption_budgets, [""; 0]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn budgets_that_never_allow_evictions_are_fully_blocking() {
         (json!({"minAvailable": "100%"}), true),
         (json!({"minAvailable": 1}), false),
     ] {
-        let found = snapshot(Source::Files, &budget(&selecting(&rest), &Value::Null), &[]);
-        assert_eq!(found.pod_disruption_budgets[0].fully_blocking, blocking, "{rest}");
+        let result = snapshot(Source::Files, &budget(&selecting(&rest), &Value::Null), &[]);
+        assert_eq!(result.pod_disruption_budgets[0].fully_blocking, blocking, "{rest}");
     }
 }

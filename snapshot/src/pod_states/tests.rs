@@ -38,55 +38,55 @@ fn claim_of(node: &str, annotation: Option<&str>) -> Value {
 #[test]
 fn a_pod_of_an_in_flight_claim_is_reserved_on_its_node() {
     let launching = vec![in_ledger("c1", ClaimState::Launching, &["u1"])];
-    let found = snapshot(&pod(None), &[], &[], launching.clone());
-    assert_eq!(found.pods[0].state, PodState::Reserved("c1".into()));
+    let result = snapshot(&pod(None), &[], &[], launching.clone());
+    assert_eq!(result.pods[0].state, PodState::Reserved("c1".into()));
     // Claim and Node are one record: once the Node exists, the pod waits for it by name.
-    let found = snapshot(&pod(None), &[node("n1", None)], &[claim_of("n1", None)], launching);
-    assert_eq!(found.pods[0].state, PodState::Reserved("n1".into()));
-    assert_eq!(found.nodes.len(), 1);
+    let result = snapshot(&pod(None), &[node("n1", None)], &[claim_of("n1", None)], launching);
+    assert_eq!(result.pods[0].state, PodState::Reserved("n1".into()));
+    assert_eq!(result.nodes.len(), 1);
 }
 
 #[test]
 fn a_terminating_claim_reserves_nothing() {
-    let found = snapshot(&pod(None), &[], &[], vec![in_ledger("c1", ClaimState::Terminating, &["u1"])]);
-    assert_eq!(found.pods[0].state, PodState::Pending);
+    let result = snapshot(&pod(None), &[], &[], vec![in_ledger("c1", ClaimState::Terminating, &["u1"])]);
+    assert_eq!(result.pods[0].state, PodState::Pending);
 }
 
 #[test]
 fn a_bound_pod_ignores_reservations_on_other_nodes() {
-    let found =
+    let result =
         snapshot(&pod(Some("n1")), &[node("n1", None)], &[], vec![in_ledger("c1", ClaimState::Launched, &["u1"])]);
-    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
+    assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
 }
 
 #[test]
 fn pods_of_a_deleting_node_move_to_their_reserved_node() {
-    let going = [node("n1", Some("karpenter.sh/disrupted"))];
-    let found = snapshot(&pod(Some("n1")), &going, &[], vec![]);
-    assert!(found.nodes[0].deleting, "somebody has begun to remove it");
-    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
-    let found = snapshot(&pod(Some("n1")), &going, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
-    assert_eq!(found.pods[0].state, PodState::Reserved("c2".into()), "its next node is on the way");
-    let mut ending = pod(Some("n1"));
-    ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
-    let found = snapshot(&ending, &going, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
-    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()), "the pod made in its stead needs the place");
+    let deleting_node = [node("n1", Some("karpenter.sh/disrupted"))];
+    let result = snapshot(&pod(Some("n1")), &deleting_node, &[], vec![]);
+    assert!(result.nodes[0].deleting, "somebody has begun to remove it");
+    assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
+    let result = snapshot(&pod(Some("n1")), &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    assert_eq!(result.pods[0].state, PodState::Reserved("c2".into()), "its next node is on the way");
+    let mut terminating_pod = pod(Some("n1"));
+    terminating_pod["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    let result = snapshot(&terminating_pod, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    assert_eq!(result.pods[0].state, PodState::Bound("n1".into()), "the pod made in its stead needs the place");
 }
 
 #[test]
 fn an_interrupted_node_is_deleting() {
-    let found =
+    let result =
         snapshot(&pod(Some("n1")), &[node("n1", None)], &[claim_of("n1", Some("plimsoll.dev/interrupted"))], vec![]);
-    assert!(found.nodes[0].deleting);
-    let found = snapshot(&pod(Some("n1")), &[node("n1", None)], &[claim_of("n1", None)], vec![]);
-    assert!(!found.nodes[0].deleting);
+    assert!(result.nodes[0].deleting);
+    let result = snapshot(&pod(Some("n1")), &[node("n1", None)], &[claim_of("n1", None)], vec![]);
+    assert!(!result.nodes[0].deleting);
 }
 
 #[test]
 fn a_terminating_pod_leaves_its_reservation_to_its_replacement() {
-    let mut ending = pod(Some("n1"));
-    ending["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
-    let going = [node("n1", Some("karpenter.sh/disrupted"))];
-    let found = snapshot(&ending, &going, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
-    assert_eq!(found.pods[0].state, PodState::Bound("n1".into()));
+    let mut terminating_pod = pod(Some("n1"));
+    terminating_pod["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    let deleting_node = [node("n1", Some("karpenter.sh/disrupted"))];
+    let result = snapshot(&terminating_pod, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
+    assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
 }

@@ -69,8 +69,8 @@ fn only_unschedulable_pods_are_pending_in_a_cluster() {
 
 #[test]
 fn in_files_every_unbound_pod_is_pending() {
-    let bare = pod(|pod| pod["status"] = json!({}));
-    assert_eq!(snapshot(Source::Files, bare).0.pods[0].state, PodState::Pending);
+    let without_conditions = pod(|pod| pod["status"] = json!({}));
+    assert_eq!(snapshot(Source::Files, without_conditions).0.pods[0].state, PodState::Pending);
 }
 
 #[test]

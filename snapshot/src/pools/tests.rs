@@ -43,17 +43,17 @@ fn with_catalog() -> Extra {
 
 #[test]
 fn a_pool_uses_the_catalog_of_its_ready_class() {
-    let found = read(&pool(&json!({"weight": 7, "limits": {"cpu": "10"}})), &[class("True")], &[], &with_catalog());
-    assert_eq!((found.catalog.map(|id| id.0), found.not_ready, found.weight), (Some("c1".to_owned()), None, 7));
-    assert_eq!(found.limits.get("cpu"), 10_000);
+    let result = read(&pool(&json!({"weight": 7, "limits": {"cpu": "10"}})), &[class("True")], &[], &with_catalog());
+    assert_eq!((result.catalog.map(|id| id.0), result.not_ready, result.weight), (Some("c1".to_owned()), None, 7));
+    assert_eq!(result.limits.get("cpu"), 10_000);
 }
 
 #[test]
 fn an_unusable_pool_has_a_problem() {
     let problem = |pool: &Value, classes: &[Value], extra: &Extra| {
-        let found = read(pool, classes, &[], extra);
-        assert_eq!(found.catalog, None);
-        found.not_ready.map(|it| (it.code, it.message)).unwrap()
+        let result = read(pool, classes, &[], extra);
+        assert_eq!(result.catalog, None);
+        result.not_ready.map(|it| (it.code, it.message)).unwrap()
     };
     let usual = pool(&json!({}));
     let (code, message) = problem(&usual, &[], &with_catalog());
@@ -84,12 +84,13 @@ fn budgets_count_initialized_nodes() {
     let disruption = json!({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "5m",
         "budgets": [{"nodes": "50%"}, {"nodes": "1", "reasons": ["Drifted"]}]});
     let nodes = [node("a", true), node("b", true), node("c", true), node("d", false)];
-    let found = read(&pool(&json!({ "disruption": disruption })), &[class("True")], &nodes, &with_catalog()).disruption;
-    assert_eq!((found.policy, found.consolidate_after), (ConsolidationPolicy::WhenEmpty, Some(Millis(300_000))));
+    let result =
+        read(&pool(&json!({ "disruption": disruption })), &[class("True")], &nodes, &with_catalog()).disruption;
+    assert_eq!((result.policy, result.consolidate_after), (ConsolidationPolicy::WhenEmpty, Some(Millis(300_000))));
     // Half of four, minus the node that is not ready.
-    assert_eq!(found.allowed.get(&DisruptionReason::Empty), Some(&1));
-    assert_eq!(found.allowed.get(&DisruptionReason::Drifted), Some(&0));
-    assert_eq!(found.allowed.get(&DisruptionReason::Expired), None, "budgets are not about expiry");
+    assert_eq!(result.allowed.get(&DisruptionReason::Empty), Some(&1));
+    assert_eq!(result.allowed.get(&DisruptionReason::Drifted), Some(&0));
+    assert_eq!(result.allowed.get(&DisruptionReason::Expired), None, "budgets are not about expiry");
 }
 
 #[test]
@@ -111,15 +112,15 @@ fn the_next_budget_change_is_reported() {
 
 #[test]
 fn an_invalid_on_demand_percentage_makes_the_pool_unusable() {
-    let mut wishing = pool(&json!({}));
-    wishing["metadata"]["annotations"] =
+    let mut annotated = pool(&json!({}));
+    annotated["metadata"]["annotations"] =
         json!({"plimsoll.dev/on-demand-percentage": "30", "plimsoll.dev/on-demand-base": "2"});
-    let found = read(&wishing, &[class("True")], &[], &with_catalog());
-    assert_eq!(found.on_demand.map(|mix| (mix.base, mix.percentage)), Some((2, 30)));
-    wishing["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "most"});
-    let found = read(&wishing, &[class("True")], &[], &with_catalog());
-    let problem = found.not_ready.unwrap();
-    assert_eq!((problem.code.as_str(), found.catalog), ("NodePoolInvalid", None));
+    let result = read(&annotated, &[class("True")], &[], &with_catalog());
+    assert_eq!(result.on_demand.map(|mix| (mix.base, mix.percentage)), Some((2, 30)));
+    annotated["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "most"});
+    let result = read(&annotated, &[class("True")], &[], &with_catalog());
+    let problem = result.not_ready.unwrap();
+    assert_eq!((problem.code.as_str(), result.catalog), ("NodePoolInvalid", None));
     assert!(problem.message.contains("plimsoll.dev/on-demand-percentage"), "{}", problem.message);
 }
 

@@ -52,22 +52,22 @@ fn affinity_namespaces_are_the_pods_own_the_listed_and_the_selected() {
     ];
     for (rest, namespaces) in table {
         let required = json!([term(&rest)]);
-        let found =
+        let result =
             shape(json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}));
-        assert_eq!(found.pod_affinity[0].namespaces, namespaces, "{rest}");
+        assert_eq!(result.pod_affinity[0].namespaces, namespaces, "{rest}");
     }
 }
 
 #[test]
 fn affinity_terms_keep_kind_and_weight() {
-    let found = shape(json!({"affinity": {
+    let result = shape(json!({"affinity": {
         "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 30, "podAffinityTerm": term(&json!({}))}]},
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(&json!({"matchLabelKeys": ["rev"]}))]},
     }}));
-    let mut kinds: Vec<_> = found.pod_affinity.iter().map(|it| (it.anti, it.weight)).collect();
+    let mut kinds: Vec<_> = result.pod_affinity.iter().map(|it| (it.anti, it.weight)).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, [(false, Some(30)), (true, None)]);
-    let apart = found.pod_affinity.iter().find(|it| it.anti).and_then(|it| it.selector.clone()).unwrap();
+    let apart = result.pod_affinity.iter().find(|it| it.anti).and_then(|it| it.selector.clone()).unwrap();
     let expression = &apart.match_expressions[0];
     assert_eq!((expression.key.as_str(), expression.operator), ("rev", Operator::In));
     assert_eq!(expression.values, ["7"], "matchLabelKeys take the pod's own value");
@@ -75,13 +75,13 @@ fn affinity_terms_keep_kind_and_weight() {
 
 #[test]
 fn spread_constraints_keep_their_policies() {
-    let found = shape(json!({"topologySpreadConstraints": [
+    let result = shape(json!({"topologySpreadConstraints": [
         {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3,
          "labelSelector": {"matchLabels": {"app": "web"}}},
         {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway",
          "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"},
     ]}));
-    let seen: Vec<_> = found
+    let seen: Vec<_> = result
         .topology_spread
         .iter()
         .map(|it| (it.required, it.min_domains, it.selector.is_some(), it.honor_node_affinity, it.honor_node_taints))

@@ -52,8 +52,8 @@ fn a_bound_volume_has_the_node_affinity_of_its_volume() {
     let affinity = json!({"required": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]}});
     let spec = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity});
-    let found = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[volume(&spec)], &[]);
-    assert_eq!((found.driver.as_str(), zones(&found), &found.problem), ("ebs.csi.aws.com", vec![vec!["a"]], &None));
+    let result = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[volume(&spec)], &[]);
+    assert_eq!((result.driver.as_str(), zones(&result), &result.problem), ("ebs.csi.aws.com", vec![vec!["a"]], &None));
 }
 
 #[test]
@@ -70,9 +70,9 @@ fn an_empty_label_key_is_reported_with_its_path() {
         (waiting, "spec.volumes.data.storageClass.allowedTopologies[0].matchLabelExpressions[0].key"),
     ];
     for ((snapshot, problems), field) in fields {
-        let told: Vec<(&str, &str, &str)> =
+        let reported: Vec<(&str, &str, &str)> =
             problems.iter().map(|it| (it.name.as_str(), it.field.as_str(), it.message.as_str())).collect();
-        assert_eq!(told, [("shop/web", field, "must not be empty")]);
+        assert_eq!(reported, [("shop/web", field, "must not be empty")]);
         // The wire format rejects an empty label key, and with it all other pods.
         assert!(snapshot.pods.is_empty());
     }
@@ -82,8 +82,8 @@ fn an_empty_label_key_is_reported_with_its_path() {
 fn an_unbound_claim_is_restricted_by_its_storage_class() {
     let classes = [class("slow", "WaitForFirstConsumer", false), class("usual", "WaitForFirstConsumer", true)];
     for spec in [json!({"storageClassName": "slow"}), json!({})] {
-        let found = topology(&[claim(&spec, "Pending")], &[], &classes);
-        assert_eq!((zones(&found), &found.problem), (vec![vec!["a", "b"]], &None), "{spec}");
+        let result = topology(&[claim(&spec, "Pending")], &[], &classes);
+        assert_eq!((zones(&result), &result.problem), (vec![vec!["a", "b"]], &None), "{spec}");
     }
 }
 
@@ -153,9 +153,9 @@ fn problems(objects: &Objects, source: Source) -> Vec<(String, Option<String>)> 
 fn labels_of_old_volumes_restrict_the_topology() {
     let mut old = volume(&json!({"awsElasticBlockStore": {"volumeID": "v"}}));
     old["metadata"]["labels"] = json!({"failure-domain.beta.kubernetes.io/zone": "a__b", "app": "x"});
-    let found = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[old], &[]);
-    assert_eq!((found.driver.as_str(), zones(&found)), ("ebs.csi.aws.com", vec![vec!["a", "b"]]));
-    assert_eq!(found.alternatives[0].expressions[0].key, "failure-domain.beta.kubernetes.io/zone");
+    let result = topology(&[claim(&json!({"volumeName": "pv-1"}), "Bound")], &[old], &[]);
+    assert_eq!((result.driver.as_str(), zones(&result)), ("ebs.csi.aws.com", vec![vec!["a", "b"]]));
+    assert_eq!(result.alternatives[0].expressions[0].key, "failure-domain.beta.kubernetes.io/zone");
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn a_pending_pod_can_only_run_on_the_node_of_its_local_volume() {
         {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}]}});
     let local = volume(&json!({"local": {"path": "/data"}, "nodeAffinity": affinity}));
     let claim = claim(&json!({"volumeName": "pv-1"}), "Bound");
-    let found = topology(std::slice::from_ref(&claim), std::slice::from_ref(&local), &[]);
-    assert_eq!(zones(&found), [["n1"]]);
+    let result = topology(std::slice::from_ref(&claim), std::slice::from_ref(&local), &[]);
+    assert_eq!(zones(&result), [["n1"]]);
     let node = json!({"metadata": {"name": "n1"}});
     let mut all = objects(&[user("web", "data", Some("n1"))], &[claim], &[local], &[]);
     all.nodes = vec![serde_json::from_value(node).unwrap()];
@@ -211,8 +211,8 @@ fn a_class_without_provisioner_needs_a_suitable_free_volume() {
         free("d", "20Gi", "by-hand", "ReadOnlyMany"),
         taken,
     ];
-    let found = topology(std::slice::from_ref(&wanted), &volumes, std::slice::from_ref(&by_hand));
-    assert_eq!(zones(&found), [["a"]]);
+    let result = topology(std::slice::from_ref(&wanted), &volumes, std::slice::from_ref(&by_hand));
+    assert_eq!(zones(&result), [["a"]]);
     let problem = topology(&[wanted], &volumes[1..], &[by_hand]).problem.unwrap();
     assert!(problem.contains("no free one suits"), "{problem}");
 }

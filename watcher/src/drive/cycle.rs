@@ -32,7 +32,7 @@ const MAX_LEDGER_LAG: Duration = Duration::from_secs(60);
 
 /// Next action of the loop.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum CycleStep {
     /// Request a plan for the newest snapshot that places pending pods and removes no nodes.
     Plan,
     /// Request a plan for the newest snapshot that may also remove nodes, which takes longer.
@@ -65,7 +65,7 @@ struct CurrentPlan {
 
 /// Sent actions whose admission is not known yet.
 #[derive(Debug)]
-struct Awaited {
+struct PendingAdmission {
     cycle_id: String,
     actions: BTreeSet<ActionId>,
     until: Instant,
@@ -87,7 +87,7 @@ pub struct Cycle {
     /// Minimum ledger position for the next plan: it includes all outcomes received so far.
     required_ledger: LedgerPosition,
     behind_since: Option<Instant>,
-    awaited: Option<Awaited>,
+    pending: Option<PendingAdmission>,
     sent_notifications: Option<Notifications>,
     /// Status of CapacityBuffers under the last plan.
     buffer_reports: Vec<BufferReport>,
@@ -139,21 +139,21 @@ impl Cycle {
     }
 
     /// Returns the next step at `now`.
-    pub fn next(&mut self, newest: Option<&PublishedSnapshot>, now: Instant) -> Step {
-        let Some(published) = newest else { return Step::Wait(None) };
+    pub fn next(&mut self, newest: Option<&PublishedSnapshot>, now: Instant) -> CycleStep {
+        let Some(published) = newest else { return CycleStep::Wait(None) };
         self.observe(published, now);
-        if let Some(awaited) = self.awaited.take_if(|awaited| awaited.until <= now) {
-            tracing::warn!(cycle_id = awaited.cycle_id, actions = awaited.actions.len(), "not told what was admitted");
-            self.fail_awaited(&awaited, now);
+        if let Some(pending) = self.pending.take_if(|pending| pending.until <= now) {
+            tracing::warn!(cycle_id = pending.cycle_id, actions = pending.actions.len(), "not told what was admitted");
+            self.fail_pending(&pending, now);
         }
         let backoffs =
             [self.plan_backoff.until, self.execute_backoff.until].into_iter().flatten().filter(|until| *until > now);
-        let awaited = self.awaited.as_ref().map(|awaited| awaited.until);
-        if let Some(until) = awaited.or(backoffs.max()) {
-            return Step::Wait(Some(until));
+        let pending = self.pending.as_ref().map(|pending| pending.until);
+        if let Some(until) = pending.or(backoffs.max()) {
+            return CycleStep::Wait(Some(until));
         }
         if let Some(until) = self.wait_for_ledger(published.snapshot.ledger, now) {
-            return Step::Wait(Some(until));
+            return CycleStep::Wait(Some(until));
         }
         // A plan stays current while nothing relevant has changed since its snapshot.
         let current = self.current.as_ref().filter(|current| current.sequence >= published.relevant_sequence);
@@ -161,7 +161,7 @@ impl Cycle {
             // Virtual pods are always pending, so they do not count as waiting.
             let is_waiting = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
             let has_waiting_pods = published.snapshot.pods.iter().any(is_waiting);
-            return if self.disruption && !has_waiting_pods { Step::PlanWithDisruption } else { Step::Plan };
+            return if self.disruption && !has_waiting_pods { CycleStep::PlanWithDisruption } else { CycleStep::Plan };
         };
         let needs_disruption_plan = self.disruption && !current.with_disruption;
         let part = self.sendable(plan, now);
@@ -170,13 +170,13 @@ impl Cycle {
             && !(self.sent_notifications.is_none() && notifications(&part) == Notifications::default());
         let has_notifications = has_notifications || self.buffer_reports != self.sent_buffer_reports;
         if !has_actions && needs_disruption_plan {
-            return Step::PlanWithDisruption;
+            return CycleStep::PlanWithDisruption;
         }
         if !has_actions && !has_notifications {
             return self.idle(plan, published, now);
         }
         let cycle_id = self.send(&part, now);
-        Step::Execute { plan: Box::new(part), cycle_id }
+        CycleStep::Execute { plan: Box::new(part), cycle_id }
     }
 
     /// Updates the state with the pods of a new snapshot.
@@ -235,7 +235,7 @@ impl Cycle {
     }
 
     /// Returns the step when nothing can be sent: wait until something becomes sendable by time alone.
-    fn idle(&self, plan: &Plan, published: &PublishedSnapshot, now: Instant) -> Step {
+    fn idle(&self, plan: &Plan, published: &PublishedSnapshot, now: Instant) -> CycleStep {
         let actions = plan.launches.iter().map(|launch| RetryKey::from(&launch.action_id));
         let actions = actions.chain(plan.terminations.iter().map(RetryKey::from));
         let mut until = self.commit_wait.deadline();
@@ -243,17 +243,17 @@ impl Cycle {
             let retry = self.retries.until(&key, now);
             // An action that was sent for this snapshot and failed is retried with the next snapshot.
             if retry.is_none() && self.retries.has_failed(&key) {
-                return Step::Refresh;
+                return CycleStep::Refresh;
             }
             until = earliest(until, retry);
         }
         if let Some(at) = plan.next_time.map(|time| wake(time, published)) {
             if at <= now {
-                return Step::Refresh;
+                return CycleStep::Refresh;
             }
             until = earliest(until, Some(at));
         }
-        Step::Wait(until)
+        CycleStep::Wait(until)
     }
 
     /// Records a part that is sent and returns its cycle id. Parts after the first get a suffix.
@@ -273,7 +273,8 @@ impl Cycle {
             }
         }
         if !actions.is_empty() {
-            self.awaited = Some(Awaited { cycle_id: cycle_id.clone(), actions, until: now + ADMISSION_TIMEOUT });
+            self.pending =
+                Some(PendingAdmission { cycle_id: cycle_id.clone(), actions, until: now + ADMISSION_TIMEOUT });
         }
         cycle_id
     }
@@ -301,7 +302,7 @@ impl Cycle {
                 Some(CurrentPlan { sequence, plan: None, with_disruption: false, sent: BTreeSet::new(), parts: 0 });
         }
         let part = self.sendable(part, now);
-        if part.launches.is_empty() || self.awaited.is_some() {
+        if part.launches.is_empty() || self.pending.is_some() {
             return None;
         }
         let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone());
@@ -326,19 +327,19 @@ impl Cycle {
         match event {
             Event::Outcome { outcome, .. } => self.record_outcome(&outcome, now),
             Event::Ended { cycle_id, result } => {
-                let awaited = self.awaited.take_if(|awaited| awaited.cycle_id == cycle_id);
-                match (result, awaited) {
-                    (Ok(()), awaited) => {
+                let pending = self.pending.take_if(|pending| pending.cycle_id == cycle_id);
+                match (result, pending) {
+                    (Ok(()), pending) => {
                         self.execute_backoff = Backoff::default();
-                        awaited.into_iter().for_each(|awaited| self.fail_awaited(&awaited, now));
+                        pending.into_iter().for_each(|pending| self.fail_pending(&pending, now));
                     }
                     // The actuator is down, a standby, or not yet sure of its leadership. Sending the plan again is
                     // safe, because the actuator executes an action only once.
-                    (Err(_), awaited) => {
+                    (Err(_), pending) => {
                         self.sent_notifications = None;
                         self.sent_buffer_reports.clear();
                         self.execute_backoff.failed(now);
-                        if awaited.is_some() {
+                        if pending.is_some() {
                             self.current = None;
                         }
                     }
@@ -356,15 +357,15 @@ impl Cycle {
             OutcomeStatus::Accepted => self.retries.accepted(&outcome.action_id),
             OutcomeStatus::Launched | OutcomeStatus::Removed => self.retries.succeeded(&outcome.action_id),
         }
-        if let Some(awaited) = &mut self.awaited {
-            awaited.actions.remove(&outcome.action_id);
+        if let Some(pending) = &mut self.pending {
+            pending.actions.remove(&outcome.action_id);
         }
-        self.awaited.take_if(|awaited| awaited.actions.is_empty());
+        self.pending.take_if(|pending| pending.actions.is_empty());
     }
 
     /// Records actions without an outcome as failed, so that they are planned again on a newer ledger.
-    fn fail_awaited(&mut self, awaited: &Awaited, now: Instant) {
-        for action in &awaited.actions {
+    fn fail_pending(&mut self, pending: &PendingAdmission, now: Instant) {
+        for action in &pending.actions {
             self.retries.failed(action, now);
         }
     }

@@ -172,10 +172,10 @@ fn terminating_pods_do_not_count_as_observed() {
     let mut index = Index::new();
     index.apply(replica_set(2));
     index.apply(pod("a", Some("rs"), "Unschedulable"));
-    let mut ending = pod("b", Some("rs"), "n1");
-    ending.metadata.deletion_timestamp =
+    let mut terminating = pod("b", Some("rs"), "n1");
+    terminating.metadata.deletion_timestamp =
         read::<Node>(&json!({"metadata": {"deletionTimestamp": "2026-01-05T00:00:00Z"}})).metadata.deletion_timestamp;
-    index.apply(ending);
+    index.apply(terminating);
     assert_eq!(incomplete(&index), ["a"]);
 }
 

@@ -101,10 +101,10 @@ proptest! {
         let mut index = SnapshotIndex::new(&snapshots[0]);
         for pair in snapshots.windows(2) {
             follow(&mut index, &pair[0], &pair[1]);
-            let fresh = SnapshotIndex::new(&pair[1]);
+            let rebuilt = SnapshotIndex::new(&pair[1]);
             let revisions = |index: &SnapshotIndex| (index.revisions.len(), index.shape_revisions.len());
-            prop_assert_eq!(revisions(&index), revisions(&fresh));
-            prop_assert_eq!(without_revisions(index.clone()), without_revisions(fresh));
+            prop_assert_eq!(revisions(&index), revisions(&rebuilt));
+            prop_assert_eq!(without_revisions(index.clone()), without_revisions(rebuilt));
             prop_assert_eq!(index.dangling(), None);
         }
     }

@@ -1,5 +1,6 @@
 //! A planner that follows a cluster gives each time the plan that a new one gives.
 
+use super::builder::{Cluster, app};
 use super::properties::{any_social_cluster, steady};
 use crate::{Cancel, Planner, solve};
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
