@@ -8,7 +8,7 @@ use crate::input::on_demand_ratio;
 use crate::input::solve_index::{Change, SolveIndex};
 use crate::pipeline::planned;
 use crate::repair::moves::{Move, Moves};
-use crate::repair::{Inputs, Repair, Work};
+use crate::repair::{Inputs, Repair, Variant, Work};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -27,6 +27,8 @@ struct Request<'a> {
     options: &'a PlanOptions,
     /// A plan is to say what none can cost less than: that takes as long as some plans do.
     bounded: bool,
+    /// Pods are assigned evenly to tuples of domains.
+    evenly: bool,
 }
 
 /// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is
@@ -85,7 +87,7 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let request = Request { snapshot, index, catalogs, options, bounded: true };
+        let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false };
         let mut told = false;
         let plan = self.plan_once(request, &mut |launches| {
             told |= !launches.is_empty();
@@ -98,10 +100,11 @@ impl Planner {
         let unbounded = PlanOptions { max_share_per_node: 100, ..options.clone() };
         let (plan, request) = self.more_if_unbound(request, &unbounded, plan);
         let keeping = PlanOptions { disruption: false, ..request.options.clone() };
-        let again = |other: &Snapshot, disruption: bool| {
+        let again = |other: &Snapshot, variant: Variant| {
             let index = SnapshotIndex::new(other);
-            let options = if disruption { request.options } else { &keeping };
-            let request = Request { snapshot: other, index: &index, bounded: false, options, ..request };
+            let options = if variant == Variant::Same { request.options } else { &keeping };
+            let evenly = variant == Variant::Evenly;
+            let request = Request { snapshot: other, index: &index, bounded: false, options, evenly, ..request };
             self.fresh().plan_once(request, &mut |_| {})
         };
         let inputs = Inputs { snapshot, catalogs };
@@ -141,7 +144,12 @@ impl Planner {
         let mut plan = self.with_prices(request, |planner, request| {
             let bounded = request.bounded;
             let options = request.options;
-            planner.with_context(request, |context| planned(context, options, bounded, &mut marked))
+            planner.with_context(request, |context| {
+                if request.evenly {
+                    context.topology.assign_evenly();
+                }
+                planned(context, options, bounded, &mut marked)
+            })
         });
         Repriced::new(request.snapshot, request.catalogs).mark(&mut plan.launches);
         plan

@@ -35,8 +35,19 @@ pub(crate) struct Inputs<'a> {
     pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
 }
 
-/// Plans for another snapshot. The flag says whether nodes may be removed.
-pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, bool) -> Plan;
+/// How another plan is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// As the first one.
+    Same,
+    /// No node is removed.
+    KeepingNodes,
+    /// No node is removed, and pods are assigned evenly to tuples of domains.
+    Evenly,
+}
+
+/// Plans for another snapshot.
+pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
 
 /// Repairs of one plan: the moves, what they may cost, and how to plan once more.
 pub(crate) struct Repair<'a> {
@@ -95,13 +106,12 @@ impl Repair<'_> {
     }
 
     /// The plan for another snapshot; `None` if no work is left.
-    fn plan(&self, snapshot: &Snapshot) -> Option<Plan> {
-        self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, true))
+    fn plan_as(&self, snapshot: &Snapshot, variant: Variant) -> Option<Plan> {
+        self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, variant))
     }
 
-    /// The same without removing nodes.
     fn plan_keeping_nodes(&self, snapshot: &Snapshot) -> Option<Plan> {
-        self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, false))
+        self.plan_as(snapshot, Variant::KeepingNodes)
     }
 }
 
@@ -151,7 +161,7 @@ impl Best<'_> {
     fn tried(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<(Snapshot, Plan)> {
         let mut facts = start.clone();
         change(&mut facts);
-        let mut tried = self.repair.plan(&facts)?;
+        let mut tried = self.repair.plan_as(&facts, Variant::Same)?;
         // Some may have been left out.
         let is_asked = |uid: &PodUid| facts.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok();
         let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));

@@ -69,6 +69,8 @@ pub(crate) struct Topology<'a> {
     strict: BTreeSet<usize>,
     /// See [`Self::wait`].
     waits: bool,
+    /// See [`Self::assign_evenly`].
+    evenly: bool,
 }
 
 impl Deref for Topology<'_> {
@@ -208,7 +210,13 @@ impl<'a> Topology<'a> {
     /// `waiting` are the shapes of pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
-        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new(), waits: false }
+        Self {
+            rules,
+            sought: sought.map(|(number, _)| *number).collect(),
+            strict: BTreeSet::new(),
+            waits: false,
+            evenly: false,
+        }
     }
 
     /// Whether pods of that shape are to be assigned before they are placed.
@@ -224,6 +232,12 @@ impl<'a> Topology<'a> {
     /// From now on, where a spread counts pods that it does not bind, those that it binds make do with what these leave.
     pub(crate) fn wait(&mut self, waits: bool) {
         self.waits = waits;
+    }
+
+    /// From now on pods that are spread over several keys go to the emptiest tuple of domains, and not to the cheapest:
+    /// wherever kube-scheduler puts some of them, the other domains have room for the rest.
+    pub(crate) fn assign_evenly(&mut self) {
+        self.evenly = true;
     }
 
     /// Whether that concerns pods of any of these shapes.

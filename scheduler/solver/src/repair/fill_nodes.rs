@@ -8,7 +8,7 @@ mod tests;
 
 use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
 use super::projection::Room;
-use super::{Best, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
+use super::{Best, Variant, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
 use crate::pipeline::in_order;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
@@ -64,7 +64,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
             }
         }
     }
-    let Some(more) = best.repair.plan(&facts) else { return false };
+    let Some(more) = best.repair.plan_as(&facts, Variant::Same) else { return false };
     if more.placements.is_empty() && more.launches.iter().all(|launch| launch.pods.is_empty()) {
         return false;
     }

@@ -15,6 +15,8 @@ pub enum Move {
     FillNodes,
     /// Exchange pods between nodes of the plan.
     ExchangePods,
+    /// Assign pods evenly to tuples of domains, and not by price.
+    AssignEvenly,
     /// Plan with one NodePool of each weight.
     SinglePool,
     /// Launch a further node.
@@ -27,11 +29,12 @@ pub enum Move {
 
 impl Move {
     /// All of them.
-    pub const ALL: [Move; 8] = [
+    pub const ALL: [Move; 9] = [
         Self::GiveUpDomains,
         Self::RaiseHostSkew,
         Self::FillNodes,
         Self::ExchangePods,
+        Self::AssignEvenly,
         Self::SinglePool,
         Self::AddNodes,
         Self::DropPods,
@@ -46,6 +49,7 @@ impl Move {
             Self::RaiseHostSkew => "raise-host-skew",
             Self::FillNodes => "fill-nodes",
             Self::ExchangePods => "exchange-pods",
+            Self::AssignEvenly => "assign-evenly",
             Self::SinglePool => "single-pool",
             Self::AddNodes => "add-nodes",
             Self::DropPods => "drop-pods",

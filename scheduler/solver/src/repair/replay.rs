@@ -14,8 +14,8 @@ mod edit;
 mod exchange_pods;
 mod outcomes;
 mod projected;
+mod replan;
 mod run;
-mod single_pool;
 #[cfg(test)]
 mod tests;
 
@@ -48,8 +48,9 @@ const OFTEN: usize = ANEW * RUNS / 48;
 type Step = fn(&Repair<'_>, (&Plan, usize)) -> Option<(Plan, usize)>;
 
 /// Moves for pods that are stranded, in their order.
-const STEPS: [(Move, Step); 3] = [
-    (Move::SinglePool, single_pool::planned),
+const STEPS: [(Move, Step); 4] = [
+    (Move::AssignEvenly, replan::assign_evenly),
+    (Move::SinglePool, replan::single_pool),
     (Move::AddNodes, add_nodes::bought),
     (Move::DropPods, drop_pods::planned),
 ];

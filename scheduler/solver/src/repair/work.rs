@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 /// Checks of a pod against a node that all repairs of one plan may take: about three seconds. One plan in a thousand
 /// takes more than a tenth of it.
-const CHECKS: usize = 20_000_000;
+const CHECKS: usize = 60_000_000;
 /// Checks that a plan for another snapshot counts for, per pod and node: it takes about as long.
 const CHECKS_PER_OBJECT: usize = 500;
 

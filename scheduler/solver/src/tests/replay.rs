@@ -6,7 +6,7 @@
 use super::builder::*;
 use crate::repair::moves::Moves;
 use crate::repair::replay::improve;
-use crate::repair::{Inputs, Repair, Work};
+use crate::repair::{Inputs, Repair, Variant, Work};
 use crate::{Cancel, ReplayReport, replay};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::label;
@@ -86,7 +86,7 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     let catalogs = cluster.catalogs();
     let inputs = Inputs { snapshot: &cluster.snapshot, catalogs: &catalogs };
     let (moves, cancel) = (Moves::default(), Cancel::default());
-    let nothing_to_buy = |_: &_, _| Plan::default();
+    let nothing_to_buy = |_: &_, _: Variant| Plan::default();
     let repair = || Repair { inputs, moves: &moves, work: Work::new(&cancel), again: &nothing_to_buy };
     let better = improve(&repair(), &risky).unwrap();
     assert!(replayed(&cluster, &better).stranding < replayed(&cluster, &risky).stranding);

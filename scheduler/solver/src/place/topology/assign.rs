@@ -349,6 +349,7 @@ fn deal<'a>(
     // that is favoured.
     let spread = || asked.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
+    let evenly = context.topology.evenly && spread().filter(|one| one.itself).count() > 1;
     // Those that start on one host are in one domain tuple.
     let mut started = None;
     let favours =
@@ -375,7 +376,8 @@ fn deal<'a>(
             } else {
                 i64::try_from(dealt[*index]).unwrap_or(i64::MAX)
             };
-            (crowded, domain_count, !favoured[*index], tuples.all[*index].price.unwrap_or(i64::MAX), *index)
+            let assigned = if evenly { dealt[*index] } else { 0 };
+            (crowded, domain_count, assigned, !favoured[*index], tuples.all[*index].price.unwrap_or(i64::MAX), *index)
         };
         let pick = |even: bool| (0..tuples.all.len()).filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };

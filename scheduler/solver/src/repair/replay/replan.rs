@@ -1,0 +1,60 @@
+//! Other plans for the same pods, taken if kube-scheduler strands a pod of them less often.
+
+use super::OFTEN;
+use super::add_nodes::{is_worth, played};
+use super::drop_pods::{is_valid, left};
+use crate::repair::{Repair, Variant, with_reports_of};
+use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{NodePool, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pools of one weight that are tried, in the order in which pools are asked. Each costs a plan.
+const POOLS: usize = 3;
+
+/// Assigns pods that are spread over several keys evenly to the tuples of domains, and not to the cheapest tuple:
+/// otherwise one zone may have only Spot nodes and another none, and two spreads together leave the last pods no domain.
+pub(super) fn assign_evenly(repair: &Repair<'_>, known: (&Plan, usize)) -> Option<(Plan, usize)> {
+    better(repair, known, repair.plan_as(repair.inputs.snapshot, Variant::Evenly)?)
+}
+
+/// Plans with one NodePool of each weight. Pools of one weight compete by price; where pods depend on each other, nodes
+/// of several pools give kube-scheduler more ways to bind them otherwise than planned.
+pub(super) fn single_pool(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
+    let mut best: Option<(Plan, usize)> = None;
+    for number in 0..POOLS {
+        let Some(facts) = with_one_pool(repair.inputs.snapshot, number) else { break };
+        let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
+        if let Some(other) = better(repair, known, repair.plan_as(&facts, Variant::KeepingNodes)?) {
+            best = Some(other);
+        }
+    }
+    best
+}
+
+/// The snapshot with the pool of that number of each weight, or the last one; `None` if no pool is left out.
+fn with_one_pool(snapshot: &Snapshot, number: usize) -> Option<Snapshot> {
+    let mut by_weight: BTreeMap<i32, Vec<&NodePool>> = BTreeMap::new();
+    for pool in snapshot.node_pools.iter().rev().filter(|pool| pool.replicas.is_none()) {
+        by_weight.entry(pool.weight).or_default().push(pool);
+    }
+    let chosen = by_weight.values().filter_map(|pools| pools.get(number).or(pools.last()));
+    let chosen: BTreeSet<NodePoolName> = chosen.map(|pool| pool.name.clone()).collect();
+    let mut facts = snapshot.clone();
+    facts.node_pools.retain(|pool| pool.replicas.is_some() || chosen.contains(&pool.name));
+    (facts.node_pools.len() < snapshot.node_pools.len()).then_some(facts)
+}
+
+/// `other` if it leaves no pod that the known plan places, and places more, or strands one in fewer runs and is worth its
+/// price.
+fn better(repair: &Repair<'_>, (plan, stranding): (&Plan, usize), other: Plan) -> Option<(Plan, usize)> {
+    if !left(&other).is_subset(&left(plan)) || !is_valid(repair.inputs, &other) {
+        return None;
+    }
+    let (other, still) = played(repair, with_reports_of(other, plan))?;
+    let better = match other.unschedulable.len() < plan.unschedulable.len() {
+        true => still <= stranding,
+        false => still + OFTEN <= stranding && is_worth((&other, still), (plan, stranding)),
+    };
+    better.then_some((other, still))
+}
