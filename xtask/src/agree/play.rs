@@ -106,8 +106,8 @@ async fn whole(
         });
     }
     outcome.strayed = strayed(scene, &pods);
-    let rehearsal = plimsoll_solver::replay(&planned.snapshot, &planned.catalogs, &planned.plan);
-    outcome.foretold = rehearsal.map(|it| (it.stranding, it.runs));
+    let report = plimsoll_solver::replay(&planned.snapshot, &planned.catalogs, &planned.plan);
+    outcome.foretold = report.map(|it| (it.stranding, it.runs));
     outcome.as_planned = Some(as_planned(shared, planned, scene, stage, outcome).await?);
     Ok(())
 }

@@ -49,7 +49,7 @@ pub(crate) fn place<'a>(
     placed.left.extend(more.left);
     if !more.launches.is_empty() {
         placed.launches.extend(more.launches);
-        local_search::refit(context, state, placed);
+        local_search::improve(context, state, placed);
     }
     // Whoever moves to another node does not count them either.
     state.counts = counts;

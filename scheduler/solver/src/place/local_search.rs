@@ -20,10 +20,10 @@ const SMALL: usize = 300;
 /// Pods beyond which it is left: among so many the packing found company for each.
 const LARGE: usize = 1_000;
 /// Pods that are placed alike, counted on each launch, beyond which reading them takes longer than the plan gains.
-const LOTS: usize = 10_000;
+const MAX_GROUPS: usize = 10_000;
 
 /// Puts launches together, or their pods on others, where that is cheaper.
-pub(crate) fn refit<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
+pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     let pods: usize =
         placed.launches.iter().flat_map(|draft| &draft.pod_groups).map(|pod_group| pod_group.pods.len()).sum();
     let small = pods <= SMALL;
@@ -34,7 +34,7 @@ pub(crate) fn refit<'a>(context: &SolveContext<'a>, state: &mut State, placed: &
         .iter()
         .any(|draft| Some(draft.pool) != pool || draft.pod_groups.iter().any(|pod_group| pod_group.only.is_some()));
     let pod_groups: usize = placed.launches.iter().map(|draft| draft.pod_groups.len()).sum();
-    if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || pod_groups > LOTS || !(small || apart) {
+    if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || pod_groups > MAX_GROUPS || !(small || apart) {
         return;
     }
     let (mut kinds, read) = bins::read(context, &placed.launches);

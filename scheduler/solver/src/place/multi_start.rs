@@ -53,12 +53,12 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
 
 fn attempt<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let mut placed = priority::place(context, state, pod_groups);
-    local_search::refit(context, state, &mut placed);
+    local_search::improve(context, state, &mut placed);
     for _ in 0..AGAIN {
         if !again(context, state, &mut placed) {
             break;
         }
-        local_search::refit(context, state, &mut placed);
+        local_search::improve(context, state, &mut placed);
     }
     placed
 }

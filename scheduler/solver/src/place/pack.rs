@@ -106,7 +106,7 @@ enum Strategy {
     /// The same, but each node must take the largest pod that is left.
     LargestFirst,
     /// Each pod group for itself.
-    PerLot,
+    PerGroup,
     /// Most worth for what it takes of the pool's limits.
     Frugal,
 }

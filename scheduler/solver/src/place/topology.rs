@@ -186,8 +186,8 @@ impl Rules {
     }
 
     /// Whether that is the same.
-    pub(crate) fn is_of(&self, essence: &GroupKey) -> bool {
-        essence.groups.iter().eq([&self.groups, &self.host_groups]) && essence.lonely == self.lonely
+    pub(crate) fn is_of(&self, group_key: &GroupKey) -> bool {
+        group_key.groups.iter().eq([&self.groups, &self.host_groups]) && group_key.lonely == self.lonely
     }
 
     /// Spread groups that also count pods which they do not bind.

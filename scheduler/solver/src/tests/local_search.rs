@@ -75,13 +75,13 @@ fn a_pod_whose_zone_is_open_goes_where_others_must() {
 fn a_group_that_starts_on_a_host_still_follows_those_it_must() {
     // Beside db and away from db at once: no place at all, whomever else they would like to be with.
     let wished = |term| PodAffinityTerm { weight: Some(50), ..term };
-    let mut torn = app("web", 500);
-    torn.pod_affinity = vec![
+    let mut broken = app("web", 500);
+    broken.pod_affinity = vec![
         affinity(label::HOSTNAME, false, "db"),
         affinity(label::HOSTNAME, true, "db"),
         wished(affinity(label::HOSTNAME, false, "web")),
     ];
-    let plan = Cluster::new().pending("db", 2, &app("db", 500)).pending("web", 2, &torn).plan();
+    let plan = Cluster::new().pending("db", 2, &app("db", 500)).pending("web", 2, &broken).plan();
     assert_eq!((plan.unschedulable.len(), refused(&plan)), (2, vec![ReasonCode::TopologyUnsatisfiable]));
 }
 

@@ -99,7 +99,7 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
 }
 
 #[test]
-fn pods_that_are_all_nominated_at_once_need_no_rehearsal() {
+fn pods_that_are_all_nominated_at_once_need_no_replay() {
     let mut cluster = Cluster::with([]);
     cluster.node("n1", "m5.2xlarge");
     let plan = cluster.pending("web", 3, &app("web", 1000)).plan();

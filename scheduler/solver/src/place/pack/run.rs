@@ -45,7 +45,7 @@ impl Packer<'_, '_> {
                 plans.extend([
                     (Strategy::LargestFirst, true),
                     (Strategy::LargestFirst, false),
-                    (Strategy::PerLot, false),
+                    (Strategy::PerGroup, false),
                 ]);
             }
             if limit.iter().any(Option::is_some) {
@@ -143,7 +143,7 @@ impl Packer<'_, '_> {
     fn promise(&self, run: &mut Run) {
         run.promises.clear();
         run.forced = match run.strategy {
-            Strategy::LargestFirst | Strategy::PerLot => run.left.largest(),
+            Strategy::LargestFirst | Strategy::PerGroup => run.left.largest(),
             Strategy::Efficient | Strategy::Frugal => None,
         };
         let known = run.by_resource && run.strategy != Strategy::Frugal;
@@ -205,7 +205,7 @@ impl Packer<'_, '_> {
             {
                 return Some((promise.offering, filled));
             }
-            let only = run.forced.filter(|_| run.strategy == Strategy::PerLot);
+            let only = run.forced.filter(|_| run.strategy == Strategy::PerGroup);
             let mut filled = self.fill(promise.offering, &run.left, only, work);
             if filled.take.is_empty() || run.forced.is_some_and(|item| !filled.takes(item)) {
                 continue;

@@ -1,0 +1,112 @@
+//! Names that were replaced by the field's own do not come back.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Words that no identifier may have, each with what it became. Only words without another use in the field.
+const RETIRED: &[(&str, &str)] = &[
+    ("concession", "relaxation"),
+    ("crowd", "domain count"),
+    ("essence", "key"),
+    ("guests", "placed buffer pods"),
+    ("keeper", "primary claim"),
+    ("ladder", "relaxation levels"),
+    ("ladders", "relaxation levels"),
+    ("lot", "pod group"),
+    ("lots", "pod groups"),
+    ("owed", "pending replacement"),
+    ("refit", "local search"),
+    ("rehearsal", "replay"),
+    ("rehearse", "replay"),
+    ("rehearsed", "replayed"),
+    ("rung", "relaxation level"),
+    ("rungs", "relaxation levels"),
+    ("surest", "most reliable"),
+    ("torn", "broken constraint"),
+    ("unled", "without self-affinity"),
+    ("vanguard", "early batch"),
+    ("ware", "offering node"),
+    ("wares", "offering nodes"),
+];
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !["target", "gen", ".git"].contains(&name) {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Names of other projects' crates.
+const FOREIGN: &[&str] = &["parking_lot"];
+
+/// A line without strings and comments, well enough for identifiers.
+fn code(line: &str) -> String {
+    let mut quoted = line.split('"');
+    let outside: Vec<&str> = std::iter::from_fn(|| {
+        let part = quoted.next()?;
+        quoted.next();
+        Some(part)
+    })
+    .collect();
+    outside.join(" ").split("//").next().unwrap_or_default().to_owned()
+}
+
+/// The words of an identifier, in lower case: `PodGroup` and `pod_group` are both `pod` and `group`.
+fn words(identifier: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut after_lower = false;
+    for letter in identifier.chars() {
+        if letter == '_' {
+            words.push(String::new());
+        } else if words.is_empty() || (letter.is_uppercase() && after_lower) {
+            words.push(letter.to_lowercase().collect());
+        } else if let Some(word) = words.last_mut() {
+            word.extend(letter.to_lowercase());
+        }
+        after_lower = letter.is_lowercase();
+    }
+    words
+}
+
+fn retired(code: &str) -> Vec<String> {
+    let identifiers = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let became = |word: &str| RETIRED.iter().find(|(old, _)| *old == word).map(|(_, new)| *new);
+    identifiers
+        .filter(|one| !FOREIGN.contains(one))
+        .flat_map(|one| {
+            words(one).into_iter().filter_map(|word| Some(format!("{one} ({})", became(&word)?))).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn retired_words_are_found_in_any_spelling() {
+    assert_eq!(retired("let lots = Vec::new();").len(), 1);
+    assert_eq!(retired("struct BufferGuests;").len(), 1);
+    assert_eq!(retired("const MAX_RUNGS: usize = 1;").len(), 1);
+    assert_eq!(retired("fn slot(allotted: Slot, ballot: u8)"), Vec::<String>::new(), "words within words");
+    assert_eq!(retired(&code("call(\"lots\") // of rungs")), Vec::<String>::new(), "strings and comments");
+}
+
+#[test]
+fn no_identifier_has_a_retired_word() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    rust_files(root, &mut files);
+    assert!(files.len() > 500, "looked in the wrong place");
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !file.ends_with("xtask/tests/words.rs")) {
+        for (number, line) in fs::read_to_string(file).unwrap().lines().enumerate() {
+            let words = retired(&code(line));
+            found.extend(words.iter().map(|word| format!("{}:{}: {word}", file.display(), number + 1)));
+        }
+    }
+    assert!(found.is_empty(), "names that were replaced:\n{}", found.join("\n"));
+}
