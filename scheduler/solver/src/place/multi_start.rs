@@ -41,11 +41,13 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
             (best, *state) = (placed, other);
         }
     };
-    for pool in rivals {
-        retry(&|other| other.first = Some(pool));
-    }
-    for zone in zones {
-        retry(&|other| other.favoured = Some(zone.clone()));
+    // Each pool with each zone: what is best for one pool alone must not be missed.
+    for first in std::iter::once(None).chain(rivals.into_iter().map(Some)) {
+        for zone in std::iter::once(None).chain(zones.iter().map(Some)) {
+            if first.is_some() || zone.is_some() {
+                retry(&|other| (other.first, other.favoured) = (first, zone.cloned()));
+            }
+        }
     }
     (state.favoured, state.first) = (None, None);
     best

@@ -112,12 +112,36 @@ fn planned(pools: Vec<NodePool>, pods: &[(i64, i64, usize)]) -> Plan {
     cluster.plan()
 }
 
+/// The same, with the pods of each shape spread over zones.
+fn planned_spread(pools: Vec<NodePool>, pods: &[(i64, i64, usize)]) -> Plan {
+    let mut cluster = Cluster::with(pools);
+    for (index, (cores, gib, count)) in pods.iter().enumerate() {
+        let name = format!("p{index}");
+        let mut spread_shape = app(&name, cores * 250);
+        spread_shape.requests.set("memory", gib << 30);
+        spread_shape.topology_spread = vec![spread(label::ZONE, 1)];
+        cluster.pending(&name, *count, &spread_shape);
+    }
+    cluster.plan()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
 
     #[test]
     fn pools_together_are_never_dearer_than_the_best_of_them((drawn, pods) in (any_pools(), any_pods())) {
         compare(&pools(&drawn), |pools| planned(pools, &pods))?;
+    }
+}
+
+proptest! {
+    // Each case is up to six plans, and each plan tries every pool with every zone.
+    #![proptest_config(ProptestConfig { cases: 200, ..steady() })]
+
+    /// Pods that are spread over zones, too.
+    #[test]
+    fn the_same_holds_for_pods_that_are_spread((drawn, pods) in (any_pools(), any_pods())) {
+        compare(&pools(&drawn), |pools| planned_spread(pools, &pods))?;
     }
 }
 
