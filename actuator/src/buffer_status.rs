@@ -1,4 +1,4 @@
-//! What CapacityBuffers show of themselves: what room they ask for, and whether it is there. The watcher says it, with a plan.
+//! Writes the status of CapacityBuffers (requested replicas and readiness), as the watcher reports it with each plan.
 
 use crate::io::{Part, WriteError, Writes};
 use crate::state::buffer_reports::{BufferReports, Key};
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What could not be written is tried again after so long.
+/// Delay before a failed status write is retried.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Shows the status of CapacityBuffers.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct BufferStatus {
-    /// What CapacityBuffers are to show.
+    /// Latest reports, one per CapacityBuffer.
     pub buffers: BufferReports,
     /// Writes to the cluster.
     pub writes: Writes,
@@ -26,7 +26,7 @@ pub struct BufferStatus {
     pub clock: Clock,
 }
 
-/// Writes it until `stop`.
+/// Writes changed statuses until `stop`.
 pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
     let reports = deps.buffers.clone();
     let write = async {
@@ -67,7 +67,7 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
     }
 }
 
-/// One that is gone, or another one by that name, is no error.
+/// Writes one status. A buffer that is gone or was recreated under the same name is no error.
 async fn show(deps: &BufferStatus, report: &BufferReport) -> Result<(), WriteError> {
     let found = deps.writes.read_buffer(&report.namespace, &report.name).await?;
     let Some(buffer) = found.filter(|found| found.metadata.uid.as_deref() == Some(report.uid.as_str())) else {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!((status.conditions.len(), status.replicas), (2, Some(3)));
         let template = status.pod_template_ref.as_ref().map(|it| it.name.as_str());
         assert_eq!((template, status.pod_template_generation), (Some("web"), Some(2)));
-        // Nobody has looked at it since: what was seen stands.
+        // Without a report on provisioning, the earlier condition stays.
         apply(&mut status, &report(BufferReady::PodTemplateNotFound, None), moment(20));
         assert_eq!(told(&status, READY_FOR_PROVISIONING), text(["False", "PodTemplateNotFound", "said"], 20));
         assert_eq!(told(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));

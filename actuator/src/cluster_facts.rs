@@ -1,5 +1,5 @@
-//! What nodes must know of the cluster, as far as the cluster tells, kept up to date: a control plane is upgraded, and kube-dns
-//! may be installed, while the actuator runs.
+//! Cluster facts that nodes need: Kubernetes version, DNS address, Service CIDR. They are read again and again, since a
+//! control plane may be upgraded, and kube-dns installed, while the actuator runs.
 
 use crate::settings::{Facts, Settings};
 use k8s_openapi::api::core::v1::Service;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between reads: an upgrade takes longer, and drift has no hurry.
+/// Interval between reads. Upgrades take longer than this, and drift is not urgent.
 const EVERY: Duration = Duration::from_secs(300);
-/// Pause after a read that failed in part; doubles up to [`EVERY`].
+/// Pause after a read that failed in part. Doubles up to [`EVERY`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The API server answers such questions at once, or it is not there.
+/// Timeout of one read.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Name of the ServiceCIDR that every cluster has.
 const DEFAULT_CIDR: &str = "kubernetes";
 
-/// Reads all facts. Second, what could not be read, each with its error.
+/// Reads all facts. Also returns an error for each fact that could not be read.
 pub async fn read(client: &Client) -> (Facts, Vec<String>) {
     let mut failures = Vec::new();
     let version = within(version(client)).await;
@@ -49,7 +49,7 @@ async fn version(client: &Client) -> kube::Result<Option<String>> {
     Ok(Some(minor(&version.major, &version.minor)))
 }
 
-/// Some distributions write `36+`.
+/// Parses the minor version; some distributions write `36+`.
 fn minor(major: &str, minor: &str) -> String {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     format!("{major}.{digits}")
@@ -69,16 +69,16 @@ async fn cidr(client: &Client) -> kube::Result<Option<String>> {
     Ok(cidrs.into_iter().next())
 }
 
-/// The settings with what the cluster tells now. Clones share it.
+/// The settings, updated with the cluster's facts. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Current {
-    /// What was told at the start, which the cluster's word does not replace.
+    /// Settings as configured at the start. Configured values take precedence over the cluster's facts.
     told: Arc<Settings>,
     now: Arc<RwLock<Arc<Settings>>>,
 }
 
 impl Current {
-    /// Begins with the facts that were read at the start.
+    /// Starts from settings that include the facts read at startup.
     #[must_use]
     pub fn new(told: Arc<Settings>) -> Self {
         let current = Self { now: Arc::new(RwLock::new(Arc::clone(&told))), told };
@@ -86,14 +86,14 @@ impl Current {
         current
     }
 
-    /// The settings as they are now.
+    /// The current settings.
     #[must_use]
     pub fn get(&self) -> Arc<Settings> {
         Arc::clone(&self.now.read())
     }
 
-    /// Takes in what was read. What could not be read stays as it was. The version does not go back: while a control plane is
-    /// upgraded, some of its servers still answer with the old one.
+    /// Merges newly read facts. A fact that could not be read keeps its value. The version never decreases, since some
+    /// API servers still report the old version during an upgrade.
     pub fn learn(&self, facts: Facts) {
         let mut now = self.now.write();
         let mut next = Settings::clone(&now);
@@ -113,7 +113,7 @@ impl Current {
         }
     }
 
-    /// Reads again and again until `stop`.
+    /// Reads the facts periodically until `stop`.
     pub async fn follow(self, client: Client, stop: CancellationToken) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -137,7 +137,7 @@ impl Current {
     }
 }
 
-/// `1.36` as numbers; a version that is none is below all others.
+/// Parses a version such as `1.36`. `None`, which sorts first, if it is not a version.
 fn number(version: &str) -> Option<(u32, u32)> {
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

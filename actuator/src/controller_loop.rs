@@ -1,4 +1,5 @@
-//! The loop of a controller: look at all objects after each change, and work on those that need it, each by itself.
+//! The loop of a controller: lists all objects after each change and reconciles those that changed, each in its own
+//! task.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
@@ -10,45 +11,48 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Changes come in bursts (a hundred nodes register at once): they are looked at together.
+/// Delay that coalesces bursts of changes, such as a hundred nodes that register at once.
 const COALESCE: Duration = Duration::from_millis(10);
-/// Objects worked on at once: some hundreds of nodes come or go together, each waits for the API server only.
+/// Objects reconciled concurrently. Hundreds of nodes may come or go together, and each task mostly waits for the API
+/// server.
 const MAX_BUSY: usize = 128;
 /// First pause after an error; doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// With nothing to wait for, everything is looked at anyway from time to time: a missed signal costs no more than this.
+/// Interval of a full pass without any signal; bounds the cost of a missed signal.
 const RESYNC: Duration = Duration::from_secs(60);
 
-/// While this process may not write (its lease is not renewed, another autoscaler is at work), it asks again so often.
+/// Interval at which the loop checks whether writes are allowed again (the lease is not renewed, or another autoscaler
+/// is active).
 const LOCKED_RETRY: Duration = Duration::from_secs(1);
 
-/// An object to look at.
+/// An object to reconcile.
 pub(crate) struct Candidate<Input> {
-    /// Names it.
+    /// Unique key of the object.
     pub(crate) key: String,
-    /// What it is looked at by: the same as last time means that there is nothing new. `None`: there always may be.
+    /// Version of the input. The object is not reconciled again while the version is unchanged. `None`: always
+    /// reconcile.
     pub(crate) version: Option<u64>,
-    /// What the work needs.
+    /// Input of the reconciler.
     pub(crate) input: Input,
 }
 
-/// When to look again though nothing changes.
+/// When to reconcile again without a change; `None` means only on a change.
 pub(crate) type Again = Option<Duration>;
 
 #[derive(Default)]
 struct State {
     busy: bool,
     seen: Option<u64>,
-    /// Not before then, after an error.
+    /// Back-off after an error.
     paused_until: Option<Instant>,
     again: Option<Instant>,
     failures: u32,
-    /// Something changed while it was busy.
+    /// The object changed while its reconciler was running.
     fresh: bool,
 }
 
-/// Runs until `stop`. `list` is asked after each change of `kinds`; `work` is called for objects that differ, or whose time has come.
+/// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
 pub(crate) async fn run<Input, Work>(
     name: &'static str,
     stores: &Stores,
@@ -69,7 +73,7 @@ pub(crate) async fn run<Input, Work>(
     let mut changed = true;
     loop {
         let now = Instant::now();
-        // While nothing may be written there is no use in trying, nor in a warning for each object.
+        // While writes are not allowed, reconcilers would only fail and log a warning for each object.
         let allowed = fence.check(CLUSTER_CALL).is_ok();
         let candidates = list();
         let mut known: BTreeMap<String, State> = BTreeMap::new();
@@ -81,7 +85,7 @@ pub(crate) async fn run<Input, Work>(
                 None => changed || state.seen.is_none(),
             };
             if state.busy {
-                // It is looked at again when the work is done.
+                // A change during the run is handled when the run ends.
             } else if allowed && running.len() < MAX_BUSY && is_due(&state, now) {
                 state.busy = true;
                 state.fresh = false;
@@ -96,7 +100,7 @@ pub(crate) async fn run<Input, Work>(
             }
             known.insert(candidate.key, state);
         }
-        // Those that are gone but still worked on are kept until they are done.
+        // Keep the state of objects that are gone until their reconciler has ended.
         known.extend(states.into_iter().filter(|(_, state)| state.busy));
         states = known;
         changed = tokio::select! {
@@ -108,7 +112,7 @@ pub(crate) async fn run<Input, Work>(
             }
             Some(done) = running.join_next_with_id() => {
                 let mut done = Some(done);
-                // Those that ended at the same time are taken together: each look at everything has its price.
+                // Handle all tasks that have ended in one pass, since each pass lists all objects.
                 while let Some(ended) = done {
                     let (id, result) = match ended {
                         Ok((id, result)) => (id, result.map_err(|error| error.to_string())),

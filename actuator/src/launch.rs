@@ -1,4 +1,4 @@
-//! Launching: groups of claims that one CreateFleet buys (safety rules 1 to 4).
+//! Launching nodes: a launch group is a set of claims that a single CreateFleet call launches (safety rules 1 to 4).
 
 pub mod admit;
 pub mod attempt;

@@ -1,5 +1,5 @@
-//! Launch templates: what a launch is made from, by content. Equal content has an equal name, so that a template is made
-//! once however often it is asked for, and a name never changes its meaning.
+//! Launch templates, named by the hash of their content: equal content reuses the same template, and a name never
+//! changes its content.
 
 mod devices;
 mod interfaces;

@@ -1,4 +1,4 @@
-//! Taking over, leading, and losing the lease (safety rule 16).
+//! Leadership: take over, lead, and lose the lease (safety rule 16).
 
 mod drivers;
 mod pause;
@@ -23,12 +23,13 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Pause before the claims are listed again after an error.
+/// Pause before a failed list of claims is retried.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
-/// How long controllers get to end when the process stops. When the lease is lost they get none.
+/// How long controllers may take to finish on shutdown. When the lease is lost, they are aborted at once.
 const END: Duration = Duration::from_secs(5);
 
-/// A controller broke: a leader that does only part of its work is worse than none, so the process gives up the lease and ends.
+/// A controller panicked. A leader without one of its controllers is worse than none, so the process releases the lease
+/// and exits.
 #[derive(Debug, thiserror::Error)]
 #[error("a controller broke: {0}")]
 pub struct Broke(String);
@@ -39,7 +40,7 @@ impl From<&JoinError> for Broke {
     }
 }
 
-/// Leads whenever the lease is ours, until `stop`.
+/// Leads whenever this process holds the lease, until `stop`.
 ///
 /// # Errors
 /// A controller panicked.
@@ -73,7 +74,7 @@ pub async fn run(
     }
 }
 
-/// One term: until the lease is lost or the process stops.
+/// Runs one term, until the lease is lost or the process stops.
 async fn lead(
     process: &Process,
     guard: LeaseGuard,
@@ -91,7 +92,7 @@ async fn lead(
         role.send_replace(LeaderRole::Leading(Box::new(term.leader.clone())));
         term.start(&ending, &mut tasks);
         let (fence, ledger) = (term.leader.fence.clone(), term.leader.ledger.clone());
-        // Nothing that a former leader may still be doing is judged before its last call is over.
+        // Garbage collection and resumed launches must not start before the former leader's last call is over.
         fence.quarantine().await;
         adopt_late(&process.connections.reads(), &ledger).await;
         ledger.with(Ledger::begin_admitting);
@@ -121,7 +122,7 @@ async fn lead(
     result
 }
 
-/// The ledger from a live list: our own watch may lag behind what a former leader wrote.
+/// Builds the ledger from a live list: the watch cache may lag behind a former leader's writes.
 async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> Term {
     let claims = list_claims(&process.connections.reads()).await;
     let seeds: Vec<_> = claims.iter().map(seed).collect();
@@ -134,7 +135,7 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
     Term::new(process, &fence, &LedgerHandle::new(ledger))
 }
 
-/// Claims that a former leader's last calls made.
+/// Adds claims that a former leader's last calls created.
 async fn adopt_late(reads: &Reads, ledger: &LedgerHandle) {
     for claim in list_claims(reads).await {
         if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
@@ -143,7 +144,7 @@ async fn adopt_late(reads: &Reads, ledger: &LedgerHandle) {
     }
 }
 
-/// All claims, live; tried until it works, since nothing can be done without.
+/// Lists all claims live. Retries until it succeeds, since nothing can be done without the list.
 async fn list_claims(reads: &Reads) -> Vec<NodeClaim> {
     loop {
         match reads.claims().await {
@@ -154,13 +155,13 @@ async fn list_claims(reads: &Reads) -> Vec<NodeClaim> {
     }
 }
 
-/// Who holds the lease: the process's name, where it answers, and what tells one start from the next.
+/// The holder identity: process name, address, and a value that differs for each start.
 #[must_use]
 pub fn holder(name: &str, address: &str, start: &str) -> String {
     format!("{name}_{address}_{start}")
 }
 
-/// Where a holder answers.
+/// The address in a holder identity.
 #[must_use]
 pub fn address_of(holder: &str) -> Option<&str> {
     holder.rsplit('_').nth(1).filter(|address| !address.is_empty())

@@ -1,4 +1,4 @@
-//! The life of a claim from its launch until its node is in service: Registered, Initialized, and the time-outs.
+//! The lifecycle of a claim from launch until its node is ready for use: Registered, Initialized, and the timeouts.
 
 mod node;
 mod step;
@@ -28,18 +28,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Brings launched claims into service.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Lifecycle {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Writes to the cluster.
     pub writes: Writes,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
-    /// Whether instances became nodes of late.
+    /// Recent registration results by pool.
     pub registrations: Registrations,
     /// Events on objects.
     pub events: Recorder,
@@ -56,7 +56,7 @@ struct Subject {
     nodes: Vec<Arc<Node>>,
 }
 
-/// Brings claims into service until `stop`.
+/// Registers and initializes claims until `stop`.
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [Kind::NodeClaim, Kind::Node];
     let work = |subject: Subject| reconcile(deps.clone(), subject);
@@ -71,7 +71,7 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<Subject>> {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         claim.metadata.resource_version.hash(&mut hasher);
-        // A claim in service is not looked at again for its Node's heartbeats.
+        // Heartbeats of an initialized claim's Node do not trigger a reconcile.
         if !is_settled(&claim) {
             nodes.iter().for_each(|node| node.metadata.resource_version.hash(&mut hasher));
         }
@@ -104,7 +104,7 @@ async fn reconcile(deps: Lifecycle, subject: Subject) -> Result<Again, WriteErro
         return give_up(&deps, claim, timed_out).await;
     }
     if let (Some(_), Some(found)) = (&step.node, subject.nodes.first()) {
-        // Worked out again on each newer version of the Node, which its kubelet writes too.
+        // Recomputed for each newer version of the Node, since the kubelet writes it too.
         let apply = |node: &mut Node| {
             if let Some(wanted) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
                 *node = wanted;

@@ -1,8 +1,9 @@
-//! Tells kube-scheduler which node the plan has for a pod: `status.nominatedNodeName` (KEP-5278).
+//! Nominates the planned node of each pod to kube-scheduler: `status.nominatedNodeName` (KEP-5278).
 //!
-//! kube-scheduler tries that node first and keeps its room from pods of the same or a lower priority. Without it, pods that come
-//! in another order than the plan's take each other's room. It is a hint: nothing waits for it, and what cannot be written is left.
-//! A nomination of ours stands only as long as the plan does: left behind, it would keep its pod from being planned again.
+//! kube-scheduler tries the nominated node first and reserves its capacity against pods of the same or a lower
+//! priority. Without a nomination, pods that kube-scheduler tries in another order take each other's capacity. A
+//! nomination is a hint: nothing waits for it, and a failed write is not reported.
+//! A nomination must not outlive its plan, since it would prevent the pod from being planned again.
 
 mod step;
 #[cfg(test)]
@@ -32,31 +33,32 @@ use std::time::Duration;
 use step::Step;
 use tokio_util::sync::CancellationToken;
 
-/// Owns the field in `metadata.managedFields`: by it our nominations are told from those of kube-scheduler.
+/// Field manager of the nominations. In `metadata.managedFields` it distinguishes them from kube-scheduler's own.
 pub const FIELD_MANAGER: &str = "plimsoll-nomination";
 
-/// Changes come in bursts and are looked at together. A Node is not Ready for seconds after it is there, so this is early enough.
+/// Delay that coalesces bursts of changes. It delays no pod, since a Node becomes Ready only seconds after it appears.
 const COALESCE: Duration = Duration::from_millis(100);
-/// Everything is looked at anyway so often: reservations run out by time alone.
+/// Interval of a full pass, since reservations expire by time alone.
 const TICK: Duration = Duration::from_secs(10);
-/// Writes under way at once: they wait for the API server only.
+/// Concurrent writes, which mostly wait for the API server.
 const AT_ONCE: usize = 16;
-/// Writes in one round: what comes next is worked out anew, since much of it may be over by then.
+/// Writes per round. The next round recomputes the rest, since much of it may be obsolete by then.
 const PER_ROUND: usize = 200;
-/// Times that one pod is nominated to one node. kube-scheduler takes a nomination back when it tries the pod before the node is
-/// ready, with pauses of up to 10 s: this lasts for the start of a node. A pod that is refused beyond it does not fit there.
+/// Attempts to nominate one node for a pod. kube-scheduler clears a nomination when it tries the pod before the node is
+/// ready, with pauses of up to 10 s; this many attempts cover the start of a node. A pod that is still refused does not
+/// fit there.
 const MAX_TRIES: u32 = 10;
-/// A write whose effect is not seen is made again after so long.
+/// Delay before a write without a visible effect is repeated.
 const AGAIN: Millis = Millis::from_seconds(10);
 
-/// Nominates pods to the nodes that plans have for them.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Nominations {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
-    /// Where plans place pods, besides launches.
+    /// Planned placements on existing and starting nodes, besides launches.
     pub placed: Placed,
     /// Writes to the cluster.
     pub writes: Writes,
@@ -64,41 +66,41 @@ pub struct Nominations {
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// What was written last about a pod.
+/// The last write for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tried {
-    /// The pod's version that it was written on.
+    /// The pod's resourceVersion at the write.
     version: Option<String>,
     at: Timestamp,
     node: Option<String>,
-    /// Times that this node was written.
+    /// Number of writes for this node.
     count: u32,
 }
 
-/// One write.
+/// A write of one pod's nomination.
 #[derive(Debug)]
 struct Write {
     pod: Arc<Pod>,
     step: Step,
 }
 
-/// What the API server said.
+/// Result of a write.
 enum Answer {
     Done,
-    /// Somebody else was faster: what is seen next decides.
+    /// A concurrent write won. The next pass decides on the new state.
     Overtaken,
-    /// There is no right to it.
+    /// RBAC does not allow the write.
     Forbidden(String),
     Failed(String),
 }
 
-/// Nominates until `stop`, or until it turns out that there is no right to.
+/// Nominates until `stop`, or until a write is forbidden.
 pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     let nominate = async {
         deps.stores.wait_ready().await;
@@ -137,14 +139,14 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     }
 }
 
-/// Remembers what was tried.
+/// Remembers past attempts.
 #[derive(Debug, Default)]
 struct Nominator {
     tried: BTreeMap<PodUid, Tried>,
 }
 
 impl Nominator {
-    /// What is to be written now: what is taken back first, then node by node.
+    /// Computes the writes that are due: withdrawals first, then nominations in order of nodes.
     fn look(&mut self, deps: &Nominations) -> Vec<Write> {
         let now = deps.clock.timestamp();
         let all = deps.stores.pods.state();
@@ -155,7 +157,7 @@ impl Nominator {
         if waiting.is_empty() {
             return Vec::new();
         }
-        // Also where nothing is to be nominated: what an earlier start with other options nominated is taken back.
+        // Withdrawals happen even if nominations are disabled: an earlier start may have nominated nodes.
         let wanted = if deps.settings.nominate_nodes { wanted(deps, now) } else { BTreeMap::new() };
         let nodes = deps.stores.nodes.state();
         self.due(&waiting, &step::sparing(&waiting, &wanted, &nodes), now)
@@ -192,7 +194,7 @@ impl Nominator {
     fn note(&mut self, write: &Write, now: Timestamp) {
         let node = write.step.node().map(str::to_owned);
         let uid = PodUid(pods::uid(&write.pod));
-        // Taking back does not begin a new count: it is the same node that comes again.
+        // A withdrawal keeps the count, since the same node is nominated next.
         let known = self.tried.get(&uid).map(|tried| (tried.node.clone(), tried.count));
         let (node, count) = match (known, node) {
             (Some((known, count)), Some(node)) if known.as_ref() == Some(&node) => (known, count + 1),
@@ -204,7 +206,7 @@ impl Nominator {
     }
 }
 
-/// The node of each pod that some plan has for it: of launches once their Node is there, and of placements.
+/// The planned node of each pod: the nodes of launches once they exist, and the nodes of placements.
 fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
     let nodes = deps.stores.nodes.state();
     let open: BTreeSet<&str> =
@@ -225,7 +227,7 @@ fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
         None => open.get(name).filter(|name| !leaving.contains(**name)).map(|name| (*name).to_owned()),
     };
     let mut wanted = deps.placed.take(of_place, now);
-    // What a launch reserves comes before what some plan placed in passing.
+    // Reservations of launches take precedence over placements.
     deps.ledger.read(|ledger| {
         for claim in ledger.claims().filter(|claim| !claim.deleting) {
             let Some(node) = by_claim.get(claim.name) else { continue };
@@ -235,16 +237,16 @@ fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
     wanted
 }
 
-/// Whether pods may come to the node, now or once it is up.
+/// Whether the node accepts pods, now or once it is ready.
 fn is_open(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && !taints.iter().any(|it| it.key == taint::DISRUPTED)
 }
 
-/// Writes them.
+/// Performs the writes.
 ///
 /// # Errors
-/// There is no right to.
+/// A write is forbidden.
 async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String> {
     let mut answers = futures::stream::iter(writes)
         .map(|it| async move {
@@ -275,7 +277,7 @@ async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String>
     Ok(())
 }
 
-/// An apply: the API server itself refuses it where the field is another's, or the pod is not as it was seen.
+/// Server-side apply. The API server rejects the write if another manager owns the field or the pod changed.
 async fn write(deps: &Nominations, Write { pod, step }: &Write) -> Answer {
     let (name, metadata) = (pod.name_any(), &pod.metadata);
     let namespace = metadata.namespace.clone().unwrap_or_default();

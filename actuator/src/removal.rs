@@ -1,5 +1,6 @@
-//! Voluntary removals of nodes (safety rules 9 to 12): admitted, written on the claim, tainted, checked again, and only then
-//! deleted; else undone. The command is on the claim, so a new leader goes on where the former one stopped.
+//! Voluntary removals of nodes (safety rules 9 to 12). A removal is admitted, written to the claim, tainted and checked
+//! again; only then is the claim deleted. Otherwise the removal is undone. The command is stored on the claim, so a new
+//! leader continues where the former one stopped.
 
 pub mod facts;
 pub mod step;
@@ -35,13 +36,13 @@ use std::time::Duration;
 use step::{Observation, Replacements, Step};
 use tokio_util::sync::CancellationToken;
 
-/// Time-outs are noticed by then though nothing changes.
+/// Interval between checks; bounds how late a timeout is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Admits and carries out voluntary removals.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Removals {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -53,32 +54,33 @@ pub struct Removals {
     pub events: Recorder,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// A removal that the ledger admitted, and that is not written on its claim yet.
+/// A removal that the ledger admitted, not yet written to its claim.
 #[derive(Debug, Clone)]
 pub struct Admitted {
-    /// The candidate's claim.
+    /// The candidate claim.
     pub claim: Arc<NodeClaim>,
     command: Removal,
 }
 
-/// What came of asking.
+/// The ledger's decision on a removal.
 #[derive(Debug, Clone)]
 pub enum Asked {
-    /// It may begin.
+    /// The removal may start.
     Admitted(Box<Admitted>),
-    /// It is under way or done already.
+    /// The removal is already in progress or done.
     Repeated(LedgerOutcome),
-    /// It is refused.
+    /// The removal is rejected.
     Rejected(Rejection),
 }
 
-/// Asks the ledger for a removal, on what our own watch shows. `replacements` are the launches that it waits for.
+/// Requests admission of a removal, based on the watch cache. `replacements` are the launches that the removal waits
+/// for.
 pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> Asked {
     let node = &removal.node;
     let Some((claim, _)) = claim_of(deps, node) else {
@@ -104,23 +106,23 @@ pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], pl
     });
     match (admission, command) {
         (Admission::Admitted { .. }, Some(command)) => Asked::Admitted(Box::new(Admitted { claim, command })),
-        // The ledger keeps what it admits.
+        // An admitted removal is in the ledger.
         (Admission::Admitted { .. }, None) => Asked::Rejected(Rejection::UnknownNode(node.clone())),
         (Admission::Repeated(outcome), _) => Asked::Repeated(outcome),
         (Admission::Rejected(rejection), _) => Asked::Rejected(rejection),
     }
 }
 
-/// Writes the command of an admitted removal on its claim. What follows is done by [`run`].
+/// Writes the command of an admitted removal to its claim. [`run`] does the rest.
 ///
 /// # Errors
-/// The command could not be written; the removal is not under way.
+/// The command could not be written. The removal is not in progress.
 pub async fn begin(deps: &Removals, admitted: &Admitted) -> Result<(), WriteError> {
     let Admitted { claim, command } = admitted;
     if let Err(error) = write_command(deps, claim, command).await {
         let name = claim.name_any();
         if error.may_have_happened() {
-            // It stays in the ledger, where it counts: [`reconcile`] writes it again, or undoes it.
+            // The removal stays in the ledger and counts there: [`reconcile`] writes the command again or undoes it.
             tracing::warn!(node_claim = name, %error, "it is not known whether the command was written, it is written again");
             return Ok(());
         }
@@ -138,14 +140,14 @@ fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
     }
 }
 
-/// Carries out the commands on claims until `stop`.
+/// Executes the commands on claims until `stop`.
 pub async fn run(deps: Removals, stop: CancellationToken) {
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::PodDisruptionBudget];
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
     controller_loop::run("removal", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }
 
-/// Claims under a command, written or only admitted, and those whose node bears the taint of a removal that nobody commands.
+/// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
 fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     let nodes = deps.stores.nodes.state();
     let stray: BTreeSet<&str> = nodes
@@ -182,7 +184,7 @@ fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Nod
     Some((claim, node))
 }
 
-/// A node and those that take its pods, as our watch shows them.
+/// A node and the destination nodes of its pods, from the watch cache.
 fn surroundings<'a>(deps: &Removals, node: &'a NodeName, others: impl Iterator<Item = &'a NodeName>) -> Surroundings {
     let names: BTreeSet<&str> = others.chain([node]).map(NodeName::as_str).collect();
     let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
@@ -219,7 +221,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, Write
         let Some(command) = admitted else {
             return undo(&deps, &claim, None, "nobody commands its removal").await;
         };
-        // Our watch may not show it yet, or its write was not answered: then it is written now.
+        // The watch cache may lag, or the write got no response. Write the command again.
         if deps.clock.timestamp().since(command.admitted) > step::TIME_OUT {
             return undo(&deps, &claim, Some(&command), "its command could not be written").await;
         }
@@ -290,7 +292,7 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
     if awaited.is_empty() { Replacements::Ready } else { Replacements::Awaited(awaited) }
 }
 
-/// Taints the node, and says why on the claim.
+/// Taints the node and writes the reason to the claim.
 async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
     deps.writes.update(node, Part::Main, taint_disrupted).await?;
     let (why, now) = (command.reason.as_str(), deps.clock.now());
@@ -303,8 +305,8 @@ async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal
     Ok(Some(LOOK_EVERY))
 }
 
-/// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go. So no node goes
-/// for an emptiness that the watch alone shows, however many turn empty at once (rule 15).
+/// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
+/// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15).
 async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
     let mut around = surroundings(deps, &command.node, command.rooms.keys());
@@ -340,7 +342,8 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
     Ok(Some(LOOK_EVERY))
 }
 
-/// Takes the taint off, then the command: whoever finds the command without the taint begins again, or undoes it too.
+/// Removes the taint first, then the command. If the process stops in between, the next leader finds the command
+/// without the taint and starts over or undoes the removal too.
 async fn undo(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cause: &str) -> Result<Again, WriteError> {
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
@@ -356,7 +359,7 @@ async fn undo(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cau
     let clear = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         if let Some(status) = claim.status.as_mut() {
-            // It stands alone, so it can be cleared.
+            // No other condition depends on it, so it can be cleared.
             let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
         }
     };

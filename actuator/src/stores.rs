@@ -1,4 +1,4 @@
-//! The actuator's own view of the cluster: one watch per kind, and one signal when any of them shows a change.
+//! The watch cache: one watch per kind, and a signal that fires when any of them shows a change.
 
 mod view;
 
@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use view::Writer;
 
-/// Pause after a watch's first error; doubles up to [`LAST_PAUSE`]. Without chance: a simulation comes out alike each time,
-/// and so few watches as these hurt nobody by beginning together.
+/// Pause after a watch's first error. Doubles up to [`LAST_PAUSE`]. No jitter: simulations must be deterministic, and
+/// these few watches cause no thundering herd.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Pauses between a watch's errors.
+/// Back-off of a watch after errors.
 #[derive(Debug, Clone, Copy)]
 pub struct Pauses(Duration);
 
@@ -52,7 +52,7 @@ impl Backoff for Pauses {
     }
 }
 
-/// A kind that is watched.
+/// A watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// NodeClaim.
@@ -71,36 +71,36 @@ pub enum Kind {
 
 const KINDS: usize = 6;
 
-/// What has been seen of each kind.
+/// Progress of each watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
-    /// Changes so far.
+    /// Number of changes so far.
     changes: [u64; KINDS],
-    /// First lists that are complete.
+    /// Whether the initial list is complete.
     listed: [bool; KINDS],
 }
 
-/// What has been seen, and the signal of it.
+/// Progress of the watches and its signal.
 #[derive(Debug, Default)]
 struct Board {
     seen: Mutex<Seen>,
     changed: signal::Sender,
 }
 
-/// The view. Clones share it.
+/// The watch cache. Clones share it.
 #[derive(Clone)]
 pub struct Stores {
-    /// Claims.
+    /// NodeClaims.
     pub claims: View<NodeClaim>,
     /// Nodes.
     pub nodes: View<Node>,
     /// Pods.
     pub pods: View<Pod>,
-    /// Pools.
+    /// NodePools.
     pub pools: View<NodePool>,
-    /// Node classes.
+    /// EC2NodeClasses.
     pub classes: View<EC2NodeClass>,
-    /// Disruption budgets of pods.
+    /// PodDisruptionBudgets.
     pub budgets: View<PodDisruptionBudget>,
     seen: Arc<Board>,
 }
@@ -111,7 +111,7 @@ impl Debug for Stores {
     }
 }
 
-/// Tells of changes since it was asked last. Changes that come together are told together.
+/// Notifies of changes since the last call. Changes that arrive together are coalesced.
 #[derive(Debug, Clone)]
 pub struct Changes {
     board: Arc<Board>,
@@ -121,7 +121,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Resolves once there is a change that was not told; never again when the view is gone.
+    /// Resolves once there is an unseen change; never again once the watch cache is dropped.
     pub async fn next(&mut self) {
         loop {
             self.changed.mark_unchanged();
@@ -137,13 +137,14 @@ impl Changes {
 }
 
 impl Stores {
-    /// Starts to watch; the task runs until `stop` is dropped or the runtime ends. Nothing is in the stores until
-    /// [`Stores::wait_ready`] is over.
+    /// Starts the watches as tasks. They run until `tasks` is dropped. The views are empty until [`Stores::wait_ready`]
+    /// resolves.
     pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
         let seen = Arc::new(Board::default());
         let (claims, nodes, pods) = (View::default(), View::default(), View::default());
         let (pools, classes, budgets) = (View::default(), View::default(), View::default());
-        // Nodes and claims before pods: skew must buy too little rather than too much.
+        // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
+        // many.
         tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&seen)));
         tasks.spawn(reflect(Api::all(client.clone()), Writer::new(claims.clone()), Kind::NodeClaim, Arc::clone(&seen)));
         tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&seen)));
@@ -177,7 +178,7 @@ impl Stores {
         self.seen.seen.lock().listed.iter().all(|listed| *listed)
     }
 
-    /// Changes of these kinds, from now on.
+    /// Subscribes to changes of these kinds.
     #[must_use]
     pub fn changes(&self, kinds: &[Kind]) -> Changes {
         let (board, changed) = (Arc::clone(&self.seen), self.seen.changed.subscribe());
@@ -202,17 +203,17 @@ impl Stores {
     }
 }
 
-/// The claim's providerID.
+/// The providerID of a claim.
 pub(crate) fn provider_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-/// The instance's id in `aws:///zone/id`.
+/// The instance id in `aws:///zone/id`.
 pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
     provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
 }
 
-/// Keeps one store up to date for ever: the watcher lists again after errors, with back-off.
+/// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
 async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, board: Arc<Board>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -221,7 +222,7 @@ where
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                // A relist is one step: only its end shows.
+                // A relist becomes visible in one step, at its end.
                 let (shows, listed) =
                     (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
                 writer.take(event);

@@ -1,5 +1,5 @@
-//! The end of a node: no new pods, the old ones evicted, volumes detached, the instance ended, and only then the finalizers
-//! removed from Node and claim (spec: core sections 6.6 and 8.1). A deleted claim takes its Node along, and a deleted Node its claim.
+//! Termination of nodes: taint, drain, detach volumes, terminate the instance, and only then remove the finalizers from
+//! Node and claim (spec: core sections 6.6 and 8.1). Deleting a claim deletes its Node, and vice versa.
 
 pub mod drain;
 mod evict;
@@ -38,17 +38,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// While something is waited for that does not show in our watch.
+/// Polling interval for conditions that the watch cache does not show.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A node is drained for at least this long: kube-scheduler may not have seen the taint yet.
+/// Minimum drain time: kube-scheduler may not have seen the taint yet.
 const LEAST_DRAIN: SignedDuration = SignedDuration::from_secs(5);
-/// Reason of the condition InstanceTerminating while EC2 does not terminate the instance.
+/// Reason of the condition InstanceTerminating while EC2 refuses to terminate the instance.
 const TERMINATION_REFUSED: &str = "TerminationRefused";
 
-/// Drains deleted nodes and ends their instances.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Termination {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -58,7 +58,7 @@ pub struct Termination {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
-    /// Waits of interrupted nodes for their replacement.
+    /// Drain delays of interrupted nodes.
     pub drain_delay: DrainDelay,
     /// Events on objects.
     pub events: Recorder,
@@ -66,13 +66,13 @@ pub struct Termination {
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// A claim on its way out, with its Nodes and their pods.
+/// A claim that is being terminated, with its Nodes and their pods.
 #[derive(Clone)]
 struct Subject {
     claim: Arc<NodeClaim>,
@@ -80,7 +80,7 @@ struct Subject {
     pods: Vec<Arc<Pod>>,
 }
 
-/// What the work on all of them shares.
+/// State shared by all terminations.
 #[derive(Default)]
 struct Shared {
     instances: Instances,
@@ -90,13 +90,13 @@ struct Shared {
     pending_replacements: interruption::PendingReplacements,
 }
 
-/// What a stage of the way out says.
+/// Result of a termination stage.
 enum Stage {
     Over,
     Wait(Duration),
 }
 
-/// Ends what is deleted until `stop`.
+/// Terminates deleted claims and nodes until `stop`.
 pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
@@ -185,13 +185,13 @@ impl TerminationFlow<'_> {
         let is_pending = self.shared.pending_replacements.settle(&self.deps.drain_delay, &self.subject.claim);
         match self.end_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
-            // The claim says what its replacement is to be like.
+            // The claim is kept, since the replacement is derived from it.
             Stage::Over if is_pending => Ok(Stage::Wait(LOOK_EVERY)),
             Stage::Over => self.finish().await,
         }
     }
 
-    /// Whether there is nothing left to drain: the kubelet is silent and the instance gone.
+    /// Whether there is nothing to drain: the kubelet is silent and the instance is gone.
     fn is_dead(&self) -> bool {
         let silent = |node: &Arc<Node>| !is_ready(node);
         let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
@@ -207,7 +207,7 @@ impl TerminationFlow<'_> {
         plimsoll_model::time::Timestamp(created.map_or(0, |time| time.0.as_millisecond()))
     }
 
-    /// Writes the time by which the node is gone, if its claim has a grace period.
+    /// Writes the deadline of the termination, if the claim has a grace period.
     async fn set_deadline(&self) -> Result<Option<Timestamp>, WriteError> {
         let claim = &*self.subject.claim;
         let (Some(period), Some(deleted)) = (&claim.spec.termination_grace_period, &claim.metadata.deletion_timestamp)
@@ -224,7 +224,7 @@ impl TerminationFlow<'_> {
         Ok(Some(deadline))
     }
 
-    /// Keeps new pods from the node, and deletes it as far as its finalizer lets it go. Whether that is done.
+    /// Taints the node and deletes it; the finalizer keeps the object. Returns whether both are done.
     async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
         if let Updated::Gone = self.deps.writes.update(node, Part::Main, closed).await? {
             return Ok(false);
@@ -334,11 +334,11 @@ impl TerminationFlow<'_> {
         }
     }
 
-    /// Lets Node and claim go.
+    /// Removes the finalizers of Node and claim.
     async fn finish(&self) -> Result<Stage, WriteError> {
         for node in &self.subject.nodes {
             if node.metadata.deletion_timestamp.is_none() {
-                // It was never registered, so nothing held it; nobody else would take it away.
+                // The Node never registered, so it has no finalizer. No other controller would delete it.
                 self.deps.writes.delete(&**node, None).await?;
             }
             let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
@@ -370,7 +370,7 @@ impl TerminationFlow<'_> {
     }
 }
 
-/// The time by which the node is to be gone.
+/// The deadline by which the node must be terminated.
 pub(crate) fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
     claim.annotations().get(annotation::TERMINATION_TIMESTAMP)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! EC2.
+//! The EC2 adapter.
 
 mod facts;
 mod fleet;
@@ -27,38 +27,38 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeMap;
 
-/// Prices of Linux are listed under one of these, by the age of the account.
+/// Spot prices of Linux have one of these descriptions, depending on the age of the account.
 const SPOT_PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
-/// Values that EC2 takes in one filter.
+/// Maximum number of values in a filter.
 const FILTER_VALUES: usize = 200;
-/// Instance types on a page, at most.
+/// Page size of instance types, the maximum.
 const TYPES: i32 = 100;
-/// Items on other pages. EC2 takes 1,000 for most lists.
+/// Page size of other lists. EC2 accepts 1,000 for most.
 const ITEMS: i32 = 1000;
-/// The tag's value in a selector that means any.
+/// Tag value in a selector that matches any value.
 const ANY: &str = "*";
 
-/// EC2.
+/// EC2 clients.
 #[derive(Debug, Clone)]
 pub struct Ec2 {
-    /// For calls that change something.
+    /// Client for mutating calls.
     changes: aws_sdk_ec2::Client,
-    /// For the call that buys: never repeated here, so that its answer is about this one sending.
+    /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request.
     buys: aws_sdk_ec2::Client,
-    /// For lists.
+    /// Client for lists.
     reads: aws_sdk_ec2::Client,
     clock: Clock,
 }
 
 impl Ec2 {
-    /// With this configuration.
+    /// Creates the clients from an SDK configuration.
     #[must_use]
     pub fn new(config: &SdkConfig, clock: Clock) -> Self {
         let client = |change: &dyn Fn(aws_sdk_ec2::config::Builder) -> aws_sdk_ec2::config::Builder| {
             aws_sdk_ec2::Client::from_conf(change(aws_sdk_ec2::config::Builder::from(config)).build())
         };
         let pages = TimeoutConfig::builder().operation_timeout(PAGE).operation_attempt_timeout(PAGE).build();
-        // CreateFleet may need most of its deadline.
+        // A single attempt of CreateFleet may need most of the timeout.
         let whole = TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
         Self {
             changes: client(&|builder| builder),
@@ -69,7 +69,7 @@ impl Ec2 {
     }
 }
 
-/// Filters of a selector's tags.
+/// Filters for the tags of a selector.
 fn tag_filters(tags: &Tags) -> Vec<Filter> {
     let filter = |(key, value): (&String, &String)| match value.as_str() {
         ANY => filter("tag-key", [key.as_str()]),
@@ -91,7 +91,7 @@ fn from_tags(tags: Option<Vec<Tag>>) -> Tags {
     tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect()
 }
 
-/// A number of the ports in the SDK's type; what is too large is EC2's to refuse.
+/// Converts a number to the SDK's type. A number that is too large saturates, and EC2 rejects it.
 fn number(value: u64) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
@@ -137,7 +137,7 @@ impl Compute for Ec2 {
             let call = self.reads.describe_spot_price_history();
             let call = call.set_product_descriptions(Some(products)).start_time(now).max_results(ITEMS);
             let mut items = call.into_paginator().items().send();
-            // The newest of each pool: the history may list more than one.
+            // The history may list several prices per pool: keep the newest.
             let mut newest: BTreeMap<(String, String), (i64, MicroUsdPerHour)> = BTreeMap::new();
             while let Some(item) = items.next().await {
                 let item = item.map_err(classify)?;

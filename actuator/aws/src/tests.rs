@@ -1,4 +1,4 @@
-//! The smaller services on real answers.
+//! The smaller services against recorded responses.
 
 use crate::stub::{Reply, Stub};
 use crate::{Iam, Pricing, Sqs, Ssm};
@@ -59,7 +59,7 @@ async fn prices_of_both_tenancies_are_read_page_by_page() {
     assert!(sent[2].contains(r#""NextToken":"2""#), "{}", sent[2]);
 }
 
-/// An error of IAM.
+/// An IAM error response.
 fn refused(code: &str) -> Reply {
     let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>words</Message></Error>");
     Reply::Answer(404, format!("<ErrorResponse>{error}<RequestId>1</RequestId></ErrorResponse>"))

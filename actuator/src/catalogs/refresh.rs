@@ -1,4 +1,4 @@
-//! The loop that keeps the catalogs up to date.
+//! The loop that keeps catalogs up to date.
 
 use super::facts::{self, Region};
 use super::{CatalogEntry, Catalogs, build};
@@ -15,15 +15,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Types and prices are read again after this time, as Karpenter does.
+/// Interval between reads of types and prices, as in Karpenter.
 const PERIOD: Duration = Duration::from_secs(12 * 3600);
-/// First pause after a failure; doubles up to [`LAST_PAUSE`]. Before the first answer nothing can be bought.
+/// First pause after a failure. Doubles up to [`LAST_PAUSE`]. Short, since nothing can be launched before the first
+/// success.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Keeps the catalogs up to date.
+/// Dependencies of the refresh loop.
 pub struct Refresh {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
@@ -33,7 +34,7 @@ pub struct Refresh {
     pub catalogs: Catalogs,
 }
 
-/// Something that is read now and then.
+/// A periodic read.
 struct Due {
     at: Instant,
     failures: u32,
@@ -65,11 +66,11 @@ impl Due {
     }
 }
 
-/// What an entry was made of: the same again makes the same entry.
+/// The input and the result of a build. An entry is rebuilt only if its input changes.
 type Made = (Arc<EC2NodeClass>, CatalogEntry);
 
-/// Keeps the catalogs of all node classes up to date: at once after a change of a class, and now and then from EC2. Standbys
-/// do so too, so that a new leader can buy at once.
+/// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
+/// Standbys do so too, so that a new leader can launch at once.
 pub async fn run(deps: Refresh, stop: CancellationToken) {
     tokio::select! {
         biased;
@@ -116,7 +117,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
     }
 }
 
-/// Entries of the classes there are; those of which nothing changed stay as they are.
+/// Builds the entries of all current classes. Unchanged entries are reused.
 async fn rebuild(
     deps: &Refresh,
     region: &Region,
@@ -125,7 +126,7 @@ async fn rebuild(
 ) -> BTreeMap<String, Made> {
     let classes = deps.stores.classes.state();
     let (settings, region, prices) = (Arc::clone(&deps.settings), region.clone(), prices.clone());
-    // Thousands of types a class: not on the reactor.
+    // A class has thousands of offerings: build them outside the async runtime.
     let built = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
@@ -143,7 +144,7 @@ async fn rebuild(
     })
 }
 
-/// Whether two versions of a class come to the same entry.
+/// Whether two versions of a class yield the same entry.
 fn is_same(before: &EC2NodeClass, after: &EC2NodeClass) -> bool {
     before.metadata.generation == after.metadata.generation
         && before.metadata.deletion_timestamp == after.metadata.deletion_timestamp

@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::queue::{Memory, Saying, event, event_name};
 use super::{MAX_MESSAGE, Note, unschedulable_text};
 use jiff::Timestamp;

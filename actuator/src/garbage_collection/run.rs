@@ -1,4 +1,4 @@
-//! The loop of collection: instances that nobody claims, claims whose instance is gone (safety rule 14).
+//! The garbage collection loop: unclaimed instances, and claims whose instance is gone (safety rule 14).
 
 use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
 use crate::clock::Timestamped;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Two rounds confirm an absence; what is missed costs a minute's price.
+/// Interval between rounds. Two rounds confirm an absence; a delay costs a minute of an instance's price.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Ends instances without a claim and deletes claims whose instance is gone.
+/// Dependencies of the garbage collector.
 #[derive(Clone)]
 pub struct GarbageCollector {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Live reads of the cluster.
     pub reads: Reads,
@@ -36,7 +36,7 @@ pub struct GarbageCollector {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
@@ -68,7 +68,7 @@ pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
 }
 
 async fn round(deps: &GarbageCollector, memory: &mut Memory) -> Result<(), String> {
-    // Instances first: a claim that is listed afterwards knows at least as much.
+    // List instances first: claims listed afterwards are at least as recent.
     let instances = instances(deps).await?;
     let claims = claims(deps).await?;
     collect_instances(deps, memory, &instances, &claims).await;
@@ -91,7 +91,7 @@ fn instance_id(claim: &NodeClaim) -> Option<&str> {
 
 async fn collect_instances(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
     let claimed: BTreeSet<&str> = claims.iter().filter_map(instance_id).collect();
-    // An instance of a group that still waits for some is a match to come.
+    // Instances of a launch group that still waits for some will be matched.
     let awaited: BTreeSet<String> =
         claims.iter().filter(|claim| awaits_instance(claim)).filter_map(group_of).map(|group| group.id).collect();
     let mut absences = BTreeMap::new();
@@ -137,7 +137,7 @@ async fn collect_claims(deps: &GarbageCollector, memory: &mut Memory, instances:
         instances.iter().filter(|instance| instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
     let mut absences = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
-        // Those without an instance are the launcher's.
+        // The launcher handles claims without an instance.
         let (Some(instance), Some(uid)) = (instance_id(claim), claim.metadata.uid.clone()) else { continue };
         if living.contains(instance) || annotation(claim, key::OWNER) != Some(key::OWNER_VALUE) {
             continue;

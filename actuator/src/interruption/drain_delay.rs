@@ -1,4 +1,5 @@
-//! The drain of an interrupted node starts when its replacement is launched, or five seconds after the notice (safety rule 13).
+//! Drain delay: the drain of an interrupted node starts when its replacement is launched, at most five seconds after
+//! the notice (safety rule 13).
 
 use super::{Interruption, room};
 use crate::clock::Timestamped;
@@ -25,20 +26,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest that a drain waits for its replacement: of the two minutes of a Spot notice, pods need the most.
+/// Maximum delay. Most of the two minutes of a Spot notice must be left to the pods.
 const LONGEST: Millis = Millis::from_seconds(5);
-/// Later than this a like-for-like replacement is not begun: the pods are on their way, and plans see them as any others.
-/// A new leader may buy after the old lease and the longest call, which is sooner.
+/// No like-for-like replacement is started later than this: the drained pods are pending by then, and plans cover them.
+/// A new leader may launch sooner, after the old lease and the longest call.
 const REPLACED_WITHIN: Millis = Millis::from_seconds(90);
-/// Kinds after which nothing runs any more: there is nothing to wait for.
+/// Notices after which the instance no longer runs, so the drain need not wait.
 const OVER: [&str; 2] = ["instance_stopped", "instance_terminated"];
-/// How often it is looked at meanwhile.
+/// Polling interval during the delay.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Holds the drain of an interrupted node until its replacement is launched.
+/// Dependencies of the drain delay.
 #[derive(Clone)]
 pub struct DrainDelay {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
@@ -48,19 +49,19 @@ pub struct DrainDelay {
     pub clock: Clock,
 }
 
-/// Who sees to the pods of an interrupted node.
+/// How the pods of an interrupted node are covered by new claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cover {
-    /// Nobody that we know of.
+    /// No new claim is known for them.
     None,
-    /// Claims that are not launched yet.
+    /// Some of the new claims are not launched yet.
     Asked,
-    /// Claims that are all launched.
+    /// All new claims are launched.
     Launched,
 }
 
-/// How long the drain still waits; `None`: not at all. At the end of the wait a replacement is launched if nobody has
-/// asked for one.
+/// The remaining drain delay; `None` if the drain may start. At the end of the delay, a replacement is launched unless
+/// one was requested.
 pub(crate) fn remaining_delay(
     deps: &DrainDelay,
     pending: &PendingReplacements,
@@ -120,7 +121,7 @@ fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
             continue;
         }
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        // Its reservation is over: the scheduler may have put those pods elsewhere than was planned.
+        // The reservations of an initialized node have ended; kube-scheduler may have bound the pods elsewhere.
         if condition::is_true(conditions, INITIALIZED) {
             continue;
         }
@@ -132,17 +133,18 @@ fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
     cover
 }
 
-/// Replacements that are owed: nobody planned one, and it could not be launched at once (a new leader must wait before it buys).
-/// By the old claim's UID.
+/// Replacements that are still to be launched, by UID of the old claim. No plan covers the pods, and the replacement
+/// could not be launched at once (a new leader must wait before it launches).
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeSet<String>>,
-    /// Claims that were looked at: the look is dear, and is taken once.
+    /// Claims already checked. The check is expensive and runs only once per claim.
     judged: Mutex<BTreeSet<String>>,
 }
 
 impl PendingReplacements {
-    /// Tries what is owed for a claim that goes. Whether it is still owed: then its claim is not to be forgotten yet.
+    /// Retries the pending replacement of a claim. Returns whether it is still pending; then the claim must not be
+    /// removed yet.
     pub(crate) fn settle(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
         let uid = claim.uid().unwrap_or_default();
         if !self.claims.lock().contains(&uid) {
@@ -173,7 +175,7 @@ impl PendingReplacements {
     }
 }
 
-/// Whether nothing more is to be done about it.
+/// Launches the replacement of a claim. Returns whether this is done for good.
 fn replace(deps: &DrainDelay, claim: &NodeClaim) -> bool {
     let name = claim.name_any();
     match request_replacement(&deps.admission, claim) {

@@ -1,4 +1,4 @@
-//! Instances that EC2 calls impaired, or has an event in store for (spec: AWS provider section 7.2).
+//! Instances that EC2 reports as impaired or that have a scheduled event (spec: AWS provider section 7.2).
 
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
@@ -12,24 +12,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// A check that fails for a shorter time may be a hiccup.
+/// A check must fail for this long; shorter failures may be transient.
 const IMPAIRED_FOR: Millis = Millis::from_seconds(120);
-/// Events that take the instance.
+/// Scheduled events that stop, restart or retire the instance.
 const EVENTS: [&str; 5] =
     ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
 
-/// What is wrong with an instance.
+/// A health problem of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// One of its checks has failed for long.
+    /// A status check has been failing for long enough.
     Impaired(&'static str),
-    /// An event is due.
+    /// A scheduled event is due.
     Event,
 }
 
-/// When checks were first seen failing, where EC2 does not say.
+/// When failing checks were first seen, for checks without a time from EC2.
 type FirstSeen = BTreeMap<String, Timestamp>;
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {

@@ -1,4 +1,4 @@
-//! What a notice does to a claim.
+//! Effects of a notice on a claim.
 
 use super::Interruption;
 use super::messages::NoticeKind;
@@ -15,12 +15,12 @@ use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, label};
 
-/// How urgent it is.
+/// Urgency of the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Its pods are evicted.
+    /// The pods are evicted.
     Drain,
-    /// It is broken: its pods are deleted whatever protects them.
+    /// The node is broken: its pods are deleted regardless of any protection.
     Force,
 }
 
@@ -35,7 +35,7 @@ fn event_reason(kind: NoticeKind) -> &'static str {
     }
 }
 
-/// Says on the claim and its Node what was heard.
+/// Publishes the notice as Events on the claim and its Node.
 pub(super) fn tell(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let message = format!("EC2 says of the instance: {}", kind.as_str());
     let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
@@ -51,7 +51,7 @@ pub(super) fn tell(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     }
 }
 
-/// What a Spot interruption says of its offering: there is no more of it for now.
+/// Records that the offering of an interrupted Spot instance lacks capacity.
 pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     if kind != NoticeKind::SpotInterrupted {
         return;
@@ -65,7 +65,8 @@ pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     }
 }
 
-/// Marks the claim durably and deletes it, so that its Node is drained. One that goes already is left alone.
+/// Durably marks the claim and deletes it, so that its Node is drained. A claim that is already being deleted is
+/// skipped.
 pub(super) async fn take(
     deps: &Interruptions,
     claim: &NodeClaim,
@@ -99,7 +100,7 @@ pub(super) async fn take(
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, "Interrupted", kind);
     };
-    // For people only: a failure must not bring the message back.
+    // The condition is informational: a failure must not cause the message to be redelivered.
     if let Err(error) = deps.writes.update(claim, Part::Status, why).await {
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }

@@ -1,4 +1,4 @@
-//! The queue: each message is read, acted on, and deleted only when what it asks for is durable.
+//! The interruption queue: a message is deleted only once its effects are durable.
 
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
@@ -19,29 +19,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Messages of one receipt that are acted on at once: as many as one receipt brings.
+/// Messages processed concurrently: as many as one receive call returns.
 const AT_ONCE: usize = 10;
-/// A receive waits up to 20 s by itself; the rest is for the answer.
+/// Timeout of a receive call: a long poll of up to 20 s, and the response.
 const RECEIVE: Duration = Duration::from_secs(30);
-/// First pause after an error; doubles up to [`LAST_PAUSE`].
+/// First pause after an error. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A Spot notice has two minutes: a longer pause would waste them.
+/// Maximum pause. A Spot notice gives two minutes, which a longer pause would waste.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// How long a notice is kept for an instance of ours whose claim is not known yet. A Spot notice has come true by then.
+/// How long a notice is deferred for an instance of ours whose claim is not known yet. A Spot notice has taken effect
+/// by then.
 const KEPT: Millis = Millis::from_seconds(120);
-/// Notices kept at once; beyond it the queue brings them again.
+/// Maximum number of deferred notices. Beyond it, the queue redelivers the message.
 const MAX_KEPT: usize = 1000;
 
-/// What a message came to.
+/// What happens to a processed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It is to be deleted.
+    /// Delete the message.
     Done,
-    /// It is to come again.
+    /// Leave the message for redelivery.
     Keep,
 }
 
-/// A notice for an instance of ours without a claim as yet.
+/// A notice for an instance of ours that has no known claim yet.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     kind: NoticeKind,
@@ -51,7 +52,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     kept: Mutex<BTreeMap<String, Kept>>,
-    /// Instances that EC2 does not show: not there, or so new that reads do not know them yet.
+    /// Instances that EC2 does not list: they do not exist, or are too new.
     unseen: Mutex<BTreeMap<String, Absence>>,
 }
 
@@ -87,7 +88,7 @@ async fn listen(deps: &Interruptions, state: &State) {
     }
 }
 
-/// One receipt.
+/// Receives and processes one batch.
 async fn round(deps: &Interruptions, state: &State) -> Result<(), String> {
     let received = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
     let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
@@ -112,7 +113,7 @@ async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> 
             return Ok(Verdict::Done);
         }
         Err(error) => {
-            // It would never be understood: it must not come again and again.
+            // A redelivery would fail in the same way.
             tracing::warn!(%error, "a message of the interruption queue cannot be read, it is deleted");
             count("unreadable", "deleted");
             return Ok(Verdict::Done);
@@ -146,8 +147,8 @@ async fn act(deps: &Interruptions, claim: &plimsoll_api::NodeClaim, kind: Notice
     Ok(())
 }
 
-/// Instances that no claim names. Those that bear our tags and live are ours, and their claim will say so soon; of those that
-/// reads do not show nothing is known until they were missed twice.
+/// Decides about instances without a known claim. A living instance with our tags will get its claim soon, so its
+/// notice is deferred. An instance that EC2 does not list is undecided until two reads missed it.
 async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
     if !kind.drains() && !deps.settings.act_on_rebalance {
         return Ok(Verdict::Done);
@@ -183,11 +184,11 @@ impl State {
         }
     }
 
-    /// Whether two reads apart did not show an instance.
+    /// Whether two independent reads did not list an instance.
     fn missed_twice(&self, id: &str, now: Timestamp) -> bool {
         let mut unseen = self.unseen.lock();
         if unseen.len() >= MAX_KEPT {
-            // Somebody else's queue, or nonsense: better told again than remembered for ever.
+            // Too many unknown ids: another cluster's queue, or garbage. A redelivery is better than unbounded memory.
             unseen.clear();
         }
         let absence = unseen.entry(id.to_owned()).or_default();
@@ -200,7 +201,8 @@ impl State {
     }
 }
 
-/// Acts on kept notices as soon as their claims are known. The message stays in the queue and is deleted when it comes again.
+/// Processes deferred notices whose claims are now known. The message stays in the queue and is deleted on its
+/// redelivery.
 async fn remember(deps: &Interruptions, state: &State) {
     let mut changes = deps.stores.changes(&[Kind::NodeClaim]);
     loop {

@@ -1,5 +1,5 @@
-//! Whether pods of a node that goes have room on nodes that are there, by a rough look: then nothing need be launched for them,
-//! and a plan that launches nothing may not be sent at all.
+//! Estimates whether the pods of an interrupted node fit on existing nodes. If they do, no replacement is needed, and
+//! the watcher may never send a plan for these pods.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::PodUid;
@@ -10,8 +10,8 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether all of `to_move` fit, one after the other. Pods with rules about other pods count as not fitting: that is for a
-/// scheduler to say.
+/// Whether all pods in `to_move` fit, placed one after another. Pods with affinity or spread constraints count as not
+/// fitting, since only the scheduler can evaluate those.
 pub(super) fn has_room(to_move: &BTreeSet<PodUid>, nodes: Vec<Node>, pods: Vec<Pod>, now: Timestamp) -> bool {
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });

@@ -1,4 +1,4 @@
-//! The kinds of objects that the actuator writes, each with its Api.
+//! The kinds of objects that the actuator writes, each with its API.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, Resource};
@@ -9,7 +9,7 @@ use std::fmt::Debug;
 
 /// A kind that the actuator writes.
 pub(crate) trait Written: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug {
-    /// The Api of objects in a namespace, or of all objects of a kind without namespaces.
+    /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
     fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;
 }
 

@@ -1,8 +1,8 @@
-//! Merge patches (RFC 7386): what of an object differs.
+//! Merge patches (RFC 7386).
 
 use serde_json::{Map, Value};
 
-/// The merge patch (RFC 7386) that makes `old` into `new`; `None` if they are the same.
+/// The merge patch that turns `old` into `new`; `None` if they are equal.
 pub(super) fn difference(old: &Value, new: &Value) -> Option<Map<String, Value>> {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return None };
     let mut patch = Map::new();

@@ -1,4 +1,5 @@
-//! From a plan's launches to groups: narrowed to what is allowed, admitted one by one, put together by what they buy.
+//! Admission of launches: each launch is narrowed to what is allowed, admitted, and grouped with launches that request
+//! the same.
 
 use super::build::{self, GroupFacts, Live, Narrowed};
 use super::record::{Group, Member};
@@ -28,42 +29,42 @@ use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Claims in one group: EC2 takes more, but what one answer decides should not be everything.
+/// Maximum number of claims in a group. EC2 accepts more, but a single answer should not decide about everything.
 const MAX_GROUP: usize = 200;
 
-/// Admits launches and puts them into groups.
+/// Dependencies of the admission of launches.
 #[derive(Clone)]
 pub struct Admission {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
-    /// What each node class can buy.
+    /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Queue of admitted launch groups.
     pub launches: Launches,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
     /// Settings with the facts of the cluster.
     pub current: Current,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// What the cluster says of the pods that launches are for.
+/// Cluster state of the pods that launches are for.
 #[derive(Debug, Default)]
 pub struct Pods {
-    /// By UID, as our watch shows them.
+    /// Pods by UID, from the watch cache.
     pub by_uid: BTreeMap<String, Arc<Pod>>,
-    /// Nodes on their way out: their pods need another place.
+    /// Nodes being removed. Pods bound to these nodes need another node.
     pub leaving: BTreeSet<String>,
 }
 
-/// A launch that was admitted.
+/// An admitted launch.
 #[derive(Debug)]
 pub struct Admitted {
     narrowed: Narrowed,
@@ -73,22 +74,22 @@ pub struct Admitted {
     class: Arc<EC2NodeClass>,
     /// The claim's name.
     pub claim: String,
-    /// The ledger after it.
+    /// The ledger position after the admission.
     pub position: LedgerPosition,
 }
 
-/// What came of asking.
+/// Decision on a launch.
 #[derive(Debug)]
 pub enum Asked {
-    /// It is to be carried out.
+    /// The launch is to be executed.
     Admitted(Box<Admitted>),
-    /// It is under way, or done.
+    /// The launch is already in progress or done.
     Repeated(LedgerOutcome),
-    /// It is refused.
+    /// The launch is rejected.
     Rejected(OutcomeReason, String),
 }
 
-/// Admits one launch on the actuator's own view (safety rules 5 to 8, 18, 24).
+/// Admits one launch, based on the actuator's own view (safety rules 5 to 8, 18, 24).
 pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> Asked {
     if let Some(known @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
         deps.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
@@ -136,7 +137,7 @@ pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -
     }
 }
 
-/// Why nothing is to be launched for a pod, by our own watch. One that it does not show yet may just be new.
+/// Why no launch is needed for a pod, from the watch cache. `None` for an unknown pod, which may just be new.
 fn settled(pod: &PodRef, pods: &Pods) -> Option<String> {
     let found = pods.by_uid.get(pod.uid.as_str())?;
     let node = found.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -147,7 +148,7 @@ fn settled(pod: &PodRef, pods: &Pods) -> Option<String> {
     }
 }
 
-/// A rejection in the wire's words.
+/// Converts a rejection to the wire's reason and a message.
 #[must_use]
 pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
     use crate::ledger::Subject;
@@ -177,7 +178,7 @@ pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
     (reason, rejection.to_string())
 }
 
-/// What watchers of the ledger are shown until the claim is launched.
+/// Shows an admitted launch to watchers of the ledger until its claim is launched.
 pub fn show(deps: &Admission, admitted: &Admitted) {
     let Narrowed { launch, requirements, allocatable, .. } = &admitted.narrowed;
     let mut labels = launch.labels.clone();
@@ -199,25 +200,25 @@ pub fn show(deps: &Admission, admitted: &Admitted) {
     });
 }
 
-/// Launches that buy the same, with the objects of their claims.
+/// Launches with the same request, and the NodeClaims for them.
 struct Bundle {
     purchase: Purchase,
     launches: Vec<Admitted>,
 }
 
-/// A group without its request, which asks EC2 for templates.
+/// A group without its request. Building the request requires launch templates from EC2.
 #[derive(Debug)]
 pub struct Prepared {
     /// Id and size.
     pub group: LaunchGroup,
-    /// Its claims by name.
+    /// Claims by name.
     pub members: BTreeMap<String, Member>,
-    /// Names the round in logs.
+    /// Correlation id of the planning cycle, for logs.
     pub cycle_id: String,
     purchase: Purchase,
 }
 
-/// Puts admitted launches together into groups. Those that cannot be bought at all come back with the reason.
+/// Groups admitted launches. Launches that cannot be requested are returned with the reason.
 pub fn bundle(
     deps: &Admission,
     admitted: Vec<Admitted>,
@@ -265,10 +266,10 @@ impl Prepared {
         &self.group.id
     }
 
-    /// The whole group: its templates exist from now on.
+    /// Builds the request. Ensures that the launch templates exist.
     ///
     /// # Errors
-    /// A template is not there: nothing was written.
+    /// A launch template is missing. Nothing was written.
     pub async fn complete(self, templates: &LaunchTemplates) -> Result<Group, (Self, RequestError)> {
         let only = (self.members.len() == 1).then(|| self.members.keys().next().cloned()).flatten();
         match self.purchase.request(templates, &self.group, only.as_deref()).await {
@@ -282,7 +283,7 @@ impl Prepared {
 }
 
 impl Admitted {
-    /// One that no plan asks for; `None` if an instance type is not in the catalog.
+    /// A launch without a plan; `None` if an instance type is not in the catalog.
     #[must_use]
     pub(super) fn unplanned(
         narrowed: Narrowed,
@@ -295,7 +296,7 @@ impl Admitted {
         Some(Self { narrowed, reserved, catalog, pool, class, claim, position })
     }
 
-    /// What it was admitted on.
+    /// The objects that the launch was admitted on.
     fn live(&self) -> Live<'_> {
         Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }

@@ -1,8 +1,8 @@
-//! Writing a claim until it is known whether it is there (safety rule 2).
+//! Creates a claim, and retries until it is known whether the claim exists (safety rule 2).
 //!
-//! A create whose answer is lost may have been carried out, or may still be. Whoever takes it for "not written" buys the
-//! group again later. So it is repeated, which is harmless since the name derives from the action: the API server either
-//! writes the claim or says that the name is taken.
+//! A create without a response may have been performed, or may still be. If it counted as not written, the group would
+//! be launched again later. So the create is repeated. This is safe since the name is derived from the action: the API
+//! server either creates the claim or reports that it exists.
 
 use super::record::annotation;
 use crate::fencing::NotAllowed;
@@ -13,61 +13,61 @@ use plimsoll_model::names::annotation as key;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a create that was not answered may still take effect: longer than kube-apiserver works on a request (its
+/// How long a create without a response may still take effect: longer than kube-apiserver processes a request (its
 /// `--request-timeout` is 60 s by default).
 const MAY_LAND: Duration = Duration::from_secs(70);
-/// Repetitions end after so long without an answer. Reservations hold the pods meanwhile. A claim that appears later is known
-/// to be late by the ledger, and is never bought for.
+/// How long a create without a response is retried. The pods stay reserved meanwhile. The ledger recognizes a claim
+/// that appears later as late, and nothing is launched for it.
 const GIVE_UP: Duration = Duration::from_secs(120);
-/// Tries where each is refused for a moment only (429): nothing was written, and the pods can be planned again.
+/// Attempts if each is rate limited (429): nothing was written, and the pods can be planned again.
 const MAX_REFUSED: u32 = 3;
-/// First pause between tries; doubles up to [`LAST_PAUSE`].
+/// First pause between attempts. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Why a claim was not written.
+/// Why a claim was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The gate was shut before anything was sent.
+    /// The fence refused before any request was sent.
     #[error(transparent)]
     NotAllowed(#[from] NotAllowed),
-    /// The API server refused.
+    /// The API server rejected the claim.
     #[error("NodeClaim {name}: {message}")]
     Refused {
         /// The claim.
         name: String,
-        /// The API server's words.
+        /// The API server's message.
         message: String,
     },
-    /// Another claim has its name.
+    /// A different claim has this name.
     #[error("NodeClaim {0} exists and was made for something else")]
     Taken(String),
-    /// It may be there: no try was answered, or the lease was lost meanwhile.
+    /// The claim may exist: no attempt got a response, or the lease was lost meanwhile.
     #[error("NodeClaim {name}: it is not known whether it was written: {message}")]
     Unknown {
         /// The claim.
         name: String,
-        /// Of the last try.
+        /// Error of the last attempt.
         message: String,
     },
 }
 
-/// What one try came to.
+/// Result of one attempt.
 enum Try {
-    /// It is there.
+    /// The claim exists.
     Written(Box<NodeClaim>),
-    /// It was not written by this try, for good.
+    /// Not written by this attempt, and a retry would fail too.
     Refused(CreateError),
-    /// It was not written by this try; the next one may.
+    /// Not written by this attempt, but a retry may succeed.
     NotNow(CreateError),
-    /// It may have been written, or may still be.
+    /// No response: the claim may have been written, or may still be.
     Unanswered(String),
 }
 
-/// Writes a claim. One of that name with the same action and group is this one, written before.
+/// Creates a claim. An existing claim with the same name, action and group is the same one, written before.
 ///
 /// # Errors
-/// It was not written; or, if [`CreateError::Unknown`], it is not known.
+/// The claim was not written; for [`CreateError::Unknown`], this is not known.
 pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
     let name = claim.metadata.name.clone().unwrap_or_default();
     let started = Instant::now();
@@ -78,7 +78,7 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
             Try::Written(written) => return Ok(*written),
             Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
             Try::Refused(error) => {
-                // An earlier try may still take effect: only a read after its time says that it has not.
+                // An earlier attempt may still take effect. Only a read after [`MAY_LAND`] proves that it has not.
                 let Some((last, _)) = &unanswered else { return Err(error) };
                 match read(deps, claim, &name).await {
                     Ok(Some(there)) => return Ok(there),
@@ -112,7 +112,7 @@ async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> Try {
         Ok(Err(kube::Error::Api(status))) => match status.code {
             409 => match read(deps, claim, name).await {
                 Ok(Some(there)) => Try::Written(Box::new(there)),
-                // It went between the two calls.
+                // The claim was deleted between the two calls.
                 Ok(None) => Try::NotNow(refused(status.message.clone())),
                 Err(Unread::Taken) => Try::Refused(CreateError::Taken(name.to_owned())),
                 Err(Unread::NotAnswered(message)) => Try::Unanswered(message),
@@ -126,13 +126,13 @@ async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> Try {
     }
 }
 
-/// Why a claim of that name is not this one, as far as is known.
+/// Why the existing claim could not be compared.
 enum Unread {
     Taken,
     NotAnswered(String),
 }
 
-/// The claim as it is in the cluster; `None` if there is none of its name.
+/// The claim in the cluster, if one with its name exists.
 async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
     match deps.reads.claim(name).await {
         Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),

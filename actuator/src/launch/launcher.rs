@@ -1,4 +1,4 @@
-//! Carries out groups side by side, and goes on with those that somebody left unfinished.
+//! Executes launch groups concurrently, and resumes unfinished ones.
 
 use super::admit::Prepared;
 use super::record::{self, Found, Member};
@@ -27,21 +27,22 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Groups that wait to be carried out. Beyond it no plan is admitted: the watcher asks again.
+/// Capacity of the queue of groups. When it is full, plans are not admitted and the watcher asks again.
 pub const QUEUE: usize = 1024;
-/// Groups at once. EC2 is asked for them at the pace of its token bucket, so more would only wait there.
+/// Groups executed concurrently. The rate limiter would only delay more of them.
 const GROUPS_AT_ONCE: usize = 64;
-/// Unfinished groups are looked for so often. They come from errors and crashes alone.
+/// Interval between scans for unfinished groups, which result only from errors and crashes.
 const SWEEP: Duration = Duration::from_secs(30);
-/// A claim of this term without a group at work is left alone for so long: its object may show before its group is noted.
+/// Minimum age of a claim of this term before the scan may pick it up: its object may appear before its group is
+/// registered.
 const RECENT: Duration = Duration::from_secs(10);
 
-/// Carries out launch groups.
+/// Dependencies of the launcher.
 #[derive(Clone)]
 pub struct Launcher {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
-    /// What each node class can buy.
+    /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -57,7 +58,7 @@ pub struct Launcher {
     pub cloud_reads: CloudReads,
     /// Launch templates.
     pub launch_templates: LaunchTemplates,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
@@ -67,23 +68,23 @@ pub struct Launcher {
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// Admitted groups, with the time at which their plan was received.
+/// Receiver of admitted groups, each with the time at which its plan was received.
 pub type Groups = mpsc::Receiver<(Prepared, Instant)>;
 
-/// Where groups that were admitted go.
+/// Sender of admitted groups.
 #[derive(Debug, Clone)]
 pub struct Launches {
     queue: mpsc::Sender<(Prepared, Instant)>,
     active: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// Room for groups: taken before admission, since nothing may come between it and the queue.
+/// Reserved slots in the queue. They are taken before admission, since no step may fail between admission and queue.
 #[derive(Debug)]
 pub struct Room<'a> {
     permits: mpsc::PermitIterator<'a, (Prepared, Instant)>,
@@ -91,7 +92,7 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Hands a group over. More groups than room was taken for are dropped, which no caller does.
+    /// Queues a group. Groups beyond the reserved slots are dropped, which no caller causes.
     pub fn launch(&mut self, group: Prepared, received: Instant) {
         self.active.lock().insert(group.id().to_owned());
         if let Some(permit) = self.permits.next() {
@@ -101,28 +102,28 @@ impl Room<'_> {
 }
 
 impl Launches {
-    /// A queue, and its end for [`run`].
+    /// Creates a queue and its receiver for [`run`].
     #[must_use]
     pub fn new() -> (Self, Groups) {
         let (queue, groups) = mpsc::channel(QUEUE);
         (Self { queue, active: Arc::default() }, groups)
     }
 
-    /// Room for so many groups; `None` if too many wait already.
+    /// Reserves slots for this many groups; `None` if the queue is too full.
     #[must_use]
     pub fn room(&self, groups: usize) -> Option<Room<'_>> {
         let permits = self.queue.try_reserve_many(groups).ok()?;
         Some(Room { permits, active: &self.active })
     }
 
-    /// Whether a group is at work or waits for it.
+    /// Whether a group is queued or being executed.
     #[must_use]
     pub fn is_active(&self, group: &str) -> bool {
         self.active.lock().contains(group)
     }
 }
 
-/// Carries groups out until `stop`. To be started once a former leader's calls are over.
+/// Executes groups until `stop`. Must be started only once a former leader's calls are over.
 pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
     let mut tasks = Tasks::default();
@@ -147,7 +148,7 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     tasks.running.shutdown().await;
 }
 
-/// Groups that are carried out, by the task that does it.
+/// Running groups, by task.
 #[derive(Default)]
 struct Tasks {
     running: JoinSet<()>,
@@ -161,7 +162,7 @@ impl Tasks {
     }
 }
 
-/// However it ended, its claims are looked at again: the sweep goes on with those that still wait.
+/// However the group ended, the scan resumes claims that still wait.
 fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinError>) {
     let id = match &ended {
         Ok((id, ())) => *id,
@@ -199,7 +200,7 @@ fn start_found(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: S
     });
 }
 
-/// Claims of a group that was never written whole: nothing was sent for them (safety rules 2 and 16).
+/// Deletes the claims of a group that was never completely written: nothing was sent for it (safety rules 2 and 16).
 async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
     for member in members.into_values() {
         tracing::warn!(claim = member.name(), "a claim of a launch that was never sent is taken away");
@@ -210,7 +211,7 @@ async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
     }
 }
 
-/// Groups with claims that wait for an instance while nobody works on them, from a live list.
+/// Groups with claims that wait for an instance but are not being executed, from a live list.
 async fn unfinished(deps: &Launcher) -> Vec<(String, Found)> {
     if !seems_unfinished(deps) {
         return Vec::new();
@@ -241,7 +242,7 @@ async fn unfinished(deps: &Launcher) -> Vec<(String, Found)> {
     .collect()
 }
 
-/// Whether our watch shows any such claim: mostly none, and then nothing is listed.
+/// Whether the watch cache shows an unfinished claim. Usually there is none, which saves the live list.
 fn seems_unfinished(deps: &Launcher) -> bool {
     deps.stores.claims.state().iter().any(|claim| {
         let inactive = record::group_of(claim).is_some_and(|group| !deps.launches.is_active(&group.id));
@@ -249,7 +250,7 @@ fn seems_unfinished(deps: &Launcher) -> bool {
     })
 }
 
-/// Also of those being deleted: what was bought for them is adopted, and ends with them.
+/// Includes claims being deleted: their instances are adopted, and terminated with them.
 fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     let young =

@@ -1,20 +1,22 @@
-//! Which instance is whose (safety rule 4): a new leader that reads the group's instances by tag comes to the same match.
+//! Matches instances with claims (safety rule 4). The match is deterministic: a new leader that reads the group's
+//! instances by tag gets the same result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group's claims and instances, matched.
+/// The match of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Match {
-    /// Instance by claim, those that were written before included.
+    /// Instance by claim, including matches written before.
     pub assigned: BTreeMap<String, String>,
     /// Claims without an instance.
     pub unmatched: Vec<String>,
-    /// Instances that nobody asked for: to be terminated.
+    /// Surplus instances, to be terminated.
     pub surplus: Vec<String>,
 }
 
-/// Matches a group. `claims` are all claims of the group with the instance that is already written on them; a written match
-/// stands, also if its instance is not among `living` (reads settle late). The rest is paired in order of name and id.
+/// Matches a group. `claims` holds all claims of the group, each with the instance already written to it. A written
+/// match is kept, even if its instance is not in `living` (reads are eventually consistent). The rest is paired in
+/// order of name and id.
 #[must_use]
 pub fn match_instances(claims: &BTreeMap<String, Option<String>>, living: &BTreeSet<String>) -> Match {
     let written: BTreeSet<&String> = claims.values().flatten().collect();
@@ -71,7 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// A leader may crash after writing any part of a match: the next one completes the very same match.
+        /// A leader may crash after writing any part of a match: the next leader completes the same match.
         #[test]
         fn a_match_that_was_written_in_part_is_completed_alike(count in 0_usize..8, bought in 0_usize..8, written in 0_u8..=255) {
             let names: Vec<String> = (0..count).map(|i| format!("claim-{i}")).collect();

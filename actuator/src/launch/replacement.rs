@@ -1,4 +1,4 @@
-//! The like-for-like replacement of a node whose capacity is taken back, when no plan comes in time (safety rule 13).
+//! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
 use super::admit::{self, Admitted};
 use super::build::{self, Live};
@@ -17,42 +17,42 @@ use plimsoll_model::resources::Resources;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// What became of it.
+/// Result of a replacement request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
     /// A claim is being launched.
     Launching {
-        /// Its name.
+        /// The claim's name.
         claim: String,
     },
-    /// It was asked for before.
+    /// A replacement was requested before.
     AlreadyAsked,
 }
 
 /// Why there is no replacement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplacementError {
-    /// The gate is shut.
+    /// The fence refuses.
     #[error(transparent)]
     NotAllowed(#[from] crate::fencing::NotAllowed),
-    /// The claim lacks its pool, its UID or something that can be read.
+    /// The claim lacks its pool or UID, or has an unreadable field.
     #[error("NodeClaim {0} does not say what to replace it with: {1}")]
     Claim(String, String),
-    /// Pool, node class or catalog do not allow it now.
+    /// Pool, node class or catalog do not allow the replacement now.
     #[error("{0}")]
     Refused(String),
-    /// The ledger does not.
+    /// The ledger rejects the replacement.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// Too much waits to be launched.
+    /// The launch queue is full.
     #[error("too many launches wait")]
     Busy,
 }
 
-/// Launches a node with the old claim's requirements, less its offering, within the pool's limits. Asking twice is asking once.
+/// Launches a node with the old claim's requirements, except its offering, within the pool's limits. Idempotent.
 ///
 /// # Errors
-/// There is none, for that reason.
+/// Why there is no replacement.
 pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
     deps.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
@@ -129,7 +129,7 @@ fn requests(claim: &NodeClaim) -> Result<Resources, String> {
     parse_resources(amounts).map_err(|(name, error)| format!("spec.resources.requests.{name}: {error}"))
 }
 
-/// All that the requirements allow and that holds the requests, but not the former offering.
+/// All offerings that the requirements allow and that fit the requests, except the former offering.
 fn offerings(
     catalog: &Catalog,
     requirements: &Requirements,

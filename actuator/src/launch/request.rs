@@ -1,4 +1,4 @@
-//! The launch request of a group: templates that exist, overrides in order of price, tags.
+//! Builds the launch request of a group: launch templates, overrides in order of price, tags.
 
 use super::admit::Admission;
 use super::build::{self, Live, Narrowed};
@@ -16,16 +16,16 @@ use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 
-/// Why there is no launch request.
+/// Why a launch request cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The node class cannot be used.
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    /// No launch template can be made.
+    /// A launch template cannot be specified.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A launch template is not there.
+    /// A launch template cannot be ensured.
     #[error(transparent)]
     Template(#[from] EnsureError),
     /// No subnet of the node class is in a zone of the offerings.
@@ -33,7 +33,7 @@ pub enum RequestError {
     NoSubnet(String),
 }
 
-/// What is bought, without the names that only its group gives it: launches with the same one share a group.
+/// A request without the names that depend on its group. Launches with an equal purchase share a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Purchase {
     planned: Vec<Planned>,
@@ -45,10 +45,10 @@ pub struct Purchase {
 }
 
 impl Purchase {
-    /// Works out what a launch buys. Asks nobody.
+    /// Computes the purchase of a launch, without IO.
     ///
     /// # Errors
-    /// The node class cannot be used for it.
+    /// The node class cannot be used for the launch.
     pub fn plan(deps: &Admission, live: Live<'_>, narrowed: &Narrowed) -> Result<Self, RequestError> {
         let (class, catalog) = (live.class, live.catalog);
         let resolved = for_launch(class)?;
@@ -89,10 +89,11 @@ impl Purchase {
         })
     }
 
-    /// The request of a group, with templates that exist. The one claim of a group of one is named in the tags.
+    /// Builds the request of a group and ensures its launch templates. In a group of one, the claim is named in the
+    /// tags.
     ///
     /// # Errors
-    /// A template is not there.
+    /// A launch template cannot be ensured.
     pub async fn request(
         &self,
         templates: &LaunchTemplates,
@@ -131,14 +132,14 @@ impl Purchase {
     }
 }
 
-/// Names the group and the attempt in a request (safety rules 3 and 4).
+/// Writes the group and the attempt into a request (safety rules 3 and 4).
 pub fn stamp(request: &mut FleetRequest, group: &LaunchGroup, attempt: u32) {
     request.client_token = group.client_token(attempt);
     request.tags.insert(tag::LAUNCH_GROUP.to_owned(), group.id.clone());
     request.tags.insert(tag::LAUNCH_ATTEMPT.to_owned(), attempt.to_string());
 }
 
-/// One way to launch for each offering, in order of price; none where no subnet of its zone has a free address.
+/// One override per offering, in order of price. Offerings in zones without a free subnet address are skipped.
 fn overrides(
     offerings: &[OfferingChoice],
     catalog: &Catalog,

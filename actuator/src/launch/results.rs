@@ -1,4 +1,4 @@
-//! What a launch came to, told to everyone: the cluster, the ledger, the board of outcomes, the instance's tags.
+//! Publishes the result of a launch: to the cluster, the ledger, the outcomes, and the instance's tags.
 
 use super::attempt::Failure;
 use super::record::{Member, annotation};
@@ -14,12 +14,12 @@ use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::{annotation as key, label, tag};
 
-/// Claims taken away at once.
+/// Claims deleted concurrently.
 const DELETES_AT_ONCE: usize = 16;
-/// Length of a failure's message in an outcome.
+/// Maximum length of a failure's message in an outcome.
 const MAX_MESSAGE: usize = 500;
 
-/// Who refused.
+/// Which side refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// EC2.
@@ -28,7 +28,7 @@ pub enum Whose {
     Cluster,
 }
 
-/// The cause that failures are counted by (safety rule 8).
+/// The cause under which failures are counted (safety rule 8).
 #[must_use]
 pub fn cause(failure: &Failure) -> &str {
     match failure {
@@ -73,10 +73,11 @@ fn told(
     });
 }
 
-/// A claim has its instance: writes it, and says so. `None` if the claim is gone: then the instance is ended.
+/// Records a claim's instance in the cluster and the ledger. `None` if the claim is gone; then the instance is
+/// terminated.
 ///
 /// # Errors
-/// It is not written; it is to be tried again.
+/// The claim was not updated; the caller must retry.
 pub async fn launched(
     deps: &Launcher,
     cycle_id: &str,
@@ -129,7 +130,8 @@ pub async fn launched(
     Ok(Some(claim))
 }
 
-/// Names the claim on its instance (safety rule 4). Nothing rests on it that the group's tag does not give: an error is logged.
+/// Tags the instance with its claim's name (safety rule 4). Best effort: the group's tag suffices, so an error is only
+/// logged.
 async fn tag_instance(deps: &Launcher, claim: &NodeClaim, instance: &str) {
     let mut tags = Tags::new();
     let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
@@ -141,7 +143,7 @@ async fn tag_instance(deps: &Launcher, claim: &NodeClaim, instance: &str) {
     }
 }
 
-/// Claims that got no instance and will get none: they are taken away, and their pods are planned again.
+/// Fails claims that will get no instance: deletes them, so that their pods are planned again.
 pub async fn fail(
     deps: &Launcher,
     members: impl Iterator<Item = Member>,
@@ -156,7 +158,7 @@ pub async fn fail(
     };
     let cause = cause(failure);
     let deletes = members.map(|member| async move {
-        // One that was never written is not there to be taken away.
+        // A claim that was never written need not be deleted.
         let result = write::abandon(deps, &member.claim).await;
         (member, result)
     });
@@ -175,7 +177,7 @@ pub async fn fail(
             ledger.failed(name, cause, now);
             match &result {
                 Ok(()) => ledger.gone(name),
-                // It counts until it is seen to be gone; the sweep takes it away.
+                // The claim counts until it is gone; the scan for unfinished groups deletes it.
                 Err(error) => tracing::warn!(claim = name, %error, "the claim is still there"),
             }
         });
@@ -185,7 +187,7 @@ pub async fn fail(
     }
 }
 
-/// Claims that were admitted but never written: only the ledger knows of them.
+/// Fails claims that were admitted but never written: only the ledger knows of these claims.
 pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
     let now = deps.clock.timestamp();
     for member in members {
@@ -200,7 +202,7 @@ pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure
     }
 }
 
-/// Instances that nobody asked for.
+/// Terminates instances without a claim.
 pub async fn surplus(deps: &Launcher, ids: &[String]) {
     if ids.is_empty() {
         return;
@@ -208,7 +210,7 @@ pub async fn surplus(deps: &Launcher, ids: &[String]) {
     tracing::warn!(?ids, "more instances than claims, the surplus is ended");
     deps.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
     let tell = |id: &str, answer: Answer| {
-        // Collection finds it: no claim names it.
+        // Garbage collection will find the instance, since no claim names it.
         if let Err(error) = answer {
             tracing::warn!(instance = id, %error, "the surplus is still there");
         }

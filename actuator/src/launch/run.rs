@@ -1,4 +1,4 @@
-//! One launch group from its claims to its instances, as [`super::attempt`] decides.
+//! Executes one launch group, from its claims to its instances, as [`super::attempt`] decides.
 
 use super::admit::Prepared;
 use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
@@ -19,16 +19,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Claims of one group that are written at once: they wait for the API server only.
+/// Concurrent writes per group, which mostly wait for the API server.
 const WRITES_AT_ONCE: usize = 16;
-/// Steps of one group, as a bound on what a defect can cost; look-ups for the longest wait take a few dozen.
+/// Maximum number of steps per group, to bound the cost of a bug. Look-ups over the longest wait take a few dozen.
 const MAX_STEPS: u32 = 1000;
-/// Pause before a gate that is shut is tried again: Karpenter is running, or the lease is about to be renewed.
+/// Pause while the fence refuses: Karpenter is active, or the lease is about to be renewed.
 const GATE_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a look-up that was refused.
+/// Pause after a failed look-up.
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
-/// Buys a group that was admitted just now: writes its claims, sends the request, writes what came of it.
+/// Launches a newly admitted group: writes its claims, sends the request and records the result.
 pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
     let mut group = match prepared.complete(&deps.launch_templates).await {
         Ok(group) => group,
@@ -43,7 +43,7 @@ pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
     let attempt = Attempt::first(deps.clock.timestamp());
     if let Err(error) = write_claims(deps, &mut group, &attempt).await {
         if deps.fence.lost().is_cancelled() {
-            // The next leader reads what is there; nothing was sent.
+            // A new leader reads what was written. Nothing was sent.
             return;
         }
         tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
@@ -55,14 +55,14 @@ pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
     Run::new(deps, group, attempt, received).go(Decision::Send { after: Millis(0) }).await;
 }
 
-/// Goes on with a group that a former leader, or this one before an error, may have sent.
+/// Resumes a group that may have been sent, by a former leader or by this one before an error.
 pub async fn resume(deps: &Launcher, group: Group, attempt: Attempt) {
     let first = attempt::first_decision(attempt, deps.clock.timestamp());
     tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
     Run::new(deps, group, attempt, Instant::now()).go(first).await;
 }
 
-/// The primary claim last: where it is, all are (see [`super::record`]).
+/// Writes the primary claim last: if it exists, all claims exist (see [`super::record`]).
 async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
     let Some((primary_name, mut primary)) = group.members.pop_first() else { return Ok(()) };
     let others = std::mem::take(&mut group.members);
@@ -94,7 +94,7 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
 struct Run<'a> {
     deps: &'a Launcher,
     group: LaunchGroup,
-    /// `None` if it cannot be read: nothing is sent then.
+    /// `None` if the stored request is unreadable: then nothing is sent.
     request: Option<FleetRequest>,
     members: BTreeMap<String, Member>,
     cycle_id: String,
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
                 None => return,
             }
         }
-        // The sweep finds its claims and begins again.
+        // The scan for unfinished groups finds its claims and resumes them.
         tracing::error!(group = %self.group.id, "a launch did not come to an end");
     }
 
@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
         Some(after_sending(&mut self.attempt, outcome, deps.clock.timestamp()))
     }
 
-    /// What was refused is remembered, also where something was bought.
+    /// Records refused offerings, even if other offerings succeeded.
     fn learn(&self, answer: &FleetAnswer) {
         let now = self.deps.clock.timestamp();
         let mut learnt = false;
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
             }
             Ok(_) => Some(Decision::LookUp { after: Millis(0) }),
             Err(error) => {
-                // Whether it was written is not known: what is in the cluster decides, by the sweep.
+                // The write may have succeeded: the scan for unfinished groups decides by what is in the cluster.
                 tracing::warn!(group = %self.group.id, %error, "attempt not written");
                 None
             }
@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
 /// Living instances of a group, by its tag.
 ///
 /// # Errors
-/// EC2 did not answer.
+/// The cloud returned an error.
 pub async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
     let filter = InstanceFilter::LaunchGroup { cluster: deps.settings.cluster_name.clone(), group: group.id.clone() };
     let instances = deps.cloud_reads.instances(&filter).await?;
@@ -298,7 +298,7 @@ pub async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetIns
         .collect())
 }
 
-/// Goes on with a group whose request cannot be read: nothing is sent, instances are looked up by tag.
+/// Resumes a group whose request is unreadable: nothing is sent, and its instances are looked up by tag.
 pub async fn look_up_only(deps: &Launcher, group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: String) {
     let attempt = Attempt::resumed(1, plimsoll_model::time::Timestamp(0));
     let (look_ups, received) = (LookUps::default(), Instant::now());

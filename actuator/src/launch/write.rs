@@ -1,4 +1,4 @@
-//! Claims in the cluster: marked once their instance is known, taken away where nothing was bought. [`super::create`] writes them first.
+//! Updates and deletes claims: records their instance, or deletes claims without one. [`super::create`] creates them.
 
 use super::attempt::Attempt;
 use super::record::primary_annotations;
@@ -14,10 +14,10 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// Writes the next attempt and its request durably, before it is sent (safety rule 3).
+/// Durably writes the next attempt and its request, before the request is sent (safety rule 3).
 ///
 /// # Errors
-/// It was not written.
+/// The write failed.
 pub async fn raise(
     deps: &Launcher,
     primary: &NodeClaim,
@@ -32,11 +32,12 @@ pub async fn raise(
         .await
 }
 
-/// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end. One
-/// that we never saw written has no UID here: whatever has its name is not ours to delete, and the sweep finds it if it is.
+/// Deletes a claim that has no instance and will get none. Its finalizer is removed at once, since there is nothing to
+/// terminate. A claim whose creation was not confirmed has no UID here, so an object with its name is not deleted; the
+/// scan for unfinished groups finds it if it is ours.
 ///
 /// # Errors
-/// It may still be there.
+/// The claim may still exist.
 pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteError> {
     if claim.metadata.uid.is_none() {
         return Ok(());
@@ -52,29 +53,29 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
     Ok(())
 }
 
-/// What a claim has once its instance is known.
+/// Facts about a claim's instance.
 #[derive(Debug, Clone)]
 pub struct Bought<'a> {
     /// The instance.
     pub instance: &'a FleetInstance,
-    /// Its type in the node class's catalog, if it is still there.
+    /// Its type in the node class's catalog, if still present.
     pub instance_type: Option<&'a InstanceType>,
     /// Region.
     pub region: &'a str,
-    /// Zone by id; empty where unknown.
+    /// Zone id; empty if unknown.
     pub zone_id: String,
-    /// The instance profile that it was launched with; empty where unknown.
+    /// The instance profile it was launched with; empty if unknown.
     pub instance_profile: String,
 }
 
 impl Bought<'_> {
-    /// As Nodes name it: `aws:///zone/id`.
+    /// The provider id of its Node: `aws:///zone/id`.
     #[must_use]
     pub fn provider_id(&self) -> String {
         format!("aws:///{}/{}", self.instance.zone, self.instance.instance_id)
     }
 
-    /// What the claim counts against limits; `None` if the type is not known.
+    /// Resources that the claim counts against limits; `None` if the type is unknown.
     #[must_use]
     pub fn counted(&self) -> Option<Resources> {
         let mut counted = self.instance_type?.capacity.clone();
@@ -107,10 +108,11 @@ impl Bought<'_> {
     }
 }
 
-/// Writes the match: labels first, then providerID, capacity and the condition Launched, which end the launch.
+/// Writes the match: labels first, then providerID, capacity and the condition Launched, which together complete the
+/// launch.
 ///
 /// # Errors
-/// It was not written, or not all of it.
+/// The claim was not written, or only in part.
 pub async fn mark_launched(
     deps: &Launcher,
     claim: &NodeClaim,
@@ -121,7 +123,7 @@ pub async fn mark_launched(
         .writes
         .update(claim, Part::Main, |claim| {
             let own = claim.metadata.labels.take().unwrap_or_default();
-            // What the claim says itself comes before what the type says.
+            // The claim's own labels take precedence over the type's.
             let mut all = labels.clone();
             all.extend(own);
             claim.metadata.labels = Some(all);

@@ -4,7 +4,7 @@ use crate::ports::NetworkInterface;
 use plimsoll_api::EC2NodeClassSpec;
 use plimsoll_api::ec2_node_class::InterfaceType;
 
-/// The class's own interfaces; else one for each elastic fabric adapter; else one.
+/// The class's own interfaces; or else one per EFA interface; or else a single one.
 pub(super) fn network_interfaces(
     spec: &EC2NodeClassSpec,
     security_group_ids: &[String],
@@ -17,7 +17,7 @@ pub(super) fn network_interfaces(
         let own = spec.network_interfaces.iter().map(|own| {
             let base = match own.interface_type {
                 InterfaceType::Interface => addressed.clone(),
-                // It has no address.
+                // An EFA-only interface has no IP address.
                 InterfaceType::EfaOnly => {
                     NetworkInterface { security_group_ids: security_group_ids.to_vec(), ..NetworkInterface::default() }
                 }
@@ -45,7 +45,7 @@ pub(super) fn network_interfaces(
         .collect()
 }
 
-/// An interface with addresses, as the class wants them.
+/// An interface with IP addresses, as configured in the class.
 fn addressed(spec: &EC2NodeClassSpec, security_group_ids: &[String], ipv6: bool) -> NetworkInterface {
     let tracking = spec.connection_tracking.clone().unwrap_or_default();
     let figure = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok());

@@ -1,5 +1,5 @@
-//! One autoscaler at a time (safety rule 20): while Karpenter's Lease is held, nothing is written but that, and what would be
-//! done, as a condition on each NodePool.
+//! Only one autoscaler may be active (safety rule 20). While Karpenter's Lease is held, nothing is written except a
+//! condition on each NodePool, which says so and what Plimsoll would do.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::{Part, Reads, WriteError, Writes};
@@ -17,36 +17,36 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The Lease is read so often: a few times in its length.
+/// Interval between reads of the Lease: a few per lease duration.
 const EVERY: Duration = Duration::from_secs(5);
-/// Length of a Lease that does not tell it.
+/// Assumed duration of a Lease without one.
 const USUAL_LENGTH: Duration = Duration::from_secs(15);
 
-/// Before Karpenter's Lease was read for the first time.
+/// Reason for the pause before Karpenter's Lease was first read.
 pub const UNKNOWN: &str = "it is not known yet whether Karpenter is running";
 /// Reason of the condition [`PAUSED`].
 const REASON: &str = "KarpenterIsRunning";
-/// The condition is written at most so often: plans come several times a second.
+/// Minimum interval between writes of the condition, since plans arrive several times a second.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// One that could not be written is tried again after so long.
+/// Delay before a failed write is retried.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 
-/// Shows on each NodePool that nothing is written.
+/// Reports the pause on each NodePool.
 #[derive(Clone)]
 pub(super) struct PausedStatus {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
-    /// What plans would have done while paused.
+    /// Actions of plans that were not executed while paused.
     pub unexecuted: Unexecuted,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// Says on each NodePool that nothing is done for it and what would be, for as long as that is so.
+/// Writes the condition on each NodePool while paused: nothing is done, and what would be done.
 pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
     let mut fence = deps.fence.clone();
     let mut intents = deps.unexecuted.0.subscribe();
@@ -92,7 +92,7 @@ async fn say(deps: &PausedStatus) -> Result<(), WriteError> {
             match &message {
                 Some(message) => drop(CONDITIONS.set(conditions, moment, PAUSED, Status::True, REASON, message)),
                 None if condition::get(conditions, PAUSED).is_some() => {
-                    // It stands alone, so it can be cleared.
+                    // No other condition depends on it, so it can be cleared.
                     let _cleared = CONDITIONS.clear(conditions, moment, PAUSED);
                 }
                 None => {}
@@ -115,7 +115,7 @@ fn message(reason: &str, intent: Option<&Intent>, pool: &str) -> String {
     )
 }
 
-/// Says why nothing may be written, for as long as that is so. What is not known counts as held.
+/// Publishes the reason for a pause while there is one. An unknown state counts as held.
 pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: watch::Sender<Option<String>>) {
     let Some(name) = lease else {
         pause.send_replace(None);
@@ -140,7 +140,7 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
                     differs
                 });
             }
-            // What was known before stands.
+            // The earlier result stays valid.
             Err(error) => tracing::warn!(lease = %name, error, "it is not known whether Karpenter is running"),
         }
         tokio::select! {
@@ -151,7 +151,8 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
     }
 }
 
-/// Who holds it. It is over once it was seen unchanged for its whole length; clocks of others are not compared.
+/// The holder of the Lease. A Lease counts as expired once it was seen unchanged for its whole duration; timestamps of
+/// other clocks are not compared.
 fn held(lease: Option<LeaseSpec>, seen: &mut Option<(LeaseSpec, Instant)>, now: Instant) -> Option<String> {
     let Some(spec) = lease.filter(|spec| spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty()))
     else {

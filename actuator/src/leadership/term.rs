@@ -1,4 +1,4 @@
-//! One term of leadership: its controllers, each built with what it needs and nothing else.
+//! One term of leadership: its controllers, each built with exactly the dependencies it needs.
 
 use super::pause::{self, PausedStatus};
 use super::{Process, drivers};
@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A term: what answers calls, and the controllers, which are started by [`Term::start`] and [`Term::start_admitted`].
+/// A term of leadership. [`Term::start`] and [`Term::start_admitted`] start its controllers.
 pub(super) struct Term {
     pub(super) leader: Leader,
     buffer_status: BufferStatus,
@@ -52,7 +52,7 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// Builds the controllers of the term of `fence` around its ledger.
+    /// Builds the controllers of a term.
     pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
         let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, .. } = process;
         let (clock, connections) = (*clock, &process.connections);
@@ -239,7 +239,7 @@ impl Term {
         }
     }
 
-    /// Starts what runs whether or not actions are admitted yet.
+    /// Starts the controllers that run before actions are admitted.
     pub(super) fn start(&self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
         let stop = || stop.clone();
         let Leader { drivers, sources, removals, .. } = &self.leader;
@@ -258,7 +258,7 @@ impl Term {
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
     }
 
-    /// Starts what acts on admitted actions, and what judges what a former leader may have left.
+    /// Starts the controllers that execute admitted actions or judge what a former leader left behind.
     pub(super) fn start_admitted(self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
         tasks.spawn(launcher::run(self.launcher, self.groups, stop.clone()));
         tasks.spawn(terminations::run(self.leader, self.jobs, stop.clone()));

@@ -1,4 +1,4 @@
-//! What is seen in the cluster, told to the ledger (safety rules 7, 10 and 18).
+//! Feeds changes of the cluster to the ledger (safety rules 7, 10 and 18).
 
 mod marks;
 mod nodes;
@@ -28,19 +28,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use wishes::Wishes;
 
-/// Changes come in bursts: they are told together, at most so often.
+/// Delay that coalesces bursts of changes.
 const COALESCE: Duration = Duration::from_millis(20);
-/// Reservations run out and budgets open by time alone: looked at so often.
+/// Interval of a full pass, since reservations expire and budgets open by time alone.
 const TICK: Duration = Duration::from_secs(10);
 
-/// How long our watch may lag behind a claim's end. A claim that is still seen after it was given up by mistake: its write had
-/// succeeded, but the answer did not arrive.
+/// Bound on the lag of the watch cache behind the end of a claim. A claim that is still seen after this time was given
+/// up by mistake: its write had succeeded, but the response was lost.
 const LAG: Millis = Millis::from_seconds(60);
 
-/// What the ledger is fed from.
+/// Dependencies of the feed.
 #[derive(Clone)]
 pub struct Sources {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -50,13 +50,13 @@ pub struct Sources {
     pub clock: Clock,
 }
 
-/// What was seen before.
+/// State of the cluster at the last pass.
 #[derive(Debug, Default)]
 pub struct Feed {
     claims: BTreeSet<String>,
-    /// Claims that are seen though the ledger knows them to be gone, and since when.
+    /// Claims that are seen although the ledger knows that they are gone, and since when.
     unknown: BTreeMap<String, Timestamp>,
-    /// Claims with annotations that cannot be read, as they were read last.
+    /// Claims with unreadable annotations, as last read.
     unreadable: BTreeMap<String, ClaimSeed>,
     /// Reserved pods.
     pods: BTreeMap<PodUid, Awaiting>,
@@ -65,16 +65,18 @@ pub struct Feed {
     wishes: Wishes,
 }
 
-/// A reserved pod as it was seen last.
+/// State of a reserved pod at the last pass.
 #[derive(Debug, Clone, Copy)]
 struct Awaiting {
-    /// It had a node when it was first seen reserved: one that is to move keeps its reservation.
+    /// The pod was bound when it was first seen as reserved: it is to move, so being bound does not end the
+    /// reservation.
     to_move: bool,
-    /// What kube-scheduler said of it before its claim's node was in service: whatever it says later, it says of that node too.
+    /// kube-scheduler's verdict before the claim's node was initialized. Any later verdict takes that node into
+    /// account.
     mark: Option<Mark>,
 }
 
-/// Tells the ledger until `stop`.
+/// Feeds the ledger until `stop`.
 pub async fn run(deps: Sources, stop: CancellationToken) {
     let mut feed = Feed::default();
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
@@ -92,7 +94,7 @@ pub async fn run(deps: Sources, stop: CancellationToken) {
 }
 
 impl Feed {
-    /// Looks at everything once.
+    /// Runs one pass over all sources.
     pub fn look(&mut self, deps: &Sources) {
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
@@ -112,14 +114,15 @@ impl Feed {
             let (known, unreadable) =
                 deps.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
             if !known {
-                // One that was seen before and is not known is gone: our watch lags, but not for long.
+                // A claim that was seen before but is unknown to the ledger is gone. The watch cache lags, but not for
+                // long.
                 let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
                 if self.claims.contains(&seed.name) && since.plus(LAG) > now {
                     continue;
                 }
                 adopt(deps, &seed);
             } else if unreadable && self.unreadable.get(&seed.name) != Some(&seed) {
-                // Somebody may have mended it.
+                // The annotations may have been repaired.
                 adopt(deps, &seed);
                 self.unreadable.insert(seed.name.clone(), seed.clone());
             }
@@ -159,15 +162,14 @@ impl Feed {
         self.claims = present;
     }
 
-    /// Pods that are reserved: those that were bound since, and those that are gone, need no room any more; those that
-    /// kube-scheduler refused again need another.
+    /// Ends the reservations of pods that were bound, are gone, or were refused by kube-scheduler again.
     fn pods(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
         let reserved: BTreeMap<PodUid, bool> = deps.ledger.read(|ledger| {
             let in_service = |claim: &str| ledger.claim(claim).is_some_and(|view| view.initialized);
             ledger.reservations().map(|(pod, claim)| (pod.clone(), in_service(claim))).collect()
         });
         let (mut present, mut released, mut marked) = (BTreeMap::new(), Vec::new(), Vec::new());
-        // Mostly nothing is reserved, and there may be many pods.
+        // Usually nothing is reserved, while there may be many pods.
         for pod in pods.iter().filter(|_| !reserved.is_empty()) {
             let Some(uid) = pod.metadata.uid.clone().map(PodUid) else { continue };
             let Some(in_service) = reserved.get(&uid).copied() else { continue };
@@ -193,7 +195,7 @@ impl Feed {
         self.pods = present;
     }
 
-    /// Nodes whose named facts changed: plans made before do not rest on them any more.
+    /// Records nodes whose facts changed, which outdates plans that rest on them.
     fn nodes(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
         let now = nodes::facts(&deps.stores.nodes.state(), pods);
         let changed: Vec<NodeName> = now
@@ -225,7 +227,8 @@ fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Limits and budgets of all pools as they are now. To be asked again before an admission: budgets open and close with time.
+/// Updates limits and budgets of all pools. Must run again before each admission, since budgets open and close with
+/// time.
 pub fn refresh_pools(deps: &Sources, known: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     for pool in deps.stores.pools.state() {

@@ -105,7 +105,7 @@ fn a_reserved_pod_is_not_bought_for_again() {
     let expected = Rejection::PodReserved { pod: "q".into(), claim: claim.clone() };
     assert_eq!(rejection(admit(&mut ledger, &again, &later)), expected);
 
-    // Marked Unschedulable before its node is initialized says nothing; after it, it ends the reservation.
+    // Before the node is initialized, the verdict has no effect; afterwards, it ends the reservation.
     ledger.marked_unschedulable(&"q".into());
     assert_eq!(ledger.reserved_by(&"q".into(), NOW), Some(claim.as_str()));
     ledger.initialized(&claim, NOW);
@@ -122,7 +122,7 @@ fn room_may_be_launched_for_again_by_a_plan_that_knows_of_the_former_launch() {
     let first = PlanContext { virtual_pods, ..plan(&ledger, 1) };
     let one = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "v"]), &first));
     let again = launch("two", &["small"], &["v"]);
-    // Neither a plan from before nor the same one, made once more.
+    // Rejected: an earlier plan, and the same plan recomputed.
     let changed = Rejection::Changed(Subject::Pod("v".into()));
     assert_eq!(rejection(admit(&mut ledger, &again, &first)), changed);
     let stale = PlanContext { snapshot_sequence: 2, ..first.clone() };
@@ -170,7 +170,7 @@ fn limits_count_the_most_until_launched_and_what_is_deleted_until_it_is_gone() {
     let third = launch("c", &["small"], &[]);
     let over = Rejection::LimitExceeded { resource: "cpu".to_owned(), limit: 8000, used: 8000, asked: 1000 };
     assert_eq!(rejection(admit(&mut ledger, &third, &known)), over);
-    // It became a small one: 3 of 4 cores come free.
+    // The claim became a small node: 3 of 4 cores are free again.
     ledger.launched(&claim, Resources::from([("cpu", 1000), ("nodes", 1)]));
     claim_of(&admit(&mut ledger, &third, &known));
     assert_eq!(ledger.used(&"pool".into()), Resources::from([("cpu", 6000), ("nodes", 3)]));
@@ -211,7 +211,7 @@ fn older_watchers_and_positions_of_others_are_refused() {
     assert_eq!(rejection(admit(&mut ledger, &one, &newer)), Rejection::UnknownDriver(2));
     ledger.observe_driver(driver(2));
     assert_eq!(rejection(admit(&mut ledger, &one, &good)), Rejection::StaleDriver(2));
-    // The Lease was deleted and created again: what the API server says now counts, not the larger number.
+    // The Lease was deleted and created again: the live read counts, not the larger number.
     ledger.observe_driver(driver(0));
     assert_eq!(rejection(admit(&mut ledger, &one, &newer)), Rejection::UnknownDriver(2));
     ledger.observe_driver(driver(2));
@@ -283,7 +283,7 @@ fn two_removals_cannot_count_one_hole_twice() {
     let second = removal("b", reason);
     let full = Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() };
     assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "c", 401))), full);
-    // Neither to a node that is leaving, nor away from one that is to take pods.
+    // Rejected: a destination that is being removed, and the removal of a destination.
     let leaving = Rejection::NoRoom { node: "a".into(), resource: "cpu".to_owned() };
     assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "a", 1))), leaving);
     let wanted = ledger.admit_removal(&removal("c", reason), &[], &known, &facts("c", "b", 1));
@@ -354,7 +354,7 @@ fn a_new_leader_knows_what_claims_say() {
 }
 
 proptest! {
-    /// Whatever is asked, in whatever order: limits hold, and no pod is in two claims.
+    /// For any sequence of requests, limits hold, and no pod is in two claims.
     #[test]
     fn limits_hold_and_pods_are_bought_for_once(asked in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..6, 0_u8..4), 1..60)) {
         let mut ledger = ledger_of(&[]);

@@ -1,4 +1,4 @@
-//! The ledger as its watchers are shown it: claims that are on their way in or out.
+//! The ledger as its watchers see it: claims in flight, and claims being deleted.
 
 use crate::clock::Timestamped;
 use crate::ledger::handle::LedgerHandle;
@@ -20,20 +20,20 @@ use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Shows the ledger to its watchers.
+/// Dependencies of the view.
 #[derive(Clone)]
 pub struct LedgerView {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Time.
     pub clock: Clock,
 }
 
-/// Claims in flight, by name. One in service is shown as long as pods are reserved for it.
+/// Claims in flight, by name. An initialized claim is included as long as pods are reserved for it.
 #[must_use]
 pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
     let now = deps.clock.timestamp();
@@ -76,13 +76,13 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
             };
             (view.name.to_owned(), claim)
         })
-        // A claim without pool is nobody's business but its maker's.
+        // A claim without a pool is not managed by us.
         .filter(|(_, claim)| !claim.node_pool.as_str().is_empty())
         .collect()
     })
 }
 
-/// Names of reserved pods where no plan that named them is at hand: after a change of leader.
+/// Names of reserved pods that no recorded launch provides, as after a change of leader.
 fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
     let named: BTreeSet<&PodUid> = launching.values().flat_map(|claim| &claim.pods).map(|pod| &pod.uid).collect();
     let nameless = deps.ledger.read(|ledger| ledger.reserved_pods().any(|uid| !named.contains(uid)));
@@ -110,7 +110,7 @@ fn taints(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> Vec<Taint
     }
 }
 
-/// What its instance leaves to pods; before there is one, the least of what any of its types does.
+/// Allocatable resources of the instance; before there is one, the minimum over all accepted types.
 fn allocatable(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> Resources {
     let status = claim.and_then(|claim| claim.status.as_ref());
     let amounts = status.into_iter().flat_map(|status| &status.allocatable);
@@ -124,7 +124,7 @@ fn launched_at(claim: &NodeClaim) -> Option<Timestamp> {
     Some(Timestamp(launched.last_transition_time.0.as_millisecond()))
 }
 
-/// Offerings that are left alone, and how much longer.
+/// Offerings to skip, with the remaining time.
 #[must_use]
 pub fn unavailable(deps: &LedgerView) -> Vec<UnavailableOffering> {
     let memory = deps.insufficient_capacity.lock();

@@ -1,4 +1,4 @@
-//! What a Node is given when it is matched to its claim, and when it is in service. Pure.
+//! Changes to a Node when it registers and when it is initialized. Pure functions.
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -7,28 +7,28 @@ use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::taints::{Taint as ModelTaint, TaintEffect};
 
-/// Annotations of claims that are the actuator's own business.
+/// Prefix of annotations that are internal to the actuator and not copied to Nodes.
 const OWN_PREFIX: &str = "plimsoll.dev/";
 
-/// What a Node lacks to be in service.
+/// Why a Node is not initialized yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Lack {
-    /// Its kubelet does not say Ready.
+    /// The kubelet does not report Ready.
     #[error("the Node is not ready")]
     NotReady,
-    /// A start-up taint is there.
+    /// A startup taint is present.
     #[error("start-up taint {0} is still on the Node")]
     StartupTaint(String),
-    /// Kubernetes or a cloud controller has not finished with it.
+    /// A taint of Kubernetes or a cloud controller is present.
     #[error("taint {0} is still on the Node")]
     EphemeralTaint(String),
-    /// A resource that was asked for is not there.
+    /// A requested resource is missing.
     #[error("the Node does not offer any {0} yet")]
     Resource(String),
 }
 
 impl Lack {
-    /// The condition's reason, in Karpenter's words.
+    /// The condition's reason, as in Karpenter.
     #[must_use]
     pub(super) fn reason(&self) -> &'static str {
         match self {
@@ -52,12 +52,12 @@ fn is(taint: &Taint, key: &str, effect: &str) -> bool {
     taint.key == key && taint.effect == effect
 }
 
-/// Whether nothing kept pods from a Node that is not matched yet.
+/// Whether an unregistered Node lacks the taint that keeps pods away.
 pub(super) fn lacks_unregistered_taint(node: &Node) -> bool {
     !has_label(node, label::REGISTERED) && !taints(node).iter().any(|it| it.key == taint::UNREGISTERED)
 }
 
-/// The Node as it is once it is matched to its claim.
+/// The Node after registration.
 pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     let mut node = node.clone();
     let finalizers = node.metadata.finalizers.get_or_insert_default();
@@ -100,14 +100,14 @@ pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     node
 }
 
-/// The Node as it is once it is in service.
+/// The Node after initialization.
 pub(super) fn initialized(node: &Node) -> Node {
     let mut node = node.clone();
     node.metadata.labels.get_or_insert_default().insert(label::INITIALIZED.to_owned(), "true".to_owned());
     node
 }
 
-/// What keeps the Node from service.
+/// Why the Node is not initialized yet, if so.
 pub(super) fn lacks(node: &Node, claim: &NodeClaim) -> Option<Lack> {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {

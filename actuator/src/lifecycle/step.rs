@@ -1,4 +1,4 @@
-//! What a claim's next step is, from its launch until its node is in service (spec: core section 6.1). Pure.
+//! The next step of a claim between launch and initialization (spec: core section 6.1). Pure functions.
 
 use super::node;
 use crate::launch::record::group_of;
@@ -8,33 +8,33 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REG
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{NodeClaim, NodeClaimStatus};
 
-/// A claim without instance after so long is given up.
+/// A claim without an instance is deleted after this time.
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
-/// A claim without Node after so long is given up.
+/// A claim without a Node is deleted after this time.
 pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 
-/// A claim and the Nodes of its instance, at one moment.
+/// A snapshot of a claim and the Nodes of its instance.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
-    /// The claim; not being deleted.
+    /// The claim, which is not being deleted.
     pub claim: &'a NodeClaim,
     /// Nodes whose providerID is the claim's.
     pub nodes: &'a [&'a Node],
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// Why a claim is given up.
+/// Which timeout a claim exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedOut {
-    /// No instance came.
+    /// The claim was not launched in time.
     Launch,
-    /// No Node came.
+    /// The Node did not register in time.
     Registration,
 }
 
 impl TimedOut {
-    /// The word in metrics and in the ledger.
+    /// The label value in metrics and the cause in the ledger.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,24 +44,24 @@ impl TimedOut {
     }
 }
 
-/// What to do: the Node first, then the claim's status.
+/// The next step: update the Node first, then the claim's status.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
-    /// The Node as it should be, if that is not what it is.
+    /// Desired Node; `None` if it is already so.
     pub node: Option<Node>,
-    /// The Node came without the taint that keeps pods away until it is known: pods may be on it that do not belong there.
+    /// The Node registered without the taint that keeps pods away, so unsuitable pods may be on it.
     pub taint_was_missing: bool,
-    /// The status as it should be, if that is not what it is.
+    /// Desired status; `None` if it is already so.
     pub status: Option<NodeClaimStatus>,
     /// Conditions that become true.
     pub reached: Vec<&'static str>,
-    /// The claim is given up: it is to be deleted.
+    /// The claim exceeded a timeout and is to be deleted.
     pub timed_out: Option<TimedOut>,
-    /// When time alone may change this.
+    /// When time alone may change the step.
     pub look_again: Option<Timestamp>,
 }
 
-/// The next step.
+/// Computes the next step.
 #[must_use]
 pub fn next(seen: &Observation<'_>) -> Step {
     let moment = Moment::of(&seen.claim.metadata, seen.now);
@@ -114,7 +114,7 @@ fn initialize(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStat
     if !condition::is_true(&status.conditions, REGISTERED) || condition::is_true(&status.conditions, INITIALIZED) {
         return;
     }
-    // Several Nodes of one instance were never registered, so there is at most one.
+    // An instance with several Nodes is never registered, so there is at most one.
     let Some(found) = step.node.as_ref().or_else(|| seen.nodes.first().copied()) else {
         unknown(status, moment, INITIALIZED, "NodeNotFound", "the Node is gone");
         return;
@@ -131,8 +131,8 @@ fn initialize(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStat
 }
 
 fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut Step) {
-    // What was or was not bought for a launch group is found out by whoever launches it, who adopts or fails its claims.
-    // One whose group cannot be read is nobody's, and times out as any other.
+    // The launcher decides about claims of a launch group: it adopts instances or fails the claims. A claim whose group
+    // is unreadable times out like any other.
     let of_group = group_of(claim).is_some();
     let waiting =
         [(LAUNCHED, LAUNCH_TIMEOUT, TimedOut::Launch), (REGISTERED, REGISTRATION_TIMEOUT, TimedOut::Registration)];

@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -118,7 +116,7 @@ fn each_thing_that_a_node_lacks_is_named() {
         let mut whole = clean.clone();
         merge(&mut whole, change);
         let step = step(&registered, &[&node(&whole)], 40);
-        // What is as it was is not written again.
+        // An unchanged status is not written again.
         let status = step.status.or_else(|| registered.status.clone()).unwrap();
         condition::get(&status.conditions, "Initialized").unwrap().reason.clone()
     };

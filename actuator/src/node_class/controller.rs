@@ -1,4 +1,4 @@
-//! The loop over node classes.
+//! The EC2NodeClass controller loop.
 
 use super::status::{self, Memory};
 use super::{finalize, hash, profile};
@@ -20,17 +20,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// While another autoscaler is at work nothing is written; its end is noticed after this time at the latest.
+/// Polling interval while another autoscaler is active and nothing may be written.
 const PAUSED: Duration = Duration::from_secs(10);
-/// Time between two looks for instance profiles that nobody uses.
+/// Interval between scans for unused instance profiles.
 const PROFILES_PERIOD: Duration = Duration::from_secs(1800);
-/// A profile is left alone for so long after it was last used: an instance may be about to be launched with it.
+/// How long a profile is kept after its last use, since an instance may be about to launch with it.
 const PROFILE_PROTECTED: Duration = Duration::from_secs(3600);
 
-/// Keeps the status of node classes.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct NodeClasses {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
@@ -44,7 +44,7 @@ pub struct NodeClasses {
     pub current: Current,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
@@ -52,7 +52,7 @@ pub struct NodeClasses {
 
 type Memories = Arc<Mutex<BTreeMap<String, Memory>>>;
 
-/// Keeps the status of all node classes up to date, and ends those that are deleted.
+/// Keeps the status of all node classes up to date, and finalizes deleted ones.
 pub async fn run(deps: NodeClasses, stop: CancellationToken) {
     let memories = Memories::default();
     let known = Arc::clone(&memories);
@@ -76,8 +76,8 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
     );
 }
 
-/// What the class is looked at by: what users write, and while it is being deleted the claims that hold it. Not its status,
-/// which is our own.
+/// Candidate of a class. Its version covers what users write and, while the class is being deleted, the claims that use
+/// it. The status is excluded, since this controller writes it.
 fn candidate(deps: &NodeClasses, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2NodeClass>> {
     let metadata = &class.metadata;
     let mut hasher = ContentHasher::new("node class");
@@ -94,7 +94,7 @@ async fn reconcile(deps: &NodeClasses, class: &EC2NodeClass, memories: &Memories
     if deps.fence.paused().is_some() {
         return Ok(Some(PAUSED));
     }
-    // The store may lag behind what was written a moment ago; the next change wakes us again.
+    // The watch cache may lag behind the last write. The next change triggers another pass.
     if class.metadata.deletion_timestamp.is_some() {
         let done = finalize::finalize(deps, class).await?;
         return Ok((!done).then_some(PAUSED));
@@ -110,14 +110,14 @@ async fn reconcile(deps: &NodeClasses, class: &EC2NodeClass, memories: &Memories
             class.status = Some(refreshed.clone());
         })
         .await?;
-    // Only what was written counts as looked up.
+    // A part counts as looked up only if its result was written.
     if written.is_there() {
         memories.lock().insert(uid, memory);
     }
     Ok(Some(next))
 }
 
-/// Deletes, from time to time, instance profiles that no class and no claim uses any more.
+/// Periodically deletes instance profiles that no class and no claim uses any more.
 async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     let mut last_used: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
@@ -131,7 +131,7 @@ async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
         last_used.extend(used.iter().map(|name| (name.clone(), now)));
         let result = async {
             let unused = profile::unused(deps, &used).await?;
-            // One that was never seen in use may be a former leader's: its time begins now.
+            // A profile that was never seen in use may be a former leader's: its protection starts now.
             let protected =
                 |name: &String| now.duration_since(*last_used.get(name).unwrap_or(&now)) < PROFILE_PROTECTED;
             let (kept, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
@@ -150,7 +150,7 @@ async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     }
 }
 
-/// Profiles of classes, and those that claims were launched with.
+/// Profiles of classes, and profiles that claims were launched with.
 fn used_profiles(deps: &NodeClasses) -> BTreeSet<String> {
     let classes = deps.stores.classes.state();
     let claims = deps.stores.claims.state();

@@ -1,5 +1,5 @@
-//! The status of a node class: each part is looked up when its time has come, and stays as it is when EC2 does not answer,
-//! so that launches go on (spec: AWS provider section 8.4).
+//! The status of a node class. Each part is looked up periodically and keeps its value while EC2 does not answer, so
+//! that launches continue (spec: AWS provider section 8.4).
 
 use super::images::{self, ImagesError};
 use super::{profile, selectors, validation};
@@ -15,10 +15,10 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reason of a condition that is not known since the cloud did not answer.
+/// Reason of a condition that is unknown because the cloud did not answer.
 const RESOLUTION_FAILED: &str = "ResolutionFailed";
 
-/// A part of the status that is looked up by itself.
+/// A part of the status with its own look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Images,
@@ -39,7 +39,7 @@ impl Part {
         }
     }
 
-    /// How long an answer holds: free addresses change with every launch, the others when somebody changes them.
+    /// How long a result is valid. Free addresses change with every launch, the others only by user changes.
     fn period(self) -> Duration {
         match self {
             Self::Subnets => Duration::from_secs(60),
@@ -49,18 +49,18 @@ impl Part {
     }
 }
 
-/// A part that found nothing, or could not be looked up, is looked up again after this time.
+/// Delay before a part that found nothing or failed is looked up again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// When the parts of a class were looked up last. In memory: a new leader looks everything up.
+/// When the parts of a class were last looked up. In memory: a new leader looks everything up.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    /// Generation that it is about.
+    /// The generation that was looked up.
     generation: Option<i64>,
-    /// Version of Kubernetes that the images were looked up for.
+    /// The Kubernetes version that the images were looked up for.
     kubernetes_version: String,
     due: [Option<Instant>; Part::ALL.len()],
-    /// What was written then: the store may lag behind it.
+    /// The status written last; the watch cache may lag behind it.
     status: Option<EC2NodeClassStatus>,
 }
 
@@ -69,7 +69,7 @@ impl Memory {
         self.due[part as usize]
     }
 
-    /// When the next part is due.
+    /// Time until the next part is due.
     pub(super) fn next(&self) -> Duration {
         let now = Instant::now();
         let next = self.due.iter().flatten().min();
@@ -77,15 +77,15 @@ impl Memory {
     }
 }
 
-/// What became of one part.
+/// Result of looking up one part.
 enum Found {
-    /// It is there.
+    /// Found.
     Yes,
-    /// Definitely not: reason and words.
+    /// Definitely not found: reason and message.
     No(&'static str, String),
 }
 
-/// The status as it should be now.
+/// Computes the current status.
 pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, memory: &mut Memory) -> EC2NodeClassStatus {
     if memory.generation != class.metadata.generation {
         *memory = Memory { generation: class.metadata.generation, ..Memory::default() };
@@ -118,7 +118,7 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, memory: &m
     status
 }
 
-/// Sets the condition of a part. Where the cloud did not answer, what was true of this generation stays so.
+/// Sets the condition of a part. If the cloud did not answer, a condition that is true for this generation is kept.
 fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, found: Result<Found, impl Display>) {
     match found {
         Ok(Found::Yes) => {

@@ -1,5 +1,5 @@
-//! NodeClaims: whether they have drifted from their pool, when a pod last came to them or left them, and whether they may be
-//! consolidated (spec: core sections 6.3 and 6.4).
+//! Conditions of NodeClaims: drift, the time of the last pod event, and consolidatability (spec: core sections 6.3 and
+//! 6.4).
 
 use crate::controller_loop::{self, Again, Candidate};
 use crate::io::{Part, WriteError};
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Pods come in bursts: the time of the last one is written at most so often.
+/// Minimum interval between writes of the last pod event, since pods come in bursts.
 const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
-/// What was last seen of a node's pods.
+/// Hash of the pods of each node at the last pass.
 type Seen = BTreeMap<String, u64>;
 
 /// A claim with its pool and node class.
@@ -33,7 +33,7 @@ struct Subject {
     claim: Arc<NodeClaim>,
     pool: Option<Arc<NodePool>>,
     class: Option<Arc<EC2NodeClass>>,
-    /// A hash of its pods.
+    /// Hash of the node's pods.
     pods: u64,
 }
 
@@ -52,7 +52,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
         stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
     let mut by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in stores.pods.state() {
-        // Coming, ending and being deleted are what counts of a pod; daemons do not.
+        // Creation, termination and deletion of a pod count as events; DaemonSet pods do not.
         let counts = pods::is_reschedulable(&pod);
         if let (Some(node), true) = (pods::node_name(&pod), counts) {
             by_node.entry(node.to_owned()).or_default().insert(pods::uid(&pod));
@@ -127,12 +127,12 @@ async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subjec
 
 type Conditions = Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>;
 
-/// Both stand alone, so they can be cleared.
+/// Clears a condition. No other condition depends on it.
 fn clear(conditions: &mut Conditions, moment: Moment, name: &str) -> bool {
     condition::get(conditions, name).is_some() && CONDITIONS.clear(conditions, moment, name).unwrap_or(false)
 }
 
-/// Whether the node was left alone for long enough; else when it will have been, if ever.
+/// Whether the node had no pod event for long enough; otherwise the time when it will have, if ever.
 fn consolidatable(
     conditions: &Conditions,
     last_pod: Option<Timestamp>,
@@ -147,13 +147,13 @@ fn consolidatable(
     if at <= now { Ok(()) } else { Err(Some(at)) }
 }
 
-/// Why the claim is no longer what its pool or node class asks for.
+/// Why the claim has drifted from its pool or node class, if so.
 fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Option<&'static str> {
     let of = |annotations: &BTreeMap<String, String>, hash: &str, version: &str| {
         Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
     };
     let differs = |one: Option<(String, String)>, other: Option<(String, String)>| match (one, other) {
-        // Hashes of different versions cannot be compared.
+        // Hashes of different versions are not comparable.
         (Some((one, version)), Some((other, other_version))) => version == other_version && one != other,
         _ => false,
     };
@@ -169,7 +169,7 @@ fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Op
     differs(of(claim.annotations(), hash, version), class).then_some("NodeClassDrifted")
 }
 
-/// Whether the claim's labels are what the pool's requirements allow.
+/// Whether the claim's labels satisfy the pool's requirements.
 fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
     let asked: Vec<NodeSelectorRequirement> = pool
         .spec

@@ -1,4 +1,4 @@
-//! NodePools: annotations and status.
+//! Annotations and status of NodePools.
 
 use crate::controller_loop::{self, Again, Candidate};
 use crate::io::{Part, WriteError};
@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Resources that a pool's status always shows.
+/// Resources that every pool's status lists, even if zero.
 const ALWAYS: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
-/// A pool whose nodes come and go by the hundred is written at most so often.
+/// Minimum interval between writes for a pool whose nodes come and go by the hundred.
 const PACE: Duration = Duration::from_millis(500);
 
-/// A pool, and what it is judged by.
+/// A pool with the inputs of its status.
 #[derive(Clone)]
 struct Subject {
     pool: Arc<NodePool>,
@@ -58,7 +58,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
         .collect()
 }
 
-/// What the nodes of each pool have together, those on their way out not counted.
+/// Total resources of each pool's nodes, excluding nodes being deleted.
 fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
     let nodes = deps.stores.nodes_by_provider();
     let mut by_pool: BTreeMap<String, Resources> = BTreeMap::new();
@@ -72,7 +72,7 @@ fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
     by_pool
 }
 
-/// The Node's own capacity once it is in service, the claim's for what it does not say before.
+/// The capacity of an initialized Node. Before that, the claim's capacity fills in what the Node does not report.
 fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     let read = |list: &ResourceList| {
         let texts: BTreeMap<&str, &str> =
@@ -128,7 +128,7 @@ async fn reconcile(deps: NodePoolStatus, subject: Subject) -> Result<Again, Writ
     Ok(None)
 }
 
-/// Whether instances of the pool lately became nodes; unknown again once pool or class have changed.
+/// Whether instances of the pool registered recently; unknown after a change of pool or class.
 fn is_healthy(deps: &NodePoolStatus, subject: &Subject) -> Option<bool> {
     let pool = &subject.pool;
     let status = pool.status.as_ref();

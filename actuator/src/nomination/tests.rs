@@ -44,7 +44,7 @@ fn a_nomination_by_others_stands() {
     let preempts = nominated(pod("a", "1"), "n2", "kube-scheduler");
     assert_eq!(step::of(&preempts, Some("n1")), None);
     assert_eq!(step::of(&preempts, None), None);
-    // We own another field of the status, and not this one.
+    // We own another field of the status, but not this one.
     let mut other = nominated(pod("a", "1"), "n2", FIELD_MANAGER);
     other.metadata.managed_fields.as_mut().unwrap()[0].fields_v1 = Some(FieldsV1(json!({"f:status": {"f:phase": {}}})));
     assert_eq!(step::of(&other, Some("n1")), None);
@@ -105,12 +105,12 @@ fn pods_that_spread_are_nominated_one_after_another() {
     };
     let nodes = [node("a"), node("b")];
     let names = |kept: BTreeMap<PodUid, String>| kept.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
-    // b waits for a, which is on the same node, and f for d; a's spread does not count d.
+    // b waits for a on the same node, and f waits for d; a's spread constraint does not select d.
     assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["a", "c", "d", "e"]);
     assert_eq!(names(step::sparing(&waiting, &wanted("a"), &nodes)), ["b", "c", "d", "e"]);
-    // In one zone alone none is too many.
+    // With a single zone, the skew is never exceeded.
     assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "d", "e"]);
-    // What stands is not taken back for a pod with a lower UID.
+    // An existing nomination is not withdrawn for a pod with a lower UID.
     let mut waiting = waiting;
     let stands = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
     stands.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });

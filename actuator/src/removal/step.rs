@@ -1,54 +1,54 @@
-//! What a removal under way does next (safety rule 9). Pure.
+//! The next step of a removal in progress (safety rule 9). Pure functions.
 
 use crate::ledger::Removal;
 use plimsoll_model::time::{Millis, Timestamp};
 
-/// A removal that took so long is undone: its replacements do not come, or somebody takes the taint away again and again.
-/// Longer than a node takes to boot, shorter than the time-out of a registration.
+/// A removal that takes longer is undone: its replacements do not start, or someone keeps removing the taint. Longer
+/// than a node takes to boot, shorter than the registration timeout.
 pub const TIME_OUT: Millis = Millis::from_seconds(600);
 
-/// How the launches stand that a removal waits for.
+/// State of the launches that a removal waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replacements {
-    /// All are in service, or there are none.
+    /// All are initialized, or there are none.
     Ready,
-    /// These are not in service yet.
+    /// These are not initialized yet.
     Awaited(Vec<String>),
-    /// One failed or is gone.
+    /// This one failed or is gone.
     Lost(String),
 }
 
-/// A removal under way, at one moment.
+/// A snapshot of a removal in progress.
 #[derive(Debug, Clone)]
 pub struct Observation<'a> {
     /// The command.
     pub command: &'a Removal,
-    /// The Node is there.
+    /// The Node exists.
     pub node_is_there: bool,
-    /// Our watch shows the taint on it.
+    /// The watch cache shows the taint.
     pub tainted: bool,
-    /// What stands against it, if anything does.
+    /// Why the node cannot be removed now, if so.
     pub obstacle: Option<String>,
-    /// How its replacements stand.
+    /// State of the replacements.
     pub replacements: Replacements,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What to do.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Put the taint on the node; the watch will show it.
+    /// Taint the node; the watch will show the taint.
     Taint,
-    /// Nothing, until something changes.
+    /// Wait for a change.
     Wait(String),
-    /// Check once more on a live list of its pods, then delete the claim.
+    /// Check again on a live list of the node's pods, then delete the claim.
     Delete,
-    /// Take the taint off and forget it, for this reason.
+    /// Remove the taint and the command, for this reason.
     Undo(String),
 }
 
-/// The next step.
+/// Computes the next step.
 #[must_use]
 pub fn next(seen: &Observation<'_>) -> Step {
     if !seen.node_is_there {
@@ -57,7 +57,8 @@ pub fn next(seen: &Observation<'_>) -> Step {
     if let Some(obstacle) = &seen.obstacle {
         return Step::Undo(obstacle.clone());
     }
-    // A node whose time is over goes without replacements, if these do not come: undone, it would be replaced again and again.
+    // An expired node is removed even if its replacements do not start: if undone, the removal would be retried again
+    // and again.
     let forced = seen.command.reason.is_forced();
     let late = seen.now.since(seen.command.admitted) > TIME_OUT;
     if late && !forced {
@@ -67,7 +68,7 @@ pub fn next(seen: &Observation<'_>) -> Step {
         Replacements::Lost(_) if forced => Step::Delete,
         Replacements::Awaited(_) if forced && late => Step::Delete,
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
-        // Also while it waits for its replacements: no pod may come that the plan does not know.
+        // Taint even while replacements are awaited, so that no unknown pods arrive.
         _ if !seen.tainted => Step::Taint,
         Replacements::Awaited(names) => Step::Wait(format!("replacements {} are not in service yet", names.join(", "))),
         Replacements::Ready => Step::Delete,

@@ -1,4 +1,4 @@
-//! WatchCatalog: what each node class can buy; catalogs that the client has are not sent again.
+//! WatchCatalog: streams the catalog of each node class. Catalogs that the client already has are not sent again.
 
 use super::Leader;
 use super::{Responses, streaming};
@@ -10,7 +10,7 @@ use plimsoll_proto::actuator::v1 as wire;
 use std::collections::BTreeSet;
 use tokio_util::sync::CancellationToken;
 
-/// Ids that a client may name as known; more are not looked at, which costs sending a catalog again.
+/// Catalog ids that a client may declare as known. Further ids are ignored, so those catalogs are sent again.
 const MAX_KNOWN: usize = 1024;
 
 pub(super) fn watch(
@@ -34,7 +34,8 @@ pub(super) fn watch(
             let unavailable = view::unavailable(&deps.view);
             let unavailable_offerings =
                 told_unavailable.as_ref().is_none_or(|told| more_than(told, &unavailable)).then(|| unavailable.clone());
-            // A new leader works the catalogs out first: until then, what is missing is not known to be gone.
+            // A new leader builds the catalogs first. Until all are built, a missing catalog does not mean that it is
+            // gone.
             let whole = !complete && is_whole(&deps, &now);
             if unavailable_offerings.is_some() || whole {
                 told_unavailable = Some(unavailable);
@@ -56,13 +57,13 @@ pub(super) fn watch(
     })
 }
 
-/// Whether every node class of the cluster has been looked at.
+/// Whether every node class of the cluster has an entry.
 fn is_whole(deps: &Leader, entries: &Entries) -> bool {
     let classes = deps.stores.classes.state();
     classes.iter().all(|class| class.metadata.name.as_ref().is_none_or(|name| entries.contains_key(name)))
 }
 
-/// Whether something was refused since.
+/// Whether `now` contains an offering that `sent` does not.
 fn more_than(told: &[UnavailableOffering], now: &[UnavailableOffering]) -> bool {
     now.iter().any(|offering| {
         !told.iter().any(|told| {

@@ -1,5 +1,5 @@
-//! Execute: a plan in, outcomes out. Everything is admitted in one go, on the actuator's own view; what was admitted is
-//! carried out whether or not the caller stays to hear of it.
+//! Execute: receives a plan and streams outcomes. All launches are admitted in one synchronous step, based on the
+//! actuator's own view. Admitted actions are executed even if the caller disconnects.
 
 use super::Leader;
 use super::{Responses, driver, refused, streaming, terminations};
@@ -22,11 +22,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// A caller hears of its actions for so long; it may ask again. Longer than a node takes to come up or to drain.
+/// How long a caller receives outcomes; it may ask again. Longer than a node takes to start or to drain.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Actions in one plan: more come with the next one.
+/// Actions executed from one plan. The rest comes with the next plan.
 const MAX_ACTIONS: usize = 10_000;
-/// Launches taken from one plan: each may be a group of its own, and the rest comes with the next plan.
+/// Launches admitted from one plan, since each may need its own group. The rest comes with the next plan.
 const AT_ONCE: usize = QUEUE / 2;
 
 pub(super) async fn execute(
@@ -77,7 +77,7 @@ pub(super) async fn execute(
         unschedulable = plan.unschedulable.len(),
         "plan received"
     );
-    // From here to the queue there is no await: a caller that goes away cannot leave half of it.
+    // No await from here until the groups are queued, so a caller that disconnects cannot leave a partial execution.
     feed::refresh_pools(&deps.sources, &mut BTreeSet::new());
     deps.placed.note(&plan, deps.clock.timestamp());
     deps.buffers.note(buffers);
@@ -94,7 +94,7 @@ pub(super) async fn execute(
     Ok(answers(&deps, ids, about.driver, stop))
 }
 
-/// The launches that the ledger admits. The others are told why not.
+/// Admits launches in the ledger, and posts a rejection for each of the others.
 fn admit_launches(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Admitted> {
     let pods = pods_of(deps, plan);
     let mut admitted = Vec::new();
@@ -119,7 +119,7 @@ fn admit_launches(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &st
     admitted
 }
 
-/// Admitted launches but for those that only replace nodes whose removals are refused (rule 18).
+/// Drops admitted launches that only replace nodes whose removals are rejected (rule 18).
 fn without_refused(
     deps: &Leader,
     plan: &Plan,
@@ -140,7 +140,7 @@ fn without_refused(
     admitted
 }
 
-/// Carries admitted launches out.
+/// Queues admitted launches for execution.
 fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, room: &mut Room<'_>, received: Instant) {
     for it in &admitted {
         count(deps, "accepted");
@@ -163,7 +163,7 @@ fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, room: &mut Room
     }
 }
 
-/// The node class cannot be used after all: nothing was written yet.
+/// Withdraws a launch whose node class cannot be used after all. Nothing was written yet.
 fn take_back(deps: &Leader, admitted: &Admitted, message: &str) {
     let now = deps.clock.timestamp();
     deps.ledger.with(|ledger| {
@@ -181,7 +181,7 @@ fn take_back(deps: &Leader, admitted: &Admitted, message: &str) {
     });
 }
 
-/// Pods that the plan's launches are for, as our watch shows them.
+/// The pods of the plan's launches, from the watch cache.
 fn pods_of(deps: &Leader, plan: &Plan) -> Pods {
     let wanted: BTreeSet<&str> =
         plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.uid.as_str()).collect();
@@ -193,7 +193,7 @@ fn pods_of(deps: &Leader, plan: &Plan) -> Pods {
     Pods { by_uid: all.filter_map(of_plan).collect(), leaving: leaving(deps, plan) }
 }
 
-/// Nodes on their way out, by this plan or already.
+/// Nodes being removed, by this plan or already.
 fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
     let mut leaving: BTreeSet<String> = plan.terminations.iter().map(|it| it.node.0.clone()).collect();
     for claim in deps.stores.claims.state() {
@@ -206,7 +206,7 @@ fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
     leaving
 }
 
-/// Asked for again: what is known is told again. Before a new leader has heard of it, what the claim says.
+/// Answers a repeated launch with its known outcome. If this leader has no record, the claim's state is reported.
 fn repeated(deps: &Leader, launch: &Launch, known: &LedgerOutcome) {
     if !deps.outcomes.of(&launch.action_id).is_empty() {
         return;
@@ -236,7 +236,7 @@ fn count(deps: &Leader, outcome: &str) {
     deps.metrics.actions.with_label_values(&["launch", outcome]).inc();
 }
 
-/// Outcomes of these actions, until all of them are final or another watcher drives.
+/// Streams outcomes of these actions until all are final or another watcher is the driver.
 fn answers(
     deps: &Leader,
     actions: Vec<ActionId>,
@@ -258,7 +258,7 @@ fn answers(
             let mut fresh = Vec::new();
             open.retain(|action, told| {
                 let all = deps.outcomes.of(action);
-                // It began anew: what was told is over.
+                // The action started over, so the outcomes sent before are obsolete.
                 *told = if *told > all.len() { 0 } else { *told };
                 fresh.extend(all.iter().skip(*told).cloned());
                 *told = all.len();

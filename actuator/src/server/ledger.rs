@@ -1,4 +1,4 @@
-//! WatchLedger: first all of it, then what differs from what this watcher was told.
+//! WatchLedger: sends the whole ledger first, then only differences from what this watcher received.
 
 use super::Leader;
 use super::{Responses, streaming};
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Offerings come back and reservations run out by time alone: looked at so often.
+/// Interval between passes without a signal, since offerings become available and reservations expire by time alone.
 const TICK: Duration = Duration::from_secs(5);
-/// Claims in one message: far below the size limit.
+/// Claims per message; far below the size limit.
 const CHUNK: usize = 500;
 
-/// What one watcher was told.
+/// The state that one watcher has received.
 #[derive(Default)]
 struct Told {
     position: Option<LedgerPosition>,
@@ -46,9 +46,10 @@ pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::W
 }
 
 impl Told {
-    /// Messages that bring the watcher up to date. The position comes with the last: what it covers came before.
+    /// Messages that bring the watcher up to date. The position is in the last message, since earlier ones carry what
+    /// it covers.
     fn differences(&mut self, deps: &Leader) -> Vec<LedgerUpdate> {
-        // Read first: what is looked at afterwards is at least as new.
+        // Read the position first: all state read afterwards is at least as new.
         let position = deps.ledger.position();
         let claims = view::in_flight(&deps.view);
         let unavailable = view::unavailable(&deps.view);
@@ -85,7 +86,7 @@ impl Told {
     }
 }
 
-/// The same offerings, whatever time they have left: that runs by itself.
+/// Whether both name the same offerings. Remaining times are ignored, since they pass on their own.
 fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool {
     let key = |it: &UnavailableOffering| (it.instance_type.clone(), it.zone.clone(), it.capacity_type);
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| key(a) == key(b) && a.remaining >= b.remaining)

@@ -1,4 +1,5 @@
-//! Removals of a plan, begun one after the other. That writes to the cluster, so it does not hang on the call that asked.
+//! Starts the removals of a plan one after another, in a task of its own: starting a removal writes to the cluster,
+//! which must not depend on the call.
 
 use super::Leader;
 use crate::launch::admit::words;
@@ -12,26 +13,27 @@ use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Plans with removals that wait; a watcher sends one at a time.
+/// Capacity of the queue, in plans. A watcher sends one plan at a time.
 const QUEUE: usize = 64;
 
-/// A removal with what its plan says of it.
+/// A removal with its context from the plan.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The removal.
     pub termination: Termination,
-    /// Launches that it waits for.
+    /// Launches that the removal waits for.
     pub replacements: Vec<ActionId>,
     /// The plan.
     pub plan: PlanContext,
-    /// Names the round in logs.
+    /// Correlation id of the planning cycle, for logs.
     pub cycle_id: String,
-    /// What came of asking, if it was asked already.
+    /// The ledger's decision, if already requested.
     asked: Option<Asked>,
 }
 
-/// Removals of one plan, in its order. Those that wait for launches are asked for at once: a launch that only replaces a node is carried out
-/// only if its removal is admitted. All others cost a look at all pods each, and can wait for their turn.
+/// The removals of a plan, in order. Removals that wait for launches are admitted at once, since a launch that only
+/// replaces a node is executed only if the removal is admitted. Each of the others costs a pass over all pods and waits
+/// for its turn.
 #[must_use]
 pub fn jobs(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Job> {
     let job = |termination: &Termination| {
@@ -45,7 +47,7 @@ pub fn jobs(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &str) -> 
     plan.terminations.iter().map(job).collect()
 }
 
-/// The removal for whose sake a launch was planned and that is refused, if it is for nothing else: by place in the plan.
+/// Launches, by index in the plan, whose only purpose is a removal that is rejected; with the action of that removal.
 #[must_use]
 pub fn refused<'a>(plan: &Plan, about: &PlanContext, jobs: &'a [Job]) -> BTreeMap<usize, &'a ActionId> {
     let mut found = BTreeMap::new();
@@ -61,13 +63,13 @@ pub fn refused<'a>(plan: &Plan, about: &PlanContext, jobs: &'a [Job]) -> BTreeMa
     found
 }
 
-/// A queue for [`run`].
+/// Creates the queue for [`run`].
 #[must_use]
 pub fn queue() -> (mpsc::Sender<Vec<Job>>, mpsc::Receiver<Vec<Job>>) {
     mpsc::channel(QUEUE)
 }
 
-/// Begins removals until `stop`.
+/// Starts queued removals until `stop`.
 pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
     loop {
         let jobs = tokio::select! {

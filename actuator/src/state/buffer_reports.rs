@@ -1,4 +1,4 @@
-//! What CapacityBuffers are to show, as the watcher last reported it.
+//! The watcher's latest reports on CapacityBuffers.
 
 use parking_lot::Mutex;
 use plimsoll_model::execution::BufferReport;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Namespace and name.
 pub(crate) type Key = (String, String);
 
-/// What was said last of all buffers. Clones share it.
+/// The latest report of each buffer. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct BufferReports {
     pub(crate) wanted: Arc<Mutex<BTreeMap<Key, BufferReport>>>,
@@ -17,7 +17,7 @@ pub struct BufferReports {
 }
 
 impl BufferReports {
-    /// Takes in what is said of all buffers; nothing, if that is as before.
+    /// Replaces all reports. Does not notify if nothing changed.
     pub fn note(&self, reports: Vec<BufferReport>) {
         if reports.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What becomes of actions, for whoever asks: Execute streams it, and the same plan sent again reads it again (safety rule 17).
+//! Outcomes of actions. Execute streams them, and a repeated plan reads them again (safety rule 17).
 
 use parking_lot::Mutex;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
@@ -8,7 +8,7 @@ use plimsoll_runtime::signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Actions kept: some plans' worth, as in the ledger.
+/// Actions remembered, enough for several plans; as many as in the ledger.
 const MAX_ACTIONS: usize = 20_000;
 
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ struct Kept {
     planned: Option<Timestamp>,
 }
 
-/// The board. Clones share it.
+/// Outcomes by action. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Outcomes {
     kept: Arc<Mutex<Kept>>,
@@ -26,7 +26,8 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Notes how far an action has come. One that begins anew (accepted or rejected) forgets what it came to before.
+    /// Records the progress of an action. If the action starts over (accepted or rejected), earlier outcomes are
+    /// discarded.
     pub fn post(&self, outcome: Outcome) {
         let action = outcome.action_id.clone();
         let anew = matches!(outcome.status, OutcomeStatus::Accepted | OutcomeStatus::Rejected);
@@ -49,13 +50,13 @@ impl Outcomes {
         self.changed.tell();
     }
 
-    /// What is known of an action, oldest first.
+    /// The outcomes of an action, oldest first.
     #[must_use]
     pub fn of(&self, action: &ActionId) -> Vec<Outcome> {
         self.kept.lock().by_action.get(action).cloned().unwrap_or_default()
     }
 
-    /// A plan was received.
+    /// Records that a plan was received.
     pub fn planned(&self, now: Timestamp) {
         self.kept.lock().planned = Some(now);
     }
@@ -66,7 +67,7 @@ impl Outcomes {
         self.kept.lock().planned.is_some_and(|planned| planned > since)
     }
 
-    /// Tells of every change.
+    /// Subscribes to the signal of each change.
     #[must_use]
     pub fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()

@@ -1,5 +1,5 @@
-//! Whether instances of a pool lately became nodes (spec: core section 6.2): of the last few, how many did not. It is shown
-//! and decides nothing.
+//! Recent registration results of each pool (spec: core section 6.2): how many of the last instances failed to
+//! register. Reported in the status only; no decision depends on it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
@@ -8,17 +8,17 @@ use plimsoll_api::condition::{self, AWAITING_RECONCILIATION, Moment, Status};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Outcomes that count, as in Karpenter.
+/// Number of results that count, as in Karpenter.
 const KEPT: usize = 4;
-/// Failures among them that make a pool unhealthy: half.
+/// Number of failures that make a pool unhealthy: half.
 const TOO_MANY: usize = 2;
 
-/// What became of instances, by pool, the newest last. Clones share it.
+/// Registration results by pool, the newest last. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Registrations(Arc<Mutex<BTreeMap<String, VecDeque<bool>>>>);
 
 impl Registrations {
-    /// An instance of the pool became a node, or did not in time.
+    /// Records whether an instance of the pool registered in time.
     pub fn note(&self, pool: &str, registered: bool) {
         let mut pools = self.0.lock();
         let outcomes = pools.entry(pool.to_owned()).or_default();
@@ -28,15 +28,15 @@ impl Registrations {
         }
     }
 
-    /// Whether the pool is healthy, as far as is known.
+    /// Whether the pool is healthy, if known.
     pub(crate) fn is_healthy(&self, pool: &str) -> Option<bool> {
         let pools = self.0.lock();
         let outcomes = pools.get(pool).filter(|outcomes| !outcomes.is_empty())?;
         Some(outcomes.iter().filter(|registered| !**registered).count() < TOO_MANY)
     }
 
-    /// As [`Registrations::is_healthy`]. What was before the pool or its class changed does not count (`changed`); what a
-    /// former process knew is in the pool's condition.
+    /// Like [`Registrations::is_healthy`], but falls back to the pool's condition, which holds the knowledge of a
+    /// former process. Results from before a change of the pool or its class (`changed`) do not count.
     pub(crate) fn judge(&self, pool: &str, known: Option<&Condition>, changed: bool) -> Option<bool> {
         if changed {
             self.0.lock().remove(pool);
@@ -54,7 +54,7 @@ impl Registrations {
     }
 }
 
-/// Shows it.
+/// Sets the condition.
 pub(crate) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Option<bool>) {
     let (status, reason, message) = match healthy {
         Some(true) => (Status::True, NODE_REGISTRATION_HEALTHY, ""),
@@ -66,7 +66,7 @@ pub(crate) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Opt
     CONDITIONS.set(conditions, moment, NODE_REGISTRATION_HEALTHY, status, reason, message);
 }
 
-/// What is shown of it now.
+/// The current condition.
 pub(crate) fn shown(conditions: &[Condition]) -> Option<&Condition> {
     condition::get(conditions, NODE_REGISTRATION_HEALTHY)
 }

@@ -1,5 +1,4 @@
-//! The objects of one kind as our watch shows them, always in the order of their names: whoever walks through them does
-//! things in the same order in every run.
+//! The watch cache of one kind. Objects are ordered by namespace and name, so that iteration is deterministic.
 
 use kube::Resource;
 use kube::runtime::watcher::Event;
@@ -7,11 +6,11 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Namespace (empty where there is none) and name.
+/// Namespace (empty for cluster-scoped kinds) and name.
 type Key = (String, String);
 type Objects<K> = BTreeMap<Key, Arc<K>>;
 
-/// What is seen of one kind. Clones share it.
+/// The cached objects of one kind. Clones share them.
 #[derive(Debug)]
 pub struct View<K> {
     objects: Arc<RwLock<Objects<K>>>,
@@ -30,39 +29,39 @@ impl<K> Default for View<K> {
 }
 
 impl<K> View<K> {
-    /// All of them, by namespace and name.
+    /// All objects, by namespace and name.
     #[must_use]
     pub fn state(&self) -> Vec<Arc<K>> {
         self.objects.read().values().map(Arc::clone).collect()
     }
 
-    /// The first that answers to `wanted`.
+    /// The first object that matches `wanted`.
     pub fn find(&self, wanted: impl Fn(&K) -> bool) -> Option<Arc<K>> {
         self.objects.read().values().find(|object| wanted(object)).map(Arc::clone)
     }
 
-    /// The one of that name, of a kind without namespaces.
+    /// The object with that name, of a cluster-scoped kind.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         self.objects.read().get(&(String::new(), name.to_owned())).map(Arc::clone)
     }
 }
 
-/// Keeps a view up to date from the events of a watch.
+/// Applies watch events to a view.
 #[derive(Debug, Default)]
 pub(super) struct Writer<K> {
     view: View<K>,
-    /// A list that is not complete yet.
+    /// An incomplete list.
     list: Objects<K>,
 }
 
 impl<K: Resource> Writer<K> {
-    /// For this view.
+    /// Creates a writer for a view.
     pub(super) fn new(view: View<K>) -> Self {
         Self { view, list: Objects::new() }
     }
 
-    /// Takes an event. A list is one step: only its end shows.
+    /// Applies an event. A relist becomes visible in one step, at its end.
     pub(super) fn take(&mut self, event: Event<K>) {
         match event {
             Event::Init => self.list.clear(),

@@ -1,4 +1,4 @@
-//! Carrying out a drain: evictions that back off while budgets refuse them, and deletions where the time is over.
+//! Executes a drain: evictions with back-off while budgets refuse them, and deletions near the deadline.
 
 use super::drain::Drain;
 use crate::events::{Note, object, reason};
@@ -16,27 +16,27 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// First pause after a refusal; doubles up to [`LAST_PAUSE`].
+/// First pause after a refusal. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// Evictions under way for one node.
+/// Concurrent evictions per node.
 const PER_NODE: usize = 16;
-/// Evictions under way for all nodes: the API server shares them with everybody else's calls.
+/// Concurrent evictions in total, since the API server is shared with other clients.
 const IN_ALL: usize = 64;
-/// What is said of a claim that nobody gave a reason for.
+/// Reason in Events for a claim without a disruption reason.
 const NO_REASON: &str = "Forceful Termination";
 
-/// When a pod may be tried again.
+/// Back-off of a pod.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     until: Instant,
     refusals: u32,
 }
 
-/// Evictions of all nodes.
+/// Back-off and concurrency of the evictions of all nodes.
 #[derive(Debug)]
 pub(super) struct Evictions {
-    /// By pod's UID.
+    /// Back-off by pod UID.
     paused: Mutex<BTreeMap<String, Pause>>,
     room: Semaphore,
 }
@@ -47,14 +47,14 @@ impl Default for Evictions {
     }
 }
 
-/// What became of a try.
+/// Result of an eviction attempt.
 enum Tried {
     Gone,
     Refused(String),
 }
 
 impl Evictions {
-    /// Evicts and deletes what is due. Returns when the next try is due, if one is waiting.
+    /// Evicts and deletes the pods that are due. Returns the time until the next attempt, if a pod is waiting.
     pub(super) async fn carry_out(
         &self,
         deps: &Termination,
@@ -106,9 +106,10 @@ impl Evictions {
         let Ok(_room) = self.room.acquire().await else { return Ok(Tried::Refused(String::new())) };
         match deps.writes.evict(pod).await? {
             Ok(_) => Ok(Tried::Gone),
-            // 409: another pod has the name by now.
+            // 409: another pod has the name now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Tried::Gone),
-            // 429: a budget has no room. 500: several budgets cover the pod, which Kubernetes does not support.
+            // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
+            // support.
             Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
                 Ok(Tried::Refused(status.message.clone()))
             }
@@ -119,7 +120,7 @@ impl Evictions {
     fn pause(&self, uid: &str) {
         let mut paused = self.paused.lock();
         let now = Instant::now();
-        // Pods that went some other way would stay for ever.
+        // Remove entries of pods that are gone for other reasons.
         paused.retain(|_, pause| pause.until + LAST_PAUSE * 6 > now);
         let refusals = paused.get(uid).map_or(0, |pause| pause.refusals);
         let wait = FIRST_PAUSE.saturating_mul(1_u32 << refusals.min(10)).min(LAST_PAUSE);
@@ -133,7 +134,7 @@ impl Evictions {
     }
 }
 
-/// Why the claim goes, for its pods' Events.
+/// Why the claim is disrupted, for Events on its pods.
 fn why(claim: &NodeClaim) -> String {
     let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let found = condition::get(conditions, DISRUPTION_REASON).filter(|it| it.status == "True");

@@ -1,5 +1,5 @@
-//! Ending instances, many in one call, and seeing them gone. "Gone" is EC2's word for it, or two reads apart without them
-//! (safety rule 14).
+//! Terminates instances in batches and waits until they are gone: EC2 reports them as terminated, or two independent
+//! reads miss them (safety rule 14).
 
 use crate::clock::Timestamped;
 use crate::io::Answer;
@@ -13,29 +13,29 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Instances per read: that many ids fit into one filter.
+/// Instances per read; as many ids as fit into one filter.
 const PER_CALL: usize = 200;
-/// Pause before an instance that EC2 refuses to terminate is asked for again. Doubles: somebody has to change something first.
+/// First pause after EC2 refuses to terminate an instance. Doubles, since somebody must change something first.
 const FIRST_PAUSE: Millis = Millis::from_seconds(5);
-/// Whoever removes the protection sees the instance go within minutes.
+/// Longest pause. Whoever removes a termination protection sees the instance go within minutes.
 const LONGEST_PAUSE: Millis = Millis::from_seconds(300);
-/// Claims whose nodes are drained at the same moment are ended in one call.
+/// Delay that combines claims whose nodes are drained at about the same time into one call.
 const COALESCE: Duration = Duration::from_millis(50);
-/// Between reads of instances that are on their way out. One call serves all of them.
+/// Interval between reads of terminating instances. One call covers all of them.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// How an instance stands.
+/// Phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstancePhase {
-    /// Not read yet, or there.
+    /// Not read yet, or running.
     There,
-    /// It was told to end.
+    /// Termination was requested.
     Ending,
-    /// It is gone.
+    /// Terminated.
     Gone,
 }
 
-/// EC2 does not terminate an instance.
+/// A refused termination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Refusal {
     error: CloudError,
@@ -73,7 +73,7 @@ impl Watched {
     }
 }
 
-/// The instances that somebody waits for.
+/// Instances that terminations wait for.
 #[derive(Debug, Default)]
 pub(super) struct Instances {
     watched: Mutex<BTreeMap<String, Watched>>,
@@ -81,12 +81,12 @@ pub(super) struct Instances {
 }
 
 impl Instances {
-    /// Looks at an instance without doing anything to it.
+    /// The phase of an instance, without terminating it.
     pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, false, now)
     }
 
-    /// Ends an instance. To be called again until it is gone.
+    /// Requests termination. Must be called again until the instance is gone.
     pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, true, now)
     }
@@ -103,17 +103,17 @@ impl Instances {
         watched.phase(now)
     }
 
-    /// Why EC2 does not terminate it, if so.
+    /// Why EC2 refuses to terminate the instance, if it does.
     pub(super) fn refusal(&self, id: &str) -> Option<CloudError> {
         self.watched.lock().get(id)?.refusal.as_ref().map(|refusal| refusal.error.clone())
     }
 
-    /// Nobody waits for it any more.
+    /// Stops tracking an instance.
     pub(super) fn forget(&self, id: &str) {
         self.watched.lock().remove(id);
     }
 
-    /// Makes the calls until `stop`.
+    /// Makes the EC2 calls until `stop`.
     pub(super) async fn run(&self, deps: &Termination, stop: &CancellationToken) {
         loop {
             let idle = self.watched.lock().values().all(|watched| watched.terminated);
@@ -154,7 +154,8 @@ impl Instances {
                 watched.refusal = None;
                 watched.absence.found();
             }
-            // Reads settle late: one that was just launched may not be known, and is to be asked for again.
+            // Reads are eventually consistent: an instance that was just launched may be unknown, and the call is
+            // repeated.
             Ok(None) => watched.absence.missed(now),
             Err(error) if error.is_transient() => {
                 tracing::warn!(instance = id, %error, "not terminated, the next round asks again");

@@ -1,5 +1,5 @@
-//! Deleted Nodes whose claim is gone, perhaps since somebody took its finalizer: they are drained and let go. Their instance
-//! is the collection's business.
+//! Deleted Nodes without a claim, for example because someone removed the claim's finalizer. They are drained, and
+//! their finalizer is removed. Garbage collection terminates their instances.
 
 use super::{LOOK_EVERY, Shared, closed, drain};
 use crate::controller_loop::{self, Again, Candidate};
@@ -56,7 +56,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
 async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
     let node = &*orphan.node;
     for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
-        // Our watch may not show the claim yet, or not its providerID.
+        // The watch cache may not show the claim or its providerID yet.
         let live = deps.writes.read_claim(&owner.name).await?;
         if live.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&owner.uid)) {
             return Ok(Some(LOOK_EVERY));

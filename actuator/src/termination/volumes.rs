@@ -1,4 +1,4 @@
-//! Volumes that are still attached to a node. They are read from the API server, and only while nodes wait for them.
+//! Volumes that are still attached to a node. Read live, and only while a termination waits for volumes.
 
 use super::drain::is_waited_for;
 use crate::io::WriteError;
@@ -12,20 +12,20 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// One list serves all nodes that wait.
+/// Maximum age of the list, which all waiting terminations share.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Names of attached PersistentVolumes by node.
 type ByNode = BTreeMap<String, BTreeSet<String>>;
 
-/// What is attached where, and when it was read.
+/// Attached volumes, and when they were read.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     read: Mutex<Option<(Instant, ByNode)>>,
 }
 
 impl Volumes {
-    /// PersistentVolumes attached to these nodes, without those of pods that nobody waits for.
+    /// PersistentVolumes attached to these nodes, except volumes of pods that the drain does not wait for.
     pub(super) async fn attached(
         &self,
         deps: &Termination,
@@ -68,7 +68,7 @@ async fn list(deps: &Termination) -> Result<ByNode, WriteError> {
     Ok(by_node)
 }
 
-/// Volumes of a pod that stays until the instance ends.
+/// Volumes of a pod that stays until the instance is terminated.
 async fn kept_by(deps: &Termination, pod: &Pod) -> Result<Vec<String>, WriteError> {
     let mut names = Vec::new();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");

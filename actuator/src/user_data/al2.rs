@@ -1,4 +1,4 @@
-//! Amazon Linux 2: a shell script that runs the image's own bootstrap script, after the user's parts.
+//! Amazon Linux 2: a shell script that calls the image's bootstrap script, after the user's parts.
 
 use super::mime::{self, Part};
 use super::{Bootstrap, UserDataError, flags};
@@ -40,7 +40,7 @@ fn script(bootstrap: &Bootstrap<'_>) -> String {
     )
 }
 
-/// As one word of the shell, whatever is in it.
+/// Quotes text as a single shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -1,4 +1,4 @@
-//! Amazon Linux 2023: parts of a MIME document that nodeadm merges in their order, so that ours, the last, wins.
+//! Amazon Linux 2023: parts of a MIME document that nodeadm merges in order. Our part is the last, so it wins.
 
 use super::mime::{self, Part};
 use super::{Bootstrap, UserDataError};
@@ -45,7 +45,7 @@ fn node_config(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     Ok(format!("# Written by Plimsoll\n{text}"))
 }
 
-/// The user's settings as they are, but for what must be known here.
+/// The user's settings, overridden where the actuator must know the value.
 fn kubelet(bootstrap: &Bootstrap<'_>) -> Map<String, Value> {
     let mut config: Map<String, Value> =
         bootstrap.kubelet.0.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

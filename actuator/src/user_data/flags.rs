@@ -1,9 +1,9 @@
-//! The kubelet's command line, which images without a configuration file of their own take.
+//! Kubelet command-line flags, for images whose kubelet has no configuration file.
 
 use super::Bootstrap;
 use std::collections::BTreeMap;
 
-/// All flags, separated by blanks, in Karpenter's order.
+/// All flags, separated by spaces, in Karpenter's order.
 pub(super) fn kubelet(bootstrap: &Bootstrap<'_>) -> String {
     let settings = bootstrap.kubelet.settings();
     let mut flags = Vec::new();

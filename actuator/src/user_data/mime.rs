@@ -1,6 +1,6 @@
-//! Multipart MIME as cloud-init reads it.
+//! Multipart MIME documents as cloud-init reads them.
 
-/// Boundary that Karpenter's documents have.
+/// The boundary that Karpenter uses.
 const BOUNDARY: &str = "//";
 pub(super) const SHELL_SCRIPT: &str = "text/x-shellscript; charset=\"us-ascii\"";
 pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";
@@ -10,7 +10,7 @@ pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";
 pub(super) struct Part {
     /// Its header, line by line.
     pub(super) header: Vec<String>,
-    /// Its body.
+    /// Body.
     pub(super) body: String,
 }
 
@@ -20,7 +20,7 @@ impl Part {
     }
 }
 
-/// Whether a text says that it is MIME.
+/// Whether the text has a MIME header.
 pub(super) fn is_mime(text: &str) -> bool {
     let head = text.trim_start();
     ["mime-version:", "content-type:"]
@@ -28,7 +28,7 @@ pub(super) fn is_mime(text: &str) -> bool {
         .any(|name| head.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
 }
 
-/// The parts of a document; a document of one part is that part.
+/// The parts of a document. A document that is not multipart is a single part.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
     let text = text.trim_start().replace('\r', "");
     let (header, body) = split_header(&text);
@@ -63,7 +63,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
     Ok(parts.into_iter().map(part).collect())
 }
 
-/// One document of these parts.
+/// Renders a multipart document.
 pub(super) fn render(parts: &[Part]) -> String {
     let boundary = free_boundary(parts);
     let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
@@ -77,7 +77,7 @@ pub(super) fn render(parts: &[Part]) -> String {
     text
 }
 
-/// A boundary that no line of the parts looks like.
+/// A boundary that does not occur in any part.
 fn free_boundary(parts: &[Part]) -> String {
     let mut boundary = BOUNDARY.to_owned();
     let is_used = |boundary: &str| {
@@ -90,7 +90,7 @@ fn free_boundary(parts: &[Part]) -> String {
     boundary
 }
 
-/// The header's lines and what follows the empty line.
+/// The header lines, and the body after the empty line.
 fn split_header(text: &str) -> (Vec<String>, &str) {
     let mut header = Vec::new();
     let mut rest = text;
@@ -101,14 +101,14 @@ fn split_header(text: &str) -> (Vec<String>, &str) {
         }
         header.push(line.to_owned());
     }
-    // All header, or a last line without end.
+    // There is only a header, or the last line has no newline.
     if !rest.trim().is_empty() {
         header.push(rest.to_owned());
     }
     (header, "")
 }
 
-/// A field of a header; lines that begin with a blank continue the one before.
+/// A header field, with its continuation lines.
 fn field(header: &[String], name: &str) -> Option<String> {
     let mut found: Option<String> = None;
     for line in header {

@@ -5,7 +5,7 @@ fn bootstrap(user_data: Option<&str>) -> Bootstrap<'_> {
     let labels = [
         ("karpenter.sh/nodepool", "general"),
         ("karpenter.sh/capacity-type", "spot"),
-        // A kubelet may set neither of these on its own Node.
+        // A kubelet may not set either of these on its own Node.
         ("topology.kubernetes.io/zone", "a"),
         ("team.node-restriction.kubernetes.io/x", "y"),
     ];
@@ -19,7 +19,7 @@ fn bootstrap(user_data: Option<&str>) -> Bootstrap<'_> {
         labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: vec![
             taint("dedicated", "gpu", TaintEffect::NoSchedule),
-            // The same key and effect again.
+            // A duplicate key and effect.
             taint("dedicated", "other", TaintEffect::NoSchedule),
         ],
         kubelet: KubeletConfiguration::default(),
@@ -38,7 +38,7 @@ fn text(bootstrap: &Bootstrap<'_>, family: AmiFamily) -> String {
     bootstrap.render(family).unwrap().text
 }
 
-/// The last NodeConfig of a document.
+/// The last NodeConfig in the document.
 fn node_config(text: &str) -> Value {
     let part = mime::parse(text).unwrap().pop().unwrap();
     assert_eq!(part.header, ["Content-Type: application/node.eks.aws"]);

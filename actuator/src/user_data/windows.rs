@@ -1,4 +1,4 @@
-//! Windows: one PowerShell block, the user's text first.
+//! Windows: a single PowerShell block that starts with the user's text.
 
 use super::{Bootstrap, flags};
 
@@ -26,7 +26,7 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> String {
     text
 }
 
-/// As one literal of PowerShell, whatever is in it.
+/// Quotes text as a PowerShell string literal.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

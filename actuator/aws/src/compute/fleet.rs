@@ -1,4 +1,5 @@
-//! CreateFleet of type `instant`. What is sent is a function of the request alone: sent again, it is the same byte for byte.
+//! CreateFleet of type `instant`. The call is a pure function of the request, so a repeated request is identical byte
+//! for byte.
 
 use super::{number, to_tags};
 use crate::error::classify;
@@ -51,7 +52,7 @@ pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest)
             instances: answer.instances.unwrap_or_default().into_iter().flat_map(|it| instances(it, request)).collect(),
             errors: answer.errors.unwrap_or_default().into_iter().map(|error| refusal(error, request)).collect(),
         }),
-        // What is missing is a part of the request: whoever made it must know which.
+        // A missing resource is part of the request: report the code, so that the caller knows which.
         Err((code, CloudError::NotFound { message })) => Err(CloudError::InvalidRequest { code, message }),
         Err((_, error)) => Err(error),
     }
@@ -114,7 +115,7 @@ fn refusal(error: CreateFleetError, request: &FleetRequest) -> OfferingError {
     }
 }
 
-/// EC2 calls reserved capacity on-demand.
+/// EC2 reports reserved capacity as on-demand.
 fn bought(lifecycle: Option<&InstanceLifecycle>, request: &FleetRequest) -> CapacityType {
     match lifecycle {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,

@@ -1,4 +1,4 @@
-//! Instances: reading and ending them.
+//! Describes and terminates instances.
 
 use super::{FILTER_VALUES, ITEMS, filter, from_tags};
 use crate::error::classify;
@@ -19,7 +19,7 @@ pub(super) async fn describe(
         ]
     };
     let queries: Vec<Vec<Filter>> = match wanted {
-        // A filter, not the call's own parameter: that refuses the whole call for one unknown id.
+        // A filter rather than the call's id parameter, which would fail the whole call for one unknown id.
         InstanceFilter::Ids(ids) => {
             ids.chunks(FILTER_VALUES).map(|ids| vec![filter("instance-id", ids.iter().map(String::as_str))]).collect()
         }
@@ -66,7 +66,7 @@ fn instance(found: aws_sdk_ec2::types::Instance) -> Option<Instance> {
     })
 }
 
-/// A state that EC2 may have invented since counts as alive: nothing is taken for gone that is not.
+/// An unknown state counts as alive, so that no living instance is taken for terminated.
 fn state(name: &InstanceStateName) -> InstanceState {
     match name {
         InstanceStateName::Pending => InstanceState::Pending,
@@ -78,7 +78,7 @@ fn state(name: &InstanceStateName) -> InstanceState {
     }
 }
 
-/// One call: EC2 refuses the whole call for one instance that is unknown or may not be terminated.
+/// A single call. EC2 rejects the whole call if one instance is unknown or may not be terminated.
 pub(super) async fn terminate(client: &aws_sdk_ec2::Client, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
     if ids.is_empty() {
         return Ok(Vec::new());

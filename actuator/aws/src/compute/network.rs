@@ -1,11 +1,11 @@
-//! Subnets and security groups: one query for each term with tags, one for all ids, one for all names.
+//! Subnets and security groups: one query per term with tags, one for all ids, one for all names.
 
 use super::{FILTER_VALUES, ITEMS, filter, from_tags, tag_filters};
 use crate::error::classify;
 use aws_sdk_ec2::types::Filter;
 use plimsoll_actuator::ports::{CloudError, SecurityGroup, SelectorTerm, Subnet};
 
-/// Filters of the queries for `terms`. A term without anything gives none: a query without filter would find everything.
+/// Filters of the queries for `terms`. An empty term is skipped: a query without filters would match everything.
 fn queries(terms: &[SelectorTerm], id: &str, name: &str) -> Vec<Vec<Filter>> {
     let of = |pick: fn(&SelectorTerm) -> Option<&String>, key: &str| {
         let values: Vec<&str> = terms.iter().filter_map(|term| pick(term).map(String::as_str)).collect();

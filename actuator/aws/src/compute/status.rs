@@ -1,4 +1,4 @@
-//! Instances that EC2 says are in trouble.
+//! Instances that EC2 reports as impaired or with scheduled events.
 
 use super::ITEMS;
 use crate::error::classify;
@@ -6,7 +6,7 @@ use aws_sdk_ec2::types::{InstanceStatusSummary, SummaryStatus};
 use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
 use plimsoll_model::time::Timestamp;
 
-/// How descriptions of events that are over begin.
+/// Prefixes of the descriptions of events that are over.
 const OVER: [&str; 2] = ["[Completed]", "[Canceled]"];
 
 pub(super) async fn troubled(client: &aws_sdk_ec2::Client) -> Result<Vec<InstanceStatus>, CloudError> {

@@ -1,4 +1,4 @@
-//! Launch templates by name. A name says all that is in the template, so one that exists is the right one.
+//! Launch templates by name. The name is derived from the content, so an existing template needs no update.
 
 use super::template_data::data;
 use super::{filter, from_tags, to_tags};
@@ -7,9 +7,9 @@ use aws_sdk_ec2::error::ProvideErrorMetadata;
 use aws_sdk_ec2::types::{Filter, ResourceType, TagSpecification};
 use plimsoll_actuator::ports::{CloudError, LaunchTemplate, LaunchTemplateSpec};
 
-/// Templates on a page, at most.
+/// Page size, the maximum.
 const TEMPLATES: i32 = 200;
-/// Somebody made it at the same time.
+/// Error code if someone else created the template at the same time.
 const EXISTS: &str = "InvalidLaunchTemplateName.AlreadyExistsException";
 
 pub(super) async fn ensure(

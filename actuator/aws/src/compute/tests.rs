@@ -91,7 +91,7 @@ async fn a_prioritized_fleet_on_demand_says_so() {
     assert!(!sent.contains("SpotOptions"), "{sent}");
 }
 
-/// Each kind of failure, and that the call which buys is sent once: its answer must be about that sending alone.
+/// Classifies each failure. CreateFleet is sent only once, so that its answer is about a single request.
 #[tokio::test]
 async fn failures_of_the_call_that_buys_are_told_apart_and_it_is_sent_once() {
     let message = |code: &str| format!("{code}: words");
@@ -126,7 +126,7 @@ async fn a_connection_that_ends_before_the_answer_leaves_it_open_and_one_that_ne
     assert!(matches!(lost, CloudError::Ambiguous { .. }), "{lost}");
     assert_eq!(stub.requests().len(), 1);
 
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped, so that nobody listens on this address.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -51,7 +51,7 @@ fn a_lost_answer_is_asked_for_under_the_same_token_with_growing_pauses() {
 fn a_refusal_after_a_lost_answer_does_not_raise_the_attempt() {
     let mut attempt = Attempt::first(START);
     let _ = after_sending(&mut attempt, Err(lost()), START);
-    // EC2 checks rights before it remembers tokens: the first sending may well have bought.
+    // EC2 checks permissions before it looks at tokens: the first request may well have launched.
     for refused in [
         denied(),
         CloudError::NotFound { message: String::new() },
@@ -75,7 +75,7 @@ fn an_old_attempt_is_never_sent() {
     assert_eq!(first_decision(Attempt::resumed(1, START), late), Decision::LookUp { after: Millis(0) });
     for error in [lost(), CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
         let mut attempt = Attempt::first(START);
-        // The pause would end beyond the age, although it is not reached yet.
+        // The pause would end after the maximum age, although the age is not reached yet.
         let decision = after_sending(&mut attempt, Err(error), START.plus(MAX_RESEND_AGE));
         assert_eq!(decision, Decision::LookUp { after: Millis(0) });
     }

@@ -10,7 +10,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
-/// Pool, node class, labels and taints are what the plan took them for.
+/// Checks that pool, node class, labels and taints are as the plan assumed.
 pub(super) fn check_template(launch: &Launch, live: Live<'_>) -> Result<(), Refusal> {
     let name = &launch.node_pool;
     let template = &live.pool.spec.template;
@@ -48,7 +48,7 @@ fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
     OwnLabels(labels)
 }
 
-/// The pool's requirements and the plan's together; none may be left without a value, and none may be new.
+/// The intersection of the pool's and the plan's requirements. None may be empty, and none may be new.
 pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requirements, Refusal> {
     let name = &launch.node_pool;
     let own: Vec<NodeSelectorRequirement> =
@@ -66,7 +66,7 @@ pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requiremen
             all.add(requirement.clone());
         }
     }
-    // A requirement that says the label must be missing has no value either, but is the pool's own wish.
+    // A DoesNotExist requirement has no values either, but is the pool's own.
     let emptied = all
         .iter()
         .find(|it| it.is_empty() && own.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != it.key));
@@ -76,7 +76,7 @@ pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requiremen
     }
 }
 
-/// Whether an offering can be asked for: `false` if the node class has no use for it just now.
+/// Whether an offering can be requested: `false` if the node class cannot use it now.
 pub(super) fn is_offered(
     choice: &OfferingChoice,
     launch: &Launch,
@@ -101,7 +101,8 @@ pub(super) fn is_offered(
     Ok(offering.available)
 }
 
-/// Whether a requirement lets an offering pass. Labels that no type settles are the pool's own and were checked.
+/// Whether an offering satisfies a requirement. Labels that are not determined by the type are the pool's own and were
+/// checked before.
 fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Offering, region: &str) -> bool {
     let value = match requirement.key.as_str() {
         label::INSTANCE_TYPE => instance_type.name.as_str(),
@@ -113,7 +114,7 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
             return instance_type.operating_systems.is_empty()
                 || instance_type.operating_systems.iter().any(|os| requirement.has(os));
         }
-        // Not every catalog knows the ids.
+        // Not every catalog has zone ids.
         label::ZONE_ID if offering.zone_id.is_empty() => return true,
         label::ZONE_ID => &offering.zone_id,
         key => match instance_type.labels.get(key) {
@@ -127,12 +128,12 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
     requirement.has(value)
 }
 
-/// Reserved before Spot before On-Demand (spec: AWS provider section 4.5).
+/// The preferred capacity type: reserved, then Spot, then On-Demand (spec: AWS provider section 4.5).
 pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
     CapacityType::ALL.into_iter().find(|kind| open.iter().any(|choice| choice.capacity_type == *kind))
 }
 
-/// Those that are bought this way, cheapest first and not too many; no Spot that is dearer than On-Demand.
+/// The cheapest offerings of a capacity type, limited in number. Spot offerings above the On-Demand price are dropped.
 pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
     let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
     let cheapest = on_demand.map(|choice| choice.price).min();
@@ -153,7 +154,7 @@ pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityTyp
     chosen
 }
 
-/// The requirements of exactly these offerings.
+/// Restricts requirements to exactly these offerings.
 pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
     let of =
         |value: fn(&OfferingChoice) -> &str| offerings.iter().map(value).map(str::to_owned).collect::<BTreeSet<_>>();
@@ -164,7 +165,7 @@ pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) 
     all
 }
 
-/// What any of the types leaves to pods.
+/// Minimum allocatable resources over the types of these offerings.
 pub(super) fn least(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
     let mut types =
         offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);

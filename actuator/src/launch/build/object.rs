@@ -15,25 +15,26 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods named on a claim; beyond it a claim names none of the rest, which costs at most one more launch after a crash.
+/// Maximum number of pods named on a claim. Pods beyond it are not reserved after a crash, which costs at most one
+/// extra launch.
 const MAX_PODS: usize = 512;
-/// Length of [`annotation::WHY`] in bytes.
+/// Maximum length of [`annotation::WHY`] in bytes.
 const MAX_WHY: usize = 512;
 
-/// What a claim says of the group that it is bought with.
+/// What a claim records about its launch group.
 #[derive(Debug, Clone)]
 pub struct GroupFacts<'a> {
     /// The group.
     pub group: &'a LaunchGroup,
-    /// The leader's term.
+    /// The leader's epoch.
     pub epoch: u64,
     /// The node class's hash.
     pub class_hash: &'a str,
-    /// What it counts against limits until it is launched.
+    /// Resources that count against limits until the claim is launched.
     pub reserved: &'a Resources,
 }
 
-/// The claim of a launch, without its launch request.
+/// The NodeClaim of a launch, without its launch request.
 #[must_use]
 pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
     let launch = &narrowed.launch;
@@ -61,7 +62,7 @@ pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFact
     }
 }
 
-/// The template's labels, and one value for each label of the pool's own that requirements leave open.
+/// The template's labels, and one value for each custom label of the pool that its requirements leave open.
 pub(in crate::launch) fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for requirement in narrowed.requirements.iter() {
@@ -93,7 +94,7 @@ fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> B
         (annotation::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
         (annotation::OWNER, annotation::OWNER_VALUE.to_owned()),
         (annotation::ACTION_ID, launch.action_id.0.clone()),
-        // Texts and numbers in a struct: nothing that could fail.
+        // Cannot fail: a struct of strings and numbers.
         (annotation::LAUNCH_GROUP, durable::write(facts.group).unwrap_or_default()),
         (annotation::PODS, json(&pods)),
         (annotation::RESERVED, reserved_text(facts.reserved)),
@@ -106,11 +107,11 @@ fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> B
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {
-    // Strings and numbers in lists and structs: nothing that could fail.
+    // Cannot fail: only lists and structs of strings and numbers.
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// As Karpenter's: the pool owns its claims, and waits for them when it is deleted in the foreground.
+/// The pool owns its claims and waits for them in a foreground deletion, as in Karpenter.
 fn owner(pool: &NodePool) -> Option<OwnerReference> {
     Some(OwnerReference {
         api_version: NodePool::api_version(&()).into_owned(),

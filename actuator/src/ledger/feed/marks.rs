@@ -1,14 +1,14 @@
-//! What kube-scheduler says of a pod that it cannot place (safety rule 7): it says so again by other words, since it writes
-//! only what differs, and each node more or less changes its count.
+//! kube-scheduler's verdict on an unschedulable pod (safety rule 7). kube-scheduler writes the condition only if it
+//! differs; a repeated verdict shows as another message, since every change of the nodes changes its counts.
 
 use k8s_openapi::api::core::v1::Pod;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A hash of it: it lives and dies with the process.
+/// A hash of the verdict, valid only within this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark(u64);
 
-/// What is said of the pod now; `None` if it was not found unschedulable.
+/// The current verdict on the pod; `None` if it was not found unschedulable.
 pub(super) fn of(pod: &Pod) -> Option<Mark> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|it| it.type_ == "PodScheduled")?;

@@ -1,4 +1,5 @@
-//! Pods whose wishes cannot be read are told so: nobody else looks at the annotations, and the pods run without.
+//! Reports unreadable preference annotations of pods as Events. No other component reports them, and the pods run
+//! without these preferences.
 
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
@@ -7,12 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::sync::Arc;
 
-/// All pods are looked at so often; each look costs two look-ups a pod.
+/// Interval between passes over all pods; each pass costs two look-ups per pod.
 const EVERY: Millis = Millis::from_seconds(30);
-/// Pods that are told at one look: a Deployment has the same fault in all of its pods, and other Events need room in the queue.
+/// Events per pass. All pods of a Deployment share an error, and other Events need space in the queue.
 const AT_ONCE: usize = 50;
 
-/// When pods were looked at.
+/// When the pods were last checked.
 #[derive(Debug, Default)]
 pub(super) struct Wishes(Option<Timestamp>);
 

@@ -1,4 +1,4 @@
-//! Claims that the ledger reads from the cluster: unreadable ones, and those that no admission of this term made.
+//! Claims that the ledger reads from the cluster: unreadable ones, and claims that this term did not admit.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_claim_that_is_mended_is_counted_and_opens_its_pool() {
     claim_of(&admit(&mut ledger, &launch("three", &["small"], &[]), &known));
 }
 
-/// Whose claim it is decides whether its stored request may be sent again, not that it is there.
+/// Whether a stored request may be sent again depends on who admitted the claim, not on its existence.
 #[test]
 fn only_launches_that_this_term_stands_for_are_sent_again() {
     let launching = |name: &str, pod: &str| {

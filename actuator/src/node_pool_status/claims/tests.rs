@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{consolidatable, drift};
 use jiff::Timestamp;
 use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED};

@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{Obstacle, Surroundings, View};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};

@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{Drain, plan};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
