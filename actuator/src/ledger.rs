@@ -1,8 +1,7 @@
 //! The ledger: actions in progress, and whether an action of a plan may be admitted (safety rules 7 to 11, 16 to 18).
 //!
-//! Every admission is one synchronous step that sees all earlier admissions. So two plans can never launch the same
-//! pods twice, exceed a limit, or use the same free capacity twice. The annotations of the claims are the ledger's
-//! durable form; [`Ledger::from_claims`] restores it.
+//! Every admission is one synchronous step that sees all earlier ones: two plans never launch for a pod twice, exceed a
+//! limit or use the same free capacity twice. The claims' annotations are its durable form ([`Ledger::from_claims`]).
 
 mod admission;
 mod changes;
