@@ -88,7 +88,7 @@ impl Catalogs {
             let mut interned = self.interned.lock();
             interned.retain(|_, catalog| catalog.strong_count() > 0);
             match interned.get(id).and_then(std::sync::Weak::upgrade) {
-                Some(known) => *catalog = known,
+                Some(interned) => *catalog = interned,
                 None => drop(interned.insert(id.clone(), Arc::downgrade(catalog))),
             }
         }

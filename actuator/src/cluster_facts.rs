@@ -24,9 +24,9 @@ const DEFAULT_CIDR: &str = "kubernetes";
 pub async fn read(client: &Client) -> (Facts, Vec<String>) {
     let mut failures = Vec::new();
     let version = within(version(client)).await;
-    let kubernetes_version = noted("version of the API server", version, &mut failures);
-    let cluster_dns = noted("Service kube-system/kube-dns", within(dns(client)).await, &mut failures);
-    let service_cidr = noted("ServiceCIDR kubernetes", within(cidr(client)).await, &mut failures);
+    let kubernetes_version = ok_or_record("version of the API server", version, &mut failures);
+    let cluster_dns = ok_or_record("Service kube-system/kube-dns", within(dns(client)).await, &mut failures);
+    let service_cidr = ok_or_record("ServiceCIDR kubernetes", within(cidr(client)).await, &mut failures);
     (Facts { kubernetes_version, cluster_dns, service_cidr }, failures)
 }
 
@@ -37,7 +37,11 @@ async fn within(read: impl Future<Output = kube::Result<Option<String>>>) -> Res
     }
 }
 
-fn noted(what: &str, result: Result<Option<String>, impl Display>, failures: &mut Vec<String>) -> Option<String> {
+fn ok_or_record(
+    what: &str,
+    result: Result<Option<String>, impl Display>,
+    failures: &mut Vec<String>,
+) -> Option<String> {
     result.unwrap_or_else(|error| {
         failures.push(format!("{what}: {error}"));
         None
@@ -73,16 +77,16 @@ async fn cidr(client: &Client) -> kube::Result<Option<String>> {
 #[derive(Debug, Clone)]
 pub struct Current {
     /// Settings as configured at the start. Configured values take precedence over the cluster's facts.
-    told: Arc<Settings>,
+    configured: Arc<Settings>,
     now: Arc<RwLock<Arc<Settings>>>,
 }
 
 impl Current {
     /// Starts from settings that include the facts read at startup.
     #[must_use]
-    pub fn new(told: Arc<Settings>) -> Self {
-        let current = Self { now: Arc::new(RwLock::new(Arc::clone(&told))), told };
-        current.learn(current.told.discovered.clone());
+    pub fn new(configured: Arc<Settings>) -> Self {
+        let current = Self { now: Arc::new(RwLock::new(Arc::clone(&configured))), configured };
+        current.learn(current.configured.discovered.clone());
         current
     }
 
@@ -97,11 +101,13 @@ impl Current {
     pub fn learn(&self, facts: Facts) {
         let mut now = self.now.write();
         let mut next = Settings::clone(&now);
-        if let Some(version) = facts.kubernetes_version.filter(|it| number(it) > number(&next.kubernetes_version)) {
+        if let Some(version) =
+            facts.kubernetes_version.filter(|version| number(version) > number(&next.kubernetes_version))
+        {
             next.kubernetes_version = version;
         }
-        next.cluster_dns = self.told.cluster_dns.clone().or(facts.cluster_dns).or(next.cluster_dns);
-        next.service_cidr = self.told.service_cidr.clone().or(facts.service_cidr).or(next.service_cidr);
+        next.cluster_dns = self.configured.cluster_dns.clone().or(facts.cluster_dns).or(next.cluster_dns);
+        next.service_cidr = self.configured.service_cidr.clone().or(facts.service_cidr).or(next.service_cidr);
         if next != **now {
             tracing::info!(
                 kubernetes = next.kubernetes_version,

@@ -38,18 +38,18 @@ pub(crate) struct Candidate<Input> {
 }
 
 /// When to reconcile again without a change; `None` means only on a change.
-pub(crate) type Again = Option<Duration>;
+pub(crate) type RequeueAfter = Option<Duration>;
 
 #[derive(Default)]
-struct State {
+struct ObjectState {
     busy: bool,
     seen: Option<u64>,
     /// Back-off after an error.
     paused_until: Option<Instant>,
     again: Option<Instant>,
     failures: u32,
-    /// The object changed while its reconciler was running.
-    fresh: bool,
+    /// The object changed since its last reconcile started.
+    dirty: bool,
 }
 
 /// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
@@ -62,13 +62,13 @@ pub(crate) async fn run<Input, Work>(
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
     mut work: impl FnMut(Input) -> Work + Send,
 ) where
-    Work: Future<Output = Result<Again, WriteError>> + Send + 'static,
+    Work: Future<Output = Result<RequeueAfter, WriteError>> + Send + 'static,
     Input: Send,
 {
     stores.wait_ready().await;
     let mut changes = stores.changes(kinds);
-    let mut states: BTreeMap<String, State> = BTreeMap::new();
-    let mut running: JoinSet<Result<Again, WriteError>> = JoinSet::new();
+    let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
+    let mut running: JoinSet<Result<RequeueAfter, WriteError>> = JoinSet::new();
     let mut tasks: HashMap<Id, String> = HashMap::new();
     let mut changed = true;
     loop {
@@ -76,11 +76,11 @@ pub(crate) async fn run<Input, Work>(
         // While writes are not allowed, reconcilers would only fail and log a warning for each object.
         let allowed = fence.check(CLUSTER_CALL).is_ok();
         let candidates = list();
-        let mut known: BTreeMap<String, State> = BTreeMap::new();
+        let mut next_states: BTreeMap<String, ObjectState> = BTreeMap::new();
         let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
         for candidate in candidates {
             let mut state = states.remove(&candidate.key).unwrap_or_default();
-            state.fresh |= match candidate.version {
+            state.dirty |= match candidate.version {
                 Some(version) => state.seen != Some(version),
                 None => changed || state.seen.is_none(),
             };
@@ -88,7 +88,7 @@ pub(crate) async fn run<Input, Work>(
                 // A change during the run is handled when the run ends.
             } else if allowed && running.len() < MAX_BUSY && is_due(&state, now) {
                 state.busy = true;
-                state.fresh = false;
+                state.dirty = false;
                 state.seen = candidate.version.or(Some(0));
                 state.again = None;
                 let future = work(candidate.input);
@@ -98,11 +98,11 @@ pub(crate) async fn run<Input, Work>(
                 let wake = [state.paused_until, state.again].into_iter().flatten().max();
                 next = next.min(wake.filter(|wake| *wake > now).unwrap_or(next));
             }
-            known.insert(candidate.key, state);
+            next_states.insert(candidate.key, state);
         }
         // Keep the state of objects that are gone until their reconciler has ended.
-        known.extend(states.into_iter().filter(|(_, state)| state.busy));
-        states = known;
+        next_states.extend(states.into_iter().filter(|(_, state)| state.busy));
+        states = next_states;
         changed = tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -132,14 +132,14 @@ pub(crate) async fn run<Input, Work>(
     }
 }
 
-fn is_due(state: &State, now: Instant) -> bool {
+fn is_due(state: &ObjectState, now: Instant) -> bool {
     match state.paused_until {
         Some(until) => until <= now,
-        None => state.fresh || state.again.is_some_and(|again| again <= now),
+        None => state.dirty || state.again.is_some_and(|again| again <= now),
     }
 }
 
-fn finish(name: &str, key: &str, state: &mut State, result: Result<Again, String>) {
+fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<RequeueAfter, String>) {
     state.busy = false;
     match result {
         Ok(again) => {

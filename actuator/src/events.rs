@@ -184,15 +184,15 @@ impl Recorder {
 }
 
 fn unschedulable_text(reasons: &[Reason]) -> String {
-    let one = |reason: &Reason| match reason.node_pool.as_str() {
+    let describe = |reason: &Reason| match reason.node_pool.as_str() {
         "" => format!("{}: {}", reason.code.as_str(), reason.message),
         pool => format!("NodePool {pool:?}: {}: {}", reason.code.as_str(), reason.message),
     };
-    let all: Vec<String> = reasons.iter().map(one).collect();
-    if all.is_empty() {
+    let descriptions: Vec<String> = reasons.iter().map(describe).collect();
+    if descriptions.is_empty() {
         return "no node can be made for this pod".to_owned();
     }
-    format!("no node can be made for this pod: {}", all.join("; "))
+    format!("no node can be made for this pod: {}", descriptions.join("; "))
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ pub use cloud_reads::CloudReads;
 use rate_limiter::Action;
 pub use rate_limiter::RateLimiter;
 pub use reads::Reads;
-pub(crate) use terminate::Answer;
-pub(crate) use writes::{Part, may_have_happened};
-pub use writes::{Updated, WriteError, Writes};
+pub(crate) use terminate::TerminateResult;
+pub(crate) use writes::{ObjectPart, may_have_happened};
+pub use writes::{UpdateResult, WriteError, Writes};
 
 use crate::fencing::Fence;
 use crate::metrics::ActuatorMetrics;

@@ -14,5 +14,5 @@ pub mod run;
 pub mod tagging;
 pub mod write;
 
-pub use launcher::{Groups, Launches};
-pub use replacement::{Replaced, request_replacement};
+pub use launcher::{Groups, LaunchQueue};
+pub use replacement::{ReplacementResult, request_replacement};

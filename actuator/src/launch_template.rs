@@ -6,6 +6,6 @@ mod interfaces;
 mod plan;
 mod templates;
 
-pub use plan::{PlanError, Planned, Wanted, plan, tags};
+pub use plan::{PlanError, PlannedTemplate, TemplateInput, plan, tags};
 pub(crate) use templates::delete_of_class;
 pub use templates::{EnsureError, LaunchTemplates, Templates, cleanup, ensure};

@@ -32,9 +32,9 @@ const END: Duration = Duration::from_secs(5);
 /// and exits.
 #[derive(Debug, thiserror::Error)]
 #[error("a controller broke: {0}")]
-pub struct Broke(String);
+pub struct ControllerPanicked(String);
 
-impl From<&JoinError> for Broke {
+impl From<&JoinError> for ControllerPanicked {
     fn from(error: &JoinError) -> Self {
         Self(error.to_string())
     }
@@ -50,7 +50,7 @@ pub async fn run(
     role: watch::Sender<LeaderRole>,
     pause: watch::Receiver<Option<String>>,
     stop: CancellationToken,
-) -> Result<(), Broke> {
+) -> Result<(), ControllerPanicked> {
     loop {
         let guard = {
             let state = states.borrow_and_update();
@@ -81,7 +81,7 @@ async fn lead(
     role: &watch::Sender<LeaderRole>,
     pause: watch::Receiver<Option<String>>,
     stop: &CancellationToken,
-) -> Result<(), Broke> {
+) -> Result<(), ControllerPanicked> {
     let lost = guard.lost();
     let ending = stop.child_token();
     let mut tasks = JoinSet::new();
@@ -94,12 +94,12 @@ async fn lead(
         let (fence, ledger) = (term.leader.fence.clone(), term.leader.ledger.clone());
         // Garbage collection and resumed launches must not start before the former leader's last call is over.
         fence.quarantine().await;
-        adopt_late(&process.connections.reads(), &ledger).await;
+        adopt_late_claims(&process.connections.reads(), &ledger).await;
         ledger.with(Ledger::begin_admitting);
         term.start_admitted(&ending, &mut tasks);
         tracing::info!(epoch = fence.epoch(), "actions are admitted from here on");
         while let Some(ended) = tasks.join_next().await {
-            ended.map_err(|error| Broke::from(&error))?;
+            ended.map_err(|error| ControllerPanicked::from(&error))?;
         }
         Ok(())
     };
@@ -136,7 +136,7 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
 }
 
 /// Adds claims that a former leader's last calls created.
-async fn adopt_late(reads: &Reads, ledger: &LedgerHandle) {
+async fn adopt_late_claims(reads: &Reads, ledger: &LedgerHandle) {
     for claim in list_claims(reads).await {
         if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
             tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");

@@ -82,9 +82,9 @@ impl Ledger {
 
     fn restore(&mut self, name: &str, mut claim: ClaimRecord, removal: Option<Removal>) {
         // The claim of a failed launch may appear late. Pods reserved for another claim meanwhile stay with that claim.
-        let asked = claim.pods.len();
+        let recorded = claim.pods.len();
         claim.pods.retain(|pod| !self.reserved.contains_key(pod));
-        claim.late = self.admits || claim.pods.len() < asked;
+        claim.late = self.admits || claim.pods.len() < recorded;
         for pod in &claim.pods {
             self.reserved.insert(pod.clone(), name.to_owned());
         }
@@ -123,8 +123,8 @@ impl Ledger {
     /// Updates the facts of a pool. A change outdates plans that rest on the old facts.
     pub fn set_pool(&mut self, pool: &NodePoolName, facts: PoolFacts) {
         if self.pools.get(pool) != Some(&facts) {
-            let known_limits = self.pools.get(pool).map(|known| &known.limits);
-            let limits_changed = known_limits.is_some_and(|known| *known != facts.limits);
+            let known_limits = self.pools.get(pool).map(|previous| &previous.limits);
+            let limits_changed = known_limits.is_some_and(|previous| *previous != facts.limits);
             self.pools.insert(pool.clone(), facts);
             // Budgets open and close with time. They are checked at admission, so a change of budgets outdates no plan.
             if limits_changed {
@@ -243,7 +243,7 @@ impl Ledger {
                 return Err(Rejection::LimitExceeded { resource: "replicas".to_owned(), limit, used, asked: 1 });
             }
         }
-        let reserve = most(launch, catalog)?;
+        let reserve = max_usage(launch, catalog)?;
         let used = self.used(pool);
         for (resource, limit) in facts.limits.iter() {
             let (used, asked) = (used.get(resource), reserve.get(resource));
@@ -382,18 +382,19 @@ impl Ledger {
 }
 
 /// The most that a launch may add to the pool's usage: the maximum of each resource over all accepted types.
-pub(crate) fn most(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
-    let mut most = Resources::new();
+pub(crate) fn max_usage(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
+    let mut maximum = Resources::new();
     for offering in launch.offerings.iter() {
-        let known = catalog.get(&offering.instance_type);
-        let known = known.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
-        most.raise_to(&known.capacity);
+        let instance_type = catalog.get(&offering.instance_type);
+        let instance_type =
+            instance_type.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
+        maximum.raise_to(&instance_type.capacity);
     }
     if launch.offerings.is_empty() {
         return Err(Rejection::UnknownInstanceType(String::new()));
     }
-    most.set(NODES_RESOURCE, 1);
-    Ok(most)
+    maximum.set(NODES_RESOURCE, 1);
+    Ok(maximum)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::settings::Settings;
-use crate::state::nominations::Placed;
+use crate::state::nominations::Placements;
 use crate::stores::{Kind, Stores, provider_id};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -41,7 +41,7 @@ const COALESCE: Duration = Duration::from_millis(100);
 /// Interval of a full pass, since reservations expire by time alone.
 const TICK: Duration = Duration::from_secs(10);
 /// Concurrent writes, which mostly wait for the API server.
-const AT_ONCE: usize = 16;
+const CONCURRENT_WRITES: usize = 16;
 /// Writes per round. The next round recomputes the rest, since much of it may be obsolete by then.
 const PER_ROUND: usize = 200;
 /// Attempts to nominate one node for a pod. kube-scheduler clears a nomination when it tries the pod before the node is
@@ -59,7 +59,7 @@ pub struct Nominations {
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Planned placements on existing and starting nodes, besides launches.
-    pub placed: Placed,
+    pub placements: Placements,
     /// Writes to the cluster.
     pub writes: Writes,
     /// Settings of the installation.
@@ -74,7 +74,7 @@ pub struct Nominations {
 
 /// The last write for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Tried {
+struct Attempt {
     /// The pod's resourceVersion at the write.
     version: Option<String>,
     at: Timestamp,
@@ -85,13 +85,13 @@ struct Tried {
 
 /// A write of one pod's nomination.
 #[derive(Debug)]
-struct Write {
+struct NominationWrite {
     pod: Arc<Pod>,
     step: Step,
 }
 
 /// Result of a write.
-enum Answer {
+enum WriteResult {
     Done,
     /// A concurrent write won. The next pass decides on the new state.
     Overtaken,
@@ -105,15 +105,15 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     let nominate = async {
         deps.stores.wait_ready().await;
         let mut changes = deps.stores.changes(&[Kind::Pod, Kind::Node, Kind::NodeClaim]);
-        let (mut ledger, mut placed) = (deps.ledger.subscribe(), deps.placed.subscribe());
+        let (mut ledger, mut placements) = (deps.ledger.subscribe(), deps.placements.subscribe());
         let mut nominator = Nominator::default();
         loop {
             ledger.mark_unchanged();
-            placed.mark_unchanged();
+            placements.mark_unchanged();
             let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
-            let writes = if allowed { nominator.look(&deps) } else { Vec::new() };
+            let writes = if allowed { nominator.due_writes(&deps) } else { Vec::new() };
             let more = writes.len() == PER_ROUND;
-            if let Err(problem) = carry_out(&deps, writes).await {
+            if let Err(problem) = perform(&deps, writes).await {
                 tracing::warn!(
                     problem,
                     "the right to patch pods/status is missing: pods are not nominated to the nodes that the plan has for them"
@@ -125,7 +125,7 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
                     biased;
                     () = changes.next() => {}
                     () = ledger.changed() => {}
-                    () = placed.changed() => {}
+                    () = placements.changed() => {}
                     () = tokio::time::sleep(TICK) => {}
                 }
                 tokio::time::sleep(COALESCE).await;
@@ -142,25 +142,25 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
 /// Remembers past attempts.
 #[derive(Debug, Default)]
 struct Nominator {
-    tried: BTreeMap<PodUid, Tried>,
+    attempts: BTreeMap<PodUid, Attempt>,
 }
 
 impl Nominator {
     /// Computes the writes that are due: withdrawals first, then nominations in order of nodes.
-    fn look(&mut self, deps: &Nominations) -> Vec<Write> {
+    fn due_writes(&mut self, deps: &Nominations) -> Vec<NominationWrite> {
         let now = deps.clock.timestamp();
-        let all = deps.stores.pods.state();
+        let pods = deps.stores.pods.state();
         let waiting: BTreeMap<PodUid, Arc<Pod>> =
-            all.into_iter().filter(|pod| step::waits(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
-        deps.placed.retain(|uid| waiting.contains_key(uid), now);
-        self.tried.retain(|uid, _| waiting.contains_key(uid));
+            pods.into_iter().filter(|pod| step::is_waiting(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
+        deps.placements.retain(|uid| waiting.contains_key(uid), now);
+        self.attempts.retain(|uid, _| waiting.contains_key(uid));
         if waiting.is_empty() {
             return Vec::new();
         }
         // Withdrawals happen even if nominations are disabled: an earlier start may have nominated nodes.
-        let wanted = if deps.settings.nominate_nodes { wanted(deps, now) } else { BTreeMap::new() };
+        let planned = if deps.settings.nominate_nodes { planned_nodes(deps, now) } else { BTreeMap::new() };
         let nodes = deps.stores.nodes.state();
-        self.due(&waiting, &step::sparing(&waiting, &wanted, &nodes), now)
+        self.due(&waiting, &step::without_conflicts(&waiting, &planned, &nodes), now)
     }
 
     fn due(
@@ -168,12 +168,12 @@ impl Nominator {
         waiting: &BTreeMap<PodUid, Arc<Pod>>,
         wanted: &BTreeMap<PodUid, String>,
         now: Timestamp,
-    ) -> Vec<Write> {
-        let mut writes: Vec<Write> = Vec::new();
+    ) -> Vec<NominationWrite> {
+        let mut writes: Vec<NominationWrite> = Vec::new();
         for (uid, pod) in waiting {
             let Some(step) = step::of(pod, wanted.get(uid).map(String::as_str)) else { continue };
-            if self.may(uid, pod, &step, now) {
-                writes.push(Write { pod: Arc::clone(pod), step });
+            if self.is_due(uid, pod, &step, now) {
+                writes.push(NominationWrite { pod: Arc::clone(pod), step });
             }
         }
         writes.sort_by_cached_key(|write| (write.step.clone(), pods::full_name(&write.pod)));
@@ -184,30 +184,30 @@ impl Nominator {
         writes
     }
 
-    fn may(&self, uid: &PodUid, pod: &Pod, step: &Step, now: Timestamp) -> bool {
-        let Some(tried) = self.tried.get(uid) else { return true };
-        let fresh = tried.version != pod.metadata.resource_version || tried.at.plus(AGAIN) <= now;
-        let worn = step.node().is_some() && tried.node.as_deref() == step.node() && tried.count >= MAX_TRIES;
-        fresh && !worn
+    fn is_due(&self, uid: &PodUid, pod: &Pod, step: &Step, now: Timestamp) -> bool {
+        let Some(attempt) = self.attempts.get(uid) else { return true };
+        let retry_due = attempt.version != pod.metadata.resource_version || attempt.at.plus(AGAIN) <= now;
+        let exhausted = step.node().is_some() && attempt.node.as_deref() == step.node() && attempt.count >= MAX_TRIES;
+        retry_due && !exhausted
     }
 
-    fn note(&mut self, write: &Write, now: Timestamp) {
+    fn note(&mut self, write: &NominationWrite, now: Timestamp) {
         let node = write.step.node().map(str::to_owned);
         let uid = PodUid(pods::uid(&write.pod));
         // A withdrawal keeps the count, since the same node is nominated next.
-        let known = self.tried.get(&uid).map(|tried| (tried.node.clone(), tried.count));
-        let (node, count) = match (known, node) {
-            (Some((known, count)), Some(node)) if known.as_ref() == Some(&node) => (known, count + 1),
-            (Some((known, count)), None) => (known, count),
+        let previous = self.attempts.get(&uid).map(|attempt| (attempt.node.clone(), attempt.count));
+        let (node, count) = match (previous, node) {
+            (Some((previous, count)), Some(node)) if previous.as_ref() == Some(&node) => (previous, count + 1),
+            (Some((previous, count)), None) => (previous, count),
             (_, node) => (node, 1),
         };
         let version = write.pod.metadata.resource_version.clone();
-        self.tried.insert(uid, Tried { version, at: now, node, count });
+        self.attempts.insert(uid, Attempt { version, at: now, node, count });
     }
 }
 
 /// The planned node of each pod: the nodes of launches once they exist, and the nodes of placements.
-fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
+fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
     let nodes = deps.stores.nodes.state();
     let open: BTreeSet<&str> =
         nodes.iter().filter(|node| is_open(node)).filter_map(|node| node.metadata.name.as_deref()).collect();
@@ -226,15 +226,15 @@ fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
         Some(node) => Some(node.clone()),
         None => open.get(name).filter(|name| !leaving.contains(**name)).map(|name| (*name).to_owned()),
     };
-    let mut wanted = deps.placed.take(of_place, now);
+    let mut planned = deps.placements.take(of_place, now);
     // Reservations of launches take precedence over placements.
     deps.ledger.read(|ledger| {
         for claim in ledger.claims().filter(|claim| !claim.deleting) {
             let Some(node) = by_claim.get(claim.name) else { continue };
-            wanted.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
+            planned.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
         }
     });
-    wanted
+    planned
 }
 
 /// Whether the node accepts pods, now or once it is ready.
@@ -247,28 +247,28 @@ fn is_open(node: &Node) -> bool {
 ///
 /// # Errors
 /// A write is forbidden.
-async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String> {
+async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Result<(), String> {
     let mut answers = futures::stream::iter(writes)
-        .map(|it| async move {
-            let answer = write(deps, &it).await;
-            (it, answer)
+        .map(|pending| async move {
+            let answer = write(deps, &pending).await;
+            (pending, answer)
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(CONCURRENT_WRITES);
     let (mut failed, mut example) = (0_u32, String::new());
-    while let Some((Write { pod, step }, answer)) = answers.next().await {
+    while let Some((NominationWrite { pod, step }, answer)) = answers.next().await {
         let result = match (&answer, &step) {
-            (Answer::Done, Step::Nominate(_)) => "nominated",
-            (Answer::Done, Step::TakeBack) => "taken_back",
-            (Answer::Overtaken, _) => "overtaken",
-            (Answer::Forbidden(_), _) => "forbidden",
-            (Answer::Failed(_), _) => "failed",
+            (WriteResult::Done, Step::Nominate(_)) => "nominated",
+            (WriteResult::Done, Step::TakeBack) => "taken_back",
+            (WriteResult::Overtaken, _) => "overtaken",
+            (WriteResult::Forbidden(_), _) => "forbidden",
+            (WriteResult::Failed(_), _) => "failed",
         };
         deps.metrics.nominations.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), ?step, result, "nomination");
         match answer {
-            Answer::Forbidden(problem) => return Err(problem),
-            Answer::Failed(problem) => (failed, example) = (failed + 1, problem),
-            Answer::Done | Answer::Overtaken => {}
+            WriteResult::Forbidden(problem) => return Err(problem),
+            WriteResult::Failed(problem) => (failed, example) = (failed + 1, problem),
+            WriteResult::Done | WriteResult::Overtaken => {}
         }
     }
     if failed > 0 {
@@ -278,7 +278,7 @@ async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String>
 }
 
 /// Server-side apply. The API server rejects the write if another manager owns the field or the pod changed.
-async fn write(deps: &Nominations, Write { pod, step }: &Write) -> Answer {
+async fn write(deps: &Nominations, NominationWrite { pod, step }: &NominationWrite) -> WriteResult {
     let (name, metadata) = (pod.name_any(), &pod.metadata);
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let status = step.node().map_or_else(|| json!({}), |node| json!({ "nominatedNodeName": node }));
@@ -288,10 +288,10 @@ async fn write(deps: &Nominations, Write { pod, step }: &Write) -> Answer {
         "status": status,
     });
     match deps.writes.nominate(pod, FIELD_MANAGER, &config).await {
-        Ok(Ok(_)) => Answer::Done,
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Answer::Overtaken,
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Answer::Forbidden(status.message.clone()),
-        Ok(Err(error)) => Answer::Failed(error.to_string()),
-        Err(error) => Answer::Failed(error.to_string()),
+        Ok(Ok(_)) => WriteResult::Done,
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => WriteResult::Overtaken,
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => WriteResult::Forbidden(status.message.clone()),
+        Ok(Err(error)) => WriteResult::Failed(error.to_string()),
+        Err(error) => WriteResult::Failed(error.to_string()),
     }
 }

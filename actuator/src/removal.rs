@@ -6,11 +6,11 @@ pub mod facts;
 pub mod step;
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::durable;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
-use crate::io::{Part, WriteError, Writes};
+use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
 use crate::metrics::ActuatorMetrics;
@@ -62,7 +62,7 @@ pub struct Removals {
 
 /// A removal that the ledger admitted, not yet written to its claim.
 #[derive(Debug, Clone)]
-pub struct Admitted {
+pub struct AdmittedRemoval {
     /// The candidate claim.
     pub claim: Arc<NodeClaim>,
     command: Removal,
@@ -70,9 +70,9 @@ pub struct Admitted {
 
 /// The ledger's decision on a removal.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum RemovalDecision {
     /// The removal may start.
-    Admitted(Box<Admitted>),
+    Admitted(Box<AdmittedRemoval>),
     /// The removal is already in progress or done.
     Repeated(LedgerOutcome),
     /// The removal is rejected.
@@ -81,10 +81,10 @@ pub enum Asked {
 
 /// Requests admission of a removal, based on the watch cache. `replacements` are the launches that the removal waits
 /// for.
-pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> Asked {
+pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
     let node = &removal.node;
     let Some((claim, _)) = claim_of(deps, node) else {
-        return Asked::Rejected(Rejection::UnknownNode(node.clone()));
+        return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
     };
     let to: BTreeMap<NodeName, BTreeSet<PodUid>> = removal
         .moved_to
@@ -92,10 +92,10 @@ pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], pl
         .map(|placement| (placement.node.clone(), placement.pods.iter().map(|pod| pod.uid.clone()).collect()))
         .collect();
     let view = View::of(surroundings(deps, node, to.keys()));
-    let known: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
-    if let Err(obstacle) = view.check(&known, removal.reason) {
+    let planned_pods: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
+    if let Err(obstacle) = view.check(&planned_pods, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
-        return Asked::Rejected(rejection(node, obstacle));
+        return RemovalDecision::Rejected(rejection(node, obstacle));
     }
     let name = claim.name_any();
     let facts = view.facts(&name, view.moves(&to));
@@ -105,11 +105,13 @@ pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], pl
         (admission, command)
     });
     match (admission, command) {
-        (Admission::Admitted { .. }, Some(command)) => Asked::Admitted(Box::new(Admitted { claim, command })),
+        (Admission::Admitted { .. }, Some(command)) => {
+            RemovalDecision::Admitted(Box::new(AdmittedRemoval { claim, command }))
+        }
         // An admitted removal is in the ledger.
-        (Admission::Admitted { .. }, None) => Asked::Rejected(Rejection::UnknownNode(node.clone())),
-        (Admission::Repeated(outcome), _) => Asked::Repeated(outcome),
-        (Admission::Rejected(rejection), _) => Asked::Rejected(rejection),
+        (Admission::Admitted { .. }, None) => RemovalDecision::Rejected(Rejection::UnknownNode(node.clone())),
+        (Admission::Repeated(outcome), _) => RemovalDecision::Repeated(outcome),
+        (Admission::Rejected(rejection), _) => RemovalDecision::Rejected(rejection),
     }
 }
 
@@ -117,8 +119,8 @@ pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], pl
 ///
 /// # Errors
 /// The command could not be written. The removal is not in progress.
-pub async fn begin(deps: &Removals, admitted: &Admitted) -> Result<(), WriteError> {
-    let Admitted { claim, command } = admitted;
+pub async fn begin(deps: &Removals, admitted: &AdmittedRemoval) -> Result<(), WriteError> {
+    let AdmittedRemoval { claim, command } = admitted;
     if let Err(error) = write_command(deps, claim, command).await {
         let name = claim.name_any();
         if error.may_have_happened() {
@@ -185,8 +187,12 @@ fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Nod
 }
 
 /// A node and the destination nodes of its pods, from the watch cache.
-fn surroundings<'a>(deps: &Removals, node: &'a NodeName, others: impl Iterator<Item = &'a NodeName>) -> Surroundings {
-    let names: BTreeSet<&str> = others.chain([node]).map(NodeName::as_str).collect();
+fn surroundings<'a>(
+    deps: &Removals,
+    node: &'a NodeName,
+    destinations: impl Iterator<Item = &'a NodeName>,
+) -> Surroundings {
+    let names: BTreeSet<&str> = destinations.chain([node]).map(NodeName::as_str).collect();
     let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
     let stores = &deps.stores;
     let nodes: Vec<Node> =
@@ -209,10 +215,10 @@ async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) ->
     let change = |claim: &mut NodeClaim| {
         claim.annotations_mut().insert(annotation::REMOVAL.to_owned(), text.clone());
     };
-    deps.writes.update(claim, Part::Main, change).await.map(|_| ())
+    deps.writes.update(claim, ObjectPart::Main, change).await.map(|_| ())
 }
 
-async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<RequeueAfter, WriteError> {
     let name = claim.name_any();
     let admitted = deps
         .ledger
@@ -239,7 +245,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, Write
     let node = node.map(|(_, node)| node);
     let tainted = node.as_ref().is_some_and(|node| is_disrupted(taints(node)));
     let around = surroundings(&deps, &command.node, command.rooms.keys());
-    let seen = Observation {
+    let observed = Observation {
         command: &command,
         node_is_there: node.is_some(),
         tainted,
@@ -247,7 +253,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, Write
         replacements: replacements(&deps, &command),
         now: deps.clock.timestamp(),
     };
-    let next = step::next(&seen);
+    let next = step::next(&observed);
     let Some(node) = node else { return undo(&deps, &claim, Some(&command), "its node is gone").await };
     match next {
         Step::Undo(cause) => undo(&deps, &claim, Some(&command), &cause).await,
@@ -293,21 +299,26 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
 }
 
 /// Taints the node and writes the reason to the claim.
-async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
-    deps.writes.update(node, Part::Main, taint_disrupted).await?;
+async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<RequeueAfter, WriteError> {
+    deps.writes.update(node, ObjectPart::Main, taint_disrupted).await?;
     let (why, now) = (command.reason.as_str(), deps.clock.now());
     let change = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
     };
-    deps.writes.update(claim, Part::Status, change).await?;
+    deps.writes.update(claim, ObjectPart::Status, change).await?;
     Ok(Some(LOOK_EVERY))
 }
 
 /// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
 /// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15).
-async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
+async fn finish(
+    deps: &Removals,
+    claim: &NodeClaim,
+    node: &Node,
+    command: &Removal,
+) -> Result<RequeueAfter, WriteError> {
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
     let mut around = surroundings(deps, &command.node, command.rooms.keys());
     around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
@@ -344,16 +355,21 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
 
 /// Removes the taint first, then the command. If the process stops in between, the next leader finds the command
 /// without the taint and starts over or undoes the removal too.
-async fn undo(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cause: &str) -> Result<Again, WriteError> {
+async fn undo(
+    deps: &Removals,
+    claim: &NodeClaim,
+    command: Option<&Removal>,
+    cause: &str,
+) -> Result<RequeueAfter, WriteError> {
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
     if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let untaint = |node: &mut Node| {
             if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
-                taints.retain(|it| it.key != taint::DISRUPTED);
+                taints.retain(|taint| taint.key != taint::DISRUPTED);
             }
         };
-        deps.writes.update(&*node, Part::Main, untaint).await?;
+        deps.writes.update(&*node, ObjectPart::Main, untaint).await?;
     }
     let now = deps.clock.now();
     let clear = |claim: &mut NodeClaim| {
@@ -363,11 +379,11 @@ async fn undo(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cau
             let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
         }
     };
-    deps.writes.update(claim, Part::Status, clear).await?;
+    deps.writes.update(claim, ObjectPart::Status, clear).await?;
     let forget = |claim: &mut NodeClaim| {
         claim.annotations_mut().remove(annotation::REMOVAL);
     };
-    deps.writes.update(claim, Part::Main, forget).await?;
+    deps.writes.update(claim, ObjectPart::Main, forget).await?;
     let position = deps.ledger.with(|ledger| {
         ledger.removal_undone(&name, cause);
         ledger.position()

@@ -56,7 +56,7 @@ pub enum ServiceError {
     Lease(#[from] LeaseError),
     /// A controller panicked.
     #[error(transparent)]
-    Broke(#[from] leadership::Broke),
+    Broke(#[from] leadership::ControllerPanicked),
     /// The gRPC server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -132,7 +132,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     };
     let elected = async { election.run(released.clone()).await };
     let offering = async {
-        let result = catalogs.await.map_err(|error| leadership::Broke::from(&error));
+        let result = catalogs.await.map_err(|error| leadership::ControllerPanicked::from(&error));
         // These tasks end only with the process, or by a panic.
         shutdown.start();
         result

@@ -73,7 +73,7 @@ const KINDS: usize = 6;
 
 /// Progress of each watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Seen {
+struct WatchProgress {
     /// Number of changes so far.
     changes: [u64; KINDS],
     /// Whether the initial list is complete.
@@ -82,8 +82,8 @@ struct Seen {
 
 /// Progress of the watches and its signal.
 #[derive(Debug, Default)]
-struct Board {
-    seen: Mutex<Seen>,
+struct WatchState {
+    progress: Mutex<WatchProgress>,
     changed: signal::Sender,
 }
 
@@ -102,22 +102,22 @@ pub struct Stores {
     pub classes: View<EC2NodeClass>,
     /// PodDisruptionBudgets.
     pub budgets: View<PodDisruptionBudget>,
-    seen: Arc<Board>,
+    state: Arc<WatchState>,
 }
 
 impl Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stores").field("seen", &*self.seen.seen.lock()).finish_non_exhaustive()
+        f.debug_struct("Stores").field("seen", &*self.state.progress.lock()).finish_non_exhaustive()
     }
 }
 
 /// Notifies of changes since the last call. Changes that arrive together are coalesced.
 #[derive(Debug, Clone)]
 pub struct Changes {
-    board: Arc<Board>,
+    state: Arc<WatchState>,
     changed: signal::Receiver,
     kinds: Vec<Kind>,
-    told: Seen,
+    delivered: WatchProgress,
 }
 
 impl Changes {
@@ -125,10 +125,10 @@ impl Changes {
     pub async fn next(&mut self) {
         loop {
             self.changed.mark_unchanged();
-            let now = *self.board.seen.lock();
-            let differs = |kind: &Kind| now.changes[*kind as usize] != self.told.changes[*kind as usize];
+            let now = *self.state.progress.lock();
+            let differs = |kind: &Kind| now.changes[*kind as usize] != self.delivered.changes[*kind as usize];
             if self.kinds.iter().any(differs) {
-                self.told = now;
+                self.delivered = now;
                 return;
             }
             self.changed.changed().await;
@@ -140,33 +140,38 @@ impl Stores {
     /// Starts the watches as tasks. They run until `tasks` is dropped. The views are empty until [`Stores::wait_ready`]
     /// resolves.
     pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
-        let seen = Arc::new(Board::default());
+        let state = Arc::new(WatchState::default());
         let (claims, nodes, pods) = (View::default(), View::default(), View::default());
         let (pools, classes, budgets) = (View::default(), View::default(), View::default());
         // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
         // many.
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&seen)));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(claims.clone()), Kind::NodeClaim, Arc::clone(&seen)));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&seen)));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&state)));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(claims.clone()),
+            Kind::NodeClaim,
+            Arc::clone(&state),
+        ));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&state)));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(classes.clone()),
             Kind::EC2NodeClass,
-            Arc::clone(&seen),
+            Arc::clone(&state),
         ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(budgets.clone()),
             Kind::PodDisruptionBudget,
-            Arc::clone(&seen),
+            Arc::clone(&state),
         ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, Arc::clone(&seen)));
-        Self { claims, nodes, pods, pools, classes, budgets, seen }
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, Arc::clone(&state)));
+        Self { claims, nodes, pods, pools, classes, budgets, state }
     }
 
     /// Resolves once every kind has been listed.
     pub async fn wait_ready(&self) {
-        let mut changed = self.seen.changed.subscribe();
+        let mut changed = self.state.changed.subscribe();
         while !self.is_ready() {
             changed.changed().await;
         }
@@ -175,15 +180,15 @@ impl Stores {
     /// Whether every kind has been listed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.seen.seen.lock().listed.iter().all(|listed| *listed)
+        self.state.progress.lock().listed.iter().all(|listed| *listed)
     }
 
     /// Subscribes to changes of these kinds.
     #[must_use]
     pub fn changes(&self, kinds: &[Kind]) -> Changes {
-        let (board, changed) = (Arc::clone(&self.seen), self.seen.changed.subscribe());
-        let told = *board.seen.lock();
-        Changes { board, changed, kinds: kinds.to_vec(), told }
+        let (state, changed) = (Arc::clone(&self.state), self.state.changed.subscribe());
+        let delivered = *state.progress.lock();
+        Changes { state, changed, kinds: kinds.to_vec(), delivered }
     }
 }
 
@@ -214,7 +219,7 @@ pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
 }
 
 /// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
-async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, board: Arc<Board>)
+async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, state: Arc<WatchState>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -227,11 +232,11 @@ where
                     (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
                 writer.take(event);
                 if shows {
-                    let mut seen = board.seen.lock();
-                    seen.changes[kind as usize] += 1;
-                    seen.listed[kind as usize] |= listed;
-                    drop(seen);
-                    board.changed.tell();
+                    let mut progress = state.progress.lock();
+                    progress.changes[kind as usize] += 1;
+                    progress.listed[kind as usize] |= listed;
+                    drop(progress);
+                    state.changed.tell();
                 }
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, it is begun again"),

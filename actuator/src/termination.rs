@@ -13,12 +13,12 @@ use taint::closed;
 pub(crate) use taint::{is_disrupted, taint_disrupted};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::interruption;
 use crate::interruption::DrainDelay;
-use crate::io::{CloudCalls, CloudReads, Part, Updated, WriteError, Writes};
+use crate::io::{CloudCalls, CloudReads, ObjectPart, UpdateResult, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
@@ -74,7 +74,7 @@ pub struct Termination {
 
 /// A claim that is being terminated, with its Nodes and their pods.
 #[derive(Clone)]
-struct Subject {
+struct TerminatingClaim {
     claim: Arc<NodeClaim>,
     nodes: Vec<Arc<Node>>,
     pods: Vec<Arc<Pod>>,
@@ -100,7 +100,7 @@ enum Stage {
 pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
-    let work = |subject: Subject| reconcile(deps.clone(), Arc::clone(&shared), subject);
+    let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
     tokio::join!(
         controller_loop::run("termination", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
         shared.instances.run(&deps, &stop),
@@ -108,21 +108,21 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     );
 }
 
-fn candidates(deps: &Termination) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     let nodes = deps.stores.nodes_by_provider();
-    let is_ours = |node: &Node| node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
-    let mut going: Vec<Subject> = Vec::new();
+    let is_ours = |node: &Node| node.finalizers().iter().any(|name| name == TERMINATION_FINALIZER);
+    let mut going: Vec<TerminatingClaim> = Vec::new();
     for claim in deps.stores.claims.state() {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
         let node_deleted = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
         if claim.metadata.deletion_timestamp.is_some() || node_deleted {
-            going.push(Subject { claim, nodes, pods: Vec::new() });
+            going.push(TerminatingClaim { claim, nodes, pods: Vec::new() });
         }
     }
     if going.is_empty() {
         return Vec::new();
     }
-    let names: BTreeSet<String> = going.iter().flat_map(|it| &it.nodes).map(|node| node.name_any()).collect();
+    let names: BTreeSet<String> = going.iter().flat_map(|subject| &subject.nodes).map(|node| node.name_any()).collect();
     let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in deps.stores.pods.state() {
         if let Some(name) = pods::node_name(&pod).filter(|name| names.contains(*name)) {
@@ -133,14 +133,18 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Subject>> {
         pods.sort_by_key(|pod| pods::full_name(pod));
     }
     let with_pods = going.into_iter().map(|mut subject| {
-        let own = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
-        subject.pods = own.flatten().cloned().collect();
+        let own_pods = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
+        subject.pods = own_pods.flatten().cloned().collect();
         Candidate { key: subject.claim.name_any(), version: None, input: subject }
     });
     with_pods.collect()
 }
 
-async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(
+    deps: Termination,
+    shared: Arc<Shared>,
+    subject: TerminatingClaim,
+) -> Result<RequeueAfter, WriteError> {
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
         tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
@@ -161,7 +165,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: Subject) -> 
 struct TerminationFlow<'a> {
     deps: &'a Termination,
     shared: &'a Shared,
-    subject: &'a Subject,
+    subject: &'a TerminatingClaim,
 }
 
 impl TerminationFlow<'_> {
@@ -182,7 +186,7 @@ impl TerminationFlow<'_> {
                 }
             }
         }
-        let is_pending = self.shared.pending_replacements.settle(&self.deps.drain_delay, &self.subject.claim);
+        let is_pending = self.shared.pending_replacements.retry(&self.deps.drain_delay, &self.subject.claim);
         match self.end_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
             // The claim is kept, since the replacement is derived from it.
@@ -195,7 +199,7 @@ impl TerminationFlow<'_> {
     fn is_dead(&self) -> bool {
         let silent = |node: &Arc<Node>| !is_ready(node);
         let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
-        self.shared.instances.look(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
+        self.shared.instances.observe(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
     }
 
     fn instance(&self) -> Option<&str> {
@@ -220,13 +224,13 @@ impl TerminationFlow<'_> {
         let change = |claim: &mut NodeClaim| {
             claim.annotations_mut().entry(annotation::TERMINATION_TIMESTAMP.to_owned()).or_insert_with(|| text.clone());
         };
-        self.deps.writes.update(claim, Part::Main, change).await?;
+        self.deps.writes.update(claim, ObjectPart::Main, change).await?;
         Ok(Some(deadline))
     }
 
     /// Taints the node and deletes it; the finalizer keeps the object. Returns whether both are done.
     async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
-        if let Updated::Gone = self.deps.writes.update(node, Part::Main, closed).await? {
+        if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, closed).await? {
             return Ok(false);
         }
         let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
@@ -266,11 +270,12 @@ impl TerminationFlow<'_> {
             return Ok(Stage::Wait(wait));
         }
         let plan = drain::plan(&self.subject.pods, deadline, now);
-        let left = self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
+        let next_attempt =
+            self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
         let least = begun.saturating_add(LEAST_DRAIN).unwrap_or(Timestamp::MAX);
         if plan.waiting > 0 {
             let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-            let next = plan.look_again.map_or(LOOK_EVERY, until).min(left.unwrap_or(LOOK_EVERY));
+            let next = plan.look_again.map_or(LOOK_EVERY, until).min(next_attempt.unwrap_or(LOOK_EVERY));
             return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), LOOK_EVERY)));
         }
         if now < least {
@@ -342,11 +347,11 @@ impl TerminationFlow<'_> {
                 self.deps.writes.delete(&**node, None).await?;
             }
             let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-            self.deps.writes.update(&**node, Part::Main, release).await?;
+            self.deps.writes.update(&**node, ObjectPart::Main, release).await?;
         }
         let claim = &*self.subject.claim;
         let release = |claim: &mut NodeClaim| claim.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-        self.deps.writes.update(claim, Part::Main, release).await?;
+        self.deps.writes.update(claim, ObjectPart::Main, release).await?;
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }
@@ -366,7 +371,7 @@ impl TerminationFlow<'_> {
             let conditions = &mut claim.status.get_or_insert_default().conditions;
             CONDITIONS.set(conditions, moment, name, status, reason, message);
         };
-        self.deps.writes.update(&*self.subject.claim, Part::Status, change).await.map(|_| ())
+        self.deps.writes.update(&*self.subject.claim, ObjectPart::Status, change).await.map(|_| ())
     }
 }
 

@@ -59,10 +59,13 @@ impl Ec2 {
         };
         let pages = TimeoutConfig::builder().operation_timeout(PAGE).operation_attempt_timeout(PAGE).build();
         // A single attempt of CreateFleet may need most of the timeout.
-        let whole = TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
+        let single_attempt =
+            TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
         Self {
             changes: client(&|builder| builder),
-            buys: client(&|builder| builder.retry_config(RetryConfig::disabled()).timeout_config(whole.clone())),
+            buys: client(&|builder| {
+                builder.retry_config(RetryConfig::disabled()).timeout_config(single_attempt.clone())
+            }),
             reads: client(&|builder| builder.timeout_config(pages.clone())),
             clock,
         }
@@ -101,13 +104,13 @@ impl Compute for Ec2 {
     async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeFacts>, CloudError> {
         let list = async {
             let mut items = self.reads.describe_instance_types().max_results(TYPES).into_paginator().items().send();
-            let mut found = Vec::new();
+            let mut instance_types = Vec::new();
             while let Some(item) = items.next().await {
-                found.extend(facts::facts(&item.map_err(classify)?));
+                instance_types.extend(facts::facts(&item.map_err(classify)?));
             }
-            found.sort_by(|left: &InstanceTypeFacts, right| left.name.cmp(&right.name));
-            found.dedup_by(|left, right| left.name == right.name);
-            Ok(found)
+            instance_types.sort_by(|left: &InstanceTypeFacts, right| left.name.cmp(&right.name));
+            instance_types.dedup_by(|left, right| left.name == right.name);
+            Ok(instance_types)
         };
         within(LIST, list).await
     }
@@ -117,15 +120,15 @@ impl Compute for Ec2 {
             let call = self.reads.describe_instance_type_offerings();
             let call = call.location_type(LocationType::AvailabilityZone).max_results(ITEMS);
             let mut items = call.into_paginator().items().send();
-            let mut found = Vec::new();
+            let mut offerings = Vec::new();
             while let Some(item) = items.next().await {
                 let item = item.map_err(classify)?;
                 let (Some(kind), Some(zone)) = (item.instance_type, item.location) else { continue };
-                found.push(TypeOffering { instance_type: kind.as_str().to_owned(), zone });
+                offerings.push(TypeOffering { instance_type: kind.as_str().to_owned(), zone });
             }
-            found.sort();
-            found.dedup();
-            Ok(found)
+            offerings.sort();
+            offerings.dedup();
+            Ok(offerings)
         };
         within(LIST, list).await
     }

@@ -136,7 +136,7 @@ fn not_answered(error: &(dyn Error + 'static)) -> CloudError {
     // The connector's error types are not public.
     let never_sent = ["connect timeout", "dns error", "failed to resolve"];
     let lower = message.to_ascii_lowercase();
-    if never_sent.iter().any(|words| lower.contains(words)) {
+    if never_sent.iter().any(|pattern| lower.contains(pattern)) {
         return CloudError::Unavailable { message };
     }
     CloudError::Ambiguous { message }
@@ -147,10 +147,10 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
+        let message = cause.to_string();
+        if !text.ends_with(&message) {
             // Writing to a String cannot fail.
-            let _ = write!(text, ": {words}");
+            let _ = write!(text, ": {message}");
         }
         source = cause.source();
     }

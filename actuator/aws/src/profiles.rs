@@ -92,8 +92,8 @@ impl InstanceProfiles for Iam {
         let list = async {
             let mut pages = self.client.list_instance_profiles().path_prefix(path).into_paginator().items().send();
             let mut profiles = Vec::new();
-            while let Some(found) = pages.next().await {
-                profiles.push(profile(found.map_err(classify)?));
+            while let Some(item) = pages.next().await {
+                profiles.push(profile(item.map_err(classify)?));
             }
             profiles.sort();
             Ok(profiles)

@@ -121,9 +121,9 @@ async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener> {
 async fn kubeconfig(path: Option<&Path>) -> Result<kube::Config> {
     let mut config = match path {
         Some(path) => {
-            let about = || format!("kubeconfig {}", path.display());
-            let file = Kubeconfig::read_from(path).with_context(about)?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(about)?
+            let context = || format!("kubeconfig {}", path.display());
+            let file = Kubeconfig::read_from(path).with_context(context)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(context)?
         }
         None => kube::Config::infer().await.context("no access to a cluster")?,
     };

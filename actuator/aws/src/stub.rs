@@ -80,7 +80,7 @@ pub(crate) fn config(url: &str) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
-        .credentials_provider(SharedCredentialsProvider::new(Anybody))
+        .credentials_provider(SharedCredentialsProvider::new(TestCredentials))
         .retry_config(RetryConfig::standard().with_max_attempts(2))
         .timeout_config(timeouts())
         .endpoint_url(url)
@@ -88,9 +88,9 @@ pub(crate) fn config(url: &str) -> SdkConfig {
 }
 
 #[derive(Debug)]
-struct Anybody;
+struct TestCredentials;
 
-impl ProvideCredentials for Anybody {
+impl ProvideCredentials for TestCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,

@@ -10,8 +10,8 @@ use plimsoll_model::money::MicroUsdPerHour;
 #[tokio::test]
 async fn a_queue_is_found_by_name_once_and_polled_long() {
     let url = Reply::ok(r#"{"QueueUrl": "http://127.0.0.1/1/demo"}"#);
-    let one = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
-    let stub = Stub::new(vec![url, one, Reply::ok("{}"), Reply::ok("{}")]).await;
+    let message = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
+    let stub = Stub::new(vec![url, message, Reply::ok("{}"), Reply::ok("{}")]).await;
     let queue = Sqs::new(&stub.config(), "demo");
     let message = QueueMessage { receipt: "handle".to_owned(), body: "notice".to_owned() };
     assert_eq!(queue.receive().await, Ok(vec![message]));

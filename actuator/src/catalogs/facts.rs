@@ -38,14 +38,14 @@ pub(super) async fn prices(cloud: &CloudReads, before: &Prices) -> (Prices, Vec<
     let mut prices = before.clone();
     let mut failures = Vec::new();
     match cloud.on_demand_prices().await {
-        Ok(read) => prices.on_demand.extend(read.into_iter().map(|it| (it.instance_type, it.price))),
+        Ok(read) => prices.on_demand.extend(read.into_iter().map(|price| (price.instance_type, price.price))),
         Err(error) => failures.push(error),
     }
     match cloud.spot_prices().await {
         Ok(read) => {
             let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
-            for it in read {
-                spot.entry(it.instance_type).or_default().insert(it.zone, it.price);
+            for price in read {
+                spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
             }
             prices.spot = SpotPrices::Known(spot);
         }

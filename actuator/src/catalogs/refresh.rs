@@ -35,12 +35,12 @@ pub struct Refresh {
 }
 
 /// A periodic read.
-struct Due {
+struct ReadSchedule {
     at: Instant,
     failures: u32,
 }
 
-impl Due {
+impl ReadSchedule {
     fn now() -> Self {
         Self { at: Instant::now(), failures: 0 }
     }
@@ -67,7 +67,7 @@ impl Due {
 }
 
 /// The input and the result of a build. An entry is rebuilt only if its input changes.
-type Made = (Arc<EC2NodeClass>, CatalogEntry);
+type BuiltEntry = (Arc<EC2NodeClass>, CatalogEntry);
 
 /// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
 /// Standbys do so too, so that a new leader can launch at once.
@@ -80,8 +80,8 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
     let mut changes = deps.stores.changes(&[Kind::EC2NodeClass]);
     let mut region: Option<Region> = None;
     let mut prices = facts::builtin(&deps.settings.region);
-    let (mut region_due, mut prices_due) = (Due::now(), Due::now());
-    let mut made: BTreeMap<String, Made> = BTreeMap::new();
+    let (mut region_due, mut prices_due) = (ReadSchedule::now(), ReadSchedule::now());
+    let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         if region_due.is_due() {
             match facts::region(&deps.cloud_reads).await {
@@ -90,7 +90,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
                     tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
                     if region.as_ref() != Some(&read) {
                         region = Some(read);
-                        made.clear();
+                        built.clear();
                     }
                 }
                 Err(error) => region_due.read(&[error]),
@@ -101,12 +101,12 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
             prices_due.read(&failures);
             if read != prices {
                 prices = read;
-                made.clear();
+                built.clear();
             }
         }
         if let Some(region) = &region {
-            made = rebuild(&deps, region, &prices, made).await;
-            deps.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
+            built = rebuild(&deps, region, &prices, built).await;
+            deps.catalogs.replace(built.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
         }
         tokio::select! {
             biased;
@@ -122,15 +122,15 @@ async fn rebuild(
     deps: &Refresh,
     region: &Region,
     prices: &Prices,
-    mut made: BTreeMap<String, Made>,
-) -> BTreeMap<String, Made> {
+    mut previous: BTreeMap<String, BuiltEntry>,
+) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
     let (settings, region, prices) = (Arc::clone(&deps.settings), region.clone(), prices.clone());
     // A class has thousands of offerings: build them outside the async runtime.
-    let built = apart(move || {
+    let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
-            let entry = match made.remove(&name) {
+            let entry = match previous.remove(&name) {
                 Some((before, entry)) if is_same(&before, &class) => entry,
                 _ => build::entry(&settings, &class, &region, &prices),
             };
@@ -138,7 +138,7 @@ async fn rebuild(
         });
         entries.collect()
     });
-    built.await.unwrap_or_else(|error| {
+    rebuilt.await.unwrap_or_else(|error| {
         tracing::error!(%error, "catalogs could not be built, they are built again after the next change");
         BTreeMap::new()
     })

@@ -6,8 +6,8 @@ fn settings() -> Arc<Settings> {
 
 #[test]
 fn what_was_told_stays_and_the_version_does_not_go_back() {
-    let told = Settings { cluster_dns: Some("10.0.0.10".to_owned()), ..(*settings()).clone() };
-    let current = Current::new(Arc::new(told));
+    let configured = Settings { cluster_dns: Some("10.0.0.10".to_owned()), ..(*settings()).clone() };
+    let current = Current::new(Arc::new(configured));
     let facts = |version: &str, dns: &str, cidr: &str| Facts {
         kubernetes_version: Some(version.to_owned()),
         cluster_dns: Some(dns.to_owned()),

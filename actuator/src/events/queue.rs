@@ -24,12 +24,12 @@ const DIGITS: usize = 16;
 
 /// Published Events, by the Event's name.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    said: BTreeMap<String, Said>,
+pub(super) struct EventCache {
+    published: BTreeMap<String, PublishedEvent>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct PublishedEvent {
     until: Instant,
     first: Timestamp,
     count: i32,
@@ -37,32 +37,33 @@ struct Said {
 
 /// What to do with an Event.
 #[derive(Debug, PartialEq)]
-pub(super) enum Saying {
+pub(super) enum Publication {
     /// Suppress: it was published recently.
-    Nothing,
+    Suppress,
     /// Write the Event with this count and the time of its first occurrence.
-    Say { count: i32, first: Timestamp },
+    Publish { count: i32, first: Timestamp },
 }
 
-impl Memory {
-    pub(super) fn say(&mut self, name: &str, window: Duration, now: Instant, time: Timestamp) -> Saying {
-        if let Some(said) = self.said.get_mut(name) {
-            if said.until > now {
-                return Saying::Nothing;
+impl EventCache {
+    pub(super) fn record(&mut self, name: &str, window: Duration, now: Instant, time: Timestamp) -> Publication {
+        if let Some(published) = self.published.get_mut(name) {
+            if published.until > now {
+                return Publication::Suppress;
             }
-            said.until = now + window;
-            said.count = said.count.saturating_add(1);
-            return Saying::Say { count: said.count, first: said.first };
+            published.until = now + window;
+            published.count = published.count.saturating_add(1);
+            return Publication::Publish { count: published.count, first: published.first };
         }
-        if self.said.len() >= MAX_REMEMBERED {
-            self.said.retain(|_, said| said.until > now);
-            let oldest = self.said.iter().min_by_key(|(_, said)| said.until).map(|(name, _)| name.clone());
-            if let Some(oldest) = oldest.filter(|_| self.said.len() >= MAX_REMEMBERED) {
-                self.said.remove(&oldest);
+        if self.published.len() >= MAX_REMEMBERED {
+            self.published.retain(|_, published| published.until > now);
+            let oldest =
+                self.published.iter().min_by_key(|(_, published)| published.until).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest.filter(|_| self.published.len() >= MAX_REMEMBERED) {
+                self.published.remove(&oldest);
             }
         }
-        self.said.insert(name.to_owned(), Said { until: now + window, first: time, count: 1 });
-        Saying::Say { count: 1, first: time }
+        self.published.insert(name.to_owned(), PublishedEvent { until: now + window, first: time, count: 1 });
+        Publication::Publish { count: 1, first: time }
     }
 }
 
@@ -120,11 +121,11 @@ fn bounded(message: &str) -> String {
 
 /// Writes Events until all senders are dropped.
 pub(super) async fn write(client: Client, clock: Clock, mut notes: mpsc::Receiver<Note>) {
-    let mut memory = Memory::default();
+    let mut cache = EventCache::default();
     while let Some(note) = notes.recv().await {
         let name = event_name(&note);
         let now = clock.now();
-        if let Saying::Say { count, first } = memory.say(&name, note.window, Instant::now(), now) {
+        if let Publication::Publish { count, first } = cache.record(&name, note.window, Instant::now(), now) {
             let event = event(&note, &name, count, first, now);
             let api: Api<Event> = Api::namespaced(client.clone(), namespace(&note));
             match tokio::time::timeout(CLUSTER_CALL, put(&api, &name, &event)).await {

@@ -118,7 +118,7 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
     deps.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
     let mut answer = Ok(None);
     let ids = [instance.id.clone()];
-    match deps.cloud.terminate(&ids, |_, said| answer = said).await.map(|()| answer) {
+    match deps.cloud.terminate(&ids, |_, result| answer = result).await.map(|()| answer) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
         Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
@@ -160,7 +160,7 @@ fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> Claim
     let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
     let ready = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+        conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == provider_id;
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());

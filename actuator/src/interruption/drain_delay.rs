@@ -5,7 +5,7 @@ use super::{Interruption, room};
 use crate::clock::Timestamped;
 use crate::durable;
 use crate::launch::admit::Admission;
-use crate::launch::replacement::{Replaced, ReplacementError, request_replacement};
+use crate::launch::replacement::{ReplacementError, ReplacementResult, request_replacement};
 use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;
@@ -51,11 +51,11 @@ pub struct DrainDelay {
 
 /// How the pods of an interrupted node are covered by new claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cover {
+enum Coverage {
     /// No new claim is known for them.
     None,
     /// Some of the new claims are not launched yet.
-    Asked,
+    Requested,
     /// All new claims are launched.
     Launched,
 }
@@ -80,19 +80,22 @@ pub(crate) fn remaining_delay(
     if to_move.is_empty() {
         return None;
     }
-    let cover = cover(deps, claim, &to_move);
-    if cover == Cover::Launched {
+    let coverage = coverage(deps, claim, &to_move);
+    if coverage == Coverage::Launched {
         return None;
     }
-    let left = LONGEST.0.saturating_sub(now.since(interruption.heard).0);
-    if left > 0 {
-        return Some(Duration::from_millis(left).min(LOOK_EVERY));
+    let remaining = LONGEST.0.saturating_sub(now.since(interruption.heard).0);
+    if remaining > 0 {
+        return Some(Duration::from_millis(remaining).min(LOOK_EVERY));
     }
     let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && pending.is_new(claim);
-    if is_first && cover == Cover::None && !deps.outcomes.planned_since(interruption.heard) && !has_room(deps, &to_move)
+    if is_first
+        && coverage == Coverage::None
+        && !deps.outcomes.planned_since(interruption.heard)
+        && !fits_existing_nodes(deps, &to_move)
     {
         pending.add(claim);
-        pending.settle(deps, claim);
+        pending.retry(deps, claim);
     }
     None
 }
@@ -101,22 +104,22 @@ fn interruption(claim: &NodeClaim) -> Option<Interruption> {
     durable::read(claim.annotations().get(annotation::INTERRUPTED)?).ok()
 }
 
-fn has_room(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
+fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
     let bound = |pod: &&Arc<Pod>| pods::node_name(pod).is_some();
     let pods = deps.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
-    room::has_room(to_move, nodes, pods, deps.clock.timestamp())
+    room::fits_existing_nodes(to_move, nodes, pods, deps.clock.timestamp())
 }
 
-fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cover {
-    let mut cover = Cover::None;
+fn coverage(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Coverage {
+    let mut coverage = Coverage::None;
     for claim in deps.stores.claims.state() {
         if claim.metadata.deletion_timestamp.is_some() || claim.metadata.uid == old.metadata.uid {
             continue;
         }
         let text = claim.annotations().get(annotation::PODS);
         let is_for =
-            |text: &String| serde_json::from_str::<BTreeSet<PodUid>>(text).is_ok_and(|it| !it.is_disjoint(to_move));
+            |text: &String| serde_json::from_str::<BTreeSet<PodUid>>(text).is_ok_and(|uids| !uids.is_disjoint(to_move));
         if !text.is_some_and(is_for) {
             continue;
         }
@@ -126,11 +129,11 @@ fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cove
             continue;
         }
         if !condition::is_true(conditions, LAUNCHED) {
-            return Cover::Asked;
+            return Coverage::Requested;
         }
-        cover = Cover::Launched;
+        coverage = Coverage::Launched;
     }
-    cover
+    coverage
 }
 
 /// Replacements that are still to be launched, by UID of the old claim. No plan covers the pods, and the replacement
@@ -145,14 +148,14 @@ pub(crate) struct PendingReplacements {
 impl PendingReplacements {
     /// Retries the pending replacement of a claim. Returns whether it is still pending; then the claim must not be
     /// removed yet.
-    pub(crate) fn settle(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
+    pub(crate) fn retry(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
         let uid = claim.uid().unwrap_or_default();
         if !self.claims.lock().contains(&uid) {
             return false;
         }
-        let heard = interruption(claim).map(|it| it.heard).unwrap_or_default();
+        let heard = interruption(claim).map(|notice| notice.heard).unwrap_or_default();
         let late = deps.clock.timestamp().since(heard) > REPLACED_WITHIN;
-        if late || deps.outcomes.planned_since(heard) || replace(deps, claim) {
+        if late || deps.outcomes.planned_since(heard) || launch_replacement(deps, claim) {
             self.claims.lock().remove(&uid);
             return false;
         }
@@ -176,10 +179,10 @@ impl PendingReplacements {
 }
 
 /// Launches the replacement of a claim. Returns whether this is done for good.
-fn replace(deps: &DrainDelay, claim: &NodeClaim) -> bool {
+fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim) -> bool {
     let name = claim.name_any();
     match request_replacement(&deps.admission, claim) {
-        Ok(Replaced::Launching { claim }) => {
+        Ok(ReplacementResult::Launching { claim }) => {
             tracing::warn!(
                 node_claim = name,
                 replacement = claim,
@@ -187,7 +190,7 @@ fn replace(deps: &DrainDelay, claim: &NodeClaim) -> bool {
             );
             true
         }
-        Ok(Replaced::AlreadyAsked) => true,
+        Ok(ReplacementResult::AlreadyRequested) => true,
         Err(error @ (ReplacementError::NotAllowed(_) | ReplacementError::Busy)) => {
             tracing::debug!(node_claim = name, %error, "the replacement has to wait");
             false

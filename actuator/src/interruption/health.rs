@@ -60,7 +60,7 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
             let taken = match trouble(status, &mut first_seen, deps.clock.timestamp()) {
                 None => Ok(()),
                 Some(Trouble::Event) => {
-                    mark::tell(deps, claim, NoticeKind::ScheduledChange);
+                    mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
                     mark::take(deps, claim, "event_status", Urgency::Drain).await
                 }
                 Some(Trouble::Impaired(check)) => {
@@ -86,10 +86,10 @@ fn trouble(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) 
         first_seen.remove(&status.instance_id);
         return None;
     }
-    let seen = *first_seen.entry(status.instance_id.clone()).or_insert(now);
+    let first = *first_seen.entry(status.instance_id.clone()).or_insert(now);
     let lasted = |check: StatusCheck| match check {
         StatusCheck::Impaired { since: Some(since) } => now.since(since) >= IMPAIRED_FOR,
-        StatusCheck::Impaired { since: None } => now.since(seen) >= IMPAIRED_FOR,
+        StatusCheck::Impaired { since: None } => now.since(first) >= IMPAIRED_FOR,
         StatusCheck::Ok => false,
     };
     failing.into_iter().find(|(_, check)| lasted(*check)).map(|(name, _)| Trouble::Impaired(name))

@@ -5,7 +5,7 @@ use super::messages::NoticeKind;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
-use crate::io::{Part, WriteError};
+use crate::io::{ObjectPart, WriteError};
 use crate::state::insufficient_capacity::Key;
 use crate::stores::provider_id;
 use kube::ResourceExt;
@@ -36,16 +36,16 @@ fn event_reason(kind: NoticeKind) -> &'static str {
 }
 
 /// Publishes the notice as Events on the claim and its Node.
-pub(super) fn tell(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
+pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let message = format!("EC2 says of the instance: {}", kind.as_str());
     let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
-    for about in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
+    for target in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
         let word = event_reason(kind);
         let note = match kind {
             NoticeKind::SpotInterrupted | NoticeKind::CapacityReservationInterrupted => {
-                Note::warning(about, word, message.as_str())
+                Note::warning(target, word, message.as_str())
             }
-            _ => Note::normal(about, word, message.as_str()),
+            _ => Note::normal(target, word, message.as_str()),
         };
         deps.events.publish(note);
     }
@@ -86,7 +86,7 @@ pub(super) async fn take(
             annotations.insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
         }
     };
-    if !deps.writes.update(claim, Part::Main, mark).await?.is_there() {
+    if !deps.writes.update(claim, ObjectPart::Main, mark).await?.is_there() {
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
@@ -101,7 +101,7 @@ pub(super) async fn take(
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, "Interrupted", kind);
     };
     // The condition is informational: a failure must not cause the message to be redelivered.
-    if let Err(error) = deps.writes.update(claim, Part::Status, why).await {
+    if let Err(error) = deps.writes.update(claim, ObjectPart::Status, why).await {
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }
     Ok(())

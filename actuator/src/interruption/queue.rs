@@ -29,9 +29,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// How long a notice is deferred for an instance of ours whose claim is not known yet. A Spot notice has taken effect
 /// by then.
-const KEPT: Millis = Millis::from_seconds(120);
+const DEFERRED_FOR: Millis = Millis::from_seconds(120);
 /// Maximum number of deferred notices. Beyond it, the queue redelivers the message.
-const MAX_KEPT: usize = 1000;
+const MAX_DEFERRED: usize = 1000;
 
 /// What happens to a processed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +44,14 @@ enum Verdict {
 
 /// A notice for an instance of ours that has no known claim yet.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct DeferredNotice {
     kind: NoticeKind,
     until: Timestamp,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    kept: Mutex<BTreeMap<String, Kept>>,
+struct QueueState {
+    deferred: Mutex<BTreeMap<String, DeferredNotice>>,
     /// Instances that EC2 does not list: they do not exist, or are too new.
     unseen: Mutex<BTreeMap<String, Absence>>,
 }
@@ -60,16 +60,16 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     if !deps.cloud_reads.has_queue() {
         return;
     }
-    let state = State::default();
+    let state = QueueState::default();
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
         () = listen(deps, &state) => {}
-        () = remember(deps, &state) => {}
+        () = process_deferred(deps, &state) => {}
     }
 }
 
-async fn listen(deps: &Interruptions, state: &State) {
+async fn listen(deps: &Interruptions, state: &QueueState) {
     let mut failures = 0_u32;
     loop {
         let result = match deps.fence.check(CLOUD_CALL) {
@@ -89,7 +89,7 @@ async fn listen(deps: &Interruptions, state: &State) {
 }
 
 /// Receives and processes one batch.
-async fn round(deps: &Interruptions, state: &State) -> Result<(), String> {
+async fn round(deps: &Interruptions, state: &QueueState) -> Result<(), String> {
     let received = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
     let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
     let work = messages.into_iter().map(|message| async move {
@@ -104,7 +104,7 @@ async fn round(deps: &Interruptions, state: &State) -> Result<(), String> {
     results.into_iter().collect()
 }
 
-async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> Result<Verdict, WriteError> {
+async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage) -> Result<Verdict, WriteError> {
     let count = |kind: &str, result: &str| deps.metrics.interruptions.with_label_values(&[kind, result]).inc();
     let (kind, ids) = match parse(&message.body) {
         Ok(Message::Notice { kind, instance_ids, .. }) => (kind, instance_ids),
@@ -133,14 +133,14 @@ async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> 
     if unknown.is_empty() {
         return Ok(Verdict::Done);
     }
-    let verdict = keep(deps, state, kind, &unknown).await?;
+    let verdict = defer(deps, state, kind, &unknown).await?;
     count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
     Ok(verdict)
 }
 
 async fn act(deps: &Interruptions, claim: &plimsoll_api::NodeClaim, kind: NoticeKind) -> Result<(), WriteError> {
     mark::learn(deps, claim, kind);
-    mark::tell(deps, claim, kind);
+    mark::publish_notice(deps, claim, kind);
     if kind.drains() || deps.settings.act_on_rebalance {
         mark::take(deps, claim, kind.as_str(), Urgency::Drain).await?;
     }
@@ -149,16 +149,21 @@ async fn act(deps: &Interruptions, claim: &plimsoll_api::NodeClaim, kind: Notice
 
 /// Decides about instances without a known claim. A living instance with our tags will get its claim soon, so its
 /// notice is deferred. An instance that EC2 does not list is undecided until two reads missed it.
-async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
+async fn defer(
+    deps: &Interruptions,
+    state: &QueueState,
+    kind: NoticeKind,
+    ids: &[String],
+) -> Result<Verdict, WriteError> {
     if !kind.drains() && !deps.settings.act_on_rebalance {
         return Ok(Verdict::Done);
     }
     let filter = InstanceFilter::Ids(ids.to_vec());
-    let found = deps.cloud.instances(&filter).await?;
+    let instances = deps.cloud.instances(&filter).await?;
     let (cluster, now) = (&deps.settings.cluster_name, deps.clock.timestamp());
     let mut verdict = Verdict::Done;
     for id in ids {
-        match found.iter().find(|instance| instance.id == *id) {
+        match instances.iter().find(|instance| instance.id == *id) {
             None => {
                 if !state.missed_twice(id, now) {
                     verdict = Verdict::Keep;
@@ -167,7 +172,7 @@ async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[Stri
             Some(instance) if instance.state.is_alive() && is_ours(instance, cluster) => {
                 tracing::info!(instance = id, kind = kind.as_str(), "a notice waits for its claim");
                 verdict = Verdict::Keep;
-                state.keep(id, kind, now);
+                state.defer(id, kind, now);
             }
             Some(_) => {}
         }
@@ -175,19 +180,19 @@ async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[Stri
     Ok(verdict)
 }
 
-impl State {
-    fn keep(&self, id: &str, kind: NoticeKind, now: Timestamp) {
-        let mut kept = self.kept.lock();
-        kept.retain(|_, kept| kept.until > now);
-        if kept.len() < MAX_KEPT {
-            kept.entry(id.to_owned()).or_insert(Kept { kind, until: now.plus(KEPT) });
+impl QueueState {
+    fn defer(&self, id: &str, kind: NoticeKind, now: Timestamp) {
+        let mut deferred = self.deferred.lock();
+        deferred.retain(|_, deferred| deferred.until > now);
+        if deferred.len() < MAX_DEFERRED {
+            deferred.entry(id.to_owned()).or_insert(DeferredNotice { kind, until: now.plus(DEFERRED_FOR) });
         }
     }
 
     /// Whether two independent reads did not list an instance.
     fn missed_twice(&self, id: &str, now: Timestamp) -> bool {
         let mut unseen = self.unseen.lock();
-        if unseen.len() >= MAX_KEPT {
+        if unseen.len() >= MAX_DEFERRED {
             // Too many unknown ids: another cluster's queue, or garbage. A redelivery is better than unbounded memory.
             unseen.clear();
         }
@@ -203,25 +208,25 @@ impl State {
 
 /// Processes deferred notices whose claims are now known. The message stays in the queue and is deleted on its
 /// redelivery.
-async fn remember(deps: &Interruptions, state: &State) {
+async fn process_deferred(deps: &Interruptions, state: &QueueState) {
     let mut changes = deps.stores.changes(&[Kind::NodeClaim]);
     loop {
         changes.next().await;
-        if state.kept.lock().is_empty() {
+        if state.deferred.lock().is_empty() {
             continue;
         }
         let now = deps.clock.timestamp();
-        let due: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
+        let ready: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
             let claims = claims_by_instance(deps);
-            let mut kept = state.kept.lock();
-            kept.retain(|_, kept| kept.until > now);
-            kept.iter().filter_map(|(id, kept)| Some((Arc::clone(claims.get(id)?), kept.kind))).collect()
+            let mut deferred = state.deferred.lock();
+            deferred.retain(|_, deferred| deferred.until > now);
+            deferred.iter().filter_map(|(id, deferred)| Some((Arc::clone(claims.get(id)?), deferred.kind))).collect()
         };
-        for (claim, kind) in due {
+        for (claim, kind) in ready {
             match act(deps, &claim, kind).await {
                 Ok(()) => {
                     let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
-                    state.kept.lock().remove(id.unwrap_or_default());
+                    state.deferred.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => tracing::warn!(%error, "a notice that was kept could not be acted on"),
             }
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn an_instance_that_reads_do_not_show_is_asked_for_twice() {
-        let state = State::default();
+        let state = QueueState::default();
         let at = |seconds: i64| Timestamp(seconds * 1000);
         assert!(!state.missed_twice("i-1", at(100)), "it may be too new");
         assert!(!state.missed_twice("i-1", at(101)), "the same message again");
@@ -246,11 +251,11 @@ mod tests {
 
     #[test]
     fn a_notice_is_kept_for_two_minutes_under_its_first_kind() {
-        let state = State::default();
-        state.keep("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
-        state.keep("i-1", NoticeKind::InstanceStopped, Timestamp(1000));
-        assert_eq!(state.kept.lock()["i-1"].kind, NoticeKind::SpotInterrupted);
-        state.keep("i-2", NoticeKind::InstanceStopped, Timestamp(120_000));
-        assert_eq!(state.kept.lock().keys().collect::<Vec<_>>(), ["i-2"]);
+        let state = QueueState::default();
+        state.defer("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
+        state.defer("i-1", NoticeKind::InstanceStopped, Timestamp(1000));
+        assert_eq!(state.deferred.lock()["i-1"].kind, NoticeKind::SpotInterrupted);
+        state.defer("i-2", NoticeKind::InstanceStopped, Timestamp(120_000));
+        assert_eq!(state.deferred.lock().keys().collect::<Vec<_>>(), ["i-2"]);
     }
 }

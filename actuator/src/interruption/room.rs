@@ -12,7 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether all pods in `to_move` fit, placed one after another. Pods with affinity or spread constraints count as not
 /// fitting, since only the scheduler can evaluate those.
-pub(super) fn has_room(to_move: &BTreeSet<PodUid>, nodes: Vec<Node>, pods: Vec<Pod>, now: Timestamp) -> bool {
+pub(super) fn fits_existing_nodes(
+    to_move: &BTreeSet<PodUid>,
+    nodes: Vec<Node>,
+    pods: Vec<Pod>,
+    now: Timestamp,
+) -> bool {
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
     let shapes: BTreeMap<_, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
@@ -22,17 +27,18 @@ pub(super) fn has_room(to_move: &BTreeSet<PodUid>, nodes: Vec<Node>, pods: Vec<P
         snapshot.nodes.iter().filter(takes_pods).map(|node| (node, node.allocatable.clone())).collect();
     for pod in &snapshot.pods {
         let (PodState::Bound(name), Some(shape)) = (&pod.state, shapes.get(&pod.shape)) else { continue };
-        if let Some((_, left)) = free.iter_mut().find(|(node, _)| node.name == *name) {
-            left.subtract(&shape.requests);
+        if let Some((_, available)) = free.iter_mut().find(|(node, _)| node.name == *name) {
+            available.subtract(&shape.requests);
         }
     }
     let moving: Vec<_> = snapshot.pods.iter().filter(|pod| to_move.contains(&pod.uid)).collect();
     moving.len() == to_move.len()
         && moving.into_iter().all(|pod| {
             let Some(shape) = shapes.get(&pod.shape) else { return false };
-            let target = free.iter_mut().find(|(node, left)| allows(node, shape) && shape.requests.fits_in(left));
-            target.is_some_and(|(_, left)| {
-                left.subtract(&shape.requests);
+            let target =
+                free.iter_mut().find(|(node, available)| allows(node, shape) && shape.requests.fits_in(available));
+            target.is_some_and(|(_, available)| {
+                available.subtract(&shape.requests);
                 true
             })
         })
@@ -84,7 +90,7 @@ mod tests {
         let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
         pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
         let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
-        has_room(&to_move, vec![gone, node("new", "3", other)], pods, Timestamp(1))
+        fits_existing_nodes(&to_move, vec![gone, node("new", "3", other)], pods, Timestamp(1))
     }
 
     #[test]

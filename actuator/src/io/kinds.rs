@@ -8,14 +8,16 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 /// A kind that the actuator writes.
-pub(crate) trait Written: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug {
+pub(crate) trait WritableKind:
+    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug
+{
     /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
     fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;
 }
 
 macro_rules! cluster_scoped {
     ($($kind:ty),+) => {
-        $(impl Written for $kind {
+        $(impl WritableKind for $kind {
             fn api(client: &Client, _namespace: Option<&str>) -> Api<Self> {
                 Api::all(client.clone())
             }
@@ -25,7 +27,7 @@ macro_rules! cluster_scoped {
 
 macro_rules! namespaced {
     ($($kind:ty),+) => {
-        $(impl Written for $kind {
+        $(impl WritableKind for $kind {
             fn api(client: &Client, namespace: Option<&str>) -> Api<Self> {
                 Api::namespaced(client.clone(), namespace.unwrap_or("default"))
             }

@@ -1,6 +1,6 @@
 //! Live reads of the cluster. They change nothing and need no leadership, only a timeout.
 
-use super::kinds::Written;
+use super::kinds::WritableKind;
 use crate::fencing::CLUSTER_CALL;
 use crate::settings::ObjectName;
 use futures::Stream;

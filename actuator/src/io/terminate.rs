@@ -14,7 +14,7 @@ const PER_CALL: usize = 200;
 const MAX_CALLS: usize = 32;
 
 /// EC2's answer for one instance: its state, `None` if EC2 does not know the instance, or why it was not terminated.
-pub(crate) type Answer = Result<Option<InstanceState>, CloudError>;
+pub(crate) type TerminateResult = Result<Option<InstanceState>, CloudError>;
 
 impl CloudCalls {
     /// Terminates instances. Calls `report` with each answer as it arrives, so that no answer is lost if the term ends.
@@ -22,25 +22,29 @@ impl CloudCalls {
     ///
     /// # Errors
     /// The fence refuses, or a call timed out.
-    pub(crate) async fn terminate(&self, ids: &[String], mut tell: impl FnMut(&str, Answer)) -> Result<(), NotAllowed> {
+    pub(crate) async fn terminate(
+        &self,
+        ids: &[String],
+        mut report: impl FnMut(&str, TerminateResult),
+    ) -> Result<(), NotAllowed> {
         let mut batches: Vec<&[String]> = ids.chunks(PER_CALL).rev().collect();
-        let most = MAX_CALLS.max(batches.len());
-        for _ in 0..most {
+        let max_calls = MAX_CALLS.max(batches.len());
+        for _ in 0..max_calls {
             let Some(batch) = batches.pop() else { break };
             self.rate_limiter.take(Action::TerminateInstances).await;
             match self.fence.run(CLOUD_CALL, self.cloud.compute.terminate_instances(batch)).await? {
-                Ok(ended) => ended.into_iter().for_each(|one| tell(&one.instance_id, Ok(one.state))),
+                Ok(ended) => ended.into_iter().for_each(|instance| report(&instance.instance_id, Ok(instance.state))),
                 Err(error) if error.nothing_happened() && !error.is_transient() => match batch {
-                    [id] => tell(id, alone(error)),
+                    [id] => report(id, single_result(error)),
                     _ => {
                         // Smaller batches first, so that at least one refused instance is found within the limit of
                         // calls.
-                        let (left, right) = batch.split_at(batch.len() / 2);
-                        batches.extend([right, left]);
+                        let (first_half, second_half) = batch.split_at(batch.len() / 2);
+                        batches.extend([second_half, first_half]);
                     }
                 },
                 // The error concerns the call, not an instance: smaller batches would fail too.
-                Err(error) => batch.iter().for_each(|id| tell(id, Err(error.clone()))),
+                Err(error) => batch.iter().for_each(|id| report(id, Err(error.clone()))),
             }
         }
         Ok(())
@@ -48,6 +52,6 @@ impl CloudCalls {
 }
 
 /// Converts the error of a call for a single instance.
-fn alone(error: CloudError) -> Answer {
+fn single_result(error: CloudError) -> TerminateResult {
     if matches!(error, CloudError::NotFound { .. }) { Ok(None) } else { Err(error) }
 }

@@ -1,6 +1,6 @@
 //! Writes to the cluster. Each write passes the fence, patches only what differs, and is based on the latest version.
 
-use super::kinds::Written;
+use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
@@ -57,16 +57,16 @@ pub(crate) fn may_have_happened(error: &kube::Error) -> bool {
 
 /// Result of an update.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Updated<K> {
+pub enum UpdateResult<K> {
     /// The object already has this state.
-    AlreadySo,
+    Unchanged,
     /// The object was updated.
     Written(Box<K>),
     /// The object is gone, or was recreated under the same name.
     Gone,
 }
 
-impl<K> Updated<K> {
+impl<K> UpdateResult<K> {
     /// Whether the object exists.
     pub(crate) fn is_there(&self) -> bool {
         !matches!(self, Self::Gone)
@@ -75,7 +75,7 @@ impl<K> Updated<K> {
 
 /// The part of an object that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ObjectPart {
     Main,
     Status,
     /// The status, even while writes are paused, since it reports the pause.
@@ -96,20 +96,20 @@ impl Writes {
     }
 
     /// Updates an object, starting from the given version. `change` is applied again to each newer version.
-    pub(crate) async fn update<K: Written>(
+    pub(crate) async fn update<K: WritableKind>(
         &self,
         object: &K,
-        part: Part,
+        part: ObjectPart,
         change: impl Fn(&mut K),
-    ) -> Result<Updated<K>, WriteError> {
+    ) -> Result<UpdateResult<K>, WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
         let api = self.api_of(object);
         let mut current = object.clone();
         for _ in 0..MAX_TRIES {
-            let mut wanted = current.clone();
-            change(&mut wanted);
-            let Some(mut patch) = difference(&serde_json::to_value(&current)?, &serde_json::to_value(&wanted)?) else {
-                return Ok(Updated::AlreadySo);
+            let mut desired = current.clone();
+            change(&mut desired);
+            let Some(mut patch) = difference(&serde_json::to_value(&current)?, &serde_json::to_value(&desired)?) else {
+                return Ok(UpdateResult::Unchanged);
             };
             let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
             if let Value::Object(metadata) = metadata {
@@ -119,27 +119,31 @@ impl Writes {
             let (params, patch) = (PatchParams::default(), Patch::Merge(Value::Object(patch)));
             let call = async {
                 match part {
-                    Part::Main => api.patch(&name, &params, &patch).await,
-                    Part::Status | Part::Notice => api.patch_status(&name, &params, &patch).await,
+                    ObjectPart::Main => api.patch(&name, &params, &patch).await,
+                    ObjectPart::Status | ObjectPart::Notice => api.patch_status(&name, &params, &patch).await,
                 }
             };
             match self.fenced(part, call).await? {
-                Ok(written) => return Ok(Updated::Written(Box::new(written))),
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Updated::Gone),
+                Ok(updated) => return Ok(UpdateResult::Written(Box::new(updated))),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(UpdateResult::Gone),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error.into()),
             }
             let read = self.fenced(part, api.get_opt(&name)).await??;
             match read.filter(|read| read.meta().uid == object.meta().uid) {
                 Some(read) => current = read,
-                None => return Ok(Updated::Gone),
+                None => return Ok(UpdateResult::Gone),
             }
         }
         Err(WriteError::Contended(name))
     }
 
     /// Deletes an object unless it was recreated. An object that is gone is no error.
-    pub(crate) async fn delete<K: Written>(&self, object: &K, grace_seconds: Option<u32>) -> Result<(), WriteError> {
+    pub(crate) async fn delete<K: WritableKind>(
+        &self,
+        object: &K,
+        grace_seconds: Option<u32>,
+    ) -> Result<(), WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
         let params = DeleteParams { grace_period_seconds: grace_seconds, ..only_this(object) };
         match self.fence.run(CLUSTER_CALL, self.api_of(object).delete(&name, &params)).await? {
@@ -215,21 +219,21 @@ impl Writes {
         Ok(self.fence.run(CLUSTER_CALL, api.get_opt(name)).await??)
     }
 
-    fn api_of<K: Written>(&self, object: &K) -> Api<K> {
+    fn api_of<K: WritableKind>(&self, object: &K) -> Api<K> {
         K::api(&self.client, object.meta().namespace.as_deref())
     }
 
-    /// A [`Part::Notice`] is written even while writes are paused.
-    async fn fenced<T>(&self, part: Part, call: impl Future<Output = T>) -> Result<T, NotAllowed> {
+    /// A [`ObjectPart::Notice`] is written even while writes are paused.
+    async fn fenced<T>(&self, part: ObjectPart, call: impl Future<Output = T>) -> Result<T, NotAllowed> {
         match part {
-            Part::Notice => self.fence.run_while_paused(call).await,
-            Part::Main | Part::Status => self.fence.run(CLUSTER_CALL, call).await,
+            ObjectPart::Notice => self.fence.run_while_paused(call).await,
+            ObjectPart::Main | ObjectPart::Status => self.fence.run(CLUSTER_CALL, call).await,
         }
     }
 }
 
 /// Delete parameters whose preconditions match only this object.
-fn only_this<K: Written>(object: &K) -> DeleteParams {
+fn only_this<K: WritableKind>(object: &K) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }

@@ -1,14 +1,14 @@
 //! Admission of launches: each launch is narrowed to what is allowed, admitted, and grouped with launches that request
 //! the same.
 
-use super::build::{self, GroupFacts, Live, Narrowed};
+use super::build::{self, GroupFacts, Live, NarrowedLaunch};
 use super::record::{Group, Member};
 use super::request::{Purchase, RequestError};
 use crate::catalogs::Catalogs;
 use crate::clock::Timestamped;
 use crate::cluster_facts::Current;
 use crate::fencing::Fence;
-use crate::launch::Launches;
+use crate::launch::LaunchQueue;
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{self, Admission as LedgerAnswer, Outcome as LedgerOutcome, PlanContext, Rejection};
@@ -42,7 +42,7 @@ pub struct Admission {
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Queue of admitted launch groups.
-    pub launches: Launches,
+    pub launches: LaunchQueue,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Settings of the installation.
@@ -66,8 +66,8 @@ pub struct Pods {
 
 /// An admitted launch.
 #[derive(Debug)]
-pub struct Admitted {
-    narrowed: Narrowed,
+pub struct AdmittedLaunch {
+    narrowed: NarrowedLaunch,
     reserved: Resources,
     catalog: Arc<Catalog>,
     pool: Arc<NodePool>,
@@ -80,9 +80,9 @@ pub struct Admitted {
 
 /// Decision on a launch.
 #[derive(Debug)]
-pub enum Asked {
+pub enum LaunchDecision {
     /// The launch is to be executed.
-    Admitted(Box<Admitted>),
+    Admitted(Box<AdmittedLaunch>),
     /// The launch is already in progress or done.
     Repeated(LedgerOutcome),
     /// The launch is rejected.
@@ -90,13 +90,13 @@ pub enum Asked {
 }
 
 /// Admits one launch, based on the actuator's own view (safety rules 5 to 8, 18, 24).
-pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> Asked {
-    if let Some(known @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
+pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> LaunchDecision {
+    if let Some(outcome @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
         deps.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
     {
-        return Asked::Repeated(known);
+        return LaunchDecision::Repeated(outcome);
     }
-    let rejected = |reason, message: String| Asked::Rejected(reason, message);
+    let rejected = |reason, message: String| LaunchDecision::Rejected(reason, message);
     let entry = deps.catalogs.get(&launch.node_class);
     let Some((_, catalog)) = entry.as_ref().and_then(|entry| entry.catalog.as_ref()) else {
         let problem = entry.and_then(|entry| entry.problem.clone()).unwrap_or_else(|| "it is not known".to_owned());
@@ -107,7 +107,7 @@ pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -
         let message = format!("NodePool {} or its node class {} is gone", launch.node_pool, launch.node_class);
         return rejected(OutcomeReason::PoolChanged, message);
     };
-    if let Some(message) = launch.pods.iter().find_map(|pod| settled(pod, pods)) {
+    if let Some(message) = launch.pods.iter().find_map(|pod| why_not_needed(pod, pods)) {
         return rejected(OutcomeReason::PodChanged, message);
     }
     let now = deps.clock.timestamp();
@@ -121,24 +121,32 @@ pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -
             Err(refusal) => return rejected(refusal.reason, refusal.message),
         }
     };
-    let Ok(reserved) = ledger::most(&narrowed.launch, catalog) else {
+    let Ok(reserved) = ledger::max_usage(&narrowed.launch, catalog) else {
         return rejected(OutcomeReason::Invalid, "an instance type is not in the catalog".to_owned());
     };
     match deps.ledger.with(|ledger| ledger.admit_launch(&narrowed.launch, &[], plan, catalog, now)) {
         LedgerAnswer::Admitted { claim, position } => {
             let catalog = Arc::clone(catalog);
-            Asked::Admitted(Box::new(Admitted { narrowed, reserved, catalog, pool, class, claim, position }))
+            LaunchDecision::Admitted(Box::new(AdmittedLaunch {
+                narrowed,
+                reserved,
+                catalog,
+                pool,
+                class,
+                claim,
+                position,
+            }))
         }
-        LedgerAnswer::Repeated(outcome) => Asked::Repeated(outcome),
+        LedgerAnswer::Repeated(outcome) => LaunchDecision::Repeated(outcome),
         LedgerAnswer::Rejected(rejection) => {
-            let (reason, message) = words(&rejection);
+            let (reason, message) = wire_reason(&rejection);
             rejected(reason, message)
         }
     }
 }
 
 /// Why no launch is needed for a pod, from the watch cache. `None` for an unknown pod, which may just be new.
-fn settled(pod: &PodRef, pods: &Pods) -> Option<String> {
+fn why_not_needed(pod: &PodRef, pods: &Pods) -> Option<String> {
     let found = pods.by_uid.get(pod.uid.as_str())?;
     let node = found.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     match node {
@@ -150,7 +158,7 @@ fn settled(pod: &PodRef, pods: &Pods) -> Option<String> {
 
 /// Converts a rejection to the wire's reason and a message.
 #[must_use]
-pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
+pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
     use crate::ledger::Subject;
     let reason = match rejection {
         Rejection::StaleDriver(_) | Rejection::UnknownDriver(_) | Rejection::StalePosition { .. } => {
@@ -179,10 +187,12 @@ pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
 }
 
 /// Shows an admitted launch to watchers of the ledger until its claim is launched.
-pub fn show(deps: &Admission, admitted: &Admitted) {
-    let Narrowed { launch, requirements, allocatable, .. } = &admitted.narrowed;
+pub fn show(deps: &Admission, admitted: &AdmittedLaunch) {
+    let NarrowedLaunch { launch, requirements, allocatable, .. } = &admitted.narrowed;
     let mut labels = launch.labels.clone();
-    for requirement in requirements.iter().filter(|it| !it.complement && it.values.len() == 1) {
+    for requirement in
+        requirements.iter().filter(|requirement| !requirement.complement && requirement.values.len() == 1)
+    {
         labels.extend(requirement.values.first().map(|value| (requirement.key.clone(), value.clone())));
     }
     deps.ledger.launching(InFlightClaim {
@@ -203,12 +213,12 @@ pub fn show(deps: &Admission, admitted: &Admitted) {
 /// Launches with the same request, and the NodeClaims for them.
 struct Bundle {
     purchase: Purchase,
-    launches: Vec<Admitted>,
+    launches: Vec<AdmittedLaunch>,
 }
 
 /// A group without its request. Building the request requires launch templates from EC2.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedGroup {
     /// Id and size.
     pub group: LaunchGroup,
     /// Claims by name.
@@ -221,14 +231,15 @@ pub struct Prepared {
 /// Groups admitted launches. Launches that cannot be requested are returned with the reason.
 pub fn bundle(
     deps: &Admission,
-    admitted: Vec<Admitted>,
+    admitted: Vec<AdmittedLaunch>,
     cycle_id: &str,
-) -> (Vec<Prepared>, Vec<(Admitted, RequestError)>) {
+) -> (Vec<PreparedGroup>, Vec<(AdmittedLaunch, RequestError)>) {
     let (mut bundles, mut refused): (Vec<Bundle>, Vec<_>) = (Vec::new(), Vec::new());
     for launch in admitted {
         match Purchase::plan(deps, launch.live(), &launch.narrowed) {
             Ok(purchase) => {
-                let fits = |it: &&mut Bundle| it.launches.len() < MAX_GROUP && it.purchase == purchase;
+                let fits =
+                    |candidate: &&mut Bundle| candidate.launches.len() < MAX_GROUP && candidate.purchase == purchase;
                 match bundles.iter_mut().find(fits) {
                     Some(bundle) => bundle.launches.push(launch),
                     None => bundles.push(Bundle { purchase, launches: vec![launch] }),
@@ -241,25 +252,25 @@ pub fn bundle(
     (groups, refused)
 }
 
-fn claim_of(deps: &Admission, admitted: &Admitted, group: &LaunchGroup) -> NodeClaim {
+fn claim_of(deps: &Admission, admitted: &AdmittedLaunch, group: &LaunchGroup) -> NodeClaim {
     let class_hash = hash::ec2_node_class(&admitted.class.spec, &deps.settings.cluster_ca_bundle);
     let facts = GroupFacts { group, epoch: deps.fence.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
     build::object(&admitted.claim, &admitted.narrowed, admitted.live(), &facts)
 }
 
-fn prepare(deps: &Admission, bundle: Bundle, cycle_id: &str) -> Option<Prepared> {
-    let actions: Vec<_> = bundle.launches.iter().map(|it| it.action().clone()).collect();
-    let position = bundle.launches.iter().map(|it| it.position).max()?;
+fn prepare(deps: &Admission, bundle: Bundle, cycle_id: &str) -> Option<PreparedGroup> {
+    let actions: Vec<_> = bundle.launches.iter().map(|launch| launch.action().clone()).collect();
+    let position = bundle.launches.iter().map(|launch| launch.position).max()?;
     let group = LaunchGroup::of(&actions, position)?;
-    let member = |admitted: &Admitted| {
+    let member = |admitted: &AdmittedLaunch| {
         let claim = claim_of(deps, admitted, &group);
         (admitted.claim.clone(), Member { claim, action: Some(admitted.action().clone()) })
     };
     let members = bundle.launches.iter().map(member).collect();
-    Some(Prepared { group, members, cycle_id: cycle_id.to_owned(), purchase: bundle.purchase })
+    Some(PreparedGroup { group, members, cycle_id: cycle_id.to_owned(), purchase: bundle.purchase })
 }
 
-impl Prepared {
+impl PreparedGroup {
     /// The group's id.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -282,17 +293,17 @@ impl Prepared {
     }
 }
 
-impl Admitted {
+impl AdmittedLaunch {
     /// A launch without a plan; `None` if an instance type is not in the catalog.
     #[must_use]
     pub(super) fn unplanned(
-        narrowed: Narrowed,
+        narrowed: NarrowedLaunch,
         catalog: Arc<Catalog>,
         (pool, class): (Arc<NodePool>, Arc<EC2NodeClass>),
         claim: String,
         position: LedgerPosition,
     ) -> Option<Self> {
-        let reserved = ledger::most(&narrowed.launch, &catalog).ok()?;
+        let reserved = ledger::max_usage(&narrowed.launch, &catalog).ok()?;
         Some(Self { narrowed, reserved, catalog, pool, class, claim, position })
     }
 

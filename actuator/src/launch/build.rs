@@ -35,7 +35,7 @@ pub struct Live<'a> {
 
 /// A launch restricted to what pool and node class allow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Narrowed {
+pub struct NarrowedLaunch {
     /// The plan's launch, with only the offerings that can be requested now, all of one capacity type.
     pub launch: Launch,
     /// Capacity type of the launch.
@@ -71,7 +71,11 @@ impl Refusal {
 ///
 /// # Errors
 /// The plan exceeds what the pool allows, or no offering remains.
-pub fn narrow(launch: &Launch, live: Live<'_>, closed: impl Fn(&OfferingChoice) -> bool) -> Result<Narrowed, Refusal> {
+pub fn narrow(
+    launch: &Launch,
+    live: Live<'_>,
+    closed: impl Fn(&OfferingChoice) -> bool,
+) -> Result<NarrowedLaunch, Refusal> {
     narrow::check_template(launch, live)?;
     let requirements = narrow::requirements(launch, live)?;
     let mut open = Vec::new();
@@ -82,10 +86,10 @@ pub fn narrow(launch: &Launch, live: Live<'_>, closed: impl Fn(&OfferingChoice) 
     }
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the offerings can be asked for now"))?;
-    let offerings = narrow::worth_asking(open, capacity_type);
+    let offerings = narrow::cheapest_offerings(open, capacity_type);
     let requirements = narrow::to_offerings(requirements, &offerings);
-    let allocatable = narrow::least(&offerings, live.catalog);
-    Ok(Narrowed {
+    let allocatable = narrow::min_allocatable(&offerings, live.catalog);
+    Ok(NarrowedLaunch {
         launch: Launch { offerings: Arc::new(offerings), ..launch.clone() },
         capacity_type,
         requirements,

@@ -53,7 +53,7 @@ pub enum CreateError {
 }
 
 /// Result of one attempt.
-enum Try {
+enum CreateAttempt {
     /// The claim exists.
     Written(Box<NodeClaim>),
     /// Not written by this attempt, and a retry would fail too.
@@ -75,19 +75,19 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
     let (mut refused, mut pause) = (0_u32, FIRST_PAUSE);
     loop {
         match attempt(deps, claim, &name).await {
-            Try::Written(written) => return Ok(*written),
-            Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
-            Try::Refused(error) => {
+            CreateAttempt::Written(created) => return Ok(*created),
+            CreateAttempt::Unanswered(message) => unanswered = Some((Instant::now(), message)),
+            CreateAttempt::Refused(error) => {
                 // An earlier attempt may still take effect. Only a read after [`MAY_LAND`] proves that it has not.
                 let Some((last, _)) = &unanswered else { return Err(error) };
                 match read(deps, claim, &name).await {
-                    Ok(Some(there)) => return Ok(there),
+                    Ok(Some(existing)) => return Ok(existing),
                     Ok(None) if last.elapsed() >= MAY_LAND => return Err(error),
-                    Err(Unread::Taken) => return Err(CreateError::Taken(name)),
-                    Ok(None) | Err(Unread::NotAnswered(_)) => {}
+                    Err(ReadFailure::Taken) => return Err(CreateError::Taken(name)),
+                    Ok(None) | Err(ReadFailure::NotAnswered(_)) => {}
                 }
             }
-            Try::NotNow(error) => {
+            CreateAttempt::NotNow(error) => {
                 refused = refused.saturating_add(1);
                 if unanswered.is_none() && refused >= MAX_REFUSED {
                     return Err(error);
@@ -104,41 +104,41 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
     }
 }
 
-async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> Try {
+async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> CreateAttempt {
     let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
     match deps.writes.create_claim(claim).await {
-        Ok(Ok(written)) => Try::Written(Box::new(written)),
-        Ok(Err(error)) if may_have_happened(&error) => Try::Unanswered(error.to_string()),
+        Ok(Ok(created)) => CreateAttempt::Written(Box::new(created)),
+        Ok(Err(error)) if may_have_happened(&error) => CreateAttempt::Unanswered(error.to_string()),
         Ok(Err(kube::Error::Api(status))) => match status.code {
             409 => match read(deps, claim, name).await {
-                Ok(Some(there)) => Try::Written(Box::new(there)),
+                Ok(Some(existing)) => CreateAttempt::Written(Box::new(existing)),
                 // The claim was deleted between the two calls.
-                Ok(None) => Try::NotNow(refused(status.message.clone())),
-                Err(Unread::Taken) => Try::Refused(CreateError::Taken(name.to_owned())),
-                Err(Unread::NotAnswered(message)) => Try::Unanswered(message),
+                Ok(None) => CreateAttempt::NotNow(refused(status.message.clone())),
+                Err(ReadFailure::Taken) => CreateAttempt::Refused(CreateError::Taken(name.to_owned())),
+                Err(ReadFailure::NotAnswered(message)) => CreateAttempt::Unanswered(message),
             },
-            429 => Try::NotNow(refused(status.message.clone())),
-            _ => Try::Refused(refused(status.message.clone())),
+            429 => CreateAttempt::NotNow(refused(status.message.clone())),
+            _ => CreateAttempt::Refused(refused(status.message.clone())),
         },
-        Ok(Err(error)) => Try::Refused(refused(error.to_string())),
-        Err(error @ NotAllowed::TimedOut(_)) => Try::Unanswered(error.to_string()),
-        Err(error) => Try::NotNow(error.into()),
+        Ok(Err(error)) => CreateAttempt::Refused(refused(error.to_string())),
+        Err(error @ NotAllowed::TimedOut(_)) => CreateAttempt::Unanswered(error.to_string()),
+        Err(error) => CreateAttempt::NotNow(error.into()),
     }
 }
 
 /// Why the existing claim could not be compared.
-enum Unread {
+enum ReadFailure {
     Taken,
     NotAnswered(String),
 }
 
 /// The claim in the cluster, if one with its name exists.
-async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
+async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, ReadFailure> {
     match deps.reads.claim(name).await {
         Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),
-        Ok(Some(_)) => Err(Unread::Taken),
+        Ok(Some(_)) => Err(ReadFailure::Taken),
         Ok(None) => Ok(None),
-        Err(error) => Err(Unread::NotAnswered(error.to_string())),
+        Err(error) => Err(ReadFailure::NotAnswered(error.to_string())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Executes launch groups concurrently, and resumes unfinished ones.
 
-use super::admit::Prepared;
-use super::record::{self, Found, Member};
+use super::admit::PreparedGroup;
+use super::record::{self, GroupState, Member};
 use super::{run, write};
 use crate::catalogs::Catalogs;
 use crate::clock::Timestamped;
@@ -32,7 +32,7 @@ pub const QUEUE: usize = 1024;
 /// Groups executed concurrently. The rate limiter would only delay more of them.
 const GROUPS_AT_ONCE: usize = 64;
 /// Interval between scans for unfinished groups, which result only from errors and crashes.
-const SWEEP: Duration = Duration::from_secs(30);
+const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum age of a claim of this term before the scan may pick it up: its object may appear before its group is
 /// registered.
 const RECENT: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub struct Launcher {
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Queue of admitted launch groups.
-    pub launches: Launches,
+    pub launches: LaunchQueue,
     /// Live reads of the cluster.
     pub reads: Reads,
     /// Writes to the cluster.
@@ -75,25 +75,25 @@ pub struct Launcher {
 }
 
 /// Receiver of admitted groups, each with the time at which its plan was received.
-pub type Groups = mpsc::Receiver<(Prepared, Instant)>;
+pub type Groups = mpsc::Receiver<(PreparedGroup, Instant)>;
 
 /// Sender of admitted groups.
 #[derive(Debug, Clone)]
-pub struct Launches {
-    queue: mpsc::Sender<(Prepared, Instant)>,
+pub struct LaunchQueue {
+    queue: mpsc::Sender<(PreparedGroup, Instant)>,
     active: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Reserved slots in the queue. They are taken before admission, since no step may fail between admission and queue.
 #[derive(Debug)]
-pub struct Room<'a> {
-    permits: mpsc::PermitIterator<'a, (Prepared, Instant)>,
+pub struct QueueSlots<'a> {
+    permits: mpsc::PermitIterator<'a, (PreparedGroup, Instant)>,
     active: &'a Mutex<BTreeSet<String>>,
 }
 
-impl Room<'_> {
+impl QueueSlots<'_> {
     /// Queues a group. Groups beyond the reserved slots are dropped, which no caller causes.
-    pub fn launch(&mut self, group: Prepared, received: Instant) {
+    pub fn launch(&mut self, group: PreparedGroup, received: Instant) {
         self.active.lock().insert(group.id().to_owned());
         if let Some(permit) = self.permits.next() {
             permit.send((group, received));
@@ -101,7 +101,7 @@ impl Room<'_> {
     }
 }
 
-impl Launches {
+impl LaunchQueue {
     /// Creates a queue and its receiver for [`run`].
     #[must_use]
     pub fn new() -> (Self, Groups) {
@@ -111,9 +111,9 @@ impl Launches {
 
     /// Reserves slots for this many groups; `None` if the queue is too full.
     #[must_use]
-    pub fn room(&self, groups: usize) -> Option<Room<'_>> {
+    pub fn reserve(&self, groups: usize) -> Option<QueueSlots<'_>> {
         let permits = self.queue.try_reserve_many(groups).ok()?;
-        Some(Room { permits, active: &self.active })
+        Some(QueueSlots { permits, active: &self.active })
     }
 
     /// Whether a group is queued or being executed.
@@ -127,8 +127,8 @@ impl Launches {
 pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
     let mut tasks = Tasks::default();
-    let mut sweep = tokio::time::interval(SWEEP);
-    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut scan = tokio::time::interval(SCAN_INTERVAL);
+    scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
@@ -138,9 +138,9 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
                 Some((group, received)) => start_admitted(&deps, &mut tasks, &limit, group, received),
                 None => break,
             },
-            _ = sweep.tick() => {
-                for (id, found) in unfinished(&deps).await {
-                    start_found(&deps, &mut tasks, &limit, id, found);
+            _ = scan.tick() => {
+                for (id, state) in unfinished(&deps).await {
+                    resume_group(&deps, &mut tasks, &limit, id, state);
                 }
             }
         }
@@ -175,7 +175,7 @@ fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinErro
     deps.launches.active.lock().remove(&group);
 }
 
-fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
+fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: PreparedGroup, received: Instant) {
     let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
@@ -183,15 +183,15 @@ fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, gr
     });
 }
 
-fn start_found(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, found: Found) {
+fn resume_group(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, state: GroupState) {
     deps.launches.active.lock().insert(id.clone());
     let (deps, limit) = (deps.clone(), Arc::clone(limit));
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
-        match found {
-            Found::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
-            Found::Unsent(members) => abandon_unsent(&deps, members).await,
-            Found::LookUp { group, members, problem } => {
+        match state {
+            GroupState::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
+            GroupState::Unsent(members) => abandon_unsent(&deps, members).await,
+            GroupState::LookUp { group, members, problem } => {
                 tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
                 let cycle_id = format!("recovery-{}", deps.fence.epoch());
                 run::look_up_only(&deps, group, members, cycle_id).await;
@@ -212,7 +212,7 @@ async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
 }
 
 /// Groups with claims that wait for an instance but are not being executed, from a live list.
-async fn unfinished(deps: &Launcher) -> Vec<(String, Found)> {
+async fn unfinished(deps: &Launcher) -> Vec<(String, GroupState)> {
     if !seems_unfinished(deps) {
         return Vec::new();
     }

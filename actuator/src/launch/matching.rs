@@ -19,8 +19,8 @@ pub struct Match {
 /// order of name and id.
 #[must_use]
 pub fn match_instances(claims: &BTreeMap<String, Option<String>>, living: &BTreeSet<String>) -> Match {
-    let written: BTreeSet<&String> = claims.values().flatten().collect();
-    let mut free = living.iter().filter(|instance| !written.contains(instance));
+    let assigned_before: BTreeSet<&String> = claims.values().flatten().collect();
+    let mut free = living.iter().filter(|instance| !assigned_before.contains(instance));
     let mut result = Match::default();
     for (claim, instance) in claims {
         match instance.as_ref().or_else(|| free.next()) {
@@ -78,11 +78,11 @@ mod tests {
         fn a_match_that_was_written_in_part_is_completed_alike(count in 0_usize..8, bought in 0_usize..8, written in 0_u8..=255) {
             let names: Vec<String> = (0..count).map(|i| format!("claim-{i}")).collect();
             let ids: BTreeSet<String> = (0..bought).map(|i| format!("i-{i}")).collect();
-            let fresh: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), None)).collect();
-            let first = match_instances(&fresh, &ids);
+            let unwritten: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), None)).collect();
+            let first = match_instances(&unwritten, &ids);
             let partly: BTreeMap<_, _> = names.iter().enumerate().map(|(i, name)| {
-                let kept = if written >> i & 1 == 1 { first.assigned.get(name).cloned() } else { None };
-                (name.clone(), kept)
+                let assigned = if written >> i & 1 == 1 { first.assigned.get(name).cloned() } else { None };
+                (name.clone(), assigned)
             }).collect();
             prop_assert_eq!(&match_instances(&partly, &ids), &first);
             let used: BTreeSet<_> = first.assigned.values().collect();

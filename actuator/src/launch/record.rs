@@ -59,7 +59,7 @@ pub struct Group {
 
 /// The state of a launch group in the cluster.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum GroupState {
     /// The group is complete and wanted. It may have been sent, and may be sent again.
     Whole(Box<Group>, Attempt),
     /// The primary claim was never written, so nothing was sent.
@@ -122,16 +122,16 @@ pub fn read(
     members: BTreeMap<String, Member>,
     cycle_id: &str,
     may_send_again: impl Fn(&str) -> bool,
-) -> Found {
+) -> GroupState {
     let primary = members.values().find(|member| annotation(&member.claim, annotation::LAUNCH_ATTEMPT).is_some());
     let Some(primary) = primary else {
         // A claim with an instance proves that the request was sent, even without the primary claim.
         let sent = members.values().any(|member| member.instance().is_some());
         let problem = "its primary claim is gone".to_owned();
-        return if sent { Found::LookUp { group, members, problem } } else { Found::Unsent(members) };
+        return if sent { GroupState::LookUp { group, members, problem } } else { GroupState::Unsent(members) };
     };
     if let Some(problem) = unwanted(&group, &members, may_send_again) {
-        return Found::LookUp { group, members, problem };
+        return GroupState::LookUp { group, members, problem };
     }
     let claim = &primary.claim;
     let number = annotation(claim, annotation::LAUNCH_ATTEMPT).and_then(|text| text.parse().ok());
@@ -140,15 +140,15 @@ pub fn read(
     match (number, started, request) {
         (Some(number), Some(started), Some(Ok(request))) => {
             let attempt = Attempt::resumed(number, Timestamp(started));
-            Found::Whole(Box::new(Group { group, request, members, cycle_id: cycle_id.to_owned() }), attempt)
+            GroupState::Whole(Box::new(Group { group, request, members, cycle_id: cycle_id.to_owned() }), attempt)
         }
         (_, _, Some(Err(error))) => {
             let problem = format!("NodeClaim {}: {}: {error}", primary.name(), annotation::LAUNCH_REQUEST);
-            Found::LookUp { group, members, problem }
+            GroupState::LookUp { group, members, problem }
         }
         _ => {
             let problem = format!("NodeClaim {}: attempt, start or request is missing or wrong", primary.name());
-            Found::LookUp { group, members, problem }
+            GroupState::LookUp { group, members, problem }
         }
     }
 }
@@ -204,7 +204,7 @@ mod tests {
         let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
         let primary = member("a", primary_annotations(&request(), &attempt), None);
         let members = [primary, member("b", BTreeMap::new(), None)].into();
-        let Found::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
+        let GroupState::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
         assert_eq!((found.request, found.members.len()), (request(), 2));
         assert_eq!(resumed, Attempt::resumed(2, Timestamp(7)));
     }
@@ -212,20 +212,20 @@ mod tests {
     #[test]
     fn a_group_without_primary_claim_was_never_sent_unless_an_instance_says_otherwise() {
         let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c", |_| true);
-        assert!(matches!(unsent, Found::Unsent(_)));
+        assert!(matches!(unsent, GroupState::Unsent(_)));
         let lost = read(
             group(),
             [member("b", BTreeMap::new(), Some("aws:///z/i-1")), member("c", BTreeMap::new(), None)].into(),
             "c",
             |_| true,
         );
-        assert!(matches!(lost, Found::LookUp { .. }));
+        assert!(matches!(lost, GroupState::LookUp { .. }));
         let mut broken = primary_annotations(&request(), &Attempt::first(Timestamp(1)));
         broken.insert(annotation::LAUNCH_REQUEST.to_owned(), "{".to_owned());
         let members = [member("a", broken, None), member("b", BTreeMap::new(), None)].into();
         let read = read(group(), members, "c", |_| true);
         assert!(
-            matches!(read, Found::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
+            matches!(read, GroupState::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
         );
     }
 
@@ -236,7 +236,7 @@ mod tests {
             |members: BTreeMap<String, Member>, may_send_again: bool| match read(group(), members, "c", |name| {
                 name != "b" || may_send_again
             }) {
-                Found::LookUp { problem, .. } => problem,
+                GroupState::LookUp { problem, .. } => problem,
                 other => panic!("not looked up: {other:?}"),
             };
         assert_eq!(problem([primary()].into(), true), "1 of its 2 NodeClaims are there");
@@ -247,6 +247,6 @@ mod tests {
         let late = problem([primary(), member("b", BTreeMap::new(), None)].into(), false);
         assert_eq!(late, "NodeClaim b was written late or its launch has failed");
         let bought = [primary(), member("b", BTreeMap::new(), Some("aws:///z/i-1"))].into();
-        assert!(matches!(read(group(), bought, "c", |name| name != "b"), Found::Whole(..)));
+        assert!(matches!(read(group(), bought, "c", |name| name != "b"), GroupState::Whole(..)));
     }
 }

@@ -1,6 +1,6 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
-use super::admit::{self, Admitted};
+use super::admit::{self, AdmittedLaunch};
 use super::build::{self, Live};
 use crate::clock::Timestamped;
 use crate::launch::admit::Admission;
@@ -19,14 +19,14 @@ use tokio::time::Instant;
 
 /// Result of a replacement request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ReplacementResult {
     /// A claim is being launched.
     Launching {
         /// The claim's name.
         claim: String,
     },
     /// A replacement was requested before.
-    AlreadyAsked,
+    AlreadyRequested,
 }
 
 /// Why there is no replacement.
@@ -53,7 +53,7 @@ pub enum ReplacementError {
 ///
 /// # Errors
 /// Why there is no replacement.
-pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
+pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<ReplacementResult, ReplacementError> {
     deps.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
     let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
@@ -71,8 +71,9 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         deps.stores.pools.get(pool_name.as_str()).ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
     let class =
         deps.stores.classes.get(class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
-    let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
-    let requirements = Requirements::from_api(&asked).map_err(|error| lacks(&error.to_string()))?;
+    let old_requirements: Vec<NodeSelectorRequirement> =
+        old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
+    let requirements = Requirements::from_api(&old_requirements).map_err(|error| lacks(&error.to_string()))?;
     let requests = requests(old).map_err(|error| lacks(&error))?;
     let of = |key: &str| labels.get(key).cloned().unwrap_or_default();
     let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
@@ -81,7 +82,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         node_pool: pool_name.clone(),
         node_class: class_name.clone(),
         offerings: Arc::new(offerings(catalog, &requirements, &requests, &former)),
-        requirements: Arc::new(asked),
+        requirements: Arc::new(old_requirements),
         requests,
         taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
         labels: Default::default(),
@@ -96,19 +97,19 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         let closed = |it: &OfferingChoice| memory.contains(&it.instance_type, &it.zone, it.capacity_type, now);
         build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
     };
-    let mut room = deps.launches.room(1).ok_or(ReplacementError::Busy)?;
-    let reserve = crate::ledger::most(&narrowed.launch, catalog)?;
+    let mut slots = deps.launches.reserve(1).ok_or(ReplacementError::Busy)?;
+    let reserve = crate::ledger::max_usage(&narrowed.launch, catalog)?;
     let admission = deps.ledger.with(|ledger| ledger.admit_replacement(&pool_name, &launch.action_id, reserve));
     let (claim, position) = match admission {
         LedgerAnswer::Admitted { claim, position } => (claim, position),
-        LedgerAnswer::Repeated(_) => return Ok(Replaced::AlreadyAsked),
+        LedgerAnswer::Repeated(_) => return Ok(ReplacementResult::AlreadyRequested),
         LedgerAnswer::Rejected(rejection) => return Err(rejection.into()),
     };
     let take_back = |message: String| {
         deps.ledger.with(|ledger| ledger.gone(&claim));
         refused(message)
     };
-    let admitted = Admitted::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
+    let admitted = AdmittedLaunch::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
     let admitted = admitted.ok_or_else(|| take_back("an instance type is not in the catalog".to_owned()))?;
     admit::show(deps, &admitted);
     let cycle_id = format!("replace-{uid}");
@@ -118,9 +119,9 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         return Err(take_back(error.to_string()));
     }
     for group in groups {
-        room.launch(group, Instant::now());
+        slots.launch(group, Instant::now());
     }
-    Ok(Replaced::Launching { claim })
+    Ok(ReplacementResult::Launching { claim })
 }
 
 fn requests(claim: &NodeClaim) -> Result<Resources, String> {
@@ -141,7 +142,7 @@ fn offerings(
         .instance_types
         .iter()
         .filter(|it| allows(label::INSTANCE_TYPE, &it.name) && requests.fits_in(&it.allocatable()));
-    let mut all: Vec<OfferingChoice> = types
+    let mut choices: Vec<OfferingChoice> = types
         .flat_map(|it| it.offerings.iter().map(move |offering| (it, offering)))
         .filter(|(_, offering)| offering.available)
         .filter(|(_, it)| allows(label::ZONE, &it.zone) && allows(label::CAPACITY_TYPE, it.capacity_type.as_str()))
@@ -156,6 +157,6 @@ fn offerings(
             price: offering.price,
         })
         .collect();
-    all.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
-    all
+    choices.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+    choices
 }

@@ -1,9 +1,9 @@
 //! Builds the launch request of a group: launch templates, overrides in order of price, tags.
 
 use super::admit::Admission;
-use super::build::{self, Live, Narrowed};
+use super::build::{self, Live, NarrowedLaunch};
 use crate::clock::Timestamped;
-use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, Planned, Wanted};
+use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, PlannedTemplate, TemplateInput};
 use crate::ports::{FleetRequest, LaunchTemplateConfig, Override, Tags};
 use crate::resolve::{NotReady, Resolved, for_launch};
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -36,7 +36,7 @@ pub enum RequestError {
 /// A request without the names that depend on its group. Launches with an equal purchase share a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Purchase {
-    planned: Vec<Planned>,
+    planned: Vec<PlannedTemplate>,
     overrides: Vec<Override>,
     capacity_type: CapacityType,
     prioritized: bool,
@@ -49,18 +49,18 @@ impl Purchase {
     ///
     /// # Errors
     /// The node class cannot be used for the launch.
-    pub fn plan(deps: &Admission, live: Live<'_>, narrowed: &Narrowed) -> Result<Self, RequestError> {
+    pub fn plan(deps: &Admission, live: Live<'_>, narrowed: &NarrowedLaunch) -> Result<Self, RequestError> {
         let (class, catalog) = (live.class, live.catalog);
         let resolved = for_launch(class)?;
         let launch = &narrowed.launch;
-        let mut seen = BTreeSet::new();
+        let mut unique = BTreeSet::new();
         let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
         let types: Vec<&InstanceType> =
-            names.filter(|name| seen.insert(*name)).filter_map(|name| catalog.get(name)).collect();
+            names.filter(|name| unique.insert(*name)).filter_map(|name| catalog.get(name)).collect();
         let tenancy = narrowed.requirements.find(&format!("{}/instance-tenancy", label::AWS_DOMAIN));
         let template = NodeClaimSpec::from(&live.pool.spec.template.spec);
         let taints = template.taints.iter().chain(&template.startup_taints).map(Taint::from).collect();
-        let wanted = Wanted {
+        let input = TemplateInput {
             node_pool: launch.node_pool.0.clone(),
             labels: build::labels(narrowed, live),
             taints,
@@ -68,7 +68,7 @@ impl Purchase {
             dedicated: tenancy.is_some_and(|it| it.has("dedicated") && !it.has("default")),
             requests: launch.requests.clone(),
         };
-        let planned = launch_template::plan(&deps.current.get(), class, &resolved, &wanted, &types)?;
+        let planned = launch_template::plan(&deps.current.get(), class, &resolved, &input, &types)?;
         let overrides = overrides(
             &launch.offerings,
             catalog,

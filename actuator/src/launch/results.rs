@@ -2,10 +2,10 @@
 
 use super::attempt::Failure;
 use super::record::{Member, annotation};
-use super::write::{self, Bought};
+use super::write::{self, LaunchedInstance};
 use crate::clock::Timestamped;
 use crate::events::{Note, object};
-use crate::io::{Answer, Updated, WriteError};
+use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, Tags};
 use futures::StreamExt;
@@ -21,7 +21,7 @@ const MAX_MESSAGE: usize = 500;
 
 /// Which side refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum RefusedBy {
     /// EC2.
     Cloud,
     /// The API server.
@@ -51,10 +51,10 @@ fn message(failure: &Failure) -> String {
 }
 
 fn post(deps: &Launcher, action: Option<&ActionId>, status: OutcomeStatus, claim: &str) {
-    told(deps, action, status, None, String::new(), claim);
+    post_outcome(deps, action, status, None, String::new(), claim);
 }
 
-fn told(
+fn post_outcome(
     deps: &Launcher,
     action: Option<&ActionId>,
     status: OutcomeStatus,
@@ -95,17 +95,17 @@ pub async fn launched(
         let subnet = status.subnets.iter().find(|subnet| subnet.zone == instance.zone)?;
         subnet.zone_id.clone()
     });
-    let bought = Bought {
+    let launched = LaunchedInstance {
         instance,
         instance_type,
         region: &deps.settings.region,
         zone_id: zone_id.unwrap_or_default(),
         instance_profile: status.and_then(|status| status.instance_profile.clone()).unwrap_or_default(),
     };
-    let claim = match write::mark_launched(deps, &member.claim, &bought).await? {
-        Updated::Written(claim) => *claim,
-        Updated::AlreadySo => member.claim.clone(),
-        Updated::Gone => {
+    let claim = match write::mark_launched(deps, &member.claim, &launched).await? {
+        UpdateResult::Written(claim) => *claim,
+        UpdateResult::Unchanged => member.claim.clone(),
+        UpdateResult::Gone => {
             tracing::warn!(
                 cycle_id,
                 claim = name,
@@ -122,7 +122,7 @@ pub async fn launched(
         cycle_id, claim = name, instance = instance.instance_id, instance_type = instance.instance_type,
         zone = instance.zone, capacity_type = %instance.capacity_type, "launched"
     );
-    if let Some(counted) = bought.counted() {
+    if let Some(counted) = launched.counted() {
         deps.ledger.with(|ledger| ledger.launched(name, counted));
     }
     post(deps, member.action.as_ref(), OutcomeStatus::Launched, name);
@@ -149,12 +149,12 @@ pub async fn fail(
     members: impl Iterator<Item = Member>,
     failure: &Failure,
     cycle_id: &str,
-    whose: Whose,
+    refused_by: RefusedBy,
 ) {
-    let reason = match (failure, whose) {
+    let reason = match (failure, refused_by) {
         (Failure::InsufficientCapacity, _) => OutcomeReason::NoCapacity,
-        (_, Whose::Cloud) => OutcomeReason::CloudRefused,
-        (_, Whose::Cluster) => OutcomeReason::ClusterRefused,
+        (_, RefusedBy::Cloud) => OutcomeReason::CloudRefused,
+        (_, RefusedBy::Cluster) => OutcomeReason::ClusterRefused,
     };
     let cause = cause(failure);
     let deletes = members.map(|member| async move {
@@ -183,12 +183,12 @@ pub async fn fail(
         });
         deps.ledger.not_launching(name);
         let action = annotation(&member.claim, key::ACTION_ID).map(ActionId::from);
-        told(deps, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
+        post_outcome(deps, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
     }
 }
 
 /// Fails claims that were admitted but never written: only the ledger knows of these claims.
-pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
+pub fn fail_unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
     let now = deps.clock.timestamp();
     for member in members {
         let name = member.name();
@@ -198,7 +198,7 @@ pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure
         });
         deps.ledger.not_launching(name);
         let (status, reason) = (OutcomeStatus::Failed, Some(OutcomeReason::PoolChanged));
-        told(deps, member.action.as_ref(), status, reason, message(failure), name);
+        post_outcome(deps, member.action.as_ref(), status, reason, message(failure), name);
     }
 }
 
@@ -209,13 +209,13 @@ pub async fn surplus(deps: &Launcher, ids: &[String]) {
     }
     tracing::warn!(?ids, "more instances than claims, the surplus is ended");
     deps.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
-    let tell = |id: &str, answer: Answer| {
+    let report = |id: &str, answer: TerminateResult| {
         // Garbage collection will find the instance, since no claim names it.
         if let Err(error) = answer {
             tracing::warn!(instance = id, %error, "the surplus is still there");
         }
     };
-    if let Err(error) = deps.cloud.terminate(ids, tell).await {
+    if let Err(error) = deps.cloud.terminate(ids, report).await {
         tracing::warn!(?ids, %error, "the surplus is still there");
     }
 }

@@ -1,6 +1,6 @@
 //! Executes one launch group, from its claims to its instances, as [`super::attempt`] decides.
 
-use super::admit::Prepared;
+use super::admit::PreparedGroup;
 use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
 use super::create::{CreateError, create};
 use super::matching::match_instances;
@@ -29,14 +29,14 @@ const GATE_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Launches a newly admitted group: writes its claims, sends the request and records the result.
-pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
+pub async fn start(deps: &Launcher, prepared: PreparedGroup, received: Instant) {
     let mut group = match prepared.complete(&deps.launch_templates).await {
         Ok(group) => group,
         Err((prepared, error)) => {
             let group = prepared.group.id.as_str();
             tracing::warn!(cycle_id = %prepared.cycle_id, group, %error, "nothing is launched");
             let failure = Failure::Refused { code: "LaunchTemplateNotReady".to_owned(), message: error.to_string() };
-            results::unwritten(deps, prepared.members.into_values(), &failure);
+            results::fail_unwritten(deps, prepared.members.into_values(), &failure);
             return;
         }
     };
@@ -48,25 +48,25 @@ pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
         }
         tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
         let failure = Failure::Refused { code: "ClaimNotWritten".to_owned(), message: error.to_string() };
-        results::fail(deps, group.members.into_values(), &failure, &group.cycle_id, results::Whose::Cluster).await;
+        results::fail(deps, group.members.into_values(), &failure, &group.cycle_id, results::RefusedBy::Cluster).await;
         return;
     }
     deps.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
-    Run::new(deps, group, attempt, received).go(Decision::Send { after: Millis(0) }).await;
+    GroupRun::new(deps, group, attempt, received).go(Decision::Send { after: Millis(0) }).await;
 }
 
 /// Resumes a group that may have been sent, by a former leader or by this one before an error.
 pub async fn resume(deps: &Launcher, group: Group, attempt: Attempt) {
     let first = attempt::first_decision(attempt, deps.clock.timestamp());
     tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
-    Run::new(deps, group, attempt, Instant::now()).go(first).await;
+    GroupRun::new(deps, group, attempt, Instant::now()).go(first).await;
 }
 
 /// Writes the primary claim last: if it exists, all claims exist (see [`super::record`]).
 async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
     let Some((primary_name, mut primary)) = group.members.pop_first() else { return Ok(()) };
-    let others = std::mem::take(&mut group.members);
-    let writes = others.into_iter().map(|(name, member)| async move {
+    let secondary = std::mem::take(&mut group.members);
+    let writes = secondary.into_iter().map(|(name, member)| async move {
         let result = create(deps, &member.claim).await;
         (name, member, result)
     });
@@ -74,7 +74,7 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
     let mut failure = None;
     while let Some((name, mut member, result)) = writes.next().await {
         match result {
-            Ok(written) => member.claim = written,
+            Ok(created) => member.claim = created,
             Err(error) => failure = Some(error),
         }
         group.members.insert(name, member);
@@ -83,7 +83,7 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
         let annotations = primary.claim.metadata.annotations.get_or_insert_default();
         annotations.extend(primary_annotations(&group.request, attempt));
         match create(deps, &primary.claim).await {
-            Ok(written) => primary.claim = written,
+            Ok(created) => primary.claim = created,
             Err(error) => failure = Some(error),
         }
     }
@@ -91,7 +91,7 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
     failure.map_or(Ok(()), Err)
 }
 
-struct Run<'a> {
+struct GroupRun<'a> {
     deps: &'a Launcher,
     group: LaunchGroup,
     /// `None` if the stored request is unreadable: then nothing is sent.
@@ -103,7 +103,7 @@ struct Run<'a> {
     received: Instant,
 }
 
-impl<'a> Run<'a> {
+impl<'a> GroupRun<'a> {
     fn new(deps: &'a Launcher, group: Group, attempt: Attempt, received: Instant) -> Self {
         let Group { group, request, members, cycle_id } = group;
         let (request, look_ups) = (Some(request), LookUps::default());
@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
     async fn fail(&mut self, failure: &Failure) {
         let (without, _): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.members).into_values().partition(|member| member.instance().is_none());
-        results::fail(self.deps, without.into_iter(), failure, &self.cycle_id, results::Whose::Cloud).await;
+        results::fail(self.deps, without.into_iter(), failure, &self.cycle_id, results::RefusedBy::Cloud).await;
     }
 }
 
@@ -302,7 +302,7 @@ pub async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetIns
 pub async fn look_up_only(deps: &Launcher, group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: String) {
     let attempt = Attempt::resumed(1, plimsoll_model::time::Timestamp(0));
     let (look_ups, received) = (LookUps::default(), Instant::now());
-    Run { deps, group, request: None, members, cycle_id, attempt, look_ups, received }
+    GroupRun { deps, group, request: None, members, cycle_id, attempt, look_ups, received }
         .go(Decision::LookUp { after: Millis(0) })
         .await;
 }

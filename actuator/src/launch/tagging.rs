@@ -1,9 +1,9 @@
 //! Names instances after their Nodes (spec: AWS provider section 0.3), for users of the EC2 console.
 
 use super::record::annotation;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::fencing::Fence;
-use crate::io::{CloudCalls, Part, WriteError, Writes};
+use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::ports::Tags;
 use crate::stores::{Kind, Stores};
 use plimsoll_api::NodeClaim;
@@ -47,7 +47,7 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
         .collect()
 }
 
-async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<RequeueAfter, WriteError> {
     let Some(status) = &claim.status else { return Ok(None) };
     let (Some(node), Some(provider_id)) = (&status.node_name, &status.provider_id) else { return Ok(None) };
     let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);
@@ -58,7 +58,7 @@ async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Again, Wr
         deps.cloud.create_tags(&ids, &tags).await?;
     }
     deps.writes
-        .update(claim.as_ref(), Part::Main, |claim| {
+        .update(claim.as_ref(), ObjectPart::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().insert(key::TAGGED.to_owned(), "true".to_owned());
         })
         .await?;

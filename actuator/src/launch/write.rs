@@ -2,7 +2,7 @@
 
 use super::attempt::Attempt;
 use super::record::primary_annotations;
-use crate::io::{Part, Updated, WriteError};
+use crate::io::{ObjectPart, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, FleetRequest};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -23,10 +23,10 @@ pub async fn raise(
     primary: &NodeClaim,
     request: &FleetRequest,
     attempt: &Attempt,
-) -> Result<Updated<NodeClaim>, WriteError> {
+) -> Result<UpdateResult<NodeClaim>, WriteError> {
     let annotations = primary_annotations(request, attempt);
     deps.writes
-        .update(primary, Part::Main, |claim| {
+        .update(primary, ObjectPart::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
         })
         .await
@@ -44,7 +44,7 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
     }
     deps.writes.delete(claim, None).await?;
     deps.writes
-        .update(claim, Part::Main, |claim| {
+        .update(claim, ObjectPart::Main, |claim| {
             if let Some(finalizers) = &mut claim.metadata.finalizers {
                 finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
             }
@@ -55,7 +55,7 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
 
 /// Facts about a claim's instance.
 #[derive(Debug, Clone)]
-pub struct Bought<'a> {
+pub struct LaunchedInstance<'a> {
     /// The instance.
     pub instance: &'a FleetInstance,
     /// Its type in the node class's catalog, if still present.
@@ -68,7 +68,7 @@ pub struct Bought<'a> {
     pub instance_profile: String,
 }
 
-impl Bought<'_> {
+impl LaunchedInstance<'_> {
     /// The provider id of its Node: `aws:///zone/id`.
     #[must_use]
     pub fn provider_id(&self) -> String {
@@ -116,36 +116,36 @@ impl Bought<'_> {
 pub async fn mark_launched(
     deps: &Launcher,
     claim: &NodeClaim,
-    bought: &Bought<'_>,
-) -> Result<Updated<NodeClaim>, WriteError> {
-    let labels = bought.labels();
+    launched: &LaunchedInstance<'_>,
+) -> Result<UpdateResult<NodeClaim>, WriteError> {
+    let labels = launched.labels();
     let labelled = deps
         .writes
-        .update(claim, Part::Main, |claim| {
-            let own = claim.metadata.labels.take().unwrap_or_default();
+        .update(claim, ObjectPart::Main, |claim| {
+            let own_labels = claim.metadata.labels.take().unwrap_or_default();
             // The claim's own labels take precedence over the type's.
-            let mut all = labels.clone();
-            all.extend(own);
-            claim.metadata.labels = Some(all);
-            if !bought.instance_profile.is_empty() {
+            let mut merged = labels.clone();
+            merged.extend(own_labels);
+            claim.metadata.labels = Some(merged);
+            if !launched.instance_profile.is_empty() {
                 let annotations = claim.metadata.annotations.get_or_insert_default();
-                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
+                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), launched.instance_profile.clone());
             }
         })
         .await?;
     let claim = match &labelled {
-        Updated::Written(written) => written,
-        Updated::AlreadySo => claim,
-        Updated::Gone => return Ok(Updated::Gone),
+        UpdateResult::Written(updated) => updated,
+        UpdateResult::Unchanged => claim,
+        UpdateResult::Gone => return Ok(UpdateResult::Gone),
     };
     let now = deps.clock.now();
     deps.writes
-        .update(claim, Part::Status, |claim| {
+        .update(claim, ObjectPart::Status, |claim| {
             let moment = Moment::of(&claim.metadata, now);
             let status = claim.status.get_or_insert_default();
-            status.provider_id = Some(bought.provider_id());
-            status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
-            if let Some(instance_type) = bought.instance_type {
+            status.provider_id = Some(launched.provider_id());
+            status.image_id = Some(launched.instance.image_id.clone()).filter(|image| !image.is_empty());
+            if let Some(instance_type) = launched.instance_type {
                 status.capacity = quantities(&instance_type.capacity);
                 status.allocatable = quantities(&instance_type.allocatable());
             }

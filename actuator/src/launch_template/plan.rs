@@ -21,7 +21,7 @@ const NITRO_SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
 
 /// What a claim needs of its instance, besides the node class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct TemplateInput {
     /// The claim's NodePool.
     pub node_pool: String,
     /// The claim's labels. The capacity type label is added.
@@ -38,7 +38,7 @@ pub struct Wanted {
 
 /// A launch template with the instance types that use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedTemplate {
     /// The template.
     pub spec: LaunchTemplateSpec,
     /// Instance type names, in the given order.
@@ -78,16 +78,16 @@ pub fn plan(
     settings: &Settings,
     class: &EC2NodeClass,
     resolved: &Resolved,
-    wanted: &Wanted,
+    wanted: &TemplateInput,
     instance_types: &[&InstanceType],
-) -> Result<Vec<Planned>, PlanError> {
+) -> Result<Vec<PlannedTemplate>, PlanError> {
     let mut variants: Vec<(Variant, Vec<String>)> = Vec::new();
     for instance_type in instance_types {
         let Some(image) = resolved.images.iter().position(|image| image.runs_on(instance_type)) else { continue };
         let uses_efa = class.spec.network_interfaces.is_empty() && wanted.requests.get(EFA) > 0;
         let efa = if uses_efa { instance_type.capacity.get(EFA) } else { 0 };
         let variant = Variant { image, efa, pods: instance_type.capacity.get(PODS) };
-        match variants.iter_mut().find(|(known, _)| *known == variant) {
+        match variants.iter_mut().find(|(existing, _)| *existing == variant) {
             Some((_, names)) => names.push(instance_type.name.clone()),
             None => variants.push((variant, vec![instance_type.name.clone()])),
         }
@@ -99,7 +99,9 @@ pub fn plan(
     variants
         .into_iter()
         .filter_map(|(variant, names)| Some((resolved.images.get(variant.image)?, variant, names)))
-        .map(|(image, variant, instance_types)| Ok(Planned { spec: template.spec(image, &variant)?, instance_types }))
+        .map(|(image, variant, instance_types)| {
+            Ok(PlannedTemplate { spec: template.spec(image, &variant)?, instance_types })
+        })
         .collect()
 }
 
@@ -122,7 +124,7 @@ struct Template<'a> {
     settings: &'a Settings,
     class: &'a EC2NodeClass,
     resolved: &'a Resolved,
-    wanted: &'a Wanted,
+    wanted: &'a TemplateInput,
 }
 
 impl Template<'_> {

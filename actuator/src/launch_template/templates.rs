@@ -26,7 +26,7 @@ const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
 /// Known templates and when each was last used. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Templates {
-    known: Arc<Mutex<BTreeMap<String, Known>>>,
+    known: Arc<Mutex<BTreeMap<String, KnownTemplate>>>,
 }
 
 /// Dependencies of the management of launch templates.
@@ -47,7 +47,7 @@ pub struct LaunchTemplates {
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownTemplate {
     /// The template as EC2 returned it, and when; `None` if it was only listed.
     seen: Option<(LaunchTemplate, Timestamp)>,
     used: Timestamp,
@@ -78,15 +78,15 @@ impl Templates {
     /// Records a use. Returns the template if it was seen recently.
     fn used(&self, name: &str, now: Timestamp) -> Option<LaunchTemplate> {
         let mut known = self.known.lock();
-        let entry = known.entry(name.to_owned()).or_insert(Known { seen: None, used: now });
+        let entry = known.entry(name.to_owned()).or_insert(KnownTemplate { seen: None, used: now });
         entry.used = now;
         let (template, seen) = entry.seen.as_ref()?;
         (now.since(*seen) < TRUSTED).then(|| template.clone())
     }
 
-    fn saw(&self, template: &LaunchTemplate, now: Timestamp) {
+    fn record_seen(&self, template: &LaunchTemplate, now: Timestamp) {
         let seen = Some((template.clone(), now));
-        self.known.lock().insert(template.name.clone(), Known { seen, used: now });
+        self.known.lock().insert(template.name.clone(), KnownTemplate { seen, used: now });
     }
 
     /// Templates in `listed` that can be deleted. A template that this process sees for the first time counts as used
@@ -97,7 +97,7 @@ impl Templates {
         known.retain(|name, known| exists.contains(name.as_str()) || now.since(known.used) < UNUSED);
         let mut unused = Vec::new();
         for template in listed {
-            let entry = known.entry(template.name.clone()).or_insert(Known { seen: None, used: now });
+            let entry = known.entry(template.name.clone()).or_insert(KnownTemplate { seen: None, used: now });
             if needed.contains(&template.name) {
                 entry.used = now;
             } else if now.since(entry.used) >= UNUSED {
@@ -119,7 +119,7 @@ pub async fn ensure(deps: &LaunchTemplates, spec: &LaunchTemplateSpec) -> Result
         return Ok(template);
     }
     let template = deps.cloud.ensure_launch_template(spec).await??;
-    deps.templates.saw(&template, deps.clock.timestamp());
+    deps.templates.record_seen(&template, deps.clock.timestamp());
     Ok(template)
 }
 
@@ -201,7 +201,7 @@ mod tests {
     fn a_template_is_trusted_for_a_minute_and_not_once_ec2_denies_it() {
         let templates = Templates::default();
         assert_eq!(templates.used("a", START), None);
-        templates.saw(&template("a"), START);
+        templates.record_seen(&template("a"), START);
         assert_eq!(templates.used("a", START.plus(Millis(59_999))), Some(template("a")));
         assert_eq!(templates.used("a", START.plus(TRUSTED)), None);
         templates.forget(&["a".to_owned()]);

@@ -2,7 +2,7 @@
 //! condition on each NodePool, which says so and what Plimsoll would do.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
-use crate::io::{Part, Reads, WriteError, Writes};
+use crate::io::{ObjectPart, Reads, WriteError, Writes};
 use crate::settings::ObjectName;
 use crate::state::unexecuted::{Intent, Unexecuted};
 use crate::stores::{Kind, Stores};
@@ -27,9 +27,9 @@ pub const UNKNOWN: &str = "it is not known yet whether Karpenter is running";
 /// Reason of the condition [`PAUSED`].
 const REASON: &str = "KarpenterIsRunning";
 /// Minimum interval between writes of the condition, since plans arrive several times a second.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a failed write is retried.
-const TELL_AGAIN: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Reports the pause on each NodePool.
 #[derive(Clone)]
@@ -52,11 +52,11 @@ pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
     let mut intents = deps.unexecuted.0.subscribe();
     let mut pools = deps.stores.changes(&[Kind::NodePool]);
     loop {
-        let again = match say(&deps).await {
+        let again = match write_conditions(&deps).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "the NodePools do not say whether anything is done for them");
-                Some(TELL_AGAIN)
+                Some(RETRY_DELAY)
             }
         };
         let wait = async {
@@ -73,11 +73,11 @@ pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
             () = pools.next() => {}
             () = wait => {}
         }
-        tokio::time::sleep(TOLD_EVERY).await;
+        tokio::time::sleep(WRITE_INTERVAL).await;
     }
 }
 
-async fn say(deps: &PausedStatus) -> Result<(), WriteError> {
+async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
     let pause = deps.fence.paused();
     if pause.as_deref() == Some(UNKNOWN) {
         return Ok(());
@@ -98,9 +98,9 @@ async fn say(deps: &PausedStatus) -> Result<(), WriteError> {
                 None => {}
             }
         };
-        let known = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
-        if known.is_some() || message.is_some() {
-            deps.writes.update(pool.as_ref(), Part::Notice, change).await?;
+        let condition = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
+        if condition.is_some() || message.is_some() {
+            deps.writes.update(pool.as_ref(), ObjectPart::Notice, change).await?;
         }
     }
     Ok(())
@@ -121,10 +121,10 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
         pause.send_replace(None);
         return pause.closed().await;
     };
-    let mut seen: Option<(LeaseSpec, Instant)> = None;
+    let mut observed: Option<(LeaseSpec, Instant)> = None;
     loop {
         let reason = match tokio::time::timeout(CLUSTER_CALL, reads.lease(&name)).await {
-            Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut seen, Instant::now())),
+            Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut observed, Instant::now())),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {CLUSTER_CALL:?}")),
         };
@@ -153,19 +153,19 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
 
 /// The holder of the Lease. A Lease counts as expired once it was seen unchanged for its whole duration; timestamps of
 /// other clocks are not compared.
-fn held(lease: Option<LeaseSpec>, seen: &mut Option<(LeaseSpec, Instant)>, now: Instant) -> Option<String> {
+fn held(lease: Option<LeaseSpec>, observed: &mut Option<(LeaseSpec, Instant)>, now: Instant) -> Option<String> {
     let Some(spec) = lease.filter(|spec| spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty()))
     else {
-        *seen = None;
+        *observed = None;
         return None;
     };
-    let since = match seen {
-        Some((known, since)) if *known == spec => *since,
+    let since = match observed {
+        Some((last, since)) if *last == spec => *since,
         _ => now,
     };
     let length = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let holder = spec.holder_identity.clone();
-    *seen = Some((spec, since));
+    *observed = Some((spec, since));
     holder.filter(|_| now.duration_since(since) < length.unwrap_or(USUAL_LENGTH))
 }
 

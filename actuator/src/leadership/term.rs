@@ -9,7 +9,7 @@ use crate::interruption::{self, DrainDelay, Interruptions};
 use crate::launch::admit::Admission;
 use crate::launch::launcher::{self, Launcher};
 use crate::launch::tagging::{self, Tagging};
-use crate::launch::{Groups, Launches};
+use crate::launch::{Groups, LaunchQueue};
 use crate::launch_template::{self, LaunchTemplates};
 use crate::ledger::feed::{self, Sources};
 use crate::ledger::handle::LedgerHandle;
@@ -23,7 +23,7 @@ use crate::server::Leader;
 use crate::server::driver::Drivers;
 use crate::server::terminations::{self, Job};
 use crate::state::buffer_reports::BufferReports;
-use crate::state::nominations::Placed;
+use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;
 use crate::termination::{self, Termination};
@@ -59,8 +59,8 @@ impl Term {
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
-        let (placed, buffers) = (Placed::default(), BufferReports::default());
-        let (launches, groups) = Launches::new();
+        let (placements, buffers) = (Placements::default(), BufferReports::default());
+        let (launches, groups) = LaunchQueue::new();
         let (queue, jobs) = terminations::queue();
         let launch_templates = LaunchTemplates {
             templates: process.templates.clone(),
@@ -117,7 +117,7 @@ impl Term {
                 catalogs: catalogs.clone(),
                 ledger: ledger.clone(),
                 outcomes: outcomes.clone(),
-                placed: placed.clone(),
+                placements: placements.clone(),
                 buffers: buffers.clone(),
                 unexecuted: unexecuted.clone(),
                 terminations: queue,
@@ -200,7 +200,7 @@ impl Term {
             nominations: Nominations {
                 stores: stores.clone(),
                 ledger: ledger.clone(),
-                placed: placed.clone(),
+                placements: placements.clone(),
                 writes: writes.clone(),
                 settings: Arc::clone(settings),
                 metrics: metrics.clone(),

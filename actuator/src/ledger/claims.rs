@@ -118,8 +118,8 @@ impl Ledger {
                 Ok(())
             }
             Err(problem) => {
-                let known = self.unreadable.insert(seed.name.clone(), problem.clone());
-                if known.as_ref() != Some(&problem) {
+                let previous = self.unreadable.insert(seed.name.clone(), problem.clone());
+                if previous.as_ref() != Some(&problem) {
                     self.note([Subject::Pool(seed.pool.clone())], None);
                 }
                 Err(problem)

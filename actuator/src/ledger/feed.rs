@@ -2,8 +2,8 @@
 
 mod marks;
 mod nodes;
+mod preferences;
 mod seeds;
-mod wishes;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
@@ -22,11 +22,11 @@ use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
+use preferences::Preferences;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use wishes::Wishes;
 
 /// Delay that coalesces bursts of changes.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -59,15 +59,15 @@ pub struct Feed {
     /// Claims with unreadable annotations, as last read.
     unreadable: BTreeMap<String, ClaimSeed>,
     /// Reserved pods.
-    pods: BTreeMap<PodUid, Awaiting>,
+    pods: BTreeMap<PodUid, ReservedPod>,
     nodes: BTreeMap<NodeName, NodeFacts>,
     pools: BTreeSet<NodePoolName>,
-    wishes: Wishes,
+    preferences: Preferences,
 }
 
 /// State of a reserved pod at the last pass.
 #[derive(Debug, Clone, Copy)]
-struct Awaiting {
+struct ReservedPod {
     /// The pod was bound when it was first seen as reserved: it is to move, so being bound does not end the
     /// reservation.
     to_move: bool,
@@ -82,7 +82,7 @@ pub async fn run(deps: Sources, stop: CancellationToken) {
     let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
     let mut changes = deps.stores.changes(&kinds);
     loop {
-        feed.look(&deps);
+        feed.pass(&deps);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -95,13 +95,13 @@ pub async fn run(deps: Sources, stop: CancellationToken) {
 
 impl Feed {
     /// Runs one pass over all sources.
-    pub fn look(&mut self, deps: &Sources) {
+    pub fn pass(&mut self, deps: &Sources) {
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
         let pods = deps.stores.pods.state();
         self.pods(deps, &pods);
         self.nodes(deps, &pods);
-        self.wishes.look(deps, &pods);
+        self.preferences.check(deps, &pods);
     }
 
     fn claims(&mut self, deps: &Sources) {
@@ -111,9 +111,9 @@ impl Feed {
         for claim in &claims {
             let seed = seed(claim);
             present.insert(seed.name.clone());
-            let (known, unreadable) =
+            let (is_recorded, unreadable) =
                 deps.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
-            if !known {
+            if !is_recorded {
                 // A claim that was seen before but is unknown to the ledger is gone. The watch cache lags, but not for
                 // long.
                 let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
@@ -175,14 +175,14 @@ impl Feed {
             let Some(in_service) = reserved.get(&uid).copied() else { continue };
             let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
             let mark = marks::of(pod);
-            let before = self.pods.get(&uid).copied().unwrap_or(Awaiting { to_move: bound, mark });
+            let before = self.pods.get(&uid).copied().unwrap_or(ReservedPod { to_move: bound, mark });
             if is_over(pod) || (bound && !before.to_move) {
                 released.push(uid.clone());
             } else if in_service && mark.is_some() && mark != before.mark {
                 marked.push(uid.clone());
             }
             let mark = if in_service { before.mark } else { mark };
-            present.insert(uid, Awaiting { mark, ..before });
+            present.insert(uid, ReservedPod { mark, ..before });
         }
         released
             .extend(self.pods.keys().filter(|uid| reserved.contains_key(uid) && !present.contains_key(uid)).cloned());
@@ -229,7 +229,7 @@ fn is_over(pod: &Pod) -> bool {
 
 /// Updates limits and budgets of all pools. Must run again before each admission, since budgets open and close with
 /// time.
-pub fn refresh_pools(deps: &Sources, known: &mut BTreeSet<NodePoolName>) {
+pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
@@ -243,10 +243,10 @@ pub fn refresh_pools(deps: &Sources, known: &mut BTreeSet<NodePoolName>) {
             Err(message) => tracing::warn!(pool = %name, message, "limits cannot be read, nothing is launched for it"),
         }
     }
-    for gone in known.difference(&present) {
+    for gone in previous.difference(&present) {
         deps.ledger.with(|ledger| ledger.remove_pool(gone));
     }
-    *known = present;
+    *previous = present;
 }
 
 fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFacts, String> {
@@ -267,9 +267,9 @@ fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFac
         (BudgetReason::Underutilized, DisruptionReason::Underutilized),
         (BudgetReason::Drifted, DisruptionReason::Drifted),
     ] {
-        let most = pool.spec.allowed_disruptions(budget, now, total);
-        if most != u32::MAX {
-            allowed.insert(reason, most);
+        let limit = pool.spec.allowed_disruptions(budget, now, total);
+        if limit != u32::MAX {
+            allowed.insert(reason, limit);
         }
     }
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());

@@ -127,7 +127,7 @@ impl Ledger {
         }
         for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
-            let admitted: u32 = self.others(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
+            let admitted: u32 = self.other_removals(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
             if admitted >= allowed {
                 return Err(Rejection::NoDisruptionRoom(budget.clone()));
             }
@@ -136,14 +136,14 @@ impl Ledger {
     }
 
     fn check_room(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
-        for (node, asked) in &facts.moves {
-            let leaving = self.others(&facts.claim).any(|other| other.node == *node);
+        for (node, requested) in &facts.moves {
+            let leaving = self.other_removals(&facts.claim).any(|other| other.node == *node);
             let none = Resources::new();
             let mut free = facts.free.get(node).filter(|_| !leaving).unwrap_or(&none).clone();
-            for taken in self.others(&facts.claim).filter_map(|other| other.rooms.get(node)) {
+            for taken in self.other_removals(&facts.claim).filter_map(|other| other.rooms.get(node)) {
                 free.subtract(taken);
             }
-            if let Some(resource) = asked.first_excess(&free) {
+            if let Some(resource) = requested.first_excess(&free) {
                 return Err(Rejection::NoRoom { node: node.clone(), resource: resource.to_owned() });
             }
         }
@@ -151,7 +151,7 @@ impl Ledger {
     }
 
     /// The removals in progress, except the removal of `claim`.
-    fn others<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Removal> {
+    fn other_removals<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Removal> {
         self.removals.iter().filter(move |(name, _)| *name != claim).map(|(_, removal)| removal)
     }
 

@@ -63,17 +63,17 @@ pub struct Step {
 
 /// Computes the next step.
 #[must_use]
-pub fn next(seen: &Observation<'_>) -> Step {
-    let moment = Moment::of(&seen.claim.metadata, seen.now);
-    let old = seen.claim.status.clone().unwrap_or_default();
+pub fn next(observed: &Observation<'_>) -> Step {
+    let moment = Moment::of(&observed.claim.metadata, observed.now);
+    let old = observed.claim.status.clone().unwrap_or_default();
     let mut status = old.clone();
     let mut step = Step::default();
     CONDITIONS.initialize(&mut status.conditions, moment);
     if condition::is_true(&status.conditions, LAUNCHED) {
-        register(seen, moment, &mut status, &mut step);
-        initialize(seen, moment, &mut status, &mut step);
+        register(observed, moment, &mut status, &mut step);
+        initialize(observed, moment, &mut status, &mut step);
     }
-    live(seen.claim, &status, seen.now, &mut step);
+    live(observed.claim, &status, observed.now, &mut step);
     for name in [REGISTERED, INITIALIZED] {
         if condition::is_true(&status.conditions, name) && !condition::is_true(&old.conditions, name) {
             step.reached.push(name);
@@ -87,18 +87,18 @@ fn unknown(status: &mut NodeClaimStatus, moment: Moment, name: &str, reason: &st
     CONDITIONS.set(&mut status.conditions, moment, name, Status::Unknown, reason, message);
 }
 
-fn register(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
+fn register(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
     let state = condition::get(&status.conditions, REGISTERED).map(|condition| condition.status.as_str());
     if matches!(state, Some("True" | "False")) {
         return;
     }
-    match seen.nodes {
+    match observed.nodes {
         [] => unknown(status, moment, REGISTERED, "NodeNotFound", "the instance has not become a Node yet"),
-        [found] => {
-            let wanted = node::registered(found, seen.claim);
-            step.taint_was_missing = node::lacks_unregistered_taint(found);
-            step.node = (wanted != **found).then_some(wanted);
-            status.node_name.clone_from(&found.metadata.name);
+        [node] => {
+            let desired = node::registered(node, observed.claim);
+            step.taint_was_missing = node::lacks_unregistered_taint(node);
+            step.node = (desired != **node).then_some(desired);
+            status.node_name.clone_from(&node.metadata.name);
             CONDITIONS.set_true(&mut status.conditions, moment, REGISTERED);
         }
         several => {
@@ -110,22 +110,22 @@ fn register(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus
     }
 }
 
-fn initialize(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
+fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
     if !condition::is_true(&status.conditions, REGISTERED) || condition::is_true(&status.conditions, INITIALIZED) {
         return;
     }
     // An instance with several Nodes is never registered, so there is at most one.
-    let Some(found) = step.node.as_ref().or_else(|| seen.nodes.first().copied()) else {
+    let Some(current) = step.node.as_ref().or_else(|| observed.nodes.first().copied()) else {
         unknown(status, moment, INITIALIZED, "NodeNotFound", "the Node is gone");
         return;
     };
-    if let Some(lack) = node::lacks(found, seen.claim) {
-        unknown(status, moment, INITIALIZED, lack.reason(), &lack.to_string());
+    if let Some(missing) = node::missing_prerequisite(current, observed.claim) {
+        unknown(status, moment, INITIALIZED, missing.reason(), &missing.to_string());
         return;
     }
-    let wanted = node::initialized(found);
-    if seen.nodes.first().is_some_and(|node| **node != wanted) {
-        step.node = Some(wanted);
+    let desired = node::initialized(current);
+    if observed.nodes.first().is_some_and(|node| **node != desired) {
+        step.node = Some(desired);
     }
     CONDITIONS.set_true(&mut status.conditions, moment, INITIALIZED);
 }
@@ -137,13 +137,14 @@ fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut 
     let waiting =
         [(LAUNCHED, LAUNCH_TIMEOUT, TimedOut::Launch), (REGISTERED, REGISTRATION_TIMEOUT, TimedOut::Registration)];
     for (name, limit, timed_out) in waiting {
-        let Some(found) = condition::get(&status.conditions, name).filter(|found| found.status != "True") else {
+        let Some(condition) = condition::get(&status.conditions, name).filter(|condition| condition.status != "True")
+        else {
             continue;
         };
         if of_group && timed_out == TimedOut::Launch {
             continue;
         }
-        let until = found.last_transition_time.0.saturating_add(limit).unwrap_or(Timestamp::MAX);
+        let until = condition.last_transition_time.0.saturating_add(limit).unwrap_or(Timestamp::MAX);
         if until <= now {
             step.timed_out = step.timed_out.or(Some(timed_out));
         } else {

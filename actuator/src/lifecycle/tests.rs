@@ -112,7 +112,7 @@ fn each_thing_that_a_node_lacks_is_named() {
     let mut registered = claim(true);
     registered.status = step(&registered, &[&node(&json!({}))], 30).status;
     let clean = json!({"spec": {"taints": []}, "metadata": {"labels": {"karpenter.sh/registered": "true"}}});
-    let lacks = |change: &Value| {
+    let missing_prerequisite = |change: &Value| {
         let mut whole = clean.clone();
         merge(&mut whole, change);
         let step = step(&registered, &[&node(&whole)], 40);
@@ -120,12 +120,21 @@ fn each_thing_that_a_node_lacks_is_named() {
         let status = step.status.or_else(|| registered.status.clone()).unwrap();
         condition::get(&status.conditions, "Initialized").unwrap().reason.clone()
     };
-    assert_eq!(lacks(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})), "NodeNotReady");
-    assert_eq!(lacks(&json!({"spec": {"taints": [{"key": "cni", "effect": "NoExecute"}]}})), "StartupTaintsExist");
+    assert_eq!(
+        missing_prerequisite(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
+        "NodeNotReady"
+    );
+    assert_eq!(
+        missing_prerequisite(&json!({"spec": {"taints": [{"key": "cni", "effect": "NoExecute"}]}})),
+        "StartupTaintsExist"
+    );
     let not_ready = json!({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}});
-    assert_eq!(lacks(&not_ready), "KnownEphemeralTaintsExist");
-    assert_eq!(lacks(&json!({"status": {"allocatable": {"example.com/gpu": "0"}}})), "ResourceNotRegistered");
-    assert_eq!(lacks(&json!({})), "Initialized");
+    assert_eq!(missing_prerequisite(&not_ready), "KnownEphemeralTaintsExist");
+    assert_eq!(
+        missing_prerequisite(&json!({"status": {"allocatable": {"example.com/gpu": "0"}}})),
+        "ResourceNotRegistered"
+    );
+    assert_eq!(missing_prerequisite(&json!({})), "Initialized");
     assert_eq!(after(&step(&registered, &[], 40), "Initialized").1, "NodeNotFound");
 }
 

@@ -1,11 +1,11 @@
 //! The EC2NodeClass controller loop.
 
-use super::status::{self, Memory};
+use super::status::{self, LookUpCache};
 use super::{finalize, hash, profile};
 use crate::cluster_facts::Current;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::fencing::Fence;
-use crate::io::{CloudCalls, CloudReads, Part, WriteError, Writes};
+use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
 use crate::settings::Settings;
 use crate::stores::{Kind, Stores};
@@ -50,24 +50,24 @@ pub struct NodeClasses {
     pub clock: Clock,
 }
 
-type Memories = Arc<Mutex<BTreeMap<String, Memory>>>;
+type LookUpCaches = Arc<Mutex<BTreeMap<String, LookUpCache>>>;
 
 /// Keeps the status of all node classes up to date, and finalizes deleted ones.
 pub async fn run(deps: NodeClasses, stop: CancellationToken) {
-    let memories = Memories::default();
-    let known = Arc::clone(&memories);
+    let caches_by_uid = LookUpCaches::default();
+    let caches = Arc::clone(&caches_by_uid);
     let list_deps = deps.clone();
     let list = move || {
         let deps = &list_deps;
         let classes = deps.stores.classes.state();
         let uids: BTreeSet<&str> = classes.iter().filter_map(|class| class.metadata.uid.as_deref()).collect();
-        known.lock().retain(|uid, _| uids.contains(uid.as_str()));
+        caches.lock().retain(|uid, _| uids.contains(uid.as_str()));
         classes.iter().map(|class| candidate(deps, Arc::clone(class))).collect()
     };
     let work_context = deps.clone();
     let work = move |class: Arc<EC2NodeClass>| {
-        let (deps, memories) = (work_context.clone(), Arc::clone(&memories));
-        async move { reconcile(&deps, &class, &memories).await }
+        let (deps, caches_by_uid) = (work_context.clone(), Arc::clone(&caches_by_uid));
+        async move { reconcile(&deps, &class, &caches_by_uid).await }
     };
     let kinds = [Kind::EC2NodeClass, Kind::NodeClaim];
     tokio::join!(
@@ -90,7 +90,11 @@ fn candidate(deps: &NodeClasses, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2N
     Candidate { key: metadata.name.clone().unwrap_or_default(), version, input: class }
 }
 
-async fn reconcile(deps: &NodeClasses, class: &EC2NodeClass, memories: &Memories) -> Result<Again, WriteError> {
+async fn reconcile(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    caches_by_uid: &LookUpCaches,
+) -> Result<RequeueAfter, WriteError> {
     if deps.fence.paused().is_some() {
         return Ok(Some(PAUSED));
     }
@@ -101,18 +105,18 @@ async fn reconcile(deps: &NodeClasses, class: &EC2NodeClass, memories: &Memories
     }
     hash::mark(deps, class).await?;
     let uid = class.metadata.uid.clone().unwrap_or_default();
-    let mut memory = memories.lock().get(&uid).cloned().unwrap_or_default();
-    let refreshed = status::refresh(deps, class, &mut memory).await;
-    let next = memory.next();
-    let written = deps
+    let mut cache = caches_by_uid.lock().get(&uid).cloned().unwrap_or_default();
+    let refreshed = status::refresh(deps, class, &mut cache).await;
+    let next = cache.next();
+    let updated = deps
         .writes
-        .update(class, Part::Status, |class| {
+        .update(class, ObjectPart::Status, |class| {
             class.status = Some(refreshed.clone());
         })
         .await?;
     // A part counts as looked up only if its result was written.
-    if written.is_there() {
-        memories.lock().insert(uid, memory);
+    if updated.is_there() {
+        caches_by_uid.lock().insert(uid, cache);
     }
     Ok(Some(next))
 }
@@ -134,13 +138,13 @@ async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
             // A profile that was never seen in use may be a former leader's: its protection starts now.
             let protected =
                 |name: &String| now.duration_since(*last_used.get(name).unwrap_or(&now)) < PROFILE_PROTECTED;
-            let (kept, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
+            let (retained, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
             profile::delete(deps, &gone).await?;
-            Ok::<_, WriteError>((kept, gone))
+            Ok::<_, WriteError>((retained, gone))
         };
         match result.await {
-            Ok((kept, gone)) => {
-                for name in kept {
+            Ok((retained, gone)) => {
+                for name in retained {
                     last_used.entry(name).or_insert(now);
                 }
                 last_used.retain(|name, _| !gone.contains(name));

@@ -1,7 +1,7 @@
 //! Deletion of a node class: waits for the claims that use it, then deletes its AWS resources.
 
 use super::profile;
-use crate::io::{Part, WriteError};
+use crate::io::{ObjectPart, WriteError};
 use crate::launch_template;
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
@@ -34,7 +34,7 @@ pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result
     launch_template::delete_of_class(&deps.launch_templates, class.metadata.name.as_deref().unwrap_or_default())
         .await?;
     deps.writes
-        .update(class, Part::Main, |class| {
+        .update(class, ObjectPart::Main, |class| {
             class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
         })
         .await?;

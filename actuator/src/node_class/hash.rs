@@ -1,6 +1,6 @@
 //! The hash for drift detection. It is written to the class, and to its claims when the hash algorithm changes.
 
-use crate::io::{Part, WriteError};
+use crate::io::{ObjectPart, WriteError};
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
@@ -18,7 +18,7 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(),
         }
     }
     deps.writes
-        .update(class, Part::Main, |class| {
+        .update(class, ObjectPart::Main, |class| {
             let annotations = class.metadata.annotations.get_or_insert_default();
             annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
             let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
@@ -43,7 +43,7 @@ async fn carry_over(deps: &NodeClasses, claim: &NodeClaim, hash: &str) -> Result
         return Ok(());
     }
     deps.writes
-        .update(claim, Part::Main, |claim| {
+        .update(claim, ObjectPart::Main, |claim| {
             let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
             let drifted = condition::get(conditions, DRIFTED).is_some();
             let annotations = claim.metadata.annotations.get_or_insert_default();

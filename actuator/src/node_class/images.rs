@@ -57,13 +57,13 @@ async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Res
     }
     let ids = variants.keys().cloned().collect();
     let images = cloud.images(&ImageQuery::Ids(ids)).await?;
-    let mut found = Vec::new();
+    let mut selected = Vec::new();
     for image in images {
         for needs in variants.remove(&image.id).unwrap_or_default() {
-            found.push((image.clone(), needs));
+            selected.push((image.clone(), needs));
         }
     }
-    Ok(found)
+    Ok(selected)
 }
 
 async fn of_terms(cloud: &CloudReads, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image, Needs)>, ImagesError> {
@@ -102,25 +102,25 @@ async fn of_terms(cloud: &CloudReads, terms: &[AmiSelectorTerm]) -> Result<Vec<(
     if !selectors.is_empty() {
         images.extend(cloud.images(&ImageQuery::Terms(selectors)).await?);
     }
-    let found = images.into_iter().filter_map(|image| {
+    let candidates = images.into_iter().filter_map(|image| {
         let needs = vec![architecture(&image)?];
         Some((image, needs))
     });
-    Ok(best(found))
+    Ok(best(candidates))
 }
 
 /// Keeps one image per set of requirements: not deprecated, then the newest, then the last by name.
 fn best(images: impl Iterator<Item = (Image, Needs)>) -> Vec<(Image, Needs)> {
-    let mut kept: Vec<(Image, Needs)> = Vec::new();
+    let mut selected: Vec<(Image, Needs)> = Vec::new();
     let rank = |image: &Image| (!image.deprecated, image.created, image.name.clone());
     for (image, needs) in images {
-        match kept.iter_mut().find(|(_, known)| *known == needs) {
-            Some((known, _)) if rank(&image) > rank(known) => *known = image,
+        match selected.iter_mut().find(|(_, existing)| *existing == needs) {
+            Some((existing, _)) if rank(&image) > rank(existing) => *existing = image,
             Some(_) => {}
-            None => kept.push((image, needs)),
+            None => selected.push((image, needs)),
         }
     }
-    kept
+    selected
 }
 
 /// `None` for architectures that cannot run a node.

@@ -22,7 +22,7 @@ type Problem = (&'static str, String);
 /// Sets the condition.
 pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2NodeClassStatus, moment: Moment) {
     let conditions = &mut status.conditions;
-    let ignored = match look(settings, class) {
+    let ignored = match validate(settings, class) {
         Ok(ignored) => ignored,
         Err((reason, message)) => {
             CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
@@ -40,13 +40,13 @@ pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2N
         return;
     }
     let refused = unmet.iter().any(|dependency| condition::is_false(conditions, dependency));
-    let known = if refused { Status::False } else { Status::Unknown };
+    let state = if refused { Status::False } else { Status::Unknown };
     let message = format!("waits for {}", unmet.join(", "));
-    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, known, "DependenciesNotReady", &message);
+    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, state, "DependenciesNotReady", &message);
 }
 
 /// Paths of settings that have no effect; or the first problem, with its field.
-fn look(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Problem> {
+fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Problem> {
     let family = class.spec.effective_ami_family();
     if family == AmiFamily::AL2023 && settings.service_cidr.is_none() {
         let message = "the cluster's service CIDR is not known, which AL2023 nodes need";

@@ -1,8 +1,8 @@
 //! Conditions of NodeClaims: drift, the time of the last pod event, and consolidatability (spec: core sections 6.3 and
 //! 6.4).
 
-use crate::controller_loop::{self, Again, Candidate};
-use crate::io::{Part, WriteError};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::pods;
 use crate::stores::Kind;
@@ -25,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// Hash of the pods of each node at the last pass.
-type Seen = BTreeMap<String, u64>;
+type PodHashes = BTreeMap<String, u64>;
 
 /// A claim with its pool and node class.
 #[derive(Clone)]
-struct Subject {
+struct ClaimWithPool {
     claim: Arc<NodeClaim>,
     pool: Option<Arc<NodePool>>,
     class: Option<Arc<EC2NodeClass>>,
@@ -39,12 +39,12 @@ struct Subject {
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Pod, Kind::EC2NodeClass];
-    let seen: Arc<Mutex<Seen>> = Arc::default();
-    let work = |subject: Subject| reconcile(deps.clone(), Arc::clone(&seen), subject);
+    let seen: Arc<Mutex<PodHashes>> = Arc::default();
+    let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
     controller_loop::run("node_claim_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<ClaimWithPool>> {
     let stores = &deps.stores;
     let pools: BTreeMap<String, Arc<NodePool>> =
         stores.pools.state().into_iter().map(|pool| (pool.name_any(), pool)).collect();
@@ -72,7 +72,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
             pods,
         );
         let version = Some(hash_of(&version));
-        Candidate { key: claim.name_any(), version, input: Subject { claim, pool, class, pods } }
+        Candidate { key: claim.name_any(), version, input: ClaimWithPool { claim, pool, class, pods } }
     })
     .collect()
 }
@@ -83,7 +83,11 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(
+    deps: NodePoolStatus,
+    pod_hashes: Arc<Mutex<PodHashes>>,
+    subject: ClaimWithPool,
+) -> Result<RequeueAfter, WriteError> {
     let claim = &*subject.claim;
     let now = deps.clock.now();
     let status = claim.status.as_ref();
@@ -91,7 +95,7 @@ async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subjec
         return Ok(None);
     }
     let key = claim.uid().unwrap_or_default();
-    let changed = seen.lock().get(&key).is_some_and(|before| *before != subject.pods);
+    let changed = pod_hashes.lock().get(&key).is_some_and(|before| *before != subject.pods);
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
     let next_event = last.and_then(|last| last.checked_add(POD_EVENT_EVERY).ok()).filter(|next| *next > now);
     let event = if changed && next_event.is_none() { Some(now) } else { None };
@@ -113,9 +117,9 @@ async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subjec
             Err(_) => clear(conditions, moment, CONSOLIDATABLE),
         };
     };
-    deps.writes.update(claim, Part::Status, show).await?;
+    deps.writes.update(claim, ObjectPart::Status, show).await?;
     if !changed || event.is_some() {
-        seen.lock().insert(key, subject.pods);
+        pod_hashes.lock().insert(key, subject.pods);
     }
     let last = event.or(last);
     let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
@@ -152,9 +156,9 @@ fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Op
     let of = |annotations: &BTreeMap<String, String>, hash: &str, version: &str| {
         Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
     };
-    let differs = |one: Option<(String, String)>, other: Option<(String, String)>| match (one, other) {
+    let differs = |ours: Option<(String, String)>, theirs: Option<(String, String)>| match (ours, theirs) {
         // Hashes of different versions are not comparable.
-        (Some((one, version)), Some((other, other_version))) => version == other_version && one != other,
+        (Some((ours, version)), Some((theirs, other_version))) => version == other_version && ours != theirs,
         _ => false,
     };
     let (hash, version) = (annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION);
@@ -171,7 +175,7 @@ fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Op
 
 /// Whether the claim's labels satisfy the pool's requirements.
 fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
-    let asked: Vec<NodeSelectorRequirement> = pool
+    let requirements: Vec<NodeSelectorRequirement> = pool
         .spec
         .template
         .spec
@@ -180,7 +184,7 @@ fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
         .map(|it| NodeSelectorRequirement::new(it.key.as_str(), it.operator, it.values.iter().cloned()))
         .collect();
     let has = Requirements::from_labels(claim.labels());
-    Requirements::from_api(&asked).map_or(true, |asked| has.is_compatible(&asked, Undefined::None))
+    Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))
 }
 
 #[cfg(test)]

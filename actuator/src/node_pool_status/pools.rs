@@ -1,7 +1,7 @@
 //! Annotations and status of NodePools.
 
-use crate::controller_loop::{self, Again, Candidate};
-use crate::io::{Part, WriteError};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::state::registrations as health;
 use crate::stores::{Kind, provider_id};
@@ -27,7 +27,7 @@ const PACE: Duration = Duration::from_millis(500);
 
 /// A pool with the inputs of its status.
 #[derive(Clone)]
-struct Subject {
+struct PoolWithClass {
     pool: Arc<NodePool>,
     class: Option<Arc<EC2NodeClass>>,
     has: Resources,
@@ -35,11 +35,11 @@ struct Subject {
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Node, Kind::EC2NodeClass];
-    let work = |subject: Subject| reconcile(deps.clone(), subject);
+    let work = |subject: PoolWithClass| reconcile(deps.clone(), subject);
     controller_loop::run("node_pool_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
@@ -53,7 +53,11 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
             deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
-            Candidate { key: pool.name_any(), version: Some(hasher.finish()), input: Subject { pool, class, has } }
+            Candidate {
+                key: pool.name_any(),
+                version: Some(hasher.finish()),
+                input: PoolWithClass { pool, class, has },
+            }
         })
         .collect()
 }
@@ -79,12 +83,12 @@ fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
             list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();
         parse_resources(&texts).unwrap_or_default()
     };
-    let said = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
-    let mut capacity = said.clone();
+    let reported = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
+    let mut capacity = reported.clone();
     let in_service = node.is_some_and(|node| node.labels().contains_key(label::INITIALIZED));
     if !in_service {
         let expected = claim.status.as_ref().map(|status| read(&status.capacity)).unwrap_or_default();
-        for (name, amount) in expected.iter().filter(|(name, _)| said.get(name) == 0) {
+        for (name, amount) in expected.iter().filter(|(name, _)| reported.get(name) == 0) {
             capacity.set(name, amount);
         }
     }
@@ -92,14 +96,14 @@ fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     capacity
 }
 
-async fn reconcile(deps: NodePoolStatus, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<RequeueAfter, WriteError> {
     let stamp = |pool: &mut NodePool| {
         let hash = hash::node_pool(&pool.spec.template);
         let annotations = pool.annotations_mut();
         annotations.insert(annotation::NODE_POOL_HASH.to_owned(), hash);
         annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
     };
-    deps.writes.update(&*subject.pool, Part::Main, stamp).await?;
+    deps.writes.update(&*subject.pool, ObjectPart::Main, stamp).await?;
     let (now, healthy) = (deps.clock.now(), is_healthy(&deps, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
@@ -123,21 +127,21 @@ async fn reconcile(deps: NodePoolStatus, subject: Subject) -> Result<Again, Writ
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
         health::show(&mut status.conditions, moment, healthy);
     };
-    deps.writes.update(&*subject.pool, Part::Status, show).await?;
+    deps.writes.update(&*subject.pool, ObjectPart::Status, show).await?;
     tokio::time::sleep(PACE).await;
     Ok(None)
 }
 
 /// Whether instances of the pool registered recently; unknown after a change of pool or class.
-fn is_healthy(deps: &NodePoolStatus, subject: &Subject) -> Option<bool> {
+fn is_healthy(deps: &NodePoolStatus, subject: &PoolWithClass) -> Option<bool> {
     let pool = &subject.pool;
     let status = pool.status.as_ref();
-    let known = status.and_then(|status| health::shown(&status.conditions));
+    let condition = status.and_then(|status| health::shown(&status.conditions));
     let class = subject.class.as_ref().and_then(|class| class.metadata.generation);
     let of_class = status.and_then(|status| status.node_class_observed_generation);
-    let changed = known.is_some_and(|known| known.observed_generation != pool.metadata.generation)
+    let changed = condition.is_some_and(|condition| condition.observed_generation != pool.metadata.generation)
         || (of_class.is_some() && of_class != class);
-    deps.registrations.judge(&pool.name_any(), known, changed)
+    deps.registrations.judge(&pool.name_any(), condition, changed)
 }
 
 fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {

@@ -28,7 +28,7 @@ impl Step {
 }
 
 /// Whether the pod still waits for a node.
-pub(super) fn waits(pod: &Pod) -> bool {
+pub(super) fn is_waiting(pod: &Pod) -> bool {
     pods::node_name(pod).is_none() && pods::is_reschedulable(pod)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
 /// Filters `wanted` so that no two pods exclude each other through their constraints: such pods are nominated one after
 /// another, as the earlier ones are bound. Existing nominations take precedence, so that none is withdrawn for a later
 /// pod.
-pub(super) fn sparing(
+pub(super) fn without_conflicts(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
     wanted: &BTreeMap<PodUid, String>,
     nodes: &[Arc<Node>],
@@ -60,8 +60,8 @@ pub(super) fn sparing(
         .collect();
     let plain: Vec<Wish<'_>> = wishes.iter().map(|(_, wish)| *wish).collect();
     let may = nominations::at_once(&plain, nodes.iter().map(|node| &**node));
-    let kept = wishes.iter().zip(may).filter(|(_, may)| *may);
-    kept.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
+    let admitted = wishes.iter().zip(may).filter(|(_, may)| *may);
+    admitted.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
 }
 
 fn nominated(pod: &Pod) -> Option<&str> {

@@ -60,11 +60,11 @@ fn our_own_follows_the_plan_and_ends_with_it() {
 
 #[test]
 fn only_pods_that_are_to_get_a_node_are_looked_at() {
-    assert!(step::waits(&pod("a", "1")));
+    assert!(step::is_waiting(&pod("a", "1")));
     let with = |change: &dyn Fn(&mut Pod)| {
         let mut pod = pod("a", "1");
         change(&mut pod);
-        step::waits(&pod)
+        step::is_waiting(&pod)
     };
     assert!(!with(&|pod| pod.spec.get_or_insert_default().node_name = Some("n".to_owned())));
     assert!(!with(&|pod| pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok()));
@@ -106,15 +106,15 @@ fn pods_that_spread_are_nominated_one_after_another() {
     let nodes = [node("a"), node("b")];
     let names = |kept: BTreeMap<PodUid, String>| kept.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
     // b waits for a on the same node, and f waits for d; a's spread constraint does not select d.
-    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["a", "c", "d", "e"]);
-    assert_eq!(names(step::sparing(&waiting, &wanted("a"), &nodes)), ["b", "c", "d", "e"]);
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes)), ["a", "c", "d", "e"]);
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted("a"), &nodes)), ["b", "c", "d", "e"]);
     // With a single zone, the skew is never exceeded.
-    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "d", "e"]);
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "d", "e"]);
     // An existing nomination is not withdrawn for a pod with a lower UID.
     let mut waiting = waiting;
     let stands = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
     stands.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
-    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["b", "c", "d", "e"]);
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes)), ["b", "c", "d", "e"]);
 }
 
 fn due(
@@ -171,9 +171,9 @@ fn plan(placements: &[(&str, &[&str])]) -> Plan {
     Plan { placements: placements.collect(), ..Plan::default() }
 }
 
-fn taken(placed: &Placed, nodes: &[(&str, &str)], now: Timestamp) -> Vec<(String, String)> {
+fn taken(placements: &Placements, nodes: &[(&str, &str)], now: Timestamp) -> Vec<(String, String)> {
     let node = |name: &str| nodes.iter().find(|(planned, _)| *planned == name).map(|(_, name)| (*name).to_owned());
-    placed.take(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
+    placements.take(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
 }
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -182,36 +182,36 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn a_placement_waits_for_its_node_and_stands_for_half_a_minute_then() {
-    let placed = Placed::default();
-    placed.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
+    let placements = Placements::default();
+    placements.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
     let there: &[_] = &[("n1", "n1")];
-    assert_eq!(taken(&placed, there, NOW), pairs(&[("a", "n1")]));
-    placed.note(&plan(&[("n1", &["a"])]), after(20));
-    assert_eq!(taken(&placed, there, after(29)), pairs(&[("a", "n1")]));
-    assert_eq!(taken(&placed, there, after(30)), [], "saying it again does not prolong it");
+    assert_eq!(taken(&placements, there, NOW), pairs(&[("a", "n1")]));
+    placements.note(&plan(&[("n1", &["a"])]), after(20));
+    assert_eq!(taken(&placements, there, after(29)), pairs(&[("a", "n1")]));
+    assert_eq!(taken(&placements, there, after(30)), [], "saying it again does not prolong it");
     let there: &[_] = &[("n1", "n1"), ("claim-1", "n2")];
-    assert_eq!(taken(&placed, there, after(600)), pairs(&[("b", "n2")]), "its node has come");
-    assert_eq!(taken(&placed, there, after(630)), []);
-    placed.note(&plan(&[("claim-2", &["c"])]), NOW);
-    assert_eq!(taken(&placed, &[], after(899)), []);
-    assert_eq!(taken(&placed, &[("claim-2", "n3")], after(899)), pairs(&[("c", "n3")]));
-    placed.note(&plan(&[("claim-3", &["d"])]), NOW);
-    assert_eq!(taken(&placed, &[], after(900)), []);
-    assert_eq!(taken(&placed, &[("claim-3", "n4")], after(900)), [], "it was given up");
+    assert_eq!(taken(&placements, there, after(600)), pairs(&[("b", "n2")]), "its node has come");
+    assert_eq!(taken(&placements, there, after(630)), []);
+    placements.note(&plan(&[("claim-2", &["c"])]), NOW);
+    assert_eq!(taken(&placements, &[], after(899)), []);
+    assert_eq!(taken(&placements, &[("claim-2", "n3")], after(899)), pairs(&[("c", "n3")]));
+    placements.note(&plan(&[("claim-3", &["d"])]), NOW);
+    assert_eq!(taken(&placements, &[], after(900)), []);
+    assert_eq!(taken(&placements, &[("claim-3", "n4")], after(900)), [], "it was given up");
 }
 
 #[test]
 fn a_later_plan_says_otherwise_of_the_pods_that_it_names() {
-    let placed = Placed::default();
+    let placements = Placements::default();
     let there: &[_] = &[("n1", "n1"), ("n2", "n2")];
-    placed.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
-    placed.note(&plan(&[("n2", &["a"])]), NOW);
+    placements.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
+    placements.note(&plan(&[("n2", &["a"])]), NOW);
     let pod = PodRef { name: "d/b".to_owned(), uid: "b".into() };
-    placed.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
-    assert_eq!(taken(&placed, there, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
-    placed.retain(|uid| uid.as_str() == "a", after(29));
-    assert_eq!(taken(&placed, there, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
-    placed.note(&plan(&[("n1", &["e"])]), after(1));
-    placed.retain(|uid| uid.as_str() == "a", after(31));
-    assert_eq!(placed.take(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
+    placements.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
+    assert_eq!(taken(&placements, there, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
+    placements.retain(|uid| uid.as_str() == "a", after(29));
+    assert_eq!(taken(&placements, there, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
+    placements.note(&plan(&[("n1", &["e"])]), after(1));
+    placements.retain(|uid| uid.as_str() == "a", after(31));
+    assert_eq!(placements.take(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
 }

@@ -88,7 +88,7 @@ impl View {
     ///
     /// # Errors
     /// The first obstacle.
-    pub fn check(&self, known: &BTreeSet<PodUid>, reason: DisruptionReason) -> Result<(), Obstacle> {
+    pub fn check(&self, planned: &BTreeSet<PodUid>, reason: DisruptionReason) -> Result<(), Obstacle> {
         if reason.is_forced() {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl View {
             if protected && !bounded {
                 return Err(Obstacle::ProtectedPod(pod.uid.clone(), pod.full_name()));
             }
-            if pod.moves() && !known.contains(&pod.uid) {
+            if pod.moves() && !planned.contains(&pod.uid) {
                 return Err(Obstacle::NewPod(pod.uid.clone(), pod.full_name()));
             }
         }
@@ -117,14 +117,14 @@ impl View {
     /// Requests of the pods that move, by destination node.
     #[must_use]
     pub fn moves(&self, to: &BTreeMap<NodeName, BTreeSet<PodUid>>) -> BTreeMap<NodeName, Resources> {
-        let asked = |pods: &BTreeSet<PodUid>| {
+        let requests = |pods: &BTreeSet<PodUid>| {
             let mut sum = Resources::new();
             for pod in self.pods_on(&self.node).filter(|pod| pods.contains(&pod.uid)) {
                 sum.add(&self.requests(pod));
             }
             sum
         };
-        to.iter().map(|(node, pods)| (node.clone(), asked(pods))).collect()
+        to.iter().map(|(node, pods)| (node.clone(), requests(pods))).collect()
     }
 
     /// Facts for the ledger. `moves` holds the requests by destination.

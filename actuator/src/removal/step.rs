@@ -50,26 +50,26 @@ pub enum Step {
 
 /// Computes the next step.
 #[must_use]
-pub fn next(seen: &Observation<'_>) -> Step {
-    if !seen.node_is_there {
+pub fn next(observed: &Observation<'_>) -> Step {
+    if !observed.node_is_there {
         return Step::Undo("its node is gone".to_owned());
     }
-    if let Some(obstacle) = &seen.obstacle {
+    if let Some(obstacle) = &observed.obstacle {
         return Step::Undo(obstacle.clone());
     }
     // An expired node is removed even if its replacements do not start: if undone, the removal would be retried again
     // and again.
-    let forced = seen.command.reason.is_forced();
-    let late = seen.now.since(seen.command.admitted) > TIME_OUT;
+    let forced = observed.command.reason.is_forced();
+    let late = observed.now.since(observed.command.admitted) > TIME_OUT;
     if late && !forced {
         return Step::Undo("it took too long".to_owned());
     }
-    match &seen.replacements {
+    match &observed.replacements {
         Replacements::Lost(_) if forced => Step::Delete,
         Replacements::Awaited(_) if forced && late => Step::Delete,
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
         // Taint even while replacements are awaited, so that no unknown pods arrive.
-        _ if !seen.tainted => Step::Taint,
+        _ if !observed.tainted => Step::Taint,
         Replacements::Awaited(names) => Step::Wait(format!("replacements {} are not in service yet", names.join(", "))),
         Replacements::Ready => Step::Delete,
     }

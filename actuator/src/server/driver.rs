@@ -33,17 +33,17 @@ pub(crate) async fn check(deps: &Drivers, driver: &Driver) -> Result<(), Status>
     if is_known(deps, driver) {
         return Ok(());
     }
-    let known = deps.ledger.read(|ledger| ledger.driver().clone());
+    let current = deps.ledger.read(|ledger| ledger.driver().clone());
     tracing::warn!(
         sent_by = driver.holder,
         transitions = driver.transitions,
-        leads = known.holder,
+        leads = current.holder,
         "a plan of a watcher that does not lead"
     );
     let lease = &deps.settings.watcher_lease;
     let message = format!(
         "{} with transition {} does not hold the lease {lease}: {} does, with transition {}",
-        driver.holder, driver.transitions, known.holder, known.transitions
+        driver.holder, driver.transitions, current.holder, current.transitions
     );
     Err(Status::failed_precondition(message))
 }

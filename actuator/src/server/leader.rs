@@ -12,7 +12,7 @@ use crate::ledger::view::LedgerView;
 use crate::metrics::ActuatorMetrics;
 use crate::removal::Removals;
 use crate::state::buffer_reports::BufferReports;
-use crate::state::nominations::Placed;
+use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;
 use crate::stores::Stores;
@@ -40,7 +40,7 @@ pub struct Leader {
     /// Outcomes of actions.
     pub outcomes: Outcomes,
     /// Planned placements of pods on existing and starting nodes.
-    pub placed: Placed,
+    pub placements: Placements,
     /// Reports on CapacityBuffers.
     pub buffers: BufferReports,
     /// Actions of plans that were not executed while paused.

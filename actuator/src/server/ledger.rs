@@ -17,7 +17,7 @@ const CHUNK: usize = 500;
 
 /// The state that one watcher has received.
 #[derive(Default)]
-struct Told {
+struct SentState {
     position: Option<LedgerPosition>,
     claims: BTreeMap<String, InFlightClaim>,
     unavailable: Vec<UnavailableOffering>,
@@ -28,10 +28,10 @@ pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::W
     streaming(deps, stop, move |sender| async move {
         let deps = inner;
         let mut changed = deps.ledger.subscribe();
-        let mut told = Told::default();
+        let mut sent = SentState::default();
         loop {
             changed.mark_unchanged();
-            for update in told.differences(&deps) {
+            for update in sent.differences(&deps) {
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return Ok(());
                 }
@@ -45,7 +45,7 @@ pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::W
     })
 }
 
-impl Told {
+impl SentState {
     /// Messages that bring the watcher up to date. The position is in the last message, since earlier ones carry what
     /// it covers.
     fn differences(&mut self, deps: &Leader) -> Vec<LedgerUpdate> {

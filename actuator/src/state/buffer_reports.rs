@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Namespace and name.
-pub(crate) type Key = (String, String);
+pub(crate) type BufferKey = (String, String);
 
 /// The latest report of each buffer. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct BufferReports {
-    pub(crate) wanted: Arc<Mutex<BTreeMap<Key, BufferReport>>>,
+    pub(crate) wanted: Arc<Mutex<BTreeMap<BufferKey, BufferReport>>>,
     pub(crate) changed: signal::Sender,
 }
 

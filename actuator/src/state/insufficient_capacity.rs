@@ -114,13 +114,13 @@ mod tests {
     fn a_refused_offering_is_left_alone_for_three_minutes() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
-        let there = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
-        assert!(there("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(MEMORY.0 - 1))));
-        assert!(!there("us-east-1a", CapacityType::OnDemand, NOW.plus(MEMORY)));
-        assert!(!there("us-east-1b", CapacityType::OnDemand, NOW));
-        assert!(!there("us-east-1a", CapacityType::Spot, NOW));
-        let left: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, left)| left).collect();
-        assert_eq!(left, [Millis(MEMORY.0 - 1000)]);
+        let contains = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
+        assert!(contains("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(MEMORY.0 - 1))));
+        assert!(!contains("us-east-1a", CapacityType::OnDemand, NOW.plus(MEMORY)));
+        assert!(!contains("us-east-1b", CapacityType::OnDemand, NOW));
+        assert!(!contains("us-east-1a", CapacityType::Spot, NOW));
+        let remaining: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, remaining)| remaining).collect();
+        assert_eq!(remaining, [Millis(MEMORY.0 - 1000)]);
         assert!(!memory.subnet_is_full("subnet-1", NOW));
     }
 

@@ -11,28 +11,28 @@ use std::sync::Arc;
 
 /// How long a nomination to an existing node is valid. Within it, kube-scheduler binds or refuses the pod. Equals the
 /// time that pods of a launch stay reserved once their node is initialized.
-const STANDS: Millis = Millis::from_seconds(30);
+const NOMINATION_VALID: Millis = Millis::from_seconds(30);
 /// How long a starting node is waited for. After this time the node is given up.
-const ARRIVES: Millis = Millis::from_seconds(15 * 60);
+const NODE_ARRIVES_WITHIN: Millis = Millis::from_seconds(15 * 60);
 /// Placements remembered. Pods beyond it are not nominated.
-const MOST: usize = 50_000;
+const MAX_PODS: usize = 50_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct PlacedPod {
     node: NodeName,
-    told: Timestamp,
+    received: Timestamp,
     /// Set once the node exists.
     until: Option<Timestamp>,
 }
 
 /// The latest planned placements of pods. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Placed {
-    places: Arc<Mutex<BTreeMap<PodUid, Place>>>,
+pub struct Placements {
+    places: Arc<Mutex<BTreeMap<PodUid, PlacedPod>>>,
     changed: signal::Sender,
 }
 
-impl Placed {
+impl Placements {
     /// Records a plan's placements. Placements of pods that the plan does not name stay.
     pub fn note(&self, plan: &Plan, now: Timestamp) {
         let mut places = self.places.lock();
@@ -45,8 +45,11 @@ impl Placed {
                 if places.get(&pod.uid).is_some_and(|place| place.node == placement.node) {
                     continue;
                 }
-                if places.len() < MOST || places.contains_key(&pod.uid) {
-                    places.insert(pod.uid.clone(), Place { node: placement.node.clone(), told: now, until: None });
+                if places.len() < MAX_PODS || places.contains_key(&pod.uid) {
+                    places.insert(
+                        pod.uid.clone(),
+                        PlacedPod { node: placement.node.clone(), received: now, until: None },
+                    );
                 }
             }
         }
@@ -61,7 +64,7 @@ impl Placed {
 
     /// Forgets pods that no longer wait. Recent placements stay, since the watch cache may not show their pods yet.
     pub(crate) fn retain(&self, waits: impl Fn(&PodUid) -> bool, now: Timestamp) {
-        self.places.lock().retain(|uid, place| waits(uid) || place.told.plus(STANDS) > now);
+        self.places.lock().retain(|uid, place| waits(uid) || place.received.plus(NOMINATION_VALID) > now);
     }
 
     /// The node of each pod whose node exists. `node` maps a plan's node name to the Node's name.
@@ -69,13 +72,13 @@ impl Placed {
         let (mut places, mut wanted) = (self.places.lock(), BTreeMap::new());
         places.retain(|uid, place| match node(place.node.as_str()) {
             Some(name) => {
-                let stands = *place.until.get_or_insert(now.plus(STANDS)) > now;
-                if stands {
+                let is_valid = *place.until.get_or_insert(now.plus(NOMINATION_VALID)) > now;
+                if is_valid {
                     wanted.insert(uid.clone(), name);
                 }
-                stands
+                is_valid
             }
-            None => place.told.plus(ARRIVES) > now,
+            None => place.received.plus(NODE_ARRIVES_WITHIN) > now,
         });
         wanted
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MAX_ACTIONS: usize = 20_000;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct OutcomeLog {
     by_action: BTreeMap<ActionId, Vec<Outcome>>,
     order: VecDeque<ActionId>,
     planned: Option<Timestamp>,
@@ -21,7 +21,7 @@ struct Kept {
 /// Outcomes by action. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Outcomes {
-    kept: Arc<Mutex<Kept>>,
+    log: Arc<Mutex<OutcomeLog>>,
     changed: signal::Sender,
 }
 
@@ -31,8 +31,8 @@ impl Outcomes {
     pub fn post(&self, outcome: Outcome) {
         let action = outcome.action_id.clone();
         let anew = matches!(outcome.status, OutcomeStatus::Accepted | OutcomeStatus::Rejected);
-        let mut kept = self.kept.lock();
-        let Kept { by_action, order, .. } = &mut *kept;
+        let mut state = self.log.lock();
+        let OutcomeLog { by_action, order, .. } = &mut *state;
         let list = by_action.entry(action.clone()).or_insert_with(|| {
             order.push_back(action);
             Vec::new()
@@ -46,25 +46,25 @@ impl Outcomes {
                 by_action.remove(&oldest);
             }
         }
-        drop(kept);
+        drop(state);
         self.changed.tell();
     }
 
     /// The outcomes of an action, oldest first.
     #[must_use]
     pub fn of(&self, action: &ActionId) -> Vec<Outcome> {
-        self.kept.lock().by_action.get(action).cloned().unwrap_or_default()
+        self.log.lock().by_action.get(action).cloned().unwrap_or_default()
     }
 
     /// Records that a plan was received.
     pub fn planned(&self, now: Timestamp) {
-        self.kept.lock().planned = Some(now);
+        self.log.lock().planned = Some(now);
     }
 
     /// Whether a plan was received since then.
     #[must_use]
     pub fn planned_since(&self, since: Timestamp) -> bool {
-        self.kept.lock().planned.is_some_and(|planned| planned > since)
+        self.log.lock().planned.is_some_and(|planned| planned > since)
     }
 
     /// Subscribes to the signal of each change.

@@ -37,14 +37,14 @@ impl Registrations {
 
     /// Like [`Registrations::is_healthy`], but falls back to the pool's condition, which holds the knowledge of a
     /// former process. Results from before a change of the pool or its class (`changed`) do not count.
-    pub(crate) fn judge(&self, pool: &str, known: Option<&Condition>, changed: bool) -> Option<bool> {
+    pub(crate) fn judge(&self, pool: &str, condition: Option<&Condition>, changed: bool) -> Option<bool> {
         if changed {
             self.0.lock().remove(pool);
             return None;
         }
         let healthy = self.is_healthy(pool);
         if healthy.is_none() {
-            match known.map(|condition| condition.status.as_str()) {
+            match condition.map(|condition| condition.status.as_str()) {
                 Some("True") => self.note(pool, true),
                 Some("False") => (0..TOO_MANY).for_each(|_| self.note(pool, false)),
                 _ => {}

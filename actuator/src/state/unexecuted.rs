@@ -29,9 +29,9 @@ impl Unexecuted {
         for launch in &plan.launches {
             *intent.launches.entry(launch.node_pool.0.clone()).or_default() += 1;
         }
-        self.0.send_if_modified(|known| {
-            let differs = known.as_ref() != Some(&intent);
-            *known = Some(intent);
+        self.0.send_if_modified(|current| {
+            let differs = current.as_ref() != Some(&intent);
+            *current = Some(intent);
             differs
         });
     }

@@ -51,9 +51,9 @@ pub fn is_waited_for(pod: &Pod, now: Timestamp) -> bool {
 
 /// Computes the next step of a drain, with an optional deadline.
 #[must_use]
-pub fn plan(all: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
     let mut drain = Drain::default();
-    let waiting: Vec<&Arc<Pod>> = all.iter().filter(|pod| is_waited_for(pod, now)).collect();
+    let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_waited_for(pod, now)).collect();
     drain.waiting = waiting.len();
     let first = waiting.iter().map(|pod| Tier::of(pod)).min();
     for pod in waiting {

@@ -48,7 +48,7 @@ impl Default for Evictions {
 }
 
 /// Result of an eviction attempt.
-enum Tried {
+enum EvictionResult {
     Gone,
     Refused(String),
 }
@@ -69,23 +69,23 @@ impl Evictions {
             deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
         }
         let now = Instant::now();
-        let due: Vec<Arc<Pod>> = {
+        let due_pods: Vec<Arc<Pod>> = {
             let paused = self.paused.lock();
             let is_due = |pod: &&Arc<Pod>| paused.get(&pods::uid(pod)).is_none_or(|pause| pause.until <= now);
             drain.evict.iter().filter(is_due).cloned().collect()
         };
-        let tries = due.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
+        let tries = due_pods.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
         let results: Vec<_> = stream::iter(tries).buffer_unordered(PER_NODE).collect().await;
         let mut refusals = Vec::new();
         for (result, pod) in results {
             match result? {
-                Tried::Gone => {
+                EvictionResult::Gone => {
                     deps.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
                     let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
                     deps.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
                 }
-                Tried::Refused(message) => {
+                EvictionResult::Refused(message) => {
                     deps.metrics.evictions.with_label_values(&["refused"]).inc();
                     self.pause(&pods::uid(&pod));
                     refusals.push(format!("{}: {message}", pods::full_name(&pod)));
@@ -102,16 +102,16 @@ impl Evictions {
         Ok(self.next(drain))
     }
 
-    async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<Tried, WriteError> {
-        let Ok(_room) = self.room.acquire().await else { return Ok(Tried::Refused(String::new())) };
+    async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<EvictionResult, WriteError> {
+        let Ok(_room) = self.room.acquire().await else { return Ok(EvictionResult::Refused(String::new())) };
         match deps.writes.evict(pod).await? {
-            Ok(_) => Ok(Tried::Gone),
+            Ok(_) => Ok(EvictionResult::Gone),
             // 409: another pod has the name now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Tried::Gone),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(EvictionResult::Gone),
             // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
             // support.
             Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
-                Ok(Tried::Refused(status.message.clone()))
+                Ok(EvictionResult::Refused(status.message.clone()))
             }
             Err(error) => Err(error.into()),
         }

@@ -2,7 +2,7 @@
 //! reads miss them (safety rule 14).
 
 use crate::clock::Timestamped;
-use crate::io::Answer;
+use crate::io::TerminateResult;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
 use crate::state::absence::{Absence, SETTLING};
 use crate::termination::Termination;
@@ -51,21 +51,21 @@ impl Refusal {
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct TrackedInstance {
     end: bool,
-    asked: bool,
+    requested: bool,
     terminated: bool,
     refusal: Option<Refusal>,
     absence: Absence,
     claim_created: Timestamp,
 }
 
-impl Watched {
+impl TrackedInstance {
     fn phase(&self, now: Timestamp) -> InstancePhase {
         let settled = now.since(self.claim_created) > SETTLING;
         if self.terminated || (self.absence.is_confirmed() && settled) {
             InstancePhase::Gone
-        } else if self.asked {
+        } else if self.requested {
             InstancePhase::Ending
         } else {
             InstancePhase::There
@@ -76,13 +76,13 @@ impl Watched {
 /// Instances that terminations wait for.
 #[derive(Debug, Default)]
 pub(super) struct Instances {
-    watched: Mutex<BTreeMap<String, Watched>>,
+    watched: Mutex<BTreeMap<String, TrackedInstance>>,
     work: Notify,
 }
 
 impl Instances {
     /// The phase of an instance, without terminating it.
-    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
+    pub(super) fn observe(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, false, now)
     }
 
@@ -92,11 +92,11 @@ impl Instances {
     }
 
     fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> InstancePhase {
-        let mut all = self.watched.lock();
-        let fresh = !all.contains_key(id);
-        let watched = all.entry(id.to_owned()).or_default();
+        let mut instances = self.watched.lock();
+        let is_new = !instances.contains_key(id);
+        let watched = instances.entry(id.to_owned()).or_default();
         watched.claim_created = claim_created;
-        if fresh || (end && !watched.end) {
+        if is_new || (end && !watched.end) {
             self.work.notify_one();
         }
         watched.end |= end;
@@ -129,27 +129,27 @@ impl Instances {
         }
     }
 
-    fn ids(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<String> {
-        let all = self.watched.lock();
-        all.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
+    fn ids(&self, wanted: impl Fn(&TrackedInstance) -> bool) -> Vec<String> {
+        let tracked = self.watched.lock();
+        tracked.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
     }
 
     async fn terminate(&self, deps: &Termination) {
         let now = deps.clock.timestamp();
-        let due = |watched: &Watched| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
-        let ids = self.ids(|watched| watched.end && !watched.asked && !watched.terminated && due(watched));
-        let tell = |id: &str, answer: Answer| self.answered(id, answer, deps.clock.timestamp());
-        if let Err(error) = deps.cloud.terminate(&ids, tell).await {
+        let due = |watched: &TrackedInstance| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
+        let ids = self.ids(|watched| watched.end && !watched.requested && !watched.terminated && due(watched));
+        let report = |id: &str, answer: TerminateResult| self.answered(id, answer, deps.clock.timestamp());
+        if let Err(error) = deps.cloud.terminate(&ids, report).await {
             tracing::warn!(%error, "instances are not ended now");
         }
     }
 
-    fn answered(&self, id: &str, answer: Answer, now: Timestamp) {
-        let mut all = self.watched.lock();
-        let Some(watched) = all.get_mut(id) else { return };
+    fn answered(&self, id: &str, answer: TerminateResult, now: Timestamp) {
+        let mut instances = self.watched.lock();
+        let Some(watched) = instances.get_mut(id) else { return };
         match answer {
             Ok(Some(state)) => {
-                watched.asked = true;
+                watched.requested = true;
                 watched.terminated = state == InstanceState::Terminated;
                 watched.refusal = None;
                 watched.absence.found();
@@ -180,9 +180,9 @@ impl Instances {
                 }
             };
             let now = deps.clock.timestamp();
-            let mut all = self.watched.lock();
+            let mut tracked = self.watched.lock();
             for id in ids {
-                let Some(watched) = all.get_mut(id) else { continue };
+                let Some(watched) = tracked.get_mut(id) else { continue };
                 match instances.iter().find(|instance| instance.id == *id) {
                     Some(instance) => {
                         watched.absence.found();

@@ -2,8 +2,8 @@
 //! their finalizer is removed. Garbage collection terminates their instances.
 
 use super::{LOOK_EVERY, Shared, closed, drain};
-use crate::controller_loop::{self, Again, Candidate};
-use crate::io::{Part, WriteError};
+use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::io::{ObjectPart, WriteError};
 use crate::pods;
 use crate::stores::{Kind, provider_id};
 use crate::termination::Termination;
@@ -41,19 +41,19 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         id.is_some_and(|id| claimed.contains(id))
     };
-    let all = deps.stores.pods.state();
+    let pods_on_nodes = deps.stores.pods.state();
     let orphans = going.into_iter().filter(|node| !owned(node));
     orphans
         .map(|node| {
             let name = node.name_any();
             let on = |pod: &&Arc<Pod>| pods::node_name(pod) == Some(name.as_str());
-            let pods = all.iter().filter(on).cloned().collect();
+            let pods = pods_on_nodes.iter().filter(on).cloned().collect();
             Candidate { key: node.name_any(), version: None, input: Orphan { node, pods } }
         })
         .collect()
 }
 
-async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
+async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<RequeueAfter, WriteError> {
     let node = &*orphan.node;
     for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
         // The watch cache may not show the claim or its providerID yet.
@@ -62,7 +62,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
             return Ok(Some(LOOK_EVERY));
         }
     }
-    deps.writes.update(node, Part::Main, closed).await?;
+    deps.writes.update(node, ObjectPart::Main, closed).await?;
     let plan = drain::plan(&orphan.pods, None, deps.clock.now());
     shared.evictions.carry_out(&deps, None, Some(&orphan.node), &plan).await?;
     if plan.waiting > 0 {
@@ -70,6 +70,6 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
     }
     tracing::info!(node = node.name_any(), "a Node without claim is let go");
     let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-    deps.writes.update(node, Part::Main, release).await?;
+    deps.writes.update(node, ObjectPart::Main, release).await?;
     Ok(None)
 }

@@ -47,8 +47,8 @@ impl LookUps {
         };
         let (uid, now) = (claim.uid().unwrap_or_default(), deps.clock.timestamp());
         {
-            let mut all = self.all.lock();
-            let look_up = all.entry(uid.clone()).or_default();
+            let mut look_ups = self.all.lock();
+            let look_up = look_ups.entry(uid.clone()).or_default();
             if look_up.last != Timestamp::default() && now.since(look_up.last) < LOOK_UP_EVERY {
                 return Ok(false);
             }
@@ -56,12 +56,12 @@ impl LookUps {
         }
         let filter =
             InstanceFilter::LaunchGroup { cluster: deps.settings.cluster_name.clone(), group: group.id.clone() };
-        let found = deps.cloud_reads.instances(&filter).await?;
-        let others = written(deps);
+        let instances = deps.cloud_reads.instances(&filter).await?;
+        let recorded = written(deps);
         // The launcher matches instances with claims, even claims being deleted. This claim waits for its match.
-        let gone = !found.iter().any(|instance| instance.state.is_alive() && !others.contains(&instance.id));
-        let mut all = self.all.lock();
-        let look_up = all.entry(uid.clone()).or_default();
+        let gone = !instances.iter().any(|instance| instance.state.is_alive() && !recorded.contains(&instance.id));
+        let mut look_ups = self.all.lock();
+        let look_up = look_ups.entry(uid.clone()).or_default();
         if !gone {
             look_up.absence.found();
             return Ok(false);
@@ -69,7 +69,7 @@ impl LookUps {
         look_up.absence.missed(now);
         let over = look_up.absence.is_confirmed() && look_up.absence.lasted().is_some_and(|lasted| lasted >= SETTLING);
         if over {
-            all.remove(&uid);
+            look_ups.remove(&uid);
         }
         Ok(over)
     }

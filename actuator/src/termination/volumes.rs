@@ -35,13 +35,13 @@ impl Volumes {
         let mut attached = BTreeSet::new();
         {
             let mut read = self.read.lock().await;
-            let fresh = read.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
-            if !fresh {
+            let is_recent = read.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
+            if !is_recent {
                 *read = Some((Instant::now(), list(deps).await?));
             }
             for node in nodes {
-                let own = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
-                attached.extend(own.into_iter().flatten().cloned());
+                let names = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
+                attached.extend(names.into_iter().flatten().cloned());
             }
         }
         if attached.is_empty() {
@@ -78,8 +78,8 @@ async fn kept_by(deps: &Termination, pod: &Pod) -> Result<Vec<String>, WriteErro
             (None, Some(_)) => format!("{}-{}", pod.name_any(), volume.name),
             (None, None) => continue,
         };
-        let found = deps.writes.read_volume_claim(namespace, &claim).await?;
-        names.extend(found.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
+        let volume_claim = deps.writes.read_volume_claim(namespace, &claim).await?;
+        names.extend(volume_claim.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
     }
     Ok(names)
 }

@@ -1,6 +1,6 @@
 //! Amazon Linux 2023: parts of a MIME document that nodeadm merges in order. Our part is the last, so it wins.
 
-use super::mime::{self, Part};
+use super::mime::{self, MimePart};
 use super::{Bootstrap, UserDataError};
 use plimsoll_api::AmiFamily;
 use serde_json::{Map, Value, json};
@@ -10,10 +10,10 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         None => Vec::new(),
         Some(text) if text.trim().is_empty() => Vec::new(),
         Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
-        Some(text) if is_mapping(text) => vec![Part::new(mime::NODE_CONFIG, text)],
-        Some(text) => vec![Part::new(mime::SHELL_SCRIPT, text)],
+        Some(text) if is_mapping(text) => vec![MimePart::new(mime::NODE_CONFIG, text)],
+        Some(text) => vec![MimePart::new(mime::SHELL_SCRIPT, text)],
     };
-    parts.push(Part::new(mime::NODE_CONFIG, node_config(bootstrap)?));
+    parts.push(MimePart::new(mime::NODE_CONFIG, node_config(bootstrap)?));
     Ok(mime::render(&parts))
 }
 

@@ -75,9 +75,9 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<Rendered, UserDataErro
         commands.insert(MOUNT_COMMAND.to_owned(), mount(bootstrap.bottlerocket_version.as_deref()));
     }
     let kubernetes = table(settings, "kubernetes", "settings.kubernetes")?;
-    let (known, unknown): (Table, Table) =
+    let (supported, unknown): (Table, Table) =
         std::mem::take(kubernetes).into_iter().partition(|(key, _)| KUBERNETES_KEYS.contains(&key.as_str()));
-    *kubernetes = known;
+    *kubernetes = supported;
     put(kubernetes, bootstrap)?;
     let text = toml::to_string(&document).map_err(|error| UserDataError::Invalid(error.to_string()))?;
     Ok(Rendered { text, ignored: unknown.keys().map(|key| format!("settings.kubernetes.{key}")).collect() })
@@ -148,13 +148,14 @@ fn put_kubelet(set: &mut impl FnMut(&str, Value), settings: KubeletSettings) {
 
 /// A bootstrap command that joins the instance store disks and mounts the node's directories on them, at each boot.
 fn mount(version: Option<&str>) -> Value {
-    let words = |words: &[&str]| -> Value { words.iter().copied().map(Value::from).collect::<Vec<_>>().into() };
+    let string_array =
+        |string_array: &[&str]| -> Value { string_array.iter().copied().map(Value::from).collect::<Vec<_>>().into() };
     let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
     if !version.is_some_and(knows_directories) {
         bind.push("--dirs");
         bind.extend(DIRECTORIES);
     }
-    let commands = vec![words(&["apiclient", "ephemeral-storage", "init"]), words(&bind)];
+    let commands = vec![string_array(&["apiclient", "ephemeral-storage", "init"]), string_array(&bind)];
     let entries = [("commands", commands.into()), ("mode", "always".into()), ("essential", Value::Boolean(true))];
     Value::Table(entries.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect())
 }

@@ -7,14 +7,14 @@ pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";
 
 /// A part of a multipart document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct MimePart {
     /// Its header, line by line.
     pub(super) header: Vec<String>,
     /// Body.
     pub(super) body: String,
 }
 
-impl Part {
+impl MimePart {
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
         Self { header: vec![format!("Content-Type: {content_type}")], body: body.into() }
     }
@@ -29,12 +29,12 @@ pub(super) fn is_mime(text: &str) -> bool {
 }
 
 /// The parts of a document. A document that is not multipart is a single part.
-pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<MimePart>, String> {
     let text = text.trim_start().replace('\r', "");
     let (header, body) = split_header(&text);
     let content_type = field(&header, "content-type").ok_or("a MIME document without Content-Type")?;
     if !content_type.to_ascii_lowercase().starts_with("multipart/") {
-        return Ok(vec![Part { header, body: body.to_owned() }]);
+        return Ok(vec![MimePart { header, body: body.to_owned() }]);
     }
     let boundary = boundary(&content_type).ok_or("a multipart document without boundary")?;
     let (delimiter, end) = (format!("--{boundary}"), format!("--{boundary}--"));
@@ -58,13 +58,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
     let part = |lines: Vec<&str>| {
         let text = lines.join("\n");
         let (header, body) = split_header(&text);
-        Part { header, body: body.to_owned() }
+        MimePart { header, body: body.to_owned() }
     };
     Ok(parts.into_iter().map(part).collect())
 }
 
 /// Renders a multipart document.
-pub(super) fn render(parts: &[Part]) -> String {
+pub(super) fn render(parts: &[MimePart]) -> String {
     let boundary = free_boundary(parts);
     let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
     for part in parts {
@@ -78,7 +78,7 @@ pub(super) fn render(parts: &[Part]) -> String {
 }
 
 /// A boundary that does not occur in any part.
-fn free_boundary(parts: &[Part]) -> String {
+fn free_boundary(parts: &[MimePart]) -> String {
     let mut boundary = BOUNDARY.to_owned();
     let is_used = |boundary: &str| {
         let mark = format!("--{boundary}");
@@ -110,24 +110,24 @@ fn split_header(text: &str) -> (Vec<String>, &str) {
 
 /// A header field, with its continuation lines.
 fn field(header: &[String], name: &str) -> Option<String> {
-    let mut found: Option<String> = None;
+    let mut result: Option<String> = None;
     for line in header {
         if line.starts_with([' ', '\t']) {
-            if let Some(value) = &mut found {
+            if let Some(value) = &mut result {
                 value.push(' ');
                 value.push_str(line.trim());
             }
             continue;
         }
-        if found.is_some() {
+        if result.is_some() {
             break;
         }
         let (key, value) = line.split_once(':')?;
         if key.trim().eq_ignore_ascii_case(name) {
-            found = Some(value.trim().to_owned());
+            result = Some(value.trim().to_owned());
         }
     }
-    found
+    result
 }
 
 fn boundary(content_type: &str) -> Option<String> {
@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_again() {
-        let parts = vec![Part::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), Part::new(NODE_CONFIG, "spec: {}\n")];
+        let parts =
+            vec![MimePart::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), MimePart::new(NODE_CONFIG, "spec: {}\n")];
         let text = render(&parts);
         assert!(text.ends_with("spec: {}\n--//--\n"), "{text}");
         let bodies: Vec<String> = parse(&text).unwrap().into_iter().map(|part| part.body).collect();
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_body_that_looks_like_a_boundary_gets_another() {
-        let text = render(&[Part::new(SHELL_SCRIPT, "--//\n")]);
+        let text = render(&[MimePart::new(SHELL_SCRIPT, "--//\n")]);
         assert_eq!(parse(&text).unwrap()[0].body, "--//");
     }
 

@@ -4,9 +4,9 @@ use super::{Bootstrap, flags};
 
 pub(super) fn render(bootstrap: &Bootstrap<'_>) -> String {
     let mut text = String::from("<powershell>\n");
-    if let Some(own) = bootstrap.user_data.filter(|own| !own.trim().is_empty()) {
-        text.push_str(own);
-        if !own.ends_with('\n') {
+    if let Some(script) = bootstrap.user_data.filter(|script| !script.trim().is_empty()) {
+        text.push_str(script);
+        if !script.ends_with('\n') {
             text.push('\n');
         }
     }

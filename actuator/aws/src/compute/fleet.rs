@@ -49,7 +49,12 @@ pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest)
     }
     match call.send().await.map_err(|error| (code(&error), classify(error))) {
         Ok(answer) => Ok(FleetAnswer {
-            instances: answer.instances.unwrap_or_default().into_iter().flat_map(|it| instances(it, request)).collect(),
+            instances: answer
+                .instances
+                .unwrap_or_default()
+                .into_iter()
+                .flat_map(|item| instances(item, request))
+                .collect(),
             errors: answer.errors.unwrap_or_default().into_iter().map(|error| refusal(error, request)).collect(),
         }),
         // A missing resource is part of the request: report the code, so that the caller knows which.
@@ -86,29 +91,29 @@ fn way(way: &Override) -> FleetLaunchTemplateOverridesRequest {
         .build()
 }
 
-fn instances(found: CreateFleetInstance, request: &FleetRequest) -> impl Iterator<Item = FleetInstance> {
-    let place = found.launch_template_and_overrides.and_then(|it| it.overrides);
-    let place = place.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
-    let instance_type = found.instance_type.or(place.instance_type);
+fn instances(item: CreateFleetInstance, request: &FleetRequest) -> impl Iterator<Item = FleetInstance> {
+    let overrides = item.launch_template_and_overrides.and_then(|it| it.overrides);
+    let overrides = overrides.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
+    let instance_type = item.instance_type.or(overrides.instance_type);
     let template = FleetInstance {
         instance_id: String::new(),
         instance_type: instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
-        zone: found.availability_zone.or(place.availability_zone).unwrap_or_default(),
-        capacity_type: bought(found.lifecycle.as_ref(), request),
-        subnet_id: found.subnet_id.or(place.subnet_id).unwrap_or_default(),
-        image_id: place.image_id.unwrap_or_default(),
+        zone: item.availability_zone.or(overrides.availability_zone).unwrap_or_default(),
+        capacity_type: bought(item.lifecycle.as_ref(), request),
+        subnet_id: item.subnet_id.or(overrides.subnet_id).unwrap_or_default(),
+        image_id: overrides.image_id.unwrap_or_default(),
     };
-    let ids = found.instance_ids.unwrap_or_default().into_iter();
+    let ids = item.instance_ids.unwrap_or_default().into_iter();
     ids.map(move |instance_id| FleetInstance { instance_id, ..template.clone() })
 }
 
 fn refusal(error: CreateFleetError, request: &FleetRequest) -> OfferingError {
-    let place = error.launch_template_and_overrides.and_then(|it| it.overrides);
-    let place = place.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
+    let overrides = error.launch_template_and_overrides.and_then(|it| it.overrides);
+    let overrides = overrides.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
     OfferingError {
-        instance_type: place.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
-        zone: place.availability_zone.unwrap_or_default(),
-        subnet_id: place.subnet_id.unwrap_or_default(),
+        instance_type: overrides.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: overrides.availability_zone.unwrap_or_default(),
+        subnet_id: overrides.subnet_id.unwrap_or_default(),
         capacity_type: bought(error.lifecycle.as_ref(), request),
         code: error.error_code.unwrap_or_default(),
         message: error.error_message.unwrap_or_default(),

@@ -32,7 +32,7 @@ pub(super) async fn images(
             queries
         }
     };
-    let mut found = Vec::new();
+    let mut images = Vec::new();
     for (mut filters, owner) in queries {
         filters.push(filter("state", ["available"]));
         let call = client
@@ -43,12 +43,12 @@ pub(super) async fn images(
             .max_results(ITEMS);
         let mut items = call.into_paginator().items().send();
         while let Some(item) = items.next().await {
-            found.extend(image(item.map_err(classify)?, now));
+            images.extend(image(item.map_err(classify)?, now));
         }
     }
-    found.sort();
-    found.dedup_by(|left, right| left.id == right.id);
-    Ok(found)
+    images.sort();
+    images.dedup_by(|left, right| left.id == right.id);
+    Ok(images)
 }
 
 fn image(item: aws_sdk_ec2::types::Image, now: i64) -> Option<Image> {

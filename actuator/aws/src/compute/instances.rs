@@ -30,39 +30,38 @@ pub(super) async fn describe(
             vec![filters]
         }
     };
-    let mut found = Vec::new();
+    let mut described = Vec::new();
     for filters in queries {
         let call = client.describe_instances().set_filters(Some(filters)).max_results(ITEMS);
         let mut reservations = call.into_paginator().items().send();
         while let Some(reservation) = reservations.next().await {
             let instances = reservation.map_err(classify)?.instances.unwrap_or_default();
-            found.extend(instances.into_iter().filter_map(instance));
+            described.extend(instances.into_iter().filter_map(instance));
         }
     }
-    found.sort_by(|left: &Instance, right| left.id.cmp(&right.id));
-    found.dedup_by(|left, right| left.id == right.id);
-    Ok(found)
+    described.sort_by(|left: &Instance, right| left.id.cmp(&right.id));
+    described.dedup_by(|left, right| left.id == right.id);
+    Ok(described)
 }
 
-fn instance(found: aws_sdk_ec2::types::Instance) -> Option<Instance> {
-    let spot =
-        found.instance_lifecycle == Some(InstanceLifecycleType::Spot) || found.spot_instance_request_id.is_some();
+fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
+    let spot = item.instance_lifecycle == Some(InstanceLifecycleType::Spot) || item.spot_instance_request_id.is_some();
     let mut groups: Vec<String> =
-        found.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
+        item.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
     groups.sort();
     Some(Instance {
-        id: found.instance_id?,
-        state: found.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
-        instance_type: found.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
-        zone: found.placement.and_then(|it| it.availability_zone).unwrap_or_default(),
-        image_id: found.image_id.unwrap_or_default(),
-        subnet_id: found.subnet_id.unwrap_or_default(),
+        id: item.instance_id?,
+        state: item.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
+        instance_type: item.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: item.placement.and_then(|it| it.availability_zone).unwrap_or_default(),
+        image_id: item.image_id.unwrap_or_default(),
+        subnet_id: item.subnet_id.unwrap_or_default(),
         security_group_ids: groups,
         capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
-        capacity_reservation_id: found.capacity_reservation_id,
-        private_dns_name: found.private_dns_name.unwrap_or_default(),
-        launched: Timestamp(found.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
-        tags: from_tags(found.tags),
+        capacity_reservation_id: item.capacity_reservation_id,
+        private_dns_name: item.private_dns_name.unwrap_or_default(),
+        launched: Timestamp(item.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
+        tags: from_tags(item.tags),
     })
 }
 

@@ -30,8 +30,8 @@ pub(super) async fn ensure(
         .tag_specifications(tags);
     match call.send().await {
         Ok(answer) => {
-            let made = answer.launch_template.and_then(template);
-            made.ok_or_else(|| CloudError::Ambiguous {
+            let created = answer.launch_template.and_then(template);
+            created.ok_or_else(|| CloudError::Ambiguous {
                 message: format!("no launch template in the answer: {}", spec.name),
             })
         }
@@ -54,13 +54,13 @@ pub(super) async fn list(
 ) -> Result<Vec<LaunchTemplate>, CloudError> {
     let call = client.describe_launch_templates().set_filters(Some(filters)).max_results(TEMPLATES);
     let mut items = call.into_paginator().items().send();
-    let mut found = Vec::new();
+    let mut templates = Vec::new();
     while let Some(item) = items.next().await {
-        found.extend(template(item.map_err(classify)?));
+        templates.extend(template(item.map_err(classify)?));
     }
-    found.sort();
-    found.dedup_by(|left, right| left.name == right.name);
-    Ok(found)
+    templates.sort();
+    templates.dedup_by(|left, right| left.name == right.name);
+    Ok(templates)
 }
 
 fn template(item: aws_sdk_ec2::types::LaunchTemplate) -> Option<LaunchTemplate> {

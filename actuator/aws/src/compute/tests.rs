@@ -151,9 +151,9 @@ async fn lists_follow_pages_and_come_sorted() {
     let replies = vec![reservation("i-2", "<nextToken>more</nextToken>"), reservation("i-1", "")];
     let stub = Stub::new(replies).await;
     let filter = InstanceFilter::LaunchGroup { cluster: "demo".to_owned(), group: "g".to_owned() };
-    let found = ec2(&stub).describe_instances(&filter).await.unwrap();
-    assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["i-1", "i-2"]);
-    let first = &found[0];
+    let instances = ec2(&stub).describe_instances(&filter).await.unwrap();
+    assert_eq!(instances.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["i-1", "i-2"]);
+    let first = &instances[0];
     assert_eq!((first.state, first.capacity_type), (InstanceState::Running, CapacityType::Spot));
     assert_eq!(first.launched, Timestamp(5_000));
     assert_eq!(first.security_group_ids, ["sg-1", "sg-2"]);

@@ -51,28 +51,30 @@ fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
 /// The intersection of the pool's and the plan's requirements. None may be empty, and none may be new.
 pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requirements, Refusal> {
     let name = &launch.node_pool;
-    let own: Vec<NodeSelectorRequirement> =
+    let pool_requirements: Vec<NodeSelectorRequirement> =
         live.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
-    let mut all = Requirements::from_api(&own).map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
-    all.add_all(&Requirements::from_labels(own_labels(live).0));
-    let asked = Requirements::from_api(launch.requirements.iter())
+    let mut combined = Requirements::from_api(&pool_requirements)
+        .map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
+    combined.add_all(&Requirements::from_labels(own_labels(live).0));
+    let planned = Requirements::from_api(launch.requirements.iter())
         .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("the plan's {error}")))?;
-    for requirement in asked.iter() {
-        let known = all.contains(&requirement.key) || label::is_well_known(&requirement.key);
-        if !known && !requirement.allows_absence() {
+    for requirement in planned.iter() {
+        let is_known = combined.contains(&requirement.key) || label::is_well_known(&requirement.key);
+        if !is_known && !requirement.allows_absence() {
             return Err(Refusal::pool(format!("NodePool {name} has no label {}", requirement.key)));
         }
-        if known {
-            all.add(requirement.clone());
+        if is_known {
+            combined.add(requirement.clone());
         }
     }
     // A DoesNotExist requirement has no values either, but is the pool's own.
-    let emptied = all
-        .iter()
-        .find(|it| it.is_empty() && own.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != it.key));
+    let emptied = combined.iter().find(|requirement| {
+        requirement.is_empty()
+            && pool_requirements.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != requirement.key)
+    });
     match emptied {
         Some(empty) => Err(Refusal::pool(format!("NodePool {name} leaves no value for {}", empty.key))),
-        None => Ok(all),
+        None => Ok(combined),
     }
 }
 
@@ -87,9 +89,10 @@ pub(super) fn is_offered(
         let message = format!("instance type {} is not in the catalog of {}", choice.instance_type, launch.node_class);
         return Err(Refusal::pool(message));
     };
-    let is = |it: &&Offering| it.zone == choice.zone && it.capacity_type == choice.capacity_type;
+    let is = |candidate: &&Offering| candidate.zone == choice.zone && candidate.capacity_type == choice.capacity_type;
     let Some(offering) = instance_type.offerings.iter().find(is) else { return Ok(false) };
-    let denied = requirements.iter().find(|it| !admits(it, instance_type, offering, &live.catalog.region));
+    let denied =
+        requirements.iter().find(|requirement| !admits(requirement, instance_type, offering, &live.catalog.region));
     if let Some(denied) = denied {
         let what = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
         return Err(Refusal::pool(format!("NodePool {} does not allow {what}: {denied}", launch.node_pool)));
@@ -134,15 +137,15 @@ pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
 }
 
 /// The cheapest offerings of a capacity type, limited in number. Spot offerings above the On-Demand price are dropped.
-pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
+pub(super) fn cheapest_offerings(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
     let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
     let cheapest = on_demand.map(|choice| choice.price).min();
     let (mut chosen, _): (Vec<_>, Vec<_>) = open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
     if capacity_type == CapacityType::Spot
-        && let Some(most) = cheapest
-        && chosen.iter().any(|choice| choice.price <= most)
+        && let Some(max_price) = cheapest
+        && chosen.iter().any(|choice| choice.price <= max_price)
     {
-        chosen.retain(|choice| choice.price <= most);
+        chosen.retain(|choice| choice.price <= max_price);
     }
     chosen.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
     chosen.dedup();
@@ -166,16 +169,16 @@ pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) 
 }
 
 /// Minimum allocatable resources over the types of these offerings.
-pub(super) fn least(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
+pub(super) fn min_allocatable(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
     let mut types =
         offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);
-    let Some(mut least) = types.next() else { return Resources::new() };
+    let Some(mut min_allocatable) = types.next() else { return Resources::new() };
     for other in types {
-        for (name, amount) in least.clone().iter() {
+        for (name, amount) in min_allocatable.clone().iter() {
             if other.get(name) < amount {
-                least.set(name, other.get(name));
+                min_allocatable.set(name, other.get(name));
             }
         }
     }
-    least
+    min_allocatable
 }

@@ -1,6 +1,6 @@
 //! The NodeClaim object, as Karpenter writes it (spec: core section 4.14) with Plimsoll's annotations.
 
-use super::{Live, Narrowed};
+use super::{Live, NarrowedLaunch};
 use crate::durable;
 use crate::ledger::reserved_text;
 use crate::state::launch_group::LaunchGroup;
@@ -36,7 +36,7 @@ pub struct GroupFacts<'a> {
 
 /// The NodeClaim of a launch, without its launch request.
 #[must_use]
-pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
+pub fn object(name: &str, narrowed: &NarrowedLaunch, live: Live<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
     let launch = &narrowed.launch;
     let mut requests = ResourceList::new();
     for (resource, amount) in launch.requests.iter().filter(|(_, amount)| *amount > 0) {
@@ -63,11 +63,11 @@ pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFact
 }
 
 /// The template's labels, and one value for each custom label of the pool that its requirements leave open.
-pub(in crate::launch) fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap<String, String> {
+pub(in crate::launch) fn labels(narrowed: &NarrowedLaunch, live: Live<'_>) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for requirement in narrowed.requirements.iter() {
-        let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
-        if let Some(value) = requirement.values.first().filter(|_| own && !requirement.complement) {
+        let is_custom = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
+        if let Some(value) = requirement.values.first().filter(|_| is_custom && !requirement.complement) {
             labels.insert(requirement.key.clone(), value.clone());
         }
     }
@@ -77,10 +77,10 @@ pub(in crate::launch) fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap
     labels
 }
 
-fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
+fn annotations(narrowed: &NarrowedLaunch, live: Live<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
     let launch = &narrowed.launch;
     let template = &live.pool.spec.template;
-    let mut all: BTreeMap<String, String> =
+    let mut annotations: BTreeMap<String, String> =
         template.annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let pods: BTreeSet<&PodUid> = launch.pods.iter().take(MAX_PODS).map(|pod| &pod.uid).collect();
     let mut why = launch.why.clone();
@@ -101,9 +101,9 @@ fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> B
         (annotation::EPOCH, facts.epoch.to_string()),
         (annotation::WHY, why),
     ] {
-        all.insert(key.to_owned(), value);
+        annotations.insert(key.to_owned(), value);
     }
-    all
+    annotations
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {

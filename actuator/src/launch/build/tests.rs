@@ -68,7 +68,7 @@ impl World {
         Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }
 
-    fn narrow(&self, launch: &Launch) -> Result<Narrowed, Refusal> {
+    fn narrow(&self, launch: &Launch) -> Result<NarrowedLaunch, Refusal> {
         narrow(launch, self.live(), |_| false)
     }
 
@@ -98,7 +98,7 @@ impl World {
     }
 }
 
-fn shown(narrowed: &Narrowed) -> Vec<String> {
+fn shown(narrowed: &NarrowedLaunch) -> Vec<String> {
     narrowed
         .launch
         .offerings

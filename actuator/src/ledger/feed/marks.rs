@@ -11,7 +11,7 @@ pub(super) struct Mark(u64);
 /// The current verdict on the pod; `None` if it was not found unschedulable.
 pub(super) fn of(pod: &Pod) -> Option<Mark> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|it| it.type_ == "PodScheduled")?;
+    let condition = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
     if condition.status != "False" || condition.reason.as_deref() != Some("Unschedulable") {
         return None;
     }

@@ -15,10 +15,10 @@ const AT_ONCE: usize = 50;
 
 /// When the pods were last checked.
 #[derive(Debug, Default)]
-pub(super) struct Wishes(Option<Timestamp>);
+pub(super) struct Preferences(Option<Timestamp>);
 
-impl Wishes {
-    pub(super) fn look(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
+impl Preferences {
+    pub(super) fn check(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
         let now = deps.clock.timestamp();
         if self.0.is_some_and(|last| now.since(last) < EVERY) {
             return;
