@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_of_the_deployment_are_taken() {
+    fn deployment_flags_are_parsed() {
         let args = Program::try_parse_from([
             "plimsoll-actuator",
             "--listen=0.0.0.0:9443",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_nominated_unless_it_says_otherwise() {
+    fn nominations_are_enabled_by_default() {
         let nominates = |flags: &[&str]| {
             let needed = ["plimsoll-actuator", "--cluster-name=a", "--cluster-endpoint=https://b.test", "--region=c"];
             let args = Program::try_parse_from(needed.iter().chain(flags)).unwrap().args;

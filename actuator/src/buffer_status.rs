@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Delay before a failed status write is retried.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Dependencies of the controller.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
             tokio::select! {
                 biased;
                 () = changed.changed() => {}
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(RETRY_DELAY) => {}
             }
         }
     };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_have_karpenters_words_and_there_is_no_ready() {
+    fn conditions_use_karpenters_reasons_without_a_ready_condition() {
         let mut status = CapacityBufferStatus::default();
         let fits = Some(BufferProvisioning::FitsExistingCapacity);
         apply(&mut status, &report(BufferReady::Resolved, fits), moment(10));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_hear_of_differences_only() {
+    fn subscribers_are_notified_only_of_differences() {
         let catalogs = Catalogs::new();
         let mut heard = catalogs.subscribe();
         catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_content_is_kept_once() {
+    fn equal_catalogs_are_shared() {
         let catalogs = Catalogs::new();
         let two = [("one", "a"), ("two", "a"), ("three", "b")];
         catalogs.replace(two.into_iter().map(|(name, region)| (name.to_owned(), entry(1, region))).collect());

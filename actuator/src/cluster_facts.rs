@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between reads. Upgrades take longer than this, and drift is not urgent.
-const EVERY: Duration = Duration::from_secs(300);
-/// Pause after a read that failed in part. Doubles up to [`EVERY`].
+const READ_INTERVAL: Duration = Duration::from_secs(300);
+/// Pause after a read that failed in part. Doubles up to [`READ_INTERVAL`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of one read.
-const PATIENCE: Duration = Duration::from_secs(15);
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// Name of the ServiceCIDR that every cluster has.
 const DEFAULT_CIDR: &str = "kubernetes";
 
@@ -31,9 +31,9 @@ pub async fn read(client: &Client) -> (Facts, Vec<String>) {
 }
 
 async fn within(read: impl Future<Output = kube::Result<Option<String>>>) -> Result<Option<String>, String> {
-    match tokio::time::timeout(PATIENCE, read).await {
+    match tokio::time::timeout(READ_TIMEOUT, read).await {
         Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        Err(_) => Err(format!("no answer within {READ_TIMEOUT:?}")),
     }
 }
 
@@ -127,11 +127,11 @@ impl Current {
             self.learn(facts);
             let wait = if failures.is_empty() {
                 pause = FIRST_PAUSE;
-                EVERY
+                READ_INTERVAL
             } else {
                 tracing::warn!(?failures, again_in = ?pause, "facts about the cluster cannot be read");
                 let wait = pause;
-                pause = pause.saturating_mul(2).min(EVERY);
+                pause = pause.saturating_mul(2).min(READ_INTERVAL);
                 wait
             };
             tokio::select! {

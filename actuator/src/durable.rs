@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_read_by_the_version_before() {
+    fn older_release_reads_newer_documents() {
         let group = LaunchGroup { id: "g".to_owned(), size: 2 };
         let text = write(&group).unwrap();
         assert_eq!(text, r#"{"v":1,"id":"g","size":2}"#);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_older_readers_must_not_act_on_is_refused() {
+    fn newer_version_is_rejected() {
         let error = read::<LaunchGroup>(r#"{"v":2,"id":"g","size":1}"#).unwrap_err().to_string();
         assert_eq!(error, "v: 2 is newer than version 1, the newest that is known here");
         for wrong in [r#"{"v":0,"id":"g","size":1}"#, r#"{"v":"1","id":"g","size":1}"#, r#"{"v":-1,"id":"g","size":1}"#]

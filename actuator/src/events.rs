@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 /// The reporting component.
 pub const COMPONENT: &str = "plimsoll-actuator";
 /// Default window within which a repeated cause is not published again.
-const USUAL_WINDOW: Duration = Duration::from_secs(120);
+const DEFAULT_WINDOW: Duration = Duration::from_secs(120);
 /// Window for unschedulable pods, which may wait for a long time.
 const UNSCHEDULABLE_WINDOW: Duration = Duration::from_secs(300);
 /// Window for conditions that block a node permanently.
@@ -93,7 +93,7 @@ impl Note {
     /// A Normal Event about `object`.
     pub fn normal(object: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         let (severity, message) = (Severity::Normal, message.into());
-        Self { object, reason, severity, message, cause: None, window: USUAL_WINDOW }
+        Self { object, reason, severity, message, cause: None, window: DEFAULT_WINDOW }
     }
 
     /// A Warning Event about `object`.
@@ -103,14 +103,14 @@ impl Note {
 
     /// Sets the deduplication key.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<String>) -> Self {
+    pub fn with_cause(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
     /// Sets a long deduplication window.
     #[must_use]
-    pub fn seldom(mut self) -> Self {
+    pub fn with_long_window(mut self) -> Self {
         self.window = BLOCKED_WINDOW;
         self
     }
@@ -164,7 +164,7 @@ impl Recorder {
         let codes: Vec<String> =
             reasons.iter().map(|reason| format!("{}={}", reason.node_pool, reason.code.as_str())).collect();
         let note = Note::warning(object, reason::FAILED_SCHEDULING, unschedulable_text(reasons));
-        self.publish(Note { window: UNSCHEDULABLE_WINDOW, ..note.because(codes.join(",")) });
+        self.publish(Note { window: UNSCHEDULABLE_WINDOW, ..note.with_cause(codes.join(",")) });
     }
 }
 
@@ -179,7 +179,7 @@ impl Recorder {
         };
         let message = format!("{}: {}", problem.code.as_str(), problem.message);
         let note = Note::warning(object, reason::NO_COMPATIBLE_INSTANCE_TYPES, message);
-        self.publish(note.because(problem.code.as_str()));
+        self.publish(note.with_cause(problem.code.as_str()));
     }
 }
 

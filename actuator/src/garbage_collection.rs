@@ -41,7 +41,7 @@ pub fn judge_claim(facts: &ClaimFacts, now: Timestamp) -> ClaimVerdict {
         // A Ready node is alive, whatever EC2's reads say.
         !facts.node_ready && facts.instance.is_confirmed() && now.since(facts.created) > SETTLING
     } else if facts.attempted {
-        facts.instance.is_confirmed() && facts.instance.lasted().is_some_and(|lasted| lasted >= SETTLING)
+        facts.instance.is_confirmed() && facts.instance.duration().is_some_and(|duration| duration >= SETTLING)
     } else {
         // Rule 16: the former leader cannot have launched the claim, since an attempt is recorded before the launch.
         facts.of_older_epoch
@@ -145,7 +145,7 @@ mod tests {
     const OURS: [(&str, &str); 2] = [("kubernetes.io/cluster/c", "owned"), ("plimsoll.dev/owner", "plimsoll")];
 
     #[test]
-    fn claims_are_deleted_only_when_their_instance_is_surely_absent() {
+    fn claims_are_deleted_only_after_confirmed_absence_of_their_instance() {
         use ClaimVerdict::{Delete, Keep};
         let never_bought = ClaimFacts { has_provider_id: false, ..claim() };
         let unattempted = ClaimFacts { attempted: false, has_provider_id: false, ..claim() };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_finds_starts_over() {
+    fn successful_read_resets_the_absence() {
         let mut absence = missed(&[0]);
         absence.found();
         absence.missed(after(130));

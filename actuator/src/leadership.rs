@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 /// Pause before a failed list of claims is retried.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How long controllers may take to finish on shutdown. When the lease is lost, they are aborted at once.
-const END: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A controller panicked. A leader without one of its controllers is worse than none, so the process releases the lease
 /// and exits.
@@ -114,7 +114,7 @@ async fn lead(
     };
     if !lost.is_cancelled() {
         let drained = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(END, drained).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, drained).await.is_err() {
             tracing::warn!("controllers did not end in time");
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_tells_where_it_answers() {
+    fn holder_identity_contains_the_address() {
         assert_eq!(address_of(&holder("plimsoll-actuator-0", "10.0.0.7:9443", "1a")), Some("10.0.0.7:9443"));
         assert_eq!(address_of(&holder("with_lines", "[fd00::7]:9443", "1a")), Some("[fd00::7]:9443"));
         assert_eq!(address_of("nobody"), None);

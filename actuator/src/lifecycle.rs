@@ -110,7 +110,7 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<RequeueAf
                 *node = desired;
             }
         };
-        if !deps.writes.update(&**node_seen, ObjectPart::Main, apply).await?.is_there() {
+        if !deps.writes.update(&**node_seen, ObjectPart::Main, apply).await?.exists() {
             return Ok(None);
         }
     }

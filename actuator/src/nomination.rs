@@ -49,7 +49,7 @@ const PER_ROUND: usize = 200;
 /// fit there.
 const MAX_TRIES: u32 = 10;
 /// Delay before a write without a visible effect is repeated.
-const AGAIN: Millis = Millis::from_seconds(10);
+const RETRY_DELAY: Millis = Millis::from_seconds(10);
 
 /// Dependencies of the controller.
 #[derive(Clone)]
@@ -186,7 +186,7 @@ impl Nominator {
 
     fn is_due(&self, uid: &PodUid, pod: &Pod, step: &Step, now: Timestamp) -> bool {
         let Some(attempt) = self.attempts.get(uid) else { return true };
-        let retry_due = attempt.version != pod.metadata.resource_version || attempt.at.plus(AGAIN) <= now;
+        let retry_due = attempt.version != pod.metadata.resource_version || attempt.at.plus(RETRY_DELAY) <= now;
         let exhausted = step.node().is_some() && attempt.node.as_deref() == step.node() && attempt.count >= MAX_TRIES;
         retry_due && !exhausted
     }
@@ -226,7 +226,7 @@ fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String>
         Some(node) => Some(node.clone()),
         None => open.get(name).filter(|name| !leaving.contains(**name)).map(|name| (*name).to_owned()),
     };
-    let mut planned = deps.placements.take(of_place, now);
+    let mut planned = deps.placements.resolve(of_place, now);
     // Reservations of launches take precedence over placements.
     deps.ledger.read(|ledger| {
         for claim in ledger.claims().filter(|claim| !claim.deleting) {

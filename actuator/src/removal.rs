@@ -37,7 +37,7 @@ use step::{Observation, Replacements, Step};
 use tokio_util::sync::CancellationToken;
 
 /// Interval between checks; bounds how late a timeout is noticed.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Dependencies of the controller.
 #[derive(Clone)]
@@ -81,7 +81,7 @@ pub enum RemovalDecision {
 
 /// Requests admission of a removal, based on the watch cache. `replacements` are the launches that the removal waits
 /// for.
-pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
+pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
     let node = &removal.node;
     let Some((claim, _)) = claim_of(deps, node) else {
         return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
@@ -232,7 +232,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<RequeueAfter
             return undo(&deps, &claim, Some(&command), "its command could not be written").await;
         }
         write_command(&deps, &claim, &command).await?;
-        return Ok(Some(LOOK_EVERY));
+        return Ok(Some(POLL_INTERVAL));
     };
     let command: Removal = match durable::read(&text) {
         Ok(command) => command,
@@ -260,8 +260,8 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<RequeueAfter
         Step::Taint => mark(&deps, &claim, &node, &command).await,
         Step::Wait(why) => {
             let note = Note::normal(object(&*claim), reason::DISRUPTION_WAITING, why);
-            deps.events.publish(note.because("replacements"));
-            Ok(Some(LOOK_EVERY))
+            deps.events.publish(note.with_cause("replacements"));
+            Ok(Some(POLL_INTERVAL))
         }
         Step::Delete => finish(&deps, &claim, &node, &command).await,
     }
@@ -308,7 +308,7 @@ async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
     };
     deps.writes.update(claim, ObjectPart::Status, change).await?;
-    Ok(Some(LOOK_EVERY))
+    Ok(Some(POLL_INTERVAL))
 }
 
 /// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
@@ -350,7 +350,7 @@ async fn finish(
         node_claim: Some(name),
         ledger: position,
     });
-    Ok(Some(LOOK_EVERY))
+    Ok(Some(POLL_INTERVAL))
 }
 
 /// Removes the taint first, then the command. If the process stops in between, the next leader finds the command
@@ -389,7 +389,7 @@ async fn undo(
         ledger.position()
     });
     let message = format!("the node stays: {cause}");
-    deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).because("undone"));
+    deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).with_cause("undone"));
     deps.metrics.actions.with_label_values(&["termination", "failed"]).inc();
     if let Some(command) = command {
         deps.outcomes.post(Outcome {

@@ -147,7 +147,7 @@ mod tests {
     use tonic::Code;
 
     #[tokio::test]
-    async fn whoever_is_not_named_is_refused_and_a_standby_names_the_leader() {
+    async fn unlisted_callers_are_denied_and_a_standby_names_the_leader() {
         let (_sender, role) = watch::channel(LeaderRole::Following { leader: Some("10.0.0.7:9443".to_owned()) });
         let server = Server::new(role, vec!["watcher.test".to_owned()], CancellationToken::new());
         let ask = async |name: &str| {

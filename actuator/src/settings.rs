@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_named_with_its_namespace() {
+    fn object_name_parses_namespace_and_name() {
         assert_eq!("a/b".parse(), Ok(ObjectName::new("a", "b")));
         for bad in ["", "a", "/b", "a/", "a/b/c"] {
             assert!(bad.parse::<ObjectName>().is_err(), "{bad}");

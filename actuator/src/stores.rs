@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_the_last_part() {
+    fn instance_id_is_the_last_path_segment() {
         assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
         assert_eq!(instance_id("kwok://node"), None);
     }

@@ -9,7 +9,7 @@ mod taint;
 mod unlaunched;
 mod volumes;
 
-use taint::closed;
+use taint::taint_and_exclude;
 pub(crate) use taint::{is_disrupted, taint_disrupted};
 
 use crate::clock::Timestamped;
@@ -39,9 +39,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Polling interval for conditions that the watch cache does not show.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum drain time: kube-scheduler may not have seen the taint yet.
-const LEAST_DRAIN: SignedDuration = SignedDuration::from_secs(5);
+const MIN_DRAIN: SignedDuration = SignedDuration::from_secs(5);
 /// Reason of the condition InstanceTerminating while EC2 refuses to terminate the instance.
 const TERMINATION_REFUSED: &str = "TerminationRefused";
 
@@ -149,14 +149,14 @@ async fn reconcile(
     if claim.metadata.deletion_timestamp.is_none() {
         tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
         deps.writes.delete(claim, None).await?;
-        return Ok(Some(LOOK_EVERY));
+        return Ok(Some(POLL_INTERVAL));
     }
     deps.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
     if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
         return Ok(None);
     }
     let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
-    match flow.go().await? {
+    match flow.run().await? {
         Stage::Over => Ok(None),
         Stage::Wait(after) => Ok(Some(after)),
     }
@@ -169,14 +169,14 @@ struct TerminationFlow<'a> {
 }
 
 impl TerminationFlow<'_> {
-    async fn go(&self) -> Result<Stage, WriteError> {
+    async fn run(&self) -> Result<Stage, WriteError> {
         let deadline = match deadline(&self.subject.claim) {
             Some(deadline) => Some(deadline),
             None => self.set_deadline().await?,
         };
         for node in &self.subject.nodes {
             if !self.close(node, deadline).await? {
-                return Ok(Stage::Wait(LOOK_EVERY));
+                return Ok(Stage::Wait(POLL_INTERVAL));
             }
         }
         if !self.is_dead() {
@@ -190,7 +190,7 @@ impl TerminationFlow<'_> {
         match self.end_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
             // The claim is kept, since the replacement is derived from it.
-            Stage::Over if is_pending => Ok(Stage::Wait(LOOK_EVERY)),
+            Stage::Over if is_pending => Ok(Stage::Wait(POLL_INTERVAL)),
             Stage::Over => self.finish().await,
         }
     }
@@ -230,7 +230,7 @@ impl TerminationFlow<'_> {
 
     /// Taints the node and deletes it; the finalizer keeps the object. Returns whether both are done.
     async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
-        if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, closed).await? {
+        if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await? {
             return Ok(false);
         }
         let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
@@ -272,14 +272,14 @@ impl TerminationFlow<'_> {
         let plan = drain::plan(&self.subject.pods, deadline, now);
         let next_attempt =
             self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
-        let least = begun.saturating_add(LEAST_DRAIN).unwrap_or(Timestamp::MAX);
+        let least = begun.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
         if plan.waiting > 0 {
             let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-            let next = plan.look_again.map_or(LOOK_EVERY, until).min(next_attempt.unwrap_or(LOOK_EVERY));
-            return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), LOOK_EVERY)));
+            let next = plan.look_again.map_or(POLL_INTERVAL, until).min(next_attempt.unwrap_or(POLL_INTERVAL));
+            return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), POLL_INTERVAL)));
         }
         if now < least {
-            return Ok(Stage::Wait(Duration::try_from(least.duration_since(now)).unwrap_or(LOOK_EVERY)));
+            return Ok(Stage::Wait(Duration::try_from(least.duration_since(now)).unwrap_or(POLL_INTERVAL)));
         }
         self.set(DRAINED, Status::True, DRAINED, "").await?;
         let name = claim.name_any();
@@ -308,7 +308,7 @@ impl TerminationFlow<'_> {
                 let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
                 self.deps.events.publish(note);
             }
-            return Ok(Stage::Wait(LOOK_EVERY));
+            return Ok(Stage::Wait(POLL_INTERVAL));
         }
         Ok(Stage::Over)
     }
@@ -320,7 +320,7 @@ impl TerminationFlow<'_> {
                 return Ok(Stage::Over);
             }
             let over = self.shared.unlaunched.is_over(self.deps, &self.subject.claim).await?;
-            return Ok(if over { Stage::Over } else { Stage::Wait(LOOK_EVERY) });
+            return Ok(if over { Stage::Over } else { Stage::Wait(POLL_INTERVAL) });
         };
         match self.shared.instances.end(id, self.created(), self.deps.clock.timestamp()) {
             InstancePhase::Gone => Ok(Stage::Over),
@@ -328,13 +328,13 @@ impl TerminationFlow<'_> {
                 Some(error) => {
                     let message = format!("instance {id} is not terminated: {error}");
                     self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
-                    Ok(Stage::Wait(LOOK_EVERY))
+                    Ok(Stage::Wait(POLL_INTERVAL))
                 }
                 None => Ok(Stage::Wait(Duration::from_millis(200))),
             },
             InstancePhase::Ending => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
-                Ok(Stage::Wait(LOOK_EVERY))
+                Ok(Stage::Wait(POLL_INTERVAL))
             }
         }
     }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_written_as_openssl_does() {
+    fn pem_lines_wrap_at_64_columns() {
         let text = pem(&[0; 50]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[1].len()), (4, COLUMNS));

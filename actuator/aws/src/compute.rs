@@ -42,9 +42,9 @@ const ANY: &str = "*";
 #[derive(Debug, Clone)]
 pub struct Ec2 {
     /// Client for mutating calls.
-    changes: aws_sdk_ec2::Client,
+    mutations: aws_sdk_ec2::Client,
     /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request.
-    buys: aws_sdk_ec2::Client,
+    create_fleet_client: aws_sdk_ec2::Client,
     /// Client for lists.
     reads: aws_sdk_ec2::Client,
     clock: Clock,
@@ -62,8 +62,8 @@ impl Ec2 {
         let single_attempt =
             TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
         Self {
-            changes: client(&|builder| builder),
-            buys: client(&|builder| {
+            mutations: client(&|builder| builder),
+            create_fleet_client: client(&|builder| {
                 builder.retry_config(RetryConfig::disabled()).timeout_config(single_attempt.clone())
             }),
             reads: client(&|builder| builder.timeout_config(pages.clone())),
@@ -161,7 +161,7 @@ impl Compute for Ec2 {
     }
 
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        within(change(), fleet::create(&self.buys, request)).await
+        within(change(), fleet::create(&self.create_fleet_client, request)).await
     }
 
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
@@ -169,20 +169,20 @@ impl Compute for Ec2 {
     }
 
     async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
-        within(change(), instances::terminate(&self.changes, ids)).await
+        within(change(), instances::terminate(&self.mutations, ids)).await
     }
 
     async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), CloudError> {
         if ids.is_empty() || tags.is_empty() {
             return Ok(());
         }
-        let call = self.changes.create_tags().set_resources(Some(ids.to_vec())).set_tags(Some(to_tags(tags)));
+        let call = self.mutations.create_tags().set_resources(Some(ids.to_vec())).set_tags(Some(to_tags(tags)));
         call.send().await.map_err(classify)?;
         Ok(())
     }
 
     async fn ensure_launch_template(&self, template: &LaunchTemplateSpec) -> Result<LaunchTemplate, CloudError> {
-        within(change(), templates::ensure(&self.changes, template)).await
+        within(change(), templates::ensure(&self.mutations, template)).await
     }
 
     async fn list_launch_templates(&self, filter: &LaunchTemplateFilter) -> Result<Vec<LaunchTemplate>, CloudError> {
@@ -190,7 +190,7 @@ impl Compute for Ec2 {
     }
 
     async fn delete_launch_templates(&self, names: &[String]) -> Result<(), CloudError> {
-        within(change(), templates::delete(&self.changes, names)).await
+        within(change(), templates::delete(&self.mutations, names)).await
     }
 
     async fn describe_subnets(&self, terms: &[SelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
@@ -206,6 +206,6 @@ impl Compute for Ec2 {
     }
 
     async fn describe_instance_status(&self) -> Result<Vec<InstanceStatus>, CloudError> {
-        within(LIST, status::troubled(&self.reads)).await
+        within(LIST, status::unhealthy(&self.reads)).await
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_told_apart() {
+    fn error_codes_are_classified() {
         let message = |code: &str| format!("{code}: words");
         assert_eq!(kind(503, "RequestLimitExceeded"), CloudError::Throttled);
         assert_eq!(kind(400, "IdempotentParameterMismatch"), CloudError::IdempotentParameterMismatch);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internal_error_may_have_happened_and_unavailable_says_it_did_not() {
+    fn internal_error_is_ambiguous_and_unavailable_is_definite() {
         assert!(!kind(500, "InternalError").nothing_happened());
         assert!(kind(503, "Unavailable").nothing_happened());
         assert!(!of_answer(502, None, "").nothing_happened());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_nobody_can_read_is_left_out() {
+    fn encoded_authorization_messages_are_omitted() {
         let long = format!("You are not authorized. {ENCODED_REASON}: {}", "x".repeat(2000));
         assert_eq!(short(&long), "You are not authorized.");
         assert_eq!(short(&"ü".repeat(600)).len(), MESSAGE_MAX);

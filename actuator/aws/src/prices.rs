@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_is_asked_where_it_is() {
+    fn pricing_region_is_a_region_with_the_service() {
         for (region, at) in [
             ("us-west-2", "us-east-1"),
             ("eu-north-1", "eu-central-1"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_has_one_price_and_zero_is_none() {
+    fn product_price_is_parsed_and_zero_is_ignored() {
         let product = |usd: &str| {
             format!(
                 r#"{{"product": {{"attributes": {{"instanceType": "m5.large"}}}}, "terms": {{"OnDemand": {{"x": {{

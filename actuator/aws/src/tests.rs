@@ -8,7 +8,7 @@ use plimsoll_actuator::ports::{
 use plimsoll_model::money::MicroUsdPerHour;
 
 #[tokio::test]
-async fn a_queue_is_found_by_name_once_and_polled_long() {
+async fn queue_url_is_resolved_once_and_receive_uses_long_polling() {
     let url = Reply::ok(r#"{"QueueUrl": "http://127.0.0.1/1/demo"}"#);
     let message = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
     let stub = Stub::new(vec![url, message, Reply::ok("{}"), Reply::ok("{}")]).await;
@@ -24,7 +24,7 @@ async fn a_queue_is_found_by_name_once_and_polled_long() {
 }
 
 #[tokio::test]
-async fn a_parameter_is_its_value_or_missing() {
+async fn parameter_returns_its_value_or_not_found() {
     let missing = Reply::Answer(400, r#"{"__type": "ParameterNotFound", "message": "words"}"#.to_owned());
     let stub = Stub::new(vec![Reply::ok(r#"{"Parameter": {"Value": "ami-1"}}"#), missing]).await;
     let parameters = Ssm::new(&stub.config());
@@ -90,7 +90,7 @@ fn actions(stub: &Stub) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_profile_that_exists_gets_another_role_in_place_of_its_own() {
+async fn set_role_replaces_the_role_of_an_existing_profile() {
     let replies = vec![
         refused("EntityAlreadyExists"),
         profile(Some("old")),
@@ -115,7 +115,7 @@ async fn a_profile_that_exists_gets_another_role_in_place_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_profile_that_is_gone_is_deleted() {
+async fn deleting_a_missing_profile_succeeds() {
     let stub = Stub::new(vec![refused("NoSuchEntity"), profile(None), refused("NoSuchEntity")]).await;
     let iam = Iam::new(&stub.config());
     iam.delete("p").await.unwrap();

@@ -33,9 +33,9 @@ pub(super) fn builtin(region: &str) -> Prices {
     Prices { on_demand: known.map(|prices| prices.on_demand).unwrap_or_default(), ..Prices::default() }
 }
 
-/// Reads prices. Prices that cannot be read keep their value in `before`. Also returns the errors.
-pub(super) async fn prices(cloud: &CloudReads, before: &Prices) -> (Prices, Vec<CloudError>) {
-    let mut prices = before.clone();
+/// Reads prices. Prices that cannot be read keep their value in `previous`. Also returns the errors.
+pub(super) async fn prices(cloud: &CloudReads, previous: &Prices) -> (Prices, Vec<CloudError>) {
+    let mut prices = previous.clone();
     let mut failures = Vec::new();
     match cloud.on_demand_prices().await {
         Ok(read) => prices.on_demand.extend(read.into_iter().map(|price| (price.instance_type, price.price))),

@@ -16,16 +16,16 @@ fn node() -> ObjectReference {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cause_is_said_once_per_window_and_counted() {
+async fn repeated_causes_are_suppressed_within_the_window_and_counted() {
     let (mut cache, window) = (EventCache::default(), Duration::from_secs(120));
     let (start, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
-    let note = Note::normal(node(), "Evicted", "two pods left").because("draining");
+    let note = Note::normal(node(), "Evicted", "two pods left").with_cause("draining");
     let name = event_name(&note);
     assert_eq!(cache.record(&name, window, start, time), Publication::Publish { count: 1, first: time });
     assert_eq!(cache.record(&name, window, start + Duration::from_secs(119), time), Publication::Suppress);
     let later = Timestamp::from_second(120).unwrap();
     assert_eq!(cache.record(&name, window, start + window, later), Publication::Publish { count: 2, first: time });
-    let other_figures = Note::normal(node(), "Evicted", "one pod left").because("draining");
+    let other_figures = Note::normal(node(), "Evicted", "one pod left").with_cause("draining");
     assert_eq!(event_name(&other_figures), name, "the cause names it, not the message");
     assert_ne!(event_name(&Note::normal(node(), "Evicted", "one pod left")), name);
 }
@@ -42,7 +42,7 @@ fn an_event_about_a_node_is_in_the_default_namespace_and_its_text_is_bounded() {
 }
 
 #[test]
-fn a_pod_without_place_is_told_pool_and_cause() {
+fn unschedulable_event_names_pool_and_cause() {
     let reason =
         |pool: &str, code, message: &str| Reason { node_pool: pool.to_owned(), code, message: message.to_owned() };
     let text = unschedulable_text(&[

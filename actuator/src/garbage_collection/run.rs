@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between rounds. Two rounds confirm an absence; a delay costs a minute of an instance's price.
-const EVERY: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Dependencies of the garbage collector.
 #[derive(Clone)]
@@ -47,19 +47,19 @@ pub struct GarbageCollector {
 }
 
 #[derive(Default)]
-struct Memory {
+struct AbsenceTracker {
     claims: BTreeMap<String, Absence>,
     instances: BTreeMap<String, Absence>,
 }
 
 /// Collects until `stop`.
 pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
-    let mut memory = Memory::default();
+    let mut memory = AbsenceTracker::default();
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
         }
         if let Err(error) = round(&deps, &mut memory).await {
             tracing::warn!(error, "collection");
@@ -67,7 +67,7 @@ pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
     }
 }
 
-async fn round(deps: &GarbageCollector, memory: &mut Memory) -> Result<(), String> {
+async fn round(deps: &GarbageCollector, memory: &mut AbsenceTracker) -> Result<(), String> {
     // List instances first: claims listed afterwards are at least as recent.
     let instances = instances(deps).await?;
     let claims = claims(deps).await?;
@@ -89,7 +89,12 @@ fn instance_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref()?.rsplit('/').next().filter(|id| !id.is_empty())
 }
 
-async fn collect_instances(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
+async fn collect_instances(
+    deps: &GarbageCollector,
+    memory: &mut AbsenceTracker,
+    instances: &[Instance],
+    claims: &[NodeClaim],
+) {
     let claimed: BTreeSet<&str> = claims.iter().filter_map(instance_id).collect();
     // Instances of a launch group that still waits for some will be matched.
     let awaited: BTreeSet<String> =
@@ -132,7 +137,12 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
     }
 }
 
-async fn collect_claims(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
+async fn collect_claims(
+    deps: &GarbageCollector,
+    memory: &mut AbsenceTracker,
+    instances: &[Instance],
+    claims: &[NodeClaim],
+) {
     let living: BTreeSet<&str> =
         instances.iter().filter(|instance| instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
     let mut absences = BTreeMap::new();

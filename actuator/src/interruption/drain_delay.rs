@@ -27,14 +27,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum delay. Most of the two minutes of a Spot notice must be left to the pods.
-const LONGEST: Millis = Millis::from_seconds(5);
+const MAX_DELAY: Millis = Millis::from_seconds(5);
 /// No like-for-like replacement is started later than this: the drained pods are pending by then, and plans cover them.
 /// A new leader may launch sooner, after the old lease and the longest call.
 const REPLACED_WITHIN: Millis = Millis::from_seconds(90);
 /// Notices after which the instance no longer runs, so the drain need not wait.
-const OVER: [&str; 2] = ["instance_stopped", "instance_terminated"];
+const STOPPED_KINDS: [&str; 2] = ["instance_stopped", "instance_terminated"];
 /// Polling interval during the delay.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Dependencies of the drain delay.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ pub(crate) fn remaining_delay(
     let interruption = interruption(claim)?;
     let now = deps.clock.timestamp();
     let is_late = deadline.is_some_and(|deadline| deadline <= deps.clock.now());
-    if is_late || OVER.contains(&interruption.kind.as_str()) {
+    if is_late || STOPPED_KINDS.contains(&interruption.kind.as_str()) {
         return None;
     }
     let to_move: BTreeSet<PodUid> =
@@ -84,9 +84,9 @@ pub(crate) fn remaining_delay(
     if coverage == Coverage::Launched {
         return None;
     }
-    let remaining = LONGEST.0.saturating_sub(now.since(interruption.heard).0);
+    let remaining = MAX_DELAY.0.saturating_sub(now.since(interruption.heard).0);
     if remaining > 0 {
-        return Some(Duration::from_millis(remaining).min(LOOK_EVERY));
+        return Some(Duration::from_millis(remaining).min(POLL_INTERVAL));
     }
     let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && pending.is_new(claim);
     if is_first

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Polling interval.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// A check must fail for this long; shorter failures may be transient.
 const IMPAIRED_FOR: Millis = Millis::from_seconds(120);
 /// Scheduled events that stop, restart or retire the instance.
@@ -38,7 +38,7 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         let call = deps.cloud.instance_status();
         let statuses = match call.await {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_must_fail_for_two_minutes() {
+    fn status_check_must_fail_for_two_minutes() {
         let mut seen = FirstSeen::new();
         let mut at = |status: &InstanceStatus, now: i64| trouble(status, &mut seen, Timestamp(now));
         let impaired = Some(Trouble::Impaired("system_status"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_take_the_instance_count_at_once() {
+    fn events_that_stop_the_instance_count_at_once() {
         let mut seen = FirstSeen::new();
         let mut of = |event: &str| trouble(&status(None, event), &mut seen, Timestamp(0));
         assert_eq!(of("instance-retirement"), Some(Trouble::Event));

@@ -86,7 +86,7 @@ pub(super) async fn take(
             annotations.insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
         }
     };
-    if !deps.writes.update(claim, ObjectPart::Main, mark).await?.is_there() {
+    if !deps.writes.update(claim, ObjectPart::Main, mark).await?.exists() {
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;

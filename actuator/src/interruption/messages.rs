@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_notice_is_known() {
+    fn every_kind_of_notice_is_parsed() {
         let id = json!({"instance-id": "i-1", "instance-action": "terminate"});
         let state = |state: &str| json!({"instance-id": "i-1", "state": state});
         let change = "EC2 Instance State-change Notification";
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_apart_from_what_is_not_for_us() {
+    fn unparsable_messages_differ_from_foreign_messages() {
         assert_eq!(parse(" "), Ok(Message::NotForUs));
         assert_eq!(parse(r#"{"version": "1", "source": "aws.ec2"}"#), Ok(Message::NotForUs));
         assert!(matches!(parse("hello"), Err(MessageError::NotAnEnvelope(_))));
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_recommendation_drains_nothing() {
+    fn rebalance_recommendation_does_not_drain() {
         assert!(!NoticeKind::RebalanceRecommendation.drains());
         assert!(NoticeKind::SpotInterrupted.drains());
     }
 
     proptest! {
         #[test]
-        fn no_text_stops_the_reader(body in ".*") {
+        fn parse_never_panics(body in ".*") {
             let _ = parse(&body);
         }
     }

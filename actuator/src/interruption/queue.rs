@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Messages processed concurrently: as many as one receive call returns.
-const AT_ONCE: usize = 10;
+const CONCURRENT_MESSAGES: usize = 10;
 /// Timeout of a receive call: a long poll of up to 20 s, and the response.
 const RECEIVE: Duration = Duration::from_secs(30);
 /// First pause after an error. Doubles up to [`LAST_PAUSE`].
@@ -100,7 +100,7 @@ async fn round(deps: &Interruptions, state: &QueueState) -> Result<(), String> {
         }
         Ok(())
     });
-    let results: Vec<Result<(), String>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+    let results: Vec<Result<(), String>> = stream::iter(work).buffer_unordered(CONCURRENT_MESSAGES).collect().await;
     results.into_iter().collect()
 }
 
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_that_reads_do_not_show_is_asked_for_twice() {
+    fn unlisted_instance_is_read_twice_before_the_notice_is_dropped() {
         let state = QueueState::default();
         let at = |seconds: i64| Timestamp(seconds * 1000);
         assert!(!state.missed_twice("i-1", at(100)), "it may be too new");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_kept_for_two_minutes_under_its_first_kind() {
+    fn deferred_notice_keeps_its_first_kind_for_two_minutes() {
         let state = QueueState::default();
         state.defer("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
         state.defer("i-1", NoticeKind::InstanceStopped, Timestamp(1000));

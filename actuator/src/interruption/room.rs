@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_counted_pod_by_pod_and_the_old_node_has_none() {
+    fn pods_must_fit_together_and_the_old_node_does_not_count() {
         let plain = json!({});
         assert!(fits(&[plain.clone(), plain.clone()], &plain, 1));
         assert!(!fits(&[plain.clone(), plain.clone()], &plain, 2));

@@ -31,7 +31,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_patch_is_what_differs() {
+    fn patch_contains_only_differences() {
         let old =
             json!({"metadata": {"labels": {"a": "1", "b": "2"}, "name": "x"}, "spec": {"taints": [1, 2]}, "same": {}});
         let new = json!({"metadata": {"labels": {"a": "1", "c": "3"}, "name": "x"}, "spec": {}, "same": {}});

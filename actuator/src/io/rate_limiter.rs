@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_free_and_the_rest_comes_at_the_rate() {
+    async fn burst_costs_no_wait_and_further_calls_are_rate_limited() {
         let (limiter, now) = (RateLimiter::default(), Instant::now());
         let waits: Vec<Duration> = (0..60).map(|_| limiter.reserve(Action::CreateFleet, now) - now).collect();
         assert!(waits.iter().take(50).all(Duration::is_zero));

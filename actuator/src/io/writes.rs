@@ -68,7 +68,7 @@ pub enum UpdateResult<K> {
 
 impl<K> UpdateResult<K> {
     /// Whether the object exists.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         !matches!(self, Self::Gone)
     }
 }

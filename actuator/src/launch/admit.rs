@@ -90,7 +90,7 @@ pub enum LaunchDecision {
 }
 
 /// Admits one launch, based on the actuator's own view (safety rules 5 to 8, 18, 24).
-pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> LaunchDecision {
+pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> LaunchDecision {
     if let Some(outcome @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
         deps.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
     {
@@ -187,7 +187,7 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
 }
 
 /// Shows an admitted launch to watchers of the ledger until its claim is launched.
-pub fn show(deps: &Admission, admitted: &AdmittedLaunch) {
+pub fn show_launching(deps: &Admission, admitted: &AdmittedLaunch) {
     let NarrowedLaunch { launch, requirements, allocatable, .. } = &admitted.narrowed;
     let mut labels = launch.labels.clone();
     for requirement in

@@ -87,7 +87,7 @@ pub fn narrow(
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the offerings can be asked for now"))?;
     let offerings = narrow::cheapest_offerings(open, capacity_type);
-    let requirements = narrow::to_offerings(requirements, &offerings);
+    let requirements = narrow::restrict_to(requirements, &offerings);
     let allocatable = narrow::min_allocatable(&offerings, live.catalog);
     Ok(NarrowedLaunch {
         launch: Launch { offerings: Arc::new(offerings), ..launch.clone() },

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// How long a create without a response may still take effect: longer than kube-apiserver processes a request (its
 /// `--request-timeout` is 60 s by default).
-const MAY_LAND: Duration = Duration::from_secs(70);
+const MAY_TAKE_EFFECT: Duration = Duration::from_secs(70);
 /// How long a create without a response is retried. The pods stay reserved meanwhile. The ledger recognizes a claim
 /// that appears later as late, and nothing is launched for it.
 const GIVE_UP: Duration = Duration::from_secs(120);
@@ -78,11 +78,11 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
             CreateAttempt::Written(created) => return Ok(*created),
             CreateAttempt::Unanswered(message) => unanswered = Some((Instant::now(), message)),
             CreateAttempt::Refused(error) => {
-                // An earlier attempt may still take effect. Only a read after [`MAY_LAND`] proves that it has not.
+                // An earlier attempt may still take effect. Only a read after [`MAY_TAKE_EFFECT`] proves that it has not.
                 let Some((last, _)) = &unanswered else { return Err(error) };
                 match read(deps, claim, &name).await {
                     Ok(Some(existing)) => return Ok(existing),
-                    Ok(None) if last.elapsed() >= MAY_LAND => return Err(error),
+                    Ok(None) if last.elapsed() >= MAY_TAKE_EFFECT => return Err(error),
                     Err(ReadFailure::Taken) => return Err(CreateError::Taken(name)),
                     Ok(None) | Err(ReadFailure::NotAnswered(_)) => {}
                 }

@@ -35,7 +35,7 @@ const GROUPS_AT_ONCE: usize = 64;
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum age of a claim of this term before the scan may pick it up: its object may appear before its group is
 /// registered.
-const RECENT: Duration = Duration::from_secs(10);
+const MIN_AGE: Duration = Duration::from_secs(10);
 
 /// Dependencies of the launcher.
 #[derive(Clone)]
@@ -254,7 +254,7 @@ fn seems_unfinished(deps: &Launcher) -> bool {
 fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     let young =
-        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < RECENT.as_millis();
+        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < MIN_AGE.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
     let of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
     record::awaits_instance(claim) && !(young && of_this_term)

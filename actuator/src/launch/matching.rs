@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_stands() {
+    fn written_matches_are_kept() {
         let result = match_instances(&claims(&[("a", Some("i-2")), ("b", None)]), &living(&["i-1", "i-2"]));
         assert_eq!(result.assigned["a"], "i-2");
         assert_eq!(result.assigned["b"], "i-1");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_without_instance_are_told() {
+    fn claims_without_an_instance_are_unmatched() {
         let result = match_instances(&claims(&[("a", None), ("b", None)]), &living(&["i-1"]));
         assert_eq!(result.unmatched, ["b"]);
     }
@@ -75,7 +75,7 @@ mod tests {
     proptest! {
         /// A leader may crash after writing any part of a match: the next leader completes the same match.
         #[test]
-        fn a_match_that_was_written_in_part_is_completed_alike(count in 0_usize..8, bought in 0_usize..8, written in 0_u8..=255) {
+        fn partially_written_match_is_completed_to_the_same_match(count in 0_usize..8, bought in 0_usize..8, written in 0_u8..=255) {
             let names: Vec<String> = (0..count).map(|i| format!("claim-{i}")).collect();
             let ids: BTreeSet<String> = (0..bought).map(|i| format!("i-{i}")).collect();
             let unwritten: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), None)).collect();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_primary_claim_says_is_read_back_as_it_was() {
+    fn primary_claim_round_trips() {
         let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
         let primary = member("a", primary_annotations(&request(), &attempt), None);
         let members = [primary, member("b", BTreeMap::new(), None)].into();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_primary_claim_was_never_sent_unless_an_instance_says_otherwise() {
+    fn group_without_primary_claim_is_unsent_unless_a_claim_has_an_instance() {
         let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c", |_| true);
         assert!(matches!(unsent, GroupState::Unsent(_)));
         let lost = read(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_any_more_is_looked_up() {
+    fn unwanted_group_is_looked_up_and_not_sent() {
         let primary = || member("a", primary_annotations(&request(), &Attempt::first(Timestamp(1))), None);
         let problem =
             |members: BTreeMap<String, Member>, may_send_again: bool| match read(group(), members, "c", |name| {

@@ -111,7 +111,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     };
     let admitted = AdmittedLaunch::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
     let admitted = admitted.ok_or_else(|| take_back("an instance type is not in the catalog".to_owned()))?;
-    admit::show(deps, &admitted);
+    admit::show_launching(deps, &admitted);
     let cycle_id = format!("replace-{uid}");
     let (groups, errors) = admit::bundle(deps, vec![admitted], &cycle_id);
     if let Some((_, error)) = errors.first() {

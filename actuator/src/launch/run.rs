@@ -52,14 +52,14 @@ pub async fn start(deps: &Launcher, prepared: PreparedGroup, received: Instant) 
         return;
     }
     deps.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
-    GroupRun::new(deps, group, attempt, received).go(Decision::Send { after: Millis(0) }).await;
+    GroupRun::new(deps, group, attempt, received).run(Decision::Send { after: Millis(0) }).await;
 }
 
 /// Resumes a group that may have been sent, by a former leader or by this one before an error.
 pub async fn resume(deps: &Launcher, group: Group, attempt: Attempt) {
     let first = attempt::first_decision(attempt, deps.clock.timestamp());
     tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
-    GroupRun::new(deps, group, attempt, Instant::now()).go(first).await;
+    GroupRun::new(deps, group, attempt, Instant::now()).run(first).await;
 }
 
 /// Writes the primary claim last: if it exists, all claims exist (see [`super::record`]).
@@ -110,7 +110,7 @@ impl<'a> GroupRun<'a> {
         Self { deps, group, request, members, cycle_id, attempt, look_ups, received }
     }
 
-    async fn go(mut self, first: Decision) {
+    async fn run(mut self, first: Decision) {
         let mut decision = first;
         for _ in 0..MAX_STEPS {
             tracing::debug!(cycle_id = %self.cycle_id, group = %self.group.id, ?decision, "launch");
@@ -185,7 +185,7 @@ impl<'a> GroupRun<'a> {
         stamp(&mut request, &self.group, next.number);
         let primary = self.primary()?;
         match write::raise(self.deps, &primary.claim, &request, &next).await {
-            Ok(written) if written.is_there() => {
+            Ok(written) if written.exists() => {
                 self.request = Some(request);
                 self.attempt = next;
                 Some(Decision::Send { after: Millis(0) })
@@ -303,6 +303,6 @@ pub async fn look_up_only(deps: &Launcher, group: LaunchGroup, members: BTreeMap
     let attempt = Attempt::resumed(1, plimsoll_model::time::Timestamp(0));
     let (look_ups, received) = (LookUps::default(), Instant::now());
     GroupRun { deps, group, request: None, members, cycle_id, attempt, look_ups, received }
-        .go(Decision::LookUp { after: Millis(0) })
+        .run(Decision::LookUp { after: Millis(0) })
         .await;
 }

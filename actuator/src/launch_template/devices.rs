@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_mapping_of_the_class_replaces_the_familys() {
+    fn class_mappings_replace_family_defaults() {
         let mapping = json!([{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi", "volumeType": "io2", "iops": 0,
             "throughput": 250, "encrypted": false, "kmsKeyID": "key", "deleteOnTermination": true}}]);
         let spec = EC2NodeClassSpec {

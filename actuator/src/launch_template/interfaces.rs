@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_one_has_what_the_class_says_of_addresses() {
+    fn default_interface_uses_the_class_settings() {
         let spec = EC2NodeClassSpec {
             associate_public_ip_address: Some(false),
             ip_prefix_count: Some(2),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn adapters_are_one_to_a_card_and_the_first_is_the_first_device() {
+    fn efa_interfaces_use_one_card_each_and_the_first_is_device_zero() {
         let interfaces = network_interfaces(&EC2NodeClassSpec::default(), &groups(), 3, false);
         let places: Vec<_> = interfaces
             .iter()
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_for_efa_alone_have_no_addresses() {
+    fn efa_only_interfaces_have_no_addresses() {
         let spec = EC2NodeClassSpec {
             associate_public_ip_address: Some(true),
             network_interfaces: serde_json::from_value(json!([

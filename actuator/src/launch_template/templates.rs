@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a template is assumed to exist without asking EC2 again. If someone else deletes it, a launch loses one
 /// attempt.
-const TRUSTED: Millis = Millis::from_seconds(60);
+const TRUST_PERIOD: Millis = Millis::from_seconds(60);
 /// A template unused for this long is deleted. Longer than a request may be sent again.
-const UNUSED: Millis = Millis::from_seconds(900);
+const DELETE_UNUSED_AFTER: Millis = Millis::from_seconds(900);
 /// Interval between clean-ups. Unused templates cost nothing, but count against the account's limit of 5,000.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
 
@@ -81,7 +81,7 @@ impl Templates {
         let entry = known.entry(name.to_owned()).or_insert(KnownTemplate { seen: None, used: now });
         entry.used = now;
         let (template, seen) = entry.seen.as_ref()?;
-        (now.since(*seen) < TRUSTED).then(|| template.clone())
+        (now.since(*seen) < TRUST_PERIOD).then(|| template.clone())
     }
 
     fn record_seen(&self, template: &LaunchTemplate, now: Timestamp) {
@@ -94,13 +94,13 @@ impl Templates {
     fn unused(&self, listed: &[LaunchTemplate], needed: &BTreeSet<String>, now: Timestamp) -> Vec<String> {
         let mut known = self.known.lock();
         let exists: BTreeSet<&str> = listed.iter().map(|template| template.name.as_str()).collect();
-        known.retain(|name, known| exists.contains(name.as_str()) || now.since(known.used) < UNUSED);
+        known.retain(|name, known| exists.contains(name.as_str()) || now.since(known.used) < DELETE_UNUSED_AFTER);
         let mut unused = Vec::new();
         for template in listed {
             let entry = known.entry(template.name.clone()).or_insert(KnownTemplate { seen: None, used: now });
             if needed.contains(&template.name) {
                 entry.used = now;
-            } else if now.since(entry.used) >= UNUSED {
+            } else if now.since(entry.used) >= DELETE_UNUSED_AFTER {
                 unused.push(template.name.clone());
                 // From now on, a launch must create it again.
                 entry.seen = None;
@@ -198,26 +198,26 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_trusted_for_a_minute_and_not_once_ec2_denies_it() {
+    fn template_is_trusted_for_a_minute_unless_forgotten() {
         let templates = Templates::default();
         assert_eq!(templates.used("a", START), None);
         templates.record_seen(&template("a"), START);
         assert_eq!(templates.used("a", START.plus(Millis(59_999))), Some(template("a")));
-        assert_eq!(templates.used("a", START.plus(TRUSTED)), None);
+        assert_eq!(templates.used("a", START.plus(TRUST_PERIOD)), None);
         templates.forget(&["a".to_owned()]);
         assert_eq!(templates.used("a", START), None);
     }
 
     #[test]
-    fn what_no_launch_used_for_long_goes_but_not_what_a_stored_request_names() {
+    fn unused_templates_are_deleted_unless_a_stored_request_names_them() {
         let templates = Templates::default();
         let listed = [template("former"), template("needed"), template("used")];
         let needed: BTreeSet<String> = ["needed".to_owned()].into();
         assert_eq!(templates.unused(&listed, &needed, START), Vec::<String>::new(), "all are seen for the first time");
-        let later = START.plus(UNUSED);
+        let later = START.plus(DELETE_UNUSED_AFTER);
         templates.used("used", later);
         assert_eq!(templates.unused(&listed, &needed, later), ["former"]);
-        let much_later = later.plus(UNUSED);
+        let much_later = later.plus(DELETE_UNUSED_AFTER);
         assert_eq!(templates.unused(&listed[1..], &BTreeSet::new(), much_later), ["needed", "used"]);
     }
 }

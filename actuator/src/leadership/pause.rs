@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between reads of the Lease: a few per lease duration.
-const EVERY: Duration = Duration::from_secs(5);
+const READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Assumed duration of a Lease without one.
-const USUAL_LENGTH: Duration = Duration::from_secs(15);
+const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// Reason for the pause before Karpenter's Lease was first read.
 pub const UNKNOWN: &str = "it is not known yet whether Karpenter is running";
@@ -47,7 +47,7 @@ pub(super) struct PausedStatus {
 }
 
 /// Writes the condition on each NodePool while paused: nothing is done, and what would be done.
-pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
+pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     let mut fence = deps.fence.clone();
     let mut intents = deps.unexecuted.0.subscribe();
     let mut pools = deps.stores.changes(&[Kind::NodePool]);
@@ -145,7 +145,7 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
         }
         tokio::select! {
             biased;
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(READ_INTERVAL) => {}
             () = pause.closed() => return,
         }
     }
@@ -166,7 +166,7 @@ fn held(lease: Option<LeaseSpec>, observed: &mut Option<(LeaseSpec, Instant)>, n
     let length = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let holder = spec.holder_identity.clone();
     *observed = Some((spec, since));
-    holder.filter(|_| now.duration_since(since) < length.unwrap_or(USUAL_LENGTH))
+    holder.filter(|_| now.duration_since(since) < length.unwrap_or(DEFAULT_LEASE_DURATION))
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_told_what_would_be_done() {
+    fn pause_condition_describes_the_skipped_actions() {
         let intent = Intent { launches: [("a".to_owned(), 2)].into(), removals: 1 };
         assert_eq!(
             message("Karpenter is running", Some(&intent), "a"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_held_until_it_was_seen_unchanged_for_its_length() {
+    async fn lease_is_held_until_unchanged_for_its_duration() {
         let (start, mut seen) = (Instant::now(), None);
         let after = |seconds| start + Duration::from_secs(seconds);
         let name = Some("karpenter-0".to_owned());

@@ -245,7 +245,7 @@ impl Term {
         let Leader { drivers, sources, removals, .. } = &self.leader;
         tasks.spawn(feed::run(sources.clone(), stop()));
         tasks.spawn(drivers::follow(drivers.clone(), stop()));
-        tasks.spawn(pause::show(self.paused.clone(), stop()));
+        tasks.spawn(pause::report_pause(self.paused.clone(), stop()));
         tasks.spawn(node_class::run(self.node_classes.clone(), stop()));
         tasks.spawn(launch_template::cleanup(self.launch_templates.clone(), stop()));
         tasks.spawn(lifecycle::run(self.lifecycle.clone(), stop()));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_others_counts_once_and_outdates_plans_for_its_pool() {
+    fn adopted_claim_counts_once_and_outdates_plans_for_its_pool() {
         let (mut ledger, _) = Ledger::from_claims(1, &[]);
         let before = ledger.position();
         ledger.adopt(&seed("a", 4000)).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_keeps_to_the_limits_and_is_admitted_once() {
+    fn replacement_respects_limits_and_is_admitted_once() {
         let (mut ledger, _) = Ledger::from_claims(1, &[seed("a", 4000)]);
         let pool = NodePoolName::from("pool");
         ledger.set_pool(&pool, PoolFacts { limits: Resources::from([("cpu", 8000)]), ..PoolFacts::default() });

@@ -87,7 +87,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     #[test]
-    fn pauses_double_per_cause_and_end_with_a_success() {
+    fn pauses_double_per_cause_and_reset_on_success() {
         let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
         let mut now = NOW;
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 180, 180] {

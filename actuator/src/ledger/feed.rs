@@ -14,7 +14,7 @@ pub use seeds::seed;
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Pod;
-use marks::Mark;
+use marks::SchedulingVerdict;
 use nodes::NodeFacts;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodePool, condition};
@@ -73,7 +73,7 @@ struct ReservedPod {
     to_move: bool,
     /// kube-scheduler's verdict before the claim's node was initialized. Any later verdict takes that node into
     /// account.
-    mark: Option<Mark>,
+    mark: Option<SchedulingVerdict>,
 }
 
 /// Feeds the ledger until `stop`.

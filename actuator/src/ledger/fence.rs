@@ -51,7 +51,7 @@ mod tests {
     const CALL: Millis = Millis(10_000);
 
     #[test]
-    fn a_call_must_end_within_the_lease() {
+    fn call_must_end_before_the_lease_expires() {
         let mut fence = Fence::new(Monotonic(0), Monotonic(0), LEASE, CALL);
         assert!(fence.may_begin(Monotonic(4_999), CALL));
         assert!(!fence.may_begin(Monotonic(5_000), CALL));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_waits_for_the_old_ones_last_call() {
+    fn new_leader_waits_for_the_former_leaders_last_call() {
         let mut fence = Fence::new(Monotonic(1_000), Monotonic(1_000), LEASE, CALL);
         fence.renewed(Monotonic(20_000), LEASE);
         assert!(!fence.may_admit(Monotonic(25_999)));

@@ -85,7 +85,7 @@ fn rejection(admission: Admission) -> Rejection {
 }
 
 #[test]
-fn a_plan_sent_twice_buys_once() {
+fn repeated_plan_launches_once() {
     let mut ledger = ledger_of(&[]);
     let plan = plan(&ledger, 1);
     let first = launch("one", &["small"], &["p"]);
@@ -96,7 +96,7 @@ fn a_plan_sent_twice_buys_once() {
 }
 
 #[test]
-fn a_reserved_pod_is_not_bought_for_again() {
+fn reserved_pod_is_not_launched_for_again() {
     let mut ledger = ledger_of(&[]);
     let first = plan(&ledger, 1);
     let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "q"]), &first));
@@ -116,7 +116,7 @@ fn a_reserved_pod_is_not_bought_for_again() {
 }
 
 #[test]
-fn room_may_be_launched_for_again_by_a_plan_that_knows_of_the_former_launch() {
+fn virtual_pods_may_be_launched_for_again_by_a_newer_plan() {
     let mut ledger = ledger_of(&[]);
     let virtual_pods = Arc::new([PodUid::from("v")].into());
     let first = PlanContext { virtual_pods, ..plan(&ledger, 1) };
@@ -138,7 +138,7 @@ fn room_may_be_launched_for_again_by_a_plan_that_knows_of_the_former_launch() {
 }
 
 #[test]
-fn a_reservation_that_ran_out_passes_on_and_is_not_ended_by_its_former_claim() {
+fn expired_reservation_moves_to_the_new_claim() {
     let mut ledger = ledger_of(&[]);
     let known = plan(&ledger, 1);
     let first = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &known));
@@ -150,7 +150,7 @@ fn a_reservation_that_ran_out_passes_on_and_is_not_ended_by_its_former_claim() {
 }
 
 #[test]
-fn a_static_pool_has_no_more_nodes_than_it_says() {
+fn static_pool_does_not_exceed_its_replicas() {
     let mut ledger = ledger_of(&[]);
     ledger.set_pool(&"pool".into(), PoolFacts { replicas: Some(1), ..PoolFacts::default() });
     let known = plan(&ledger, 1);
@@ -162,7 +162,7 @@ fn a_static_pool_has_no_more_nodes_than_it_says() {
 }
 
 #[test]
-fn limits_count_the_most_until_launched_and_what_is_deleted_until_it_is_gone() {
+fn limits_count_maximum_usage_until_launch_and_deleted_claims_until_gone() {
     let mut ledger = ledger_of(&[]);
     let known = plan(&ledger, 1);
     let claim = claim_of(&admit(&mut ledger, &launch("a", &["small", "large"], &[]), &known));
@@ -203,7 +203,7 @@ fn failure_pauses_the_pool_and_outdates_plans() {
 }
 
 #[test]
-fn older_watchers_and_positions_of_others_are_refused() {
+fn stale_drivers_and_foreign_positions_are_rejected() {
     let mut ledger = ledger_of(&[]);
     let one = launch("one", &["small"], &[]);
     let good = plan(&ledger, 1);
@@ -274,7 +274,7 @@ fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {
 }
 
 #[test]
-fn two_removals_cannot_count_one_hole_twice() {
+fn two_removals_cannot_use_the_same_free_capacity() {
     let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
     let known = plan(&ledger, 1);
     let reason = DisruptionReason::Underutilized;
@@ -292,7 +292,7 @@ fn two_removals_cannot_count_one_hole_twice() {
 }
 
 #[test]
-fn budgets_and_disruption_room_are_what_is_left_by_admitted_removals() {
+fn admitted_removals_reduce_budgets_and_allowed_disruptions() {
     let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
     let known = plan(&ledger, 1);
     let none = |claim: &str| RemovalFacts { claim: claim.to_owned(), ..RemovalFacts::default() };
@@ -316,7 +316,7 @@ fn budgets_and_disruption_room_are_what_is_left_by_admitted_removals() {
 }
 
 #[test]
-fn a_new_leader_knows_what_claims_say() {
+fn new_leader_restores_the_ledger_from_claims() {
     let mut launching = ClaimSeed { capacity: None, initialized: false, node: None, ..seed("x") };
     launching.annotations = [
         (annotation::ACTION_ID, "one"),
@@ -356,7 +356,7 @@ fn a_new_leader_knows_what_claims_say() {
 proptest! {
     /// For any sequence of requests, limits hold, and no pod is in two claims.
     #[test]
-    fn limits_hold_and_pods_are_bought_for_once(asked in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..6, 0_u8..4), 1..60)) {
+    fn limits_hold_and_pods_are_launched_for_once(asked in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..6, 0_u8..4), 1..60)) {
         let mut ledger = ledger_of(&[]);
         let mut claims: Vec<String> = Vec::new();
         for (id, large, pod, event) in asked {

@@ -71,7 +71,7 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn a_node_is_given_what_its_claim_says_and_freed_for_pods() {
+fn registration_copies_the_claims_metadata_and_removes_the_unregistered_taint() {
     let step = step(&claim(true), &[&node(&json!({}))], 30);
     let wanted = step.node.clone().unwrap();
     let labels = wanted.metadata.labels.unwrap();
@@ -95,7 +95,7 @@ fn a_node_is_given_what_its_claim_says_and_freed_for_pods() {
 }
 
 #[test]
-fn a_node_that_brings_its_taints_itself_keeps_them_as_they_are() {
+fn node_with_do_not_sync_taints_keeps_its_taints() {
     let own =
         node(&json!({"metadata": {"labels": {"karpenter.sh/do-not-sync-taints": "true"}}, "spec": {"taints": []}}));
     let step = step(&claim(true), &[&own], 30);
@@ -108,7 +108,7 @@ fn a_node_that_brings_its_taints_itself_keeps_them_as_they_are() {
 }
 
 #[test]
-fn each_thing_that_a_node_lacks_is_named() {
+fn missing_prerequisites_are_named() {
     let mut registered = claim(true);
     registered.status = step(&registered, &[&node(&json!({}))], 30).status;
     let clean = json!({"spec": {"taints": []}, "metadata": {"labels": {"karpenter.sh/registered": "true"}}});
@@ -139,7 +139,7 @@ fn each_thing_that_a_node_lacks_is_named() {
 }
 
 #[test]
-fn a_step_that_was_done_is_not_done_again() {
+fn completed_steps_are_not_repeated() {
     let clean = json!({"spec": {"taints": []}});
     let mut claim = claim(true);
     claim.spec.startup_taints.clear();
@@ -160,7 +160,7 @@ fn two_nodes_of_one_instance_are_an_error() {
 }
 
 #[test]
-fn claims_are_given_up_when_their_time_is_over_and_not_before() {
+fn claims_time_out_after_their_timeout() {
     let new = claim(false);
     let early = step(&new, &[], LAUNCH_TIMEOUT.as_secs() - 1);
     assert_eq!(early.timed_out, None);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_under_which_aws_publishes() {
+    fn parameter_paths_match_aws() {
         assert_eq!(
             paths("al2023@latest", "1.36")[0],
             "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/recommended/image_id"
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_that_the_clusters_version_does_not_have_is_refused() {
+    fn alias_without_images_for_the_version_is_rejected() {
         let refused = |alias: &str, kubernetes: &str| parameters(&AmiAlias::parse(alias).unwrap(), kubernetes).is_err();
         assert!(refused("al2@latest", "1.33") && !refused("al2@latest", "1.32"));
         assert!(refused("windows2025@latest", "1.34") && !refused("windows2025@latest", "1.35"));
     }
 
     #[test]
-    fn the_gpu_image_of_al2_is_listed_for_both_kinds_of_accelerators() {
+    fn al2_gpu_image_is_listed_for_nvidia_and_neuron() {
         let all = parameters(&AmiAlias::parse("al2@latest").unwrap(), "1.30").unwrap();
         let keys: Vec<&str> = all[2].needs.iter().map(|needs| needs[0].key.as_str()).collect();
         assert_eq!(keys, [ACCELERATOR_COUNT, GPU_COUNT]);

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Polling interval while another autoscaler is active and nothing may be written.
-const PAUSED: Duration = Duration::from_secs(10);
+const PAUSED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between scans for unused instance profiles.
 const PROFILES_PERIOD: Duration = Duration::from_secs(1800);
 /// How long a profile is kept after its last use, since an instance may be about to launch with it.
@@ -96,12 +96,12 @@ async fn reconcile(
     caches_by_uid: &LookUpCaches,
 ) -> Result<RequeueAfter, WriteError> {
     if deps.fence.paused().is_some() {
-        return Ok(Some(PAUSED));
+        return Ok(Some(PAUSED_POLL_INTERVAL));
     }
     // The watch cache may lag behind the last write. The next change triggers another pass.
     if class.metadata.deletion_timestamp.is_some() {
         let done = finalize::finalize(deps, class).await?;
-        return Ok((!done).then_some(PAUSED));
+        return Ok((!done).then_some(PAUSED_POLL_INTERVAL));
     }
     hash::mark(deps, class).await?;
     let uid = class.metadata.uid.clone().unwrap_or_default();
@@ -115,7 +115,7 @@ async fn reconcile(
         })
         .await?;
     // A part counts as looked up only if its result was written.
-    if updated.is_there() {
+    if updated.exists() {
         caches_by_uid.lock().insert(uid, cache);
     }
     Ok(Some(next))

@@ -92,7 +92,7 @@ mod tests {
     use super::role_name;
 
     #[test]
-    fn a_role_is_named_without_its_path() {
+    fn role_name_omits_the_path() {
         assert_eq!(role_name("node"), "node");
         assert_eq!(role_name("arn:aws:iam::1:role/team/node"), "node");
     }

@@ -33,7 +33,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_term_without_anything_selects_nothing_and_an_id_wins() {
+    fn empty_term_selects_nothing_and_id_takes_precedence() {
         let spec = EC2NodeClassSpec {
             subnet_selector_terms: serde_json::from_value(json!([
                 {"tags": {}},

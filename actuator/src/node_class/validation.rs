@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_field() {
+    fn problems_name_their_field() {
         let reason = |change| verdict(&settings(), change).0;
         assert_eq!(reason(json!({})), VALIDATION_SUCCEEDED);
         assert_eq!(reason(json!({"kubelet": {"noSuchField": 1}})), "InvalidKubeletConfiguration");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_told() {
+    fn ignored_settings_are_reported() {
         let change = json!({
             "amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "userData": "[settings.kubernetes]\nno-such-key = 1\n",
             "capacityReservationSelectorTerms": [{"id": "cr-1"}],
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_that_is_not_there_is_named() {
+    fn missing_dependency_is_named() {
         let class = EC2NodeClass::new("default", serde_json::from_str(VALID).unwrap());
         let moment = Moment::of(&class.metadata, Timestamp::UNIX_EPOCH);
         let mut status = EC2NodeClassStatus::default();

@@ -21,9 +21,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Resources that every pool's status lists, even if zero.
-const ALWAYS: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+const ALWAYS_SHOWN: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 /// Minimum interval between writes for a pool whose nodes come and go by the hundred.
-const PACE: Duration = Duration::from_millis(500);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A pool with the inputs of its status.
 #[derive(Clone)]
@@ -128,7 +128,7 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
         health::show(&mut status.conditions, moment, healthy);
     };
     deps.writes.update(&*subject.pool, ObjectPart::Status, show).await?;
-    tokio::time::sleep(PACE).await;
+    tokio::time::sleep(MIN_WRITE_INTERVAL).await;
     Ok(None)
 }
 
@@ -161,7 +161,7 @@ fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
 
 fn shown(has: &Resources) -> ResourceList {
     let mut whole = has.clone();
-    for name in ALWAYS.into_iter().chain([NODES_RESOURCE]) {
+    for name in ALWAYS_SHOWN.into_iter().chain([NODES_RESOURCE]) {
         whole.set(name, has.get(name));
     }
     whole.iter().map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
@@ -173,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_in_service_counts_for_what_it_says_and_one_that_comes_up_for_what_was_asked() {
+    fn initialized_node_reports_its_capacity_and_starting_node_the_claims() {
         let claim: NodeClaim = serde_json::from_value(json!({
             "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
             "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pools_class_is_told_apart() {
+    fn node_class_ready_condition_distinguishes_missing_and_unready() {
         let class = |conditions: serde_json::Value| -> EC2NodeClass {
             let status = json!({ "conditions": conditions });
             serde_json::from_value(json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",

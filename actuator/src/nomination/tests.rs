@@ -33,14 +33,14 @@ fn nominate(node: &str) -> Option<Step> {
 }
 
 #[test]
-fn a_pod_without_nomination_gets_that_of_the_plan() {
+fn pod_without_nomination_is_nominated() {
     assert_eq!(step::of(&pod("a", "1"), Some("n1")), nominate("n1"));
     assert_eq!(step::of(&pod("a", "1"), None), None);
     assert_eq!(step::of(&nominated(pod("a", "1"), "", "kube-scheduler"), Some("n1")), nominate("n1"));
 }
 
 #[test]
-fn a_nomination_by_others_stands() {
+fn nominations_by_others_are_kept() {
     let preempts = nominated(pod("a", "1"), "n2", "kube-scheduler");
     assert_eq!(step::of(&preempts, Some("n1")), None);
     assert_eq!(step::of(&preempts, None), None);
@@ -51,7 +51,7 @@ fn a_nomination_by_others_stands() {
 }
 
 #[test]
-fn our_own_follows_the_plan_and_ends_with_it() {
+fn own_nomination_follows_the_plan_and_is_withdrawn_with_it() {
     let ours = nominated(pod("a", "1"), "n1", FIELD_MANAGER);
     assert_eq!(step::of(&ours, Some("n1")), None, "it is so already");
     assert_eq!(step::of(&ours, Some("n2")), nominate("n2"));
@@ -59,7 +59,7 @@ fn our_own_follows_the_plan_and_ends_with_it() {
 }
 
 #[test]
-fn only_pods_that_are_to_get_a_node_are_looked_at() {
+fn only_unbound_reschedulable_pods_are_waiting() {
     assert!(step::is_waiting(&pod("a", "1")));
     let with = |change: &dyn Fn(&mut Pod)| {
         let mut pod = pod("a", "1");
@@ -74,7 +74,7 @@ fn only_pods_that_are_to_get_a_node_are_looked_at() {
 }
 
 #[test]
-fn pods_that_spread_are_nominated_one_after_another() {
+fn pods_with_conflicting_constraints_are_nominated_one_after_another() {
     let spread = |key: &str| json!({"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": key.replace('/', ".")}}});
     let web = |name: &str, key: &str| -> Arc<Pod> {
         let mut pod = pod(name, "1");
@@ -130,7 +130,7 @@ fn due(
 }
 
 #[test]
-fn what_is_taken_back_goes_first_and_a_round_is_bounded() {
+fn withdrawals_come_first_and_rounds_are_bounded() {
     let mut pods: Vec<Pod> = (0..300).map(|number| pod(&format!("p{number:03}"), "1")).collect();
     pods.push(nominated(pod("z", "1"), "gone", FIELD_MANAGER));
     let names: Vec<String> = (0..300).map(|number| format!("p{number:03}")).collect();
@@ -143,7 +143,7 @@ fn what_is_taken_back_goes_first_and_a_round_is_bounded() {
 }
 
 #[test]
-fn a_nomination_that_was_taken_away_comes_again_but_not_for_ever() {
+fn cleared_nomination_is_retried_up_to_the_limit() {
     let mut nominator = Nominator::default();
     let one = [("a".to_owned(), Some("n1".to_owned()))];
     let wanted = [("a", "n1")];
@@ -173,7 +173,7 @@ fn plan(placements: &[(&str, &[&str])]) -> Plan {
 
 fn taken(placements: &Placements, nodes: &[(&str, &str)], now: Timestamp) -> Vec<(String, String)> {
     let node = |name: &str| nodes.iter().find(|(planned, _)| *planned == name).map(|(_, name)| (*name).to_owned());
-    placements.take(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
+    placements.resolve(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
 }
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -181,7 +181,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_placement_waits_for_its_node_and_stands_for_half_a_minute_then() {
+fn placement_waits_for_its_node_and_expires_after_30_seconds() {
     let placements = Placements::default();
     placements.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
     let there: &[_] = &[("n1", "n1")];
@@ -201,7 +201,7 @@ fn a_placement_waits_for_its_node_and_stands_for_half_a_minute_then() {
 }
 
 #[test]
-fn a_later_plan_says_otherwise_of_the_pods_that_it_names() {
+fn later_plan_replaces_placements_of_the_pods_it_names() {
     let placements = Placements::default();
     let there: &[_] = &[("n1", "n1"), ("n2", "n2")];
     placements.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
@@ -213,5 +213,5 @@ fn a_later_plan_says_otherwise_of_the_pods_that_it_names() {
     assert_eq!(taken(&placements, there, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
     placements.note(&plan(&[("n1", &["e"])]), after(1));
     placements.retain(|uid| uid.as_str() == "a", after(31));
-    assert_eq!(placements.take(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
+    assert_eq!(placements.resolve(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
 }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_taint_replacements_delete() {
+    fn removal_taints_awaits_replacements_and_deletes() {
         assert_eq!(step(|seen| seen.tainted = false), Step::Taint);
         let awaited = Replacements::Awaited(vec!["r".to_owned()]);
         assert!(matches!(step(|seen| seen.replacements = awaited), Step::Wait(why) if why.contains("replacements r")));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_removal_waits_for_its_replacements_and_no_longer() {
+    fn forced_removal_waits_for_replacements_until_the_timeout() {
         let forced = Removal { reason: DisruptionReason::Expired, ..command() };
         let awaited = || Replacements::Awaited(vec!["r".to_owned()]);
         let late = Timestamp(1_000_000).plus(TIME_OUT).plus(Millis(1));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changed_undoes_it() {
+    fn obstacles_undo_the_removal() {
         let undo = |why: &str| Step::Undo(why.to_owned());
         assert_eq!(step(|seen| seen.node_is_there = false), undo("its node is gone"));
         assert_eq!(step(|seen| seen.obstacle = Some("a pod came".to_owned())), undo("a pod came"));

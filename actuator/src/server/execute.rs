@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// How long a caller receives outcomes; it may ask again. Longer than a node takes to start or to drain.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX_STREAM_DURATION: Duration = Duration::from_secs(600);
 /// Actions executed from one plan. The rest comes with the next plan.
 const MAX_ACTIONS: usize = 10_000;
 /// Launches admitted from one plan, since each may need its own group. The rest comes with the next plan.
-const AT_ONCE: usize = QUEUE / 2;
+const MAX_LAUNCHES: usize = QUEUE / 2;
 
 pub(super) async fn execute(
     deps: Leader,
@@ -62,7 +62,7 @@ pub(super) async fn execute(
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;
     deps.outcomes.planned(deps.clock.timestamp());
-    let slots = deps.admission.launches.reserve(plan.launches.len().min(AT_ONCE));
+    let slots = deps.admission.launches.reserve(plan.launches.len().min(MAX_LAUNCHES));
     let busy = || Status::resource_exhausted("too many actions wait, ask again");
     let mut slots = slots.ok_or_else(busy)?;
     let queue = deps.terminations.clone();
@@ -98,12 +98,12 @@ pub(super) async fn execute(
 fn admit_launches(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -> Vec<AdmittedLaunch> {
     let pods = pods_of(deps, plan);
     let mut admitted = Vec::new();
-    for launch in plan.launches.iter().skip(AT_ONCE) {
-        let message = format!("more than {AT_ONCE} launches in one plan");
+    for launch in plan.launches.iter().skip(MAX_LAUNCHES) {
+        let message = format!("more than {MAX_LAUNCHES} launches in one plan");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot), message));
     }
-    for launch in plan.launches.iter().take(AT_ONCE) {
-        match admit::ask(&deps.admission, launch, context, &pods) {
+    for launch in plan.launches.iter().take(MAX_LAUNCHES) {
+        match admit::admit_launch(&deps.admission, launch, context, &pods) {
             LaunchDecision::Admitted(launch) => admitted.push(*launch),
             LaunchDecision::Repeated(outcome) => {
                 count(deps, "repeated");
@@ -144,7 +144,7 @@ fn drop_unneeded(
 fn start(deps: &Leader, admitted: Vec<AdmittedLaunch>, cycle_id: &str, slots: &mut QueueSlots<'_>, received: Instant) {
     for launch in &admitted {
         count(deps, "accepted");
-        admit::show(&deps.admission, launch);
+        admit::show_launching(&deps.admission, launch);
         deps.outcomes.post(Outcome {
             action_id: launch.action().clone(),
             status: OutcomeStatus::Accepted,
@@ -246,7 +246,7 @@ fn answers(
     let inner = deps.clone();
     streaming(deps, stop, move |sender| async move {
         let deps = inner;
-        let until = Instant::now() + LONGEST;
+        let until = Instant::now() + MAX_STREAM_DURATION;
         let (mut posted, mut ledger) = (deps.outcomes.subscribe(), deps.ledger.subscribe());
         let mut open: BTreeMap<ActionId, usize> = actions.into_iter().map(|action| (action, 0)).collect();
         loop {

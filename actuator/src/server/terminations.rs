@@ -40,7 +40,7 @@ pub fn jobs(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -
         let launches = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
         let replacements: Vec<ActionId> = launches.map(|launch| launch.action_id.clone()).collect();
         let replaced = !replacements.is_empty();
-        let decision = replaced.then(|| removal::ask(&deps.removals, termination, &replacements, context));
+        let decision = replaced.then(|| removal::admit(&deps.removals, termination, &replacements, context));
         let (termination, plan, cycle_id) = (termination.clone(), context.clone(), cycle_id.to_owned());
         Job { termination, replacements, plan, cycle_id, decision }
     };
@@ -88,7 +88,7 @@ pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: Cancel
 
 async fn admit(deps: &Leader, job: Job) {
     let Job { termination, replacements, plan, cycle_id, decision } = job;
-    let decision = decision.unwrap_or_else(|| removal::ask(&deps.removals, &termination, &replacements, &plan));
+    let decision = decision.unwrap_or_else(|| removal::admit(&deps.removals, &termination, &replacements, &plan));
     let (status, reason, message, claim) = match decision {
         RemovalDecision::Admitted(admitted) => match removal::begin(&deps.removals, &admitted).await {
             Ok(()) => (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any())),

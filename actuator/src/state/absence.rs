@@ -30,12 +30,12 @@ impl Absence {
     /// Whether two independent reads did not find the subject.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
-        self.lasted().is_some_and(|lasted| lasted >= READS_APART)
+        self.duration().is_some_and(|duration| duration >= READS_APART)
     }
 
     /// Time between the first and the last read that did not find the subject.
     #[must_use]
-    pub fn lasted(&self) -> Option<Millis> {
+    pub fn duration(&self) -> Option<Millis> {
         Some(self.last?.since(self.first?))
     }
 }

@@ -7,7 +7,7 @@ use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 
 /// How long an offering is skipped (spec: AWS provider section 4.8).
-pub const MEMORY: Millis = Millis::from_seconds(180);
+pub const TTL: Millis = Millis::from_seconds(180);
 /// Maximum number of entries: more than a region has offerings (about 1000 types in 6 zones and 3 capacity types). When
 /// exceeded, the oldest are evicted.
 const MAX_ENTRIES: usize = 20_000;
@@ -41,7 +41,7 @@ impl InsufficientCapacity {
             return false;
         }
         if error.is_subnet_full() && !error.subnet_id.is_empty() {
-            self.subnets.insert(error.subnet_id.clone(), now.plus(MEMORY));
+            self.subnets.insert(error.subnet_id.clone(), now.plus(TTL));
         }
         // Without type and zone, the entry would block a whole capacity type, which the refusal does not say.
         if error.instance_type.is_empty() || error.zone.is_empty() {
@@ -56,7 +56,7 @@ impl InsufficientCapacity {
         true
     }
 
-    /// Marks an offering for [`MEMORY`] from `now`. Marking it again extends the time.
+    /// Marks an offering for [`TTL`] from `now`. Marking it again extends the time.
     pub fn mark(&mut self, key: Key, now: Timestamp) {
         self.offerings.retain(|_, until| *until > now);
         self.subnets.retain(|_, until| *until > now);
@@ -65,7 +65,7 @@ impl InsufficientCapacity {
         {
             self.offerings.remove(&oldest);
         }
-        self.offerings.insert(key, now.plus(MEMORY));
+        self.offerings.insert(key, now.plus(TTL));
     }
 
     /// Whether an offering is to be skipped.
@@ -111,21 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_offering_is_left_alone_for_three_minutes() {
+    fn refused_offering_is_skipped_for_three_minutes() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
         let contains = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
-        assert!(contains("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(MEMORY.0 - 1))));
-        assert!(!contains("us-east-1a", CapacityType::OnDemand, NOW.plus(MEMORY)));
+        assert!(contains("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(TTL.0 - 1))));
+        assert!(!contains("us-east-1a", CapacityType::OnDemand, NOW.plus(TTL)));
         assert!(!contains("us-east-1b", CapacityType::OnDemand, NOW));
         assert!(!contains("us-east-1a", CapacityType::Spot, NOW));
         let remaining: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, remaining)| remaining).collect();
-        assert_eq!(remaining, [Millis(MEMORY.0 - 1000)]);
+        assert_eq!(remaining, [Millis(TTL.0 - 1000)]);
         assert!(!memory.subnet_is_full("subnet-1", NOW));
     }
 
     #[test]
-    fn other_refusals_teach_nothing() {
+    fn refusals_without_capacity_cause_are_ignored() {
         let mut memory = InsufficientCapacity::default();
         assert!(!memory.learn(&refusal("UnauthorizedOperation"), NOW));
         let nowhere = OfferingError { zone: String::new(), ..refusal("UnfulfillableCapacity") };
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_role_closes_spot_and_a_full_subnet_is_known() {
+    fn missing_role_marks_spot_and_full_subnet_is_remembered() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), NOW));
         assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, NOW));
         assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, NOW));
         assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), NOW));
         assert!(memory.subnet_is_full("subnet-1", NOW));
-        assert!(!memory.subnet_is_full("subnet-1", NOW.plus(MEMORY)));
+        assert!(!memory.subnet_is_full("subnet-1", NOW.plus(TTL)));
     }
 }

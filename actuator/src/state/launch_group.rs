@@ -79,7 +79,7 @@ mod tests {
     const AT: LedgerPosition = LedgerPosition { epoch: 1, sequence: 5 };
 
     #[test]
-    fn a_group_is_its_set_of_actions() {
+    fn launch_group_id_depends_only_on_the_set_of_actions() {
         let of = |names: &[&str]| LaunchGroup::of(&actions(names), AT);
         let group = of(&["b", "a"]).unwrap();
         assert_eq!(group.size, 2);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_one_attempt_and_fits_into_ec2s_64_characters() {
+    fn client_token_is_unique_per_attempt_and_at_most_64_characters() {
         let group = LaunchGroup::of(&actions(&["a"]), AT).unwrap();
         assert_eq!(group.client_token(3), format!("{}-3", group.id));
         assert_ne!(group.client_token(1), group.client_token(2));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claims_name_depends_on_its_action_alone_and_is_valid() {
+    fn claim_name_is_valid_and_derived_from_the_action() {
         let pool = NodePoolName::from("general");
         let name = claim_name(&pool, &ActionId::from("one"));
         assert!(name.starts_with("general-"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_replaced_under_one_name() {
+    fn replacement_action_is_derived_from_the_claim() {
         let pool = NodePoolName::from("general");
         let of = |uid| claim_name(&pool, &replacement_action(uid));
         assert_eq!(of("u1"), of("u1"));

@@ -68,7 +68,7 @@ impl Placements {
     }
 
     /// The node of each pod whose node exists. `node` maps a plan's node name to the Node's name.
-    pub(crate) fn take(&self, node: impl Fn(&str) -> Option<String>, now: Timestamp) -> BTreeMap<PodUid, String> {
+    pub(crate) fn resolve(&self, node: impl Fn(&str) -> Option<String>, now: Timestamp) -> BTreeMap<PodUid, String> {
         let (mut places, mut wanted) = (self.places.lock(), BTreeMap::new());
         places.retain(|uid, place| match node(place.node.as_str()) {
             Some(name) => {

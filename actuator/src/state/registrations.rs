@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Number of results that count, as in Karpenter.
-const KEPT: usize = 4;
+const WINDOW: usize = 4;
 /// Number of failures that make a pool unhealthy: half.
-const TOO_MANY: usize = 2;
+const UNHEALTHY_FAILURES: usize = 2;
 
 /// Registration results by pool, the newest last. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ impl Registrations {
         let mut pools = self.0.lock();
         let outcomes = pools.entry(pool.to_owned()).or_default();
         outcomes.push_back(registered);
-        while outcomes.len() > KEPT {
+        while outcomes.len() > WINDOW {
             outcomes.pop_front();
         }
     }
@@ -32,7 +32,7 @@ impl Registrations {
     pub(crate) fn is_healthy(&self, pool: &str) -> Option<bool> {
         let pools = self.0.lock();
         let outcomes = pools.get(pool).filter(|outcomes| !outcomes.is_empty())?;
-        Some(outcomes.iter().filter(|registered| !**registered).count() < TOO_MANY)
+        Some(outcomes.iter().filter(|registered| !**registered).count() < UNHEALTHY_FAILURES)
     }
 
     /// Like [`Registrations::is_healthy`], but falls back to the pool's condition, which holds the knowledge of a
@@ -46,7 +46,7 @@ impl Registrations {
         if healthy.is_none() {
             match condition.map(|condition| condition.status.as_str()) {
                 Some("True") => self.note(pool, true),
-                Some("False") => (0..TOO_MANY).for_each(|_| self.note(pool, false)),
+                Some("False") => (0..UNHEALTHY_FAILURES).for_each(|_| self.note(pool, false)),
                 _ => {}
             }
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_goes_by_the_condition_and_a_change_begins_anew() {
+    fn restart_uses_the_condition_and_a_change_resets_it() {
         let registrations = Registrations::default();
         assert_eq!(registrations.judge(POOL, None, false), None);
         assert_eq!(registrations.judge(POOL, Some(&condition_of(Some(false))), false), Some(false));

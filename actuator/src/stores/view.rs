@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_in_one_step_and_everything_in_order() {
+    fn relist_becomes_visible_in_one_step_and_objects_are_ordered() {
         let view = View::default();
         let mut writer = Writer::new(view.clone());
         writer.take(Event::Init);

@@ -66,17 +66,17 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
             }
             continue;
         }
-        drain.sooner(forced_from);
+        drain.wake_by(forced_from);
         if pods::is_terminating(pod) {
             let stuck = pod
                 .metadata
                 .deletion_timestamp
                 .as_ref()
                 .and_then(|at| at.0.checked_add(SignedDuration::from_secs(61)).ok());
-            drain.sooner(stuck);
+            drain.wake_by(stuck);
         } else if pods::is_protected(pod, now) {
             drain.protected.push(pods::full_name(pod));
-            drain.sooner(pods::protected_until(pod).filter(|until| *until < Timestamp::MAX));
+            drain.wake_by(pods::protected_until(pod).filter(|until| *until < Timestamp::MAX));
         } else if Some(Tier::of(pod)) == first {
             drain.evict.push(Arc::clone(pod));
         }
@@ -85,7 +85,7 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
 }
 
 impl Drain {
-    fn sooner(&mut self, at: Option<Timestamp>) {
+    fn wake_by(&mut self, at: Option<Timestamp>) {
         self.look_again = [self.look_again, at].into_iter().flatten().min();
     }
 }

@@ -20,9 +20,9 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// Concurrent evictions per node.
-const PER_NODE: usize = 16;
+const MAX_PER_NODE: usize = 16;
 /// Concurrent evictions in total, since the API server is shared with other clients.
-const IN_ALL: usize = 64;
+const MAX_TOTAL: usize = 64;
 /// Reason in Events for a claim without a disruption reason.
 const NO_REASON: &str = "Forceful Termination";
 
@@ -43,7 +43,7 @@ pub(super) struct Evictions {
 
 impl Default for Evictions {
     fn default() -> Self {
-        Self { paused: Mutex::default(), room: Semaphore::new(IN_ALL) }
+        Self { paused: Mutex::default(), room: Semaphore::new(MAX_TOTAL) }
     }
 }
 
@@ -66,7 +66,7 @@ impl Evictions {
             deps.writes.delete(&**pod, Some(*grace)).await?;
             deps.metrics.evictions.with_label_values(&["forced"]).inc();
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
-            deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
+            deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).with_cause("forced"));
         }
         let now = Instant::now();
         let due_pods: Vec<Arc<Pod>> = {
@@ -75,7 +75,7 @@ impl Evictions {
             drain.evict.iter().filter(is_due).cloned().collect()
         };
         let tries = due_pods.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
-        let results: Vec<_> = stream::iter(tries).buffer_unordered(PER_NODE).collect().await;
+        let results: Vec<_> = stream::iter(tries).buffer_unordered(MAX_PER_NODE).collect().await;
         let mut refusals = Vec::new();
         for (result, pod) in results {
             match result? {
@@ -97,7 +97,7 @@ impl Evictions {
         if let (Some(node), false) = (node, refusals.is_empty()) {
             let message = format!("{} pods are waited for; {}", drain.waiting, refusals.join("; "));
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
-            deps.events.publish(note.because("refused"));
+            deps.events.publish(note.with_cause("refused"));
         }
         Ok(self.next(drain))
     }

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_read_without_it_is_not_its_end() {
+    fn single_missed_read_does_not_mean_gone() {
         let instances = Instances::default();
         let time = |seconds: i64| Timestamp(seconds * 1000);
         assert_eq!(instances.end("i-1", time(0), time(200)), InstancePhase::There);
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(instances.end("i-1", time(0), time(213)), InstancePhase::Gone);
     }
     #[test]
-    fn a_refused_instance_is_asked_for_ever_more_rarely() {
+    fn refused_termination_is_retried_with_backoff() {
         let instances = Instances::default();
         let refused = || Err(CloudError::Denied { message: "UnauthorizedOperation".to_owned() });
         let pause = || instances.watched.lock().get("i-1").and_then(|it| it.refusal.clone()).map(|it| it.pause);

@@ -1,7 +1,7 @@
 //! Deleted Nodes without a claim, for example because someone removed the claim's finalizer. They are drained, and
 //! their finalizer is removed. Garbage collection terminates their instances.
 
-use super::{LOOK_EVERY, Shared, closed, drain};
+use super::{POLL_INTERVAL, Shared, drain, taint_and_exclude};
 use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::io::{ObjectPart, WriteError};
 use crate::pods;
@@ -59,14 +59,14 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
         // The watch cache may not show the claim or its providerID yet.
         let live = deps.writes.read_claim(&owner.name).await?;
         if live.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&owner.uid)) {
-            return Ok(Some(LOOK_EVERY));
+            return Ok(Some(POLL_INTERVAL));
         }
     }
-    deps.writes.update(node, ObjectPart::Main, closed).await?;
+    deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await?;
     let plan = drain::plan(&orphan.pods, None, deps.clock.now());
     shared.evictions.carry_out(&deps, None, Some(&orphan.node), &plan).await?;
     if plan.waiting > 0 {
-        return Ok(Some(LOOK_EVERY));
+        return Ok(Some(POLL_INTERVAL));
     }
     tracing::info!(node = node.name_any(), "a Node without claim is let go");
     let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);

@@ -8,7 +8,7 @@ use plimsoll_model::names::{label, taint};
 const EXCLUDED_BY: &str = "karpenter";
 
 /// Keeps new pods and load balancer traffic away from the node.
-pub(super) fn closed(node: &mut Node) {
+pub(super) fn taint_and_exclude(node: &mut Node) {
     taint_disrupted(node);
     node.labels_mut().insert(label::EXCLUDE_FROM_LOAD_BALANCERS.to_owned(), EXCLUDED_BY.to_owned());
 }

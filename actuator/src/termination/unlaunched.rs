@@ -67,7 +67,8 @@ impl LookUps {
             return Ok(false);
         }
         look_up.absence.missed(now);
-        let over = look_up.absence.is_confirmed() && look_up.absence.lasted().is_some_and(|lasted| lasted >= SETTLING);
+        let over =
+            look_up.absence.is_confirmed() && look_up.absence.duration().is_some_and(|duration| duration >= SETTLING);
         if over {
             look_ups.remove(&uid);
         }

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// Maximum age of the list, which all waiting terminations share.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Names of attached PersistentVolumes by node.
 type ByNode = BTreeMap<String, BTreeSet<String>>;
@@ -35,7 +35,7 @@ impl Volumes {
         let mut attached = BTreeSet::new();
         {
             let mut read = self.read.lock().await;
-            let is_recent = read.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
+            let is_recent = read.as_ref().is_some_and(|(at, _)| at.elapsed() < MAX_AGE);
             if !is_recent {
                 *read = Some((Instant::now(), list(deps).await?));
             }

@@ -57,7 +57,7 @@ const KUBERNETES_KEYS: &[&str] = &[
 ];
 
 /// From this version on, `ephemeral-storage bind` determines the directories itself.
-const BIND_KNOWS_DIRECTORIES: (u32, u32) = (1, 46);
+const BIND_DEFAULTS_SINCE: (u32, u32) = (1, 46);
 /// Directories to bind to the instance store before that version.
 const DIRECTORIES: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
 /// Name of our bootstrap command; commands run in order of name.
@@ -167,7 +167,7 @@ fn knows_directories(version: &str) -> bool {
     }
     let mut numbers = version.split(['.', '-']).map(str::parse);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= BIND_KNOWS_DIRECTORIES,
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= BIND_DEFAULTS_SINCE,
         _ => false,
     }
 }

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn rendered_document_round_trips() {
         let parts =
             vec![MimePart::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), MimePart::new(NODE_CONFIG, "spec: {}\n")];
         let text = render(&parts);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn other_boundaries_folded_headers_and_carriage_returns_are_understood() {
+    fn parse_accepts_other_boundaries_folded_headers_and_crlf() {
         let text = "\r\nContent-Type: multipart/mixed;\r\n boundary=BND\r\nMIME-Version: 1.0\r\n\r\nprologue\r\n--BND\r\n\
                     Content-Type: text/cloud-config\r\nContent-Disposition: x\r\n\r\na: 1\r\n--BND--\r\nepilogue";
         assert!(is_mime(text));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_looks_like_a_boundary_gets_another() {
+    fn render_avoids_boundaries_that_occur_in_a_body() {
         let text = render(&[MimePart::new(SHELL_SCRIPT, "--//\n")]);
         assert_eq!(parse(&text).unwrap()[0].body, "--//");
     }

@@ -75,18 +75,18 @@ fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(config.overrides.iter().map(way).collect()))
+        .set_overrides(Some(config.overrides.iter().map(override_request).collect()))
         .build()
 }
 
-fn way(way: &Override) -> FleetLaunchTemplateOverridesRequest {
+fn override_request(item: &Override) -> FleetLaunchTemplateOverridesRequest {
     #[expect(clippy::cast_precision_loss, reason = "positions and micro-dollars are far below 2^53")]
-    let priority = way.priority as f64;
+    let priority = item.priority as f64;
     FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(way.instance_type.as_str()))
-        .availability_zone(&way.zone)
-        .set_subnet_id(way.subnet_id.clone())
-        .image_id(&way.image_id)
+        .instance_type(InstanceType::from(item.instance_type.as_str()))
+        .availability_zone(&item.zone)
+        .set_subnet_id(item.subnet_id.clone())
+        .image_id(&item.image_id)
         .priority(priority)
         .build()
 }
@@ -99,7 +99,7 @@ fn instances(item: CreateFleetInstance, request: &FleetRequest) -> impl Iterator
         instance_id: String::new(),
         instance_type: instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
         zone: item.availability_zone.or(overrides.availability_zone).unwrap_or_default(),
-        capacity_type: bought(item.lifecycle.as_ref(), request),
+        capacity_type: capacity_type_of(item.lifecycle.as_ref(), request),
         subnet_id: item.subnet_id.or(overrides.subnet_id).unwrap_or_default(),
         image_id: overrides.image_id.unwrap_or_default(),
     };
@@ -114,14 +114,14 @@ fn refusal(error: CreateFleetError, request: &FleetRequest) -> OfferingError {
         instance_type: overrides.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
         zone: overrides.availability_zone.unwrap_or_default(),
         subnet_id: overrides.subnet_id.unwrap_or_default(),
-        capacity_type: bought(error.lifecycle.as_ref(), request),
+        capacity_type: capacity_type_of(error.lifecycle.as_ref(), request),
         code: error.error_code.unwrap_or_default(),
         message: error.error_message.unwrap_or_default(),
     }
 }
 
 /// EC2 reports reserved capacity as on-demand.
-fn bought(lifecycle: Option<&InstanceLifecycle>, request: &FleetRequest) -> CapacityType {
+fn capacity_type_of(lifecycle: Option<&InstanceLifecycle>, request: &FleetRequest) -> CapacityType {
     match lifecycle {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,
         Some(InstanceLifecycle::OnDemand) if request.capacity_type == CapacityType::Spot => CapacityType::OnDemand,

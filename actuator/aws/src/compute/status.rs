@@ -9,7 +9,7 @@ use plimsoll_model::time::Timestamp;
 /// Prefixes of the descriptions of events that are over.
 const OVER: [&str; 2] = ["[Completed]", "[Canceled]"];
 
-pub(super) async fn troubled(client: &aws_sdk_ec2::Client) -> Result<Vec<InstanceStatus>, CloudError> {
+pub(super) async fn unhealthy(client: &aws_sdk_ec2::Client) -> Result<Vec<InstanceStatus>, CloudError> {
     let mut items = client.describe_instance_status().max_results(ITEMS).into_paginator().items().send();
     let mut statuses = Vec::new();
     while let Some(item) = items.next().await {

@@ -158,7 +158,7 @@ pub(super) fn cheapest_offerings(open: Vec<OfferingChoice>, capacity_type: Capac
 }
 
 /// Restricts requirements to exactly these offerings.
-pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
+pub(super) fn restrict_to(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
     let of =
         |value: fn(&OfferingChoice) -> &str| offerings.iter().map(value).map(str::to_owned).collect::<BTreeSet<_>>();
     all.add(Requirement::one_of(label::INSTANCE_TYPE, of(|choice| &choice.instance_type)));

@@ -108,7 +108,7 @@ fn shown(narrowed: &NarrowedLaunch) -> Vec<String> {
 }
 
 #[test]
-fn spot_comes_first_and_none_that_is_dearer_than_on_demand() {
+fn spot_is_preferred_unless_more_expensive_than_on_demand() {
     let world = World::new();
     let narrowed = world.narrow(&world.launch()).unwrap();
     assert_eq!(narrowed.capacity_type, CapacityType::Spot);
@@ -122,7 +122,7 @@ fn spot_comes_first_and_none_that_is_dearer_than_on_demand() {
 }
 
 #[test]
-fn what_the_pool_does_not_allow_is_refused_by_name() {
+fn disallowed_launches_are_rejected_with_the_cause() {
     let world = World::new();
     let changed = |change: &dyn Fn(&mut Launch)| {
         let mut launch = world.launch();
@@ -156,14 +156,14 @@ fn what_the_pool_does_not_allow_is_refused_by_name() {
 }
 
 #[test]
-fn nothing_left_is_no_capacity() {
+fn no_remaining_offering_is_reported_as_no_capacity() {
     let world = World::new();
     let refusal = narrow(&world.launch(), world.live(), |_| true).unwrap_err();
     assert_eq!(refusal.reason, OutcomeReason::NoCapacity);
 }
 
 #[test]
-fn the_claim_is_the_pools_with_what_the_plan_narrowed() {
+fn claim_combines_the_pools_template_and_the_plan() {
     let world = World::new();
     let narrowed = world.narrow(&world.launch()).unwrap();
     let group = LaunchGroup { id: "g".to_owned(), size: 1 };

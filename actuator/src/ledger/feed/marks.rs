@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A hash of the verdict, valid only within this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark(u64);
+pub(super) struct SchedulingVerdict(u64);
 
 /// The current verdict on the pod; `None` if it was not found unschedulable.
-pub(super) fn of(pod: &Pod) -> Option<Mark> {
+pub(super) fn of(pod: &Pod) -> Option<SchedulingVerdict> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
     if condition.status != "False" || condition.reason.as_deref() != Some("Unschedulable") {
@@ -20,7 +20,7 @@ pub(super) fn of(pod: &Pod) -> Option<Mark> {
     for time in [&condition.last_probe_time, &condition.last_transition_time] {
         time.as_ref().map(|time| time.0.as_millisecond()).hash(&mut hasher);
     }
-    Some(Mark(hasher.finish()))
+    Some(SchedulingVerdict(hasher.finish()))
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_another_mark_and_other_conditions_none() {
+    fn verdict_changes_with_the_message_and_ignores_other_conditions() {
         let first = of(&pod("Unschedulable", "0/1 nodes are available"));
         assert!(first.is_some());
         assert_eq!(of(&pod("Unschedulable", "0/1 nodes are available")), first);

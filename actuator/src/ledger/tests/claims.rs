@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_claim_that_is_mended_is_counted_and_opens_its_pool() {
+fn repaired_claim_counts_and_unblocks_its_pool() {
     let mut broken = seed("x");
     broken.capacity = None;
     broken.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
@@ -24,7 +24,7 @@ fn a_claim_that_is_mended_is_counted_and_opens_its_pool() {
 
 /// Whether a stored request may be sent again depends on who admitted the claim, not on its existence.
 #[test]
-fn only_launches_that_this_term_stands_for_are_sent_again() {
+fn only_launches_known_before_admission_are_resent() {
     let launching = |name: &str, pod: &str| {
         let mut seed = seed(name);
         (seed.capacity, seed.initialized) = (None, false);

@@ -50,7 +50,7 @@ fn uids(names: &[&str]) -> BTreeSet<PodUid> {
 }
 
 #[test]
-fn the_ledger_is_told_what_moves_where_and_what_is_free_there() {
+fn facts_contain_moves_and_free_resources_by_node() {
     let pods = vec![plain("x", "a"), plain("y", "a"), pod("d", "a", &json!({}), "DaemonSet"), plain("z", "b")];
     let view = View::of(surroundings(pods));
     let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
@@ -62,7 +62,7 @@ fn the_ledger_is_told_what_moves_where_and_what_is_free_there() {
 }
 
 #[test]
-fn a_node_that_takes_no_pods_has_no_room() {
+fn unschedulable_node_has_no_free_resources() {
     let taint = json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]});
     for spec in [json!({"unschedulable": true}), taint] {
         let mut around = surroundings(vec![plain("x", "a")]);
@@ -74,7 +74,7 @@ fn a_node_that_takes_no_pods_has_no_room() {
 }
 
 #[test]
-fn nothing_stands_against_a_forced_removal() {
+fn forced_removal_has_no_obstacles() {
     let held = pod("held", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet");
     let mut around = surroundings(vec![held, plain("new", "a")]);
     let node = &mut around.nodes[0].metadata;

@@ -34,7 +34,7 @@ fn forced(drain: &Drain) -> Vec<(&str, u32)> {
 }
 
 #[test]
-fn pods_go_in_four_tiers() {
+fn pods_are_evicted_in_four_tiers() {
     let mut all = vec![
         owned("critical-daemon", "DaemonSet", "system-node-critical"),
         owned("critical", "ReplicaSet", "system-cluster-critical"),
@@ -79,7 +79,7 @@ fn some_pods_are_never_waited_for() {
 }
 
 #[test]
-fn what_must_not_be_disrupted_waits_until_the_node_has_no_time_left() {
+fn protected_pods_wait_until_the_deadline() {
     let protect = |value: &str, started: i64| {
         let annotations = json!({"annotations": {"karpenter.sh/do-not-disrupt": value}});
         pod("p", &annotations, &json!({"terminationGracePeriodSeconds": 10}), &json!({"startTime": at(started)}))
@@ -101,7 +101,7 @@ fn what_must_not_be_disrupted_waits_until_the_node_has_no_time_left() {
 }
 
 #[test]
-fn a_deadline_cuts_grace_periods_short_in_every_tier() {
+fn deadline_shortens_grace_periods_in_every_tier() {
     let slow = |name: &str, class: &str| {
         let spec = json!({"terminationGracePeriodSeconds": 600, "priorityClassName": class});
         pod(name, &json!({}), &spec, &json!({}))
@@ -115,7 +115,7 @@ fn a_deadline_cuts_grace_periods_short_in_every_tier() {
 }
 
 #[test]
-fn a_pod_that_leaves_too_slowly_is_hurried_once() {
+fn slowly_terminating_pod_is_deleted_again_once() {
     let leaving = |until: i64| pod("p", &json!({"deletionTimestamp": at(until)}), &json!({}), &json!({}));
     assert_eq!(forced(&plan(&[leaving(200)], Some(at(100)), at(0))), [("p", 100)]);
     assert!(plan(&[leaving(100)], Some(at(100)), at(0)).force.is_empty());
