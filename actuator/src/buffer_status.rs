@@ -31,18 +31,18 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
     let reports = deps.buffers.clone();
     let write = async {
         let mut changed = reports.changed.subscribe();
-        let mut written: BTreeMap<BufferKey, BufferReport> = BTreeMap::new();
+        let mut last_written: BTreeMap<BufferKey, BufferReport> = BTreeMap::new();
         loop {
             changed.mark_unchanged();
             let latest = reports.wanted.lock().clone();
-            written.retain(|key, _| latest.contains_key(key));
+            last_written.retain(|key, _| latest.contains_key(key));
             let mut failed = 0_usize;
             for (key, report) in latest {
-                if written.get(&key) == Some(&report) {
+                if last_written.get(&key) == Some(&report) {
                     continue;
                 }
                 match show(&deps, &report).await {
-                    Ok(()) => drop(written.insert(key, report)),
+                    Ok(()) => drop(last_written.insert(key, report)),
                     Err(error) => {
                         failed += 1;
                         tracing::debug!(namespace = key.0, buffer = key.1, %error, "status not written");

@@ -3,7 +3,7 @@
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) async fn run<Input, Work>(
     stores: &Stores,
     fence: &Fence,
     stop: &CancellationToken,
-    kinds: &[Kind],
+    kinds: &[WatchedKind],
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
     mut work: impl FnMut(Input) -> Work + Send,
 ) where

@@ -3,11 +3,11 @@
 //! for a limited time.
 
 mod drain_delay;
+mod existing_capacity;
 mod health;
 mod mark;
 pub mod messages;
 mod queue;
-mod room;
 
 pub use drain_delay::DrainDelay;
 pub(crate) use drain_delay::{PendingReplacements, remaining_delay};

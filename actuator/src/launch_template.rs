@@ -8,4 +8,4 @@ mod templates;
 
 pub use plan::{PlanError, PlannedTemplate, TemplateInput, plan, tags};
 pub(crate) use templates::delete_of_class;
-pub use templates::{EnsureError, LaunchTemplates, Templates, cleanup, ensure};
+pub use templates::{EnsureError, KnownTemplates, LaunchTemplates, cleanup, ensure};

@@ -11,7 +11,7 @@ use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::state::registrations::Registrations;
-use crate::stores::{Kind, Stores, provider_id};
+use crate::stores::{Stores, WatchedKind, provider_id};
 use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
@@ -58,7 +58,7 @@ struct ClaimWithNodes {
 
 /// Registers and initializes claims until `stop`.
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
-    let kinds = [Kind::NodeClaim, Kind::Node];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
     let work = |subject: ClaimWithNodes| reconcile(deps.clone(), subject);
     controller_loop::run("lifecycle", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }

@@ -18,7 +18,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::settings::Settings;
 use crate::state::nominations::Placements;
-use crate::stores::{Kind, Stores, provider_id};
+use crate::stores::{Stores, WatchedKind, provider_id};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -104,7 +104,7 @@ enum WriteResult {
 pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     let nominate = async {
         deps.stores.wait_ready().await;
-        let mut changes = deps.stores.changes(&[Kind::Pod, Kind::Node, Kind::NodeClaim]);
+        let mut changes = deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]);
         let (mut ledger, mut placements) = (deps.ledger.subscribe(), deps.placements.subscribe());
         let mut nominator = Nominator::default();
         loop {

@@ -16,9 +16,9 @@ use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection,
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::state::outcomes::Outcomes;
-use crate::stores::{Kind, Stores, provider_id};
+use crate::stores::{Stores, WatchedKind, provider_id};
 use crate::termination::{is_disrupted, taint_disrupted};
-use facts::{Obstacle, Surroundings, View};
+use facts::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -91,7 +91,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
         .iter()
         .map(|placement| (placement.node.clone(), placement.pods.iter().map(|pod| pod.uid.clone()).collect()))
         .collect();
-    let view = View::of(surroundings(deps, node, to.keys()));
+    let view = RemovalView::of(surroundings(deps, node, to.keys()));
     let planned_pods: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
     if let Err(obstacle) = view.check(&planned_pods, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
@@ -144,7 +144,7 @@ fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
 
 /// Executes the commands on claims until `stop`.
 pub async fn run(deps: Removals, stop: CancellationToken) {
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::PodDisruptionBudget];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::PodDisruptionBudget];
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
     controller_loop::run("removal", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }
@@ -195,8 +195,13 @@ fn surroundings<'a>(
     let names: BTreeSet<&str> = destinations.chain([node]).map(NodeName::as_str).collect();
     let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
     let stores = &deps.stores;
-    let nodes: Vec<Node> =
-        stores.nodes.state().iter().filter(|it| has(it.metadata.name.as_deref())).map(|it| (**it).clone()).collect();
+    let nodes: Vec<Node> = stores
+        .nodes
+        .state()
+        .iter()
+        .filter(|object| has(object.metadata.name.as_deref()))
+        .map(|object| (**object).clone())
+        .collect();
     let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
     let claims = stores.claims.state();
     let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
@@ -228,7 +233,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<RequeueAfter
             return undo(&deps, &claim, None, "nobody commands its removal").await;
         };
         // The watch cache may lag, or the write got no response. Write the command again.
-        if deps.clock.timestamp().since(command.admitted) > step::TIME_OUT {
+        if deps.clock.timestamp().since(command.admitted) > step::TIMEOUT {
             return undo(&deps, &claim, Some(&command), "its command could not be written").await;
         }
         write_command(&deps, &claim, &command).await?;
@@ -268,7 +273,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<RequeueAfter
 }
 
 fn obstacle(deps: &Removals, claim: &str, command: &Removal, around: Surroundings) -> Option<String> {
-    let view = View::of(around);
+    let view = RemovalView::of(around);
     if let Err(obstacle) = view.check(&command.pods, command.reason) {
         return Some(obstacle.to_string());
     }

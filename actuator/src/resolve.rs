@@ -126,7 +126,7 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let subnets = status
         .subnets
         .into_iter()
-        .map(|it| ResolvedSubnet { id: it.id, zone: it.zone, zone_id: it.zone_id.unwrap_or_default() })
+        .map(|subnet| ResolvedSubnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id.unwrap_or_default() })
         .collect();
     Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile })
 }

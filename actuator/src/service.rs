@@ -89,7 +89,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stores: stores.clone(),
         insufficient_capacity: Arc::default(),
         catalogs: crate::catalogs::Catalogs::new(),
-        templates: crate::launch_template::Templates::default(),
+        templates: crate::launch_template::KnownTemplates::default(),
         registrations: Registrations::default(),
         metrics: actuator_metrics,
     };

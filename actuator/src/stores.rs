@@ -2,7 +2,7 @@
 
 mod view;
 
-pub use view::View;
+pub use view::CachedObjects;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -54,7 +54,7 @@ impl Backoff for Pauses {
 
 /// A watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum WatchedKind {
     /// NodeClaim.
     NodeClaim,
     /// Node.
@@ -91,17 +91,17 @@ struct WatchState {
 #[derive(Clone)]
 pub struct Stores {
     /// NodeClaims.
-    pub claims: View<NodeClaim>,
+    pub claims: CachedObjects<NodeClaim>,
     /// Nodes.
-    pub nodes: View<Node>,
+    pub nodes: CachedObjects<Node>,
     /// Pods.
-    pub pods: View<Pod>,
+    pub pods: CachedObjects<Pod>,
     /// NodePools.
-    pub pools: View<NodePool>,
+    pub pools: CachedObjects<NodePool>,
     /// EC2NodeClasses.
-    pub classes: View<EC2NodeClass>,
+    pub classes: CachedObjects<EC2NodeClass>,
     /// PodDisruptionBudgets.
-    pub budgets: View<PodDisruptionBudget>,
+    pub budgets: CachedObjects<PodDisruptionBudget>,
     state: Arc<WatchState>,
 }
 
@@ -113,20 +113,20 @@ impl Debug for Stores {
 
 /// Notifies of changes since the last call. Changes that arrive together are coalesced.
 #[derive(Debug, Clone)]
-pub struct Changes {
+pub struct ChangeSignal {
     state: Arc<WatchState>,
     changed: signal::Receiver,
-    kinds: Vec<Kind>,
+    kinds: Vec<WatchedKind>,
     delivered: WatchProgress,
 }
 
-impl Changes {
+impl ChangeSignal {
     /// Resolves once there is an unseen change; never again once the watch cache is dropped.
     pub async fn next(&mut self) {
         loop {
             self.changed.mark_unchanged();
             let now = *self.state.progress.lock();
-            let differs = |kind: &Kind| now.changes[*kind as usize] != self.delivered.changes[*kind as usize];
+            let differs = |kind: &WatchedKind| now.changes[*kind as usize] != self.delivered.changes[*kind as usize];
             if self.kinds.iter().any(differs) {
                 self.delivered = now;
                 return;
@@ -141,31 +141,41 @@ impl Stores {
     /// resolves.
     pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
         let state = Arc::new(WatchState::default());
-        let (claims, nodes, pods) = (View::default(), View::default(), View::default());
-        let (pools, classes, budgets) = (View::default(), View::default(), View::default());
+        let (claims, nodes, pods) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
+        let (pools, classes, budgets) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
         // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
         // many.
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&state)));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(nodes.clone()),
+            WatchedKind::Node,
+            Arc::clone(&state),
+        ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(claims.clone()),
-            Kind::NodeClaim,
+            WatchedKind::NodeClaim,
             Arc::clone(&state),
         ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&state)));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(pools.clone()),
+            WatchedKind::NodePool,
+            Arc::clone(&state),
+        ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(classes.clone()),
-            Kind::EC2NodeClass,
+            WatchedKind::EC2NodeClass,
             Arc::clone(&state),
         ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(budgets.clone()),
-            Kind::PodDisruptionBudget,
+            WatchedKind::PodDisruptionBudget,
             Arc::clone(&state),
         ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, Arc::clone(&state)));
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), WatchedKind::Pod, Arc::clone(&state)));
         Self { claims, nodes, pods, pools, classes, budgets, state }
     }
 
@@ -185,10 +195,10 @@ impl Stores {
 
     /// Subscribes to changes of these kinds.
     #[must_use]
-    pub fn changes(&self, kinds: &[Kind]) -> Changes {
+    pub fn changes(&self, kinds: &[WatchedKind]) -> ChangeSignal {
         let (state, changed) = (Arc::clone(&self.state), self.state.changed.subscribe());
         let delivered = *state.progress.lock();
-        Changes { state, changed, kinds: kinds.to_vec(), delivered }
+        ChangeSignal { state, changed, kinds: kinds.to_vec(), delivered }
     }
 }
 
@@ -219,7 +229,7 @@ pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
 }
 
 /// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
-async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, state: Arc<WatchState>)
+async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {

@@ -23,7 +23,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::settings::Settings;
-use crate::stores::{Kind, Stores, instance_id, provider_id};
+use crate::stores::{Stores, WatchedKind, instance_id, provider_id};
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -99,7 +99,7 @@ enum Stage {
 /// Terminates deleted claims and nodes until `stop`.
 pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
     tokio::join!(
         controller_loop::run("termination", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
@@ -152,7 +152,7 @@ async fn reconcile(
         return Ok(Some(POLL_INTERVAL));
     }
     deps.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
-    if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
+    if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
         return Ok(None);
     }
     let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
@@ -233,7 +233,7 @@ impl TerminationFlow<'_> {
         if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await? {
             return Ok(false);
         }
-        let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
+        let is_ours = node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER);
         if is_ours && node.metadata.deletion_timestamp.is_none() {
             self.deps.writes.delete(node, None).await?;
         }
@@ -346,11 +346,13 @@ impl TerminationFlow<'_> {
                 // The Node never registered, so it has no finalizer. No other controller would delete it.
                 self.deps.writes.delete(&**node, None).await?;
             }
-            let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
+            let release =
+                |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
             self.deps.writes.update(&**node, ObjectPart::Main, release).await?;
         }
         let claim = &*self.subject.claim;
-        let release = |claim: &mut NodeClaim| claim.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
+        let release =
+            |claim: &mut NodeClaim| claim.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
         self.deps.writes.update(claim, ObjectPart::Main, release).await?;
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);

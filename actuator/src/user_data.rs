@@ -113,7 +113,7 @@ impl Bootstrap<'_> {
         let mut taints: Vec<Taint> = Vec::new();
         for taint in self.taints.iter().chain([&unregistered]) {
             // The API server rejects a Node with two taints of the same key and effect.
-            if !taints.iter().any(|it| it.key == taint.key && it.effect == taint.effect) {
+            if !taints.iter().any(|existing| existing.key == taint.key && existing.effect == taint.effect) {
                 taints.push(taint.clone());
             }
         }

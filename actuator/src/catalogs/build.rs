@@ -26,7 +26,7 @@ pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, region: &Region, 
 fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> Catalog {
     let subnets = class.status.as_ref().map(|status| status.subnets.as_slice()).unwrap_or_default();
     let zone_ids: BTreeMap<&str, &str> =
-        subnets.iter().map(|it| (it.zone.as_str(), it.zone_id.as_deref().unwrap_or_default())).collect();
+        subnets.iter().map(|subnet| (subnet.zone.as_str(), subnet.zone_id.as_deref().unwrap_or_default())).collect();
     let zones: Vec<Zone> = region
         .zones
         .iter()

@@ -5,7 +5,7 @@ use super::{CatalogEntry, Catalogs, build};
 use crate::io::CloudReads;
 use crate::ports::CloudError;
 use crate::settings::Settings;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::Prices;
 use plimsoll_runtime::workers::apart;
@@ -77,7 +77,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
         () = stop.cancelled() => return,
         () = deps.stores.wait_ready() => {}
     }
-    let mut changes = deps.stores.changes(&[Kind::EC2NodeClass]);
+    let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
     let mut region: Option<Region> = None;
     let mut prices = facts::builtin(&deps.settings.region);
     let (mut region_due, mut prices_due) = (ReadSchedule::now(), ReadSchedule::now());

@@ -1,7 +1,7 @@
 //! Drain delay: the drain of an interrupted node starts when its replacement is launched, at most five seconds after
 //! the notice (safety rule 13).
 
-use super::{Interruption, room};
+use super::{Interruption, existing_capacity};
 use crate::clock::Timestamped;
 use crate::durable;
 use crate::launch::admit::Admission;
@@ -108,7 +108,7 @@ fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
     let bound = |pod: &&Arc<Pod>| pods::node_name(pod).is_some();
     let pods = deps.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
-    room::fits_existing_nodes(to_move, nodes, pods, deps.clock.timestamp())
+    existing_capacity::fits_existing_nodes(to_move, nodes, pods, deps.clock.timestamp())
 }
 
 fn coverage(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Coverage {

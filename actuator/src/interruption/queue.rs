@@ -10,7 +10,7 @@ use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::ports::{InstanceFilter, QueueMessage};
 use crate::state::absence::Absence;
-use crate::stores::Kind;
+use crate::stores::WatchedKind;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -125,7 +125,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
         match claims.get(&id) {
             Some(claim) => {
                 count(kind.as_str(), "handled");
-                act(deps, claim, kind).await?;
+                act_on_notice(deps, claim, kind).await?;
             }
             None => unknown.push(id),
         }
@@ -138,7 +138,11 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
     Ok(verdict)
 }
 
-async fn act(deps: &Interruptions, claim: &plimsoll_api::NodeClaim, kind: NoticeKind) -> Result<(), WriteError> {
+async fn act_on_notice(
+    deps: &Interruptions,
+    claim: &plimsoll_api::NodeClaim,
+    kind: NoticeKind,
+) -> Result<(), WriteError> {
     mark::learn(deps, claim, kind);
     mark::publish_notice(deps, claim, kind);
     if kind.drains() || deps.settings.act_on_rebalance {
@@ -209,7 +213,7 @@ impl QueueState {
 /// Processes deferred notices whose claims are now known. The message stays in the queue and is deleted on its
 /// redelivery.
 async fn process_deferred(deps: &Interruptions, state: &QueueState) {
-    let mut changes = deps.stores.changes(&[Kind::NodeClaim]);
+    let mut changes = deps.stores.changes(&[WatchedKind::NodeClaim]);
     loop {
         changes.next().await;
         if state.deferred.lock().is_empty() {
@@ -223,7 +227,7 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
             deferred.iter().filter_map(|(id, deferred)| Some((Arc::clone(claims.get(id)?), deferred.kind))).collect()
         };
         for (claim, kind) in ready {
-            match act(deps, &claim, kind).await {
+            match act_on_notice(deps, &claim, kind).await {
                 Ok(()) => {
                     let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());

@@ -1,7 +1,7 @@
 //! Admission of launches: each launch is narrowed to what is allowed, admitted, and grouped with launches that request
 //! the same.
 
-use super::build::{self, GroupFacts, Live, NarrowedLaunch};
+use super::build::{self, GroupFacts, LiveObjects, NarrowedLaunch};
 use super::record::{Group, Member};
 use super::request::{Purchase, RequestError};
 use crate::catalogs::Catalogs;
@@ -57,7 +57,7 @@ pub struct Admission {
 
 /// Cluster state of the pods that launches are for.
 #[derive(Debug, Default)]
-pub struct Pods {
+pub struct LaunchPods {
     /// Pods by UID, from the watch cache.
     pub by_uid: BTreeMap<String, Arc<Pod>>,
     /// Nodes being removed. Pods bound to these nodes need another node.
@@ -90,7 +90,7 @@ pub enum LaunchDecision {
 }
 
 /// Admits one launch, based on the actuator's own view (safety rules 5 to 8, 18, 24).
-pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> LaunchDecision {
+pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &LaunchPods) -> LaunchDecision {
     if let Some(outcome @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
         deps.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
     {
@@ -111,7 +111,7 @@ pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods:
         return rejected(OutcomeReason::PodChanged, message);
     }
     let now = deps.clock.timestamp();
-    let live = Live { pool: &pool, class: &class, catalog };
+    let live = LiveObjects { pool: &pool, class: &class, catalog };
     let narrowed = {
         let memory = deps.insufficient_capacity.lock();
         let closed =
@@ -146,7 +146,7 @@ pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods:
 }
 
 /// Why no launch is needed for a pod, from the watch cache. `None` for an unknown pod, which may just be new.
-fn why_not_needed(pod: &PodRef, pods: &Pods) -> Option<String> {
+fn why_not_needed(pod: &PodRef, pods: &LaunchPods) -> Option<String> {
     let found = pods.by_uid.get(pod.uid.as_str())?;
     let node = found.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     match node {
@@ -169,8 +169,8 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::UnknownNode(_)
         | Rejection::NotAdmitted(_)
         | Rejection::AlreadyRemoving(_)
-        | Rejection::NodeWanted(_)
-        | Rejection::NoRoom { .. } => OutcomeReason::NodeChanged,
+        | Rejection::NodeIsDestination(_)
+        | Rejection::InsufficientResources { .. } => OutcomeReason::NodeChanged,
         Rejection::Changed(Subject::Pool(_))
         | Rejection::UnknownPool(_)
         | Rejection::PoolUnreadable { .. }
@@ -308,8 +308,8 @@ impl AdmittedLaunch {
     }
 
     /// The objects that the launch was admitted on.
-    fn live(&self) -> Live<'_> {
-        Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    fn live(&self) -> LiveObjects<'_> {
+        LiveObjects { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }
 
     /// The launch's action.

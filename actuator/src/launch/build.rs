@@ -24,7 +24,7 @@ pub const MAX_OVERRIDES: usize = 300;
 
 /// The objects that a launch rests on, as the actuator sees them now.
 #[derive(Debug, Clone, Copy)]
-pub struct Live<'a> {
+pub struct LiveObjects<'a> {
     /// The pool.
     pub pool: &'a NodePool,
     /// Its node class.
@@ -73,7 +73,7 @@ impl Refusal {
 /// The plan exceeds what the pool allows, or no offering remains.
 pub fn narrow(
     launch: &Launch,
-    live: Live<'_>,
+    live: LiveObjects<'_>,
     closed: impl Fn(&OfferingChoice) -> bool,
 ) -> Result<NarrowedLaunch, Refusal> {
     narrow::check_template(launch, live)?;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const MAY_TAKE_EFFECT: Duration = Duration::from_secs(70);
 /// How long a create without a response is retried. The pods stay reserved meanwhile. The ledger recognizes a claim
 /// that appears later as late, and nothing is launched for it.
-const GIVE_UP: Duration = Duration::from_secs(120);
+const RETRY_PERIOD: Duration = Duration::from_secs(120);
 /// Attempts if each is rate limited (429): nothing was written, and the pods can be planned again.
 const MAX_REFUSED: u32 = 3;
 /// First pause between attempts. Doubles up to [`LAST_PAUSE`].
@@ -95,7 +95,7 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
             }
         }
         if let Some((_, message)) = &unanswered
-            && (started.elapsed() > GIVE_UP || deps.fence.lost().is_cancelled())
+            && (started.elapsed() > RETRY_PERIOD || deps.fence.lost().is_cancelled())
         {
             return Err(CreateError::Unknown { name, message: message.clone() });
         }

@@ -1,7 +1,7 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
 use super::admit::{self, AdmittedLaunch};
-use super::build::{self, Live};
+use super::build::{self, LiveObjects};
 use crate::clock::Timestamped;
 use crate::launch::admit::Admission;
 use crate::ledger::{Admission as LedgerAnswer, Rejection};
@@ -91,10 +91,11 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
         why: format!("in place of NodeClaim {name}, whose capacity is taken back"),
     };
     let now = deps.clock.timestamp();
-    let live = Live { pool: &pool, class: &class, catalog };
+    let live = LiveObjects { pool: &pool, class: &class, catalog };
     let narrowed = {
         let memory = deps.insufficient_capacity.lock();
-        let closed = |it: &OfferingChoice| memory.contains(&it.instance_type, &it.zone, it.capacity_type, now);
+        let closed =
+            |choice: &OfferingChoice| memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now);
         build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
     };
     let mut slots = deps.launches.reserve(1).ok_or(ReplacementError::Busy)?;
@@ -138,20 +139,21 @@ fn offerings(
     former: &(String, String, Option<CapacityType>),
 ) -> Vec<OfferingChoice> {
     let allows = |key: &str, value: &str| requirements.get(key).has(value);
-    let types = catalog
-        .instance_types
-        .iter()
-        .filter(|it| allows(label::INSTANCE_TYPE, &it.name) && requests.fits_in(&it.allocatable()));
+    let types = catalog.instance_types.iter().filter(|instance_type| {
+        allows(label::INSTANCE_TYPE, &instance_type.name) && requests.fits_in(&instance_type.allocatable())
+    });
     let mut choices: Vec<OfferingChoice> = types
-        .flat_map(|it| it.offerings.iter().map(move |offering| (it, offering)))
+        .flat_map(|instance_type| instance_type.offerings.iter().map(move |offering| (instance_type, offering)))
         .filter(|(_, offering)| offering.available)
-        .filter(|(_, it)| allows(label::ZONE, &it.zone) && allows(label::CAPACITY_TYPE, it.capacity_type.as_str()))
-        .filter(|(it, offering)| {
-            (it.name.as_str(), offering.zone.as_str(), Some(offering.capacity_type))
+        .filter(|(_, offering)| {
+            allows(label::ZONE, &offering.zone) && allows(label::CAPACITY_TYPE, offering.capacity_type.as_str())
+        })
+        .filter(|(instance_type, offering)| {
+            (instance_type.name.as_str(), offering.zone.as_str(), Some(offering.capacity_type))
                 != (former.0.as_str(), former.1.as_str(), former.2)
         })
-        .map(|(it, offering)| OfferingChoice {
-            instance_type: it.name.clone(),
+        .map(|(instance_type, offering)| OfferingChoice {
+            instance_type: instance_type.name.clone(),
             zone: offering.zone.clone(),
             capacity_type: offering.capacity_type,
             price: offering.price,

@@ -1,7 +1,7 @@
 //! Builds the launch request of a group: launch templates, overrides in order of price, tags.
 
 use super::admit::Admission;
-use super::build::{self, Live, NarrowedLaunch};
+use super::build::{self, LiveObjects, NarrowedLaunch};
 use crate::clock::Timestamped;
 use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, PlannedTemplate, TemplateInput};
 use crate::ports::{FleetRequest, LaunchTemplateConfig, Override, Tags};
@@ -49,7 +49,7 @@ impl Purchase {
     ///
     /// # Errors
     /// The node class cannot be used for the launch.
-    pub fn plan(deps: &Admission, live: Live<'_>, narrowed: &NarrowedLaunch) -> Result<Self, RequestError> {
+    pub fn plan(deps: &Admission, live: LiveObjects<'_>, narrowed: &NarrowedLaunch) -> Result<Self, RequestError> {
         let (class, catalog) = (live.class, live.catalog);
         let resolved = for_launch(class)?;
         let launch = &narrowed.launch;
@@ -65,7 +65,7 @@ impl Purchase {
             labels: build::labels(narrowed, live),
             taints,
             capacity_type: narrowed.capacity_type,
-            dedicated: tenancy.is_some_and(|it| it.has("dedicated") && !it.has("default")),
+            dedicated: tenancy.is_some_and(|requirement| requirement.has("dedicated") && !requirement.has("default")),
             requests: launch.requests.clone(),
         };
         let planned = launch_template::plan(&deps.current.get(), class, &resolved, &input, &types)?;

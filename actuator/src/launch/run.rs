@@ -185,7 +185,7 @@ impl<'a> GroupRun<'a> {
         stamp(&mut request, &self.group, next.number);
         let primary = self.primary()?;
         match write::raise(self.deps, &primary.claim, &request, &next).await {
-            Ok(written) if written.exists() => {
+            Ok(updated) if updated.exists() => {
                 self.request = Some(request);
                 self.attempt = next;
                 Some(Decision::Send { after: Millis(0) })

@@ -5,7 +5,7 @@ use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::ports::Tags;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::sync::Arc;
@@ -30,8 +30,16 @@ pub struct Tagging {
 /// Tags instances until `stop`.
 pub async fn run(deps: Tagging, stop: CancellationToken) {
     let work = |claim: Arc<NodeClaim>| name_instance(deps.clone(), claim);
-    controller_loop::run("tagging", &deps.stores, &deps.fence, &stop, &[Kind::NodeClaim], || candidates(&deps), work)
-        .await;
+    controller_loop::run(
+        "tagging",
+        &deps.stores,
+        &deps.fence,
+        &stop,
+        &[WatchedKind::NodeClaim],
+        || candidates(&deps),
+        work,
+    )
+    .await;
 }
 
 fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {

@@ -14,8 +14,8 @@ pub(super) fn network_interfaces(
     let addressed = addressed(spec, security_group_ids, ipv6);
     if !spec.network_interfaces.is_empty() {
         let index = |number: i32| u32::try_from(number).unwrap_or(0);
-        let own = spec.network_interfaces.iter().map(|own| {
-            let base = match own.interface_type {
+        let configured = spec.network_interfaces.iter().map(|configured| {
+            let base = match configured.interface_type {
                 InterfaceType::Interface => addressed.clone(),
                 // An EFA-only interface has no IP address.
                 InterfaceType::EfaOnly => {
@@ -23,13 +23,13 @@ pub(super) fn network_interfaces(
                 }
             };
             NetworkInterface {
-                network_card_index: index(own.network_card_index),
-                device_index: index(own.device_index),
-                interface_type: Some(own.interface_type.as_str().to_owned()),
+                network_card_index: index(configured.network_card_index),
+                device_index: index(configured.device_index),
+                interface_type: Some(configured.interface_type.as_str().to_owned()),
                 ..base
             }
         });
-        return own.collect();
+        return configured.collect();
     }
     let adapters = u32::try_from(efa).unwrap_or(0);
     if adapters == 0 {

@@ -25,7 +25,7 @@ const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
 
 /// Known templates and when each was last used. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Templates {
+pub struct KnownTemplates {
     known: Arc<Mutex<BTreeMap<String, KnownTemplate>>>,
 }
 
@@ -33,7 +33,7 @@ pub struct Templates {
 #[derive(Clone)]
 pub struct LaunchTemplates {
     /// Templates that are known to exist.
-    pub templates: Templates,
+    pub templates: KnownTemplates,
     /// Watch cache of the cluster.
     pub stores: Stores,
     /// Calls to the cloud.
@@ -64,7 +64,7 @@ pub enum EnsureError {
     Cloud(#[from] CloudError),
 }
 
-impl Templates {
+impl KnownTemplates {
     /// Forgets templates that EC2 reported as missing, so that the next launch asks EC2.
     pub fn forget(&self, names: &[String]) {
         let mut known = self.known.lock();
@@ -92,12 +92,14 @@ impl Templates {
     /// Templates in `listed` that can be deleted. A template that this process sees for the first time counts as used
     /// now, since a former leader may have used it.
     fn unused(&self, listed: &[LaunchTemplate], needed: &BTreeSet<String>, now: Timestamp) -> Vec<String> {
-        let mut known = self.known.lock();
+        let mut templates = self.known.lock();
         let exists: BTreeSet<&str> = listed.iter().map(|template| template.name.as_str()).collect();
-        known.retain(|name, known| exists.contains(name.as_str()) || now.since(known.used) < DELETE_UNUSED_AFTER);
+        templates.retain(|name, templates| {
+            exists.contains(name.as_str()) || now.since(templates.used) < DELETE_UNUSED_AFTER
+        });
         let mut unused = Vec::new();
         for template in listed {
-            let entry = known.entry(template.name.clone()).or_insert(KnownTemplate { seen: None, used: now });
+            let entry = templates.entry(template.name.clone()).or_insert(KnownTemplate { seen: None, used: now });
             if needed.contains(&template.name) {
                 entry.used = now;
             } else if now.since(entry.used) >= DELETE_UNUSED_AFTER {
@@ -199,7 +201,7 @@ mod tests {
 
     #[test]
     fn template_is_trusted_for_a_minute_unless_forgotten() {
-        let templates = Templates::default();
+        let templates = KnownTemplates::default();
         assert_eq!(templates.used("a", START), None);
         templates.record_seen(&template("a"), START);
         assert_eq!(templates.used("a", START.plus(Millis(59_999))), Some(template("a")));
@@ -210,7 +212,7 @@ mod tests {
 
     #[test]
     fn unused_templates_are_deleted_unless_a_stored_request_names_them() {
-        let templates = Templates::default();
+        let templates = KnownTemplates::default();
         let listed = [template("former"), template("needed"), template("used")];
         let needed: BTreeSet<String> = ["needed".to_owned()].into();
         assert_eq!(templates.unused(&listed, &needed, START), Vec::<String>::new(), "all are seen for the first time");

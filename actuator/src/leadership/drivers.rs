@@ -1,12 +1,12 @@
 //! Follows the watcher's Lease, so that a new watcher is known before its first plan arrives (safety rule 17).
 
 use crate::server::driver;
-use crate::server::driver::Drivers;
+use crate::server::driver::DriverCheck;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 /// Reports each holder to the ledger until `stop`.
-pub(super) async fn follow(deps: Drivers, stop: CancellationToken) {
+pub(super) async fn follow(deps: DriverCheck, stop: CancellationToken) {
     let name = &deps.settings.watcher_lease;
     let mut leases = std::pin::pin!(deps.reads.watch_lease(name));
     loop {

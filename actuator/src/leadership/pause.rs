@@ -5,7 +5,7 @@ use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::{ObjectPart, Reads, WriteError, Writes};
 use crate::settings::ObjectName;
 use crate::state::unexecuted::{Intent, Unexecuted};
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::ResourceExt;
 use plimsoll_api::NodePool;
@@ -50,7 +50,7 @@ pub(super) struct PausedStatus {
 pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     let mut fence = deps.fence.clone();
     let mut intents = deps.unexecuted.0.subscribe();
-    let mut pools = deps.stores.changes(&[Kind::NodePool]);
+    let mut pools = deps.stores.changes(&[WatchedKind::NodePool]);
     loop {
         let again = match write_conditions(&deps).await {
             Ok(()) => None,

@@ -4,7 +4,7 @@ use crate::catalogs::Catalogs;
 use crate::cluster_facts::Current;
 use crate::events::Recorder;
 use crate::io::Connections;
-use crate::launch_template::Templates;
+use crate::launch_template::KnownTemplates;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -31,7 +31,7 @@ pub struct Process {
     /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Launch templates that are known to exist.
-    pub templates: Templates,
+    pub templates: KnownTemplates,
     /// Recent registration results by pool.
     pub registrations: Registrations,
     /// Metrics.

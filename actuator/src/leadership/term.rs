@@ -20,7 +20,7 @@ use crate::node_pool_status::{self, NodePoolStatus};
 use crate::nomination::{self, Nominations};
 use crate::removal::{self, Removals};
 use crate::server::Leader;
-use crate::server::driver::Drivers;
+use crate::server::driver::DriverCheck;
 use crate::server::terminations::{self, Job};
 use crate::state::buffer_reports::BufferReports;
 use crate::state::nominations::Placements;
@@ -93,7 +93,7 @@ impl Term {
         };
         let drain_delay =
             DrainDelay { stores: stores.clone(), outcomes: outcomes.clone(), admission: admission.clone(), clock };
-        let drivers = Drivers {
+        let drivers = DriverCheck {
             ledger: ledger.clone(),
             reads: reads.clone(),
             settings: Arc::clone(settings),

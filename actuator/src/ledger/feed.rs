@@ -1,20 +1,19 @@
 //! Feeds changes of the cluster to the ledger (safety rules 7, 10 and 18).
 
-mod marks;
 mod nodes;
 mod preferences;
 mod seeds;
+mod verdicts;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
 pub use seeds::seed;
 
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Pod;
-use marks::SchedulingVerdict;
 use nodes::NodeFacts;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodePool, condition};
@@ -27,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use verdicts::SchedulingVerdict;
 
 /// Delay that coalesces bursts of changes.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -73,13 +73,13 @@ struct ReservedPod {
     to_move: bool,
     /// kube-scheduler's verdict before the claim's node was initialized. Any later verdict takes that node into
     /// account.
-    mark: Option<SchedulingVerdict>,
+    verdict: Option<SchedulingVerdict>,
 }
 
 /// Feeds the ledger until `stop`.
 pub async fn run(deps: Sources, stop: CancellationToken) {
     let mut feed = Feed::default();
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::NodePool];
     let mut changes = deps.stores.changes(&kinds);
     loop {
         feed.pass(&deps);
@@ -174,15 +174,15 @@ impl Feed {
             let Some(uid) = pod.metadata.uid.clone().map(PodUid) else { continue };
             let Some(in_service) = reserved.get(&uid).copied() else { continue };
             let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-            let mark = marks::of(pod);
-            let before = self.pods.get(&uid).copied().unwrap_or(ReservedPod { to_move: bound, mark });
+            let verdict = verdicts::current(pod);
+            let before = self.pods.get(&uid).copied().unwrap_or(ReservedPod { to_move: bound, verdict });
             if is_over(pod) || (bound && !before.to_move) {
                 released.push(uid.clone());
-            } else if in_service && mark.is_some() && mark != before.mark {
+            } else if in_service && verdict.is_some() && verdict != before.verdict {
                 marked.push(uid.clone());
             }
-            let mark = if in_service { before.mark } else { mark };
-            present.insert(uid, ReservedPod { mark, ..before });
+            let verdict = if in_service { before.verdict } else { verdict };
+            present.insert(uid, ReservedPod { verdict, ..before });
         }
         released
             .extend(self.pods.keys().filter(|uid| reserved.contains_key(uid) && !present.contains_key(uid)).cloned());

@@ -87,7 +87,7 @@ pub enum Rejection {
     AlreadyRemoving(NodeName),
     /// Pods are planned onto the node.
     #[error("node {0} is to take pods")]
-    NodeWanted(NodeName),
+    NodeIsDestination(NodeName),
     /// The pool's disruption budget for this reason is used up.
     #[error("the budget allows {allowed} at once, {removing} are being removed")]
     BudgetExhausted {
@@ -101,7 +101,7 @@ pub enum Rejection {
     NoDisruptionRoom(String),
     /// The destination of the pods lacks capacity or is unknown.
     #[error("node {node} lacks {resource}")]
-    NoRoom {
+    InsufficientResources {
         /// The destination.
         node: NodeName,
         /// The resource.

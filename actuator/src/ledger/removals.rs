@@ -76,7 +76,7 @@ impl Ledger {
             return Err(Rejection::AlreadyRemoving(node.clone()));
         }
         if self.removals.values().any(|other| other.rooms.contains_key(node)) {
-            return Err(Rejection::NodeWanted(node.clone()));
+            return Err(Rejection::NodeIsDestination(node.clone()));
         }
         self.check_dependencies(replacements)?;
         let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
@@ -87,7 +87,7 @@ impl Ledger {
         }
         self.check_budget(&claim.pool, removal.reason)?;
         self.check_disruption_budgets(removal.reason, facts)?;
-        self.check_room(facts)
+        self.check_capacity(facts)
     }
 
     /// Checks a removal in progress again before its node is deleted. The removal's own reservations do not count
@@ -102,7 +102,7 @@ impl Ledger {
             return Ok(());
         }
         self.check_disruption_budgets(removal.reason, facts)?;
-        self.check_room(facts)
+        self.check_capacity(facts)
     }
 
     fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
@@ -135,7 +135,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn check_room(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+    fn check_capacity(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
         for (node, requested) in &facts.moves {
             let leaving = self.other_removals(&facts.claim).any(|other| other.node == *node);
             let none = Resources::new();
@@ -144,7 +144,7 @@ impl Ledger {
                 free.subtract(taken);
             }
             if let Some(resource) = requested.first_excess(&free) {
-                return Err(Rejection::NoRoom { node: node.clone(), resource: resource.to_owned() });
+                return Err(Rejection::InsufficientResources { node: node.clone(), resource: resource.to_owned() });
             }
         }
         Ok(())

@@ -281,13 +281,13 @@ fn two_removals_cannot_use_the_same_free_capacity() {
     let first = ledger.admit_removal(&removal("a", reason), &[], &known, &facts("a", "c", 600));
     assert_eq!(claim_of(&first), "a");
     let second = removal("b", reason);
-    let full = Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() };
+    let full = Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() };
     assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "c", 401))), full);
     // Rejected: a destination that is being removed, and the removal of a destination.
-    let leaving = Rejection::NoRoom { node: "a".into(), resource: "cpu".to_owned() };
+    let leaving = Rejection::InsufficientResources { node: "a".into(), resource: "cpu".to_owned() };
     assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "a", 1))), leaving);
     let wanted = ledger.admit_removal(&removal("c", reason), &[], &known, &facts("c", "b", 1));
-    assert_eq!(rejection(wanted), Rejection::NodeWanted("c".into()));
+    assert_eq!(rejection(wanted), Rejection::NodeIsDestination("c".into()));
     assert_eq!(claim_of(&ledger.admit_removal(&second, &[], &known, &facts("b", "c", 400))), "b");
 }
 
@@ -338,7 +338,7 @@ fn new_leader_restores_the_ledger_from_claims() {
     let known = plan(&ledger, 1);
     assert_eq!(admit(&mut ledger, &launch("one", &["small"], &["p"]), &known), Admission::Repeated(Outcome::Admitted));
     let second = ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &known, &facts("b", "c", 401));
-    assert_eq!(rejection(second), Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() });
+    assert_eq!(rejection(second), Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() });
 
     launching.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
     let (mut ledger, problems) = Ledger::from_claims(8, &[launching]);

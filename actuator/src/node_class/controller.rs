@@ -8,7 +8,7 @@ use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
 use crate::settings::Settings;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_model::identity::ContentHasher;
@@ -69,7 +69,7 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
         let (deps, caches_by_uid) = (work_context.clone(), Arc::clone(&caches_by_uid));
         async move { reconcile(&deps, &class, &caches_by_uid).await }
     };
-    let kinds = [Kind::EC2NodeClass, Kind::NodeClaim];
+    let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
     tokio::join!(
         controller_loop::run("node_class", &deps.stores, &deps.fence, &stop, &kinds, list, work),
         collect_profiles(&deps, &stop),

@@ -22,7 +22,7 @@ pub(super) fn claims_of(deps: &NodeClasses, class: &EC2NodeClass) -> Vec<Arc<Nod
 
 /// Deletes the AWS resources of a class that is being deleted, once no claim uses it. Returns whether it is done.
 pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result<bool, WriteError> {
-    if !class.finalizers().iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
+    if !class.finalizers().iter().any(|finalizer| finalizer == EC2_NODE_CLASS_FINALIZER) {
         return Ok(true);
     }
     let claims = claims_of(deps, class);
@@ -35,7 +35,7 @@ pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result
         .await?;
     deps.writes
         .update(class, ObjectPart::Main, |class| {
-            class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
+            class.finalizers_mut().retain(|finalizer| finalizer != EC2_NODE_CLASS_FINALIZER);
         })
         .await?;
     Ok(true)

@@ -10,7 +10,8 @@ use plimsoll_model::names::{EC2_NODE_CLASS_FINALIZER, annotation};
 /// Writes the class's annotations and finalizer.
 pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
     let hash = hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle);
-    let version = class.metadata.annotations.as_ref().and_then(|it| it.get(annotation::EC2_NODE_CLASS_HASH_VERSION));
+    let version =
+        class.metadata.annotations.as_ref().and_then(|item| item.get(annotation::EC2_NODE_CLASS_HASH_VERSION));
     if version.is_some_and(|version| version != hash::EC2_NODE_CLASS_VERSION) {
         // Update claims first: after a crash in between, the next pass repeats it.
         for claim in super::finalize::claims_of(deps, class) {
@@ -25,7 +26,7 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(),
             annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
             if class.metadata.deletion_timestamp.is_none() {
                 let finalizers = class.finalizers_mut();
-                if !finalizers.iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
+                if !finalizers.iter().any(|item| item == EC2_NODE_CLASS_FINALIZER) {
                     finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
                 }
             }

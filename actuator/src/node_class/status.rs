@@ -192,8 +192,10 @@ async fn subnets(
     };
     subnets.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
     let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
-    status.subnets =
-        subnets.into_iter().map(|it| Subnet { id: it.id, zone: it.zone, zone_id: zone_id(it.zone_id) }).collect();
+    status.subnets = subnets
+        .into_iter()
+        .map(|subnet| Subnet { id: subnet.id, zone: subnet.zone, zone_id: zone_id(subnet.zone_id) })
+        .collect();
     let message = || "spec.subnetSelectorTerms select no subnet".to_owned();
     Ok(if status.subnets.is_empty() { LookUpResult::No("SubnetsNotFound", message()) } else { LookUpResult::Yes })
 }

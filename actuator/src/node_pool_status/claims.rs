@@ -5,7 +5,7 @@ use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::pods;
-use crate::stores::Kind;
+use crate::stores::WatchedKind;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -38,7 +38,7 @@ struct ClaimWithPool {
 }
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
-    let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Pod, Kind::EC2NodeClass];
+    let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Pod, WatchedKind::EC2NodeClass];
     let seen: Arc<Mutex<PodHashes>> = Arc::default();
     let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
     controller_loop::run("node_claim_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
@@ -145,7 +145,8 @@ fn consolidatable(
 ) -> Result<(), Option<Timestamp>> {
     let pool = pool.filter(|pool| !pool.spec.is_static()).ok_or(None)?;
     let after = pool.spec.consolidate_after().value().ok_or(None)?;
-    let in_service = condition::get(conditions, INITIALIZED).filter(|it| it.status == "True").ok_or(None)?;
+    let in_service =
+        condition::get(conditions, INITIALIZED).filter(|condition| condition.status == "True").ok_or(None)?;
     let since = last_pod.unwrap_or(in_service.last_transition_time.0);
     let at = since.checked_add(SignedDuration::try_from(after).map_err(|_| None)?).map_err(|_| None)?;
     if at <= now { Ok(()) } else { Err(Some(at)) }
@@ -181,7 +182,13 @@ fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
         .spec
         .requirements
         .iter()
-        .map(|it| NodeSelectorRequirement::new(it.key.as_str(), it.operator, it.values.iter().cloned()))
+        .map(|requirement| {
+            NodeSelectorRequirement::new(
+                requirement.key.as_str(),
+                requirement.operator,
+                requirement.values.iter().cloned(),
+            )
+        })
         .collect();
     let has = Requirements::from_labels(claim.labels());
     Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))

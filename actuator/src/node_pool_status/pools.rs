@@ -4,7 +4,7 @@ use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::state::registrations as health;
-use crate::stores::{Kind, provider_id};
+use crate::stores::{WatchedKind, provider_id};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -34,7 +34,7 @@ struct PoolWithClass {
 }
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
-    let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Node, Kind::EC2NodeClass];
+    let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::EC2NodeClass];
     let work = |subject: PoolWithClass| reconcile(deps.clone(), subject);
     controller_loop::run("node_pool_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }

@@ -51,14 +51,14 @@ pub enum Obstacle {
 
 /// The parsed surroundings of a removal.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct RemovalView {
     snapshot: Snapshot,
     problems: Vec<String>,
     node: NodeName,
     now: Timestamp,
 }
 
-impl View {
+impl RemovalView {
     /// Parses the objects.
     #[must_use]
     pub fn of(surroundings: Surroundings) -> Self {
@@ -137,8 +137,9 @@ impl View {
         }
         let budgets = self.snapshot.pod_disruption_budgets.iter();
         let allowed = budgets.filter(|budget| evictions.contains_key(&budget.name));
-        let disruptions_allowed =
-            allowed.map(|it| (it.name.clone(), u32::try_from(it.disruptions_allowed).unwrap_or(0))).collect();
+        let disruptions_allowed = allowed
+            .map(|budget| (budget.name.clone(), u32::try_from(budget.disruptions_allowed).unwrap_or(0)))
+            .collect();
         let free = moves.keys().filter_map(|name| Some((name.clone(), self.free(name)?))).collect();
         let bounded = self.node(&self.node).is_some_and(|node| node.termination_grace_period.is_some());
         RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, bounded, now: self.now }
@@ -147,7 +148,7 @@ impl View {
     /// Free resources of a node; `None` if it accepts no pods.
     fn free(&self, name: &NodeName) -> Option<Resources> {
         let takes_pods = |node: &&NodeView| {
-            let closed = node.taints.iter().any(|it| it.key == taint::DISRUPTED);
+            let closed = node.taints.iter().any(|taint| taint.key == taint::DISRUPTED);
             node.ready && !node.cordoned && !node.deleting && !closed
         };
         let node = self.node(name).filter(takes_pods)?;

@@ -5,7 +5,7 @@ use plimsoll_model::time::{Millis, Timestamp};
 
 /// A removal that takes longer is undone: its replacements do not start, or someone keeps removing the taint. Longer
 /// than a node takes to boot, shorter than the registration timeout.
-pub const TIME_OUT: Millis = Millis::from_seconds(600);
+pub const TIMEOUT: Millis = Millis::from_seconds(600);
 
 /// State of the launches that a removal waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub fn next(observed: &Observation<'_>) -> Step {
     // An expired node is removed even if its replacements do not start: if undone, the removal would be retried again
     // and again.
     let forced = observed.command.reason.is_forced();
-    let late = observed.now.since(observed.command.admitted) > TIME_OUT;
+    let late = observed.now.since(observed.command.admitted) > TIMEOUT;
     if late && !forced {
         return Step::Undo("it took too long".to_owned());
     }
@@ -95,7 +95,7 @@ mod tests {
 
     fn step(change: impl FnOnce(&mut Observation<'_>)) -> Step {
         let command = command();
-        let mut seen = Observation {
+        let mut observed = Observation {
             command: &command,
             node_is_there: true,
             tainted: true,
@@ -103,8 +103,8 @@ mod tests {
             replacements: Replacements::Ready,
             now: Timestamp(1_000_000),
         };
-        change(&mut seen);
-        next(&seen)
+        change(&mut observed);
+        next(&observed)
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
     fn forced_removal_waits_for_replacements_until_the_timeout() {
         let forced = Removal { reason: DisruptionReason::Expired, ..command() };
         let awaited = || Replacements::Awaited(vec!["r".to_owned()]);
-        let late = Timestamp(1_000_000).plus(TIME_OUT).plus(Millis(1));
+        let late = Timestamp(1_000_000).plus(TIMEOUT).plus(Millis(1));
         let step = |replacements, now| {
             let (node_is_there, tainted, obstacle) = (true, true, None);
             next(&Observation { command: &forced, node_is_there, tainted, obstacle, replacements, now })
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(step(|seen| seen.node_is_there = false), undo("its node is gone"));
         assert_eq!(step(|seen| seen.obstacle = Some("a pod came".to_owned())), undo("a pod came"));
         assert_eq!(step(|seen| seen.replacements = Replacements::Lost("r".to_owned())), undo("replacement r failed"));
-        let late = Timestamp(1_000_000).plus(TIME_OUT);
+        let late = Timestamp(1_000_000).plus(TIMEOUT);
         assert_eq!(step(|seen| seen.now = late), Step::Delete);
         assert_eq!(step(|seen| seen.now = late.plus(Millis(1))), undo("it took too long"));
     }

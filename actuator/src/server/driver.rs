@@ -12,7 +12,7 @@ use tonic::Status;
 
 /// Dependencies of the driver check.
 #[derive(Clone)]
-pub struct Drivers {
+pub struct DriverCheck {
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Live reads of the cluster.
@@ -25,7 +25,7 @@ pub struct Drivers {
 
 /// Checks that `driver` is the current driver. Reads the Lease live if the ledger does not know the driver; an older
 /// driver is rejected.
-pub(crate) async fn check(deps: &Drivers, driver: &Driver) -> Result<(), Status> {
+pub(crate) async fn check(deps: &DriverCheck, driver: &Driver) -> Result<(), Status> {
     if is_known(deps, driver) {
         return Ok(());
     }
@@ -49,7 +49,7 @@ pub(crate) async fn check(deps: &Drivers, driver: &Driver) -> Result<(), Status>
 }
 
 /// Whether `driver` is the current driver, as far as known.
-pub(crate) fn is_known(deps: &Drivers, driver: &Driver) -> bool {
+pub(crate) fn is_known(deps: &DriverCheck, driver: &Driver) -> bool {
     deps.ledger.read(|ledger| ledger.driver() == driver)
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn is_known(deps: &Drivers, driver: &Driver) -> bool {
 ///
 /// # Errors
 /// The API server times out or returns an error.
-pub(crate) async fn read(deps: &Drivers) -> Result<(), String> {
+pub(crate) async fn read(deps: &DriverCheck) -> Result<(), String> {
     let name = &deps.settings.watcher_lease;
     let read = async {
         let _in_order = deps.driver_reads.lock().await;

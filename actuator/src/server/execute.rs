@@ -4,7 +4,7 @@
 use super::Leader;
 use super::{Responses, driver, refused, streaming, terminations};
 use crate::clock::Timestamped;
-use crate::launch::admit::{self, AdmittedLaunch, LaunchDecision, Pods};
+use crate::launch::admit::{self, AdmittedLaunch, LaunchDecision, LaunchPods};
 use crate::launch::launcher::{QUEUE, QueueSlots};
 use crate::launch::record::annotation as read;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
@@ -90,7 +90,8 @@ pub(super) async fn execute(
         removals.send(jobs);
     }
     let ids = plan.launches.iter().map(|launch| &launch.action_id);
-    let ids: Vec<ActionId> = ids.chain(plan.terminations.iter().map(|it| &it.action_id)).cloned().collect();
+    let ids: Vec<ActionId> =
+        ids.chain(plan.terminations.iter().map(|termination| &termination.action_id)).cloned().collect();
     Ok(answers(&deps, ids, context.driver, stop))
 }
 
@@ -129,7 +130,9 @@ fn drop_unneeded(
 ) -> Vec<AdmittedLaunch> {
     for (index, removal) in terminations::refused(plan, context, jobs) {
         let Some(launch) = plan.launches.get(index) else { continue };
-        let Some(place) = admitted.iter().position(|it| *it.action() == launch.action_id) else { continue };
+        let Some(place) = admitted.iter().position(|candidate| *candidate.action() == launch.action_id) else {
+            continue;
+        };
         let taken = admitted.remove(place);
         let rejection = Rejection::DependencyRejected(removal.clone());
         let (reason, message) = admit::wire_reason(&rejection);
@@ -182,20 +185,21 @@ fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, message: &str) {
 }
 
 /// The pods of the plan's launches, from the watch cache.
-fn pods_of(deps: &Leader, plan: &Plan) -> Pods {
+fn pods_of(deps: &Leader, plan: &Plan) -> LaunchPods {
     let uids: BTreeSet<&str> =
         plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.uid.as_str()).collect();
     if uids.is_empty() {
-        return Pods::default();
+        return LaunchPods::default();
     }
     let pods = deps.stores.pods.state().into_iter();
     let of_plan = |pod: Arc<Pod>| Some((pod.metadata.uid.clone().filter(|uid| uids.contains(uid.as_str()))?, pod));
-    Pods { by_uid: pods.filter_map(of_plan).collect(), leaving: leaving(deps, plan) }
+    LaunchPods { by_uid: pods.filter_map(of_plan).collect(), leaving: leaving(deps, plan) }
 }
 
 /// Nodes being removed, by this plan or already.
 fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
-    let mut leaving: BTreeSet<String> = plan.terminations.iter().map(|it| it.node.0.clone()).collect();
+    let mut leaving: BTreeSet<String> =
+        plan.terminations.iter().map(|termination| termination.node.0.clone()).collect();
     for claim in deps.stores.claims.state() {
         let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
         let node = claim.status.as_ref().and_then(|status| status.node_name.clone());

@@ -26,7 +26,7 @@ pub struct Leader {
     /// Removals of nodes.
     pub removals: Removals,
     /// Check of the plan's driver.
-    pub drivers: driver::Drivers,
+    pub drivers: driver::DriverCheck,
     /// Sources of the ledger's feed.
     pub sources: Sources,
     /// Ledger as its watchers see it.

@@ -57,7 +57,7 @@ impl SentState {
         let upserted: Vec<InFlightClaim> = claims
             .iter()
             .filter(|(name, claim)| self.claims.get(*name) != Some(*claim))
-            .map(|(_, it)| it.clone())
+            .map(|(_, claim)| claim.clone())
             .collect();
         let removed: Vec<String> = self.claims.keys().filter(|name| !claims.contains_key(*name)).cloned().collect();
         let offerings = (first || !same_offerings(&self.unavailable, &unavailable)).then(|| unavailable.clone());

@@ -37,7 +37,7 @@ impl Placements {
     pub fn note(&self, plan: &Plan, now: Timestamp) {
         let mut places = self.places.lock();
         let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
-        for pod in launched.chain(plan.unschedulable.iter().map(|it| &it.pod)) {
+        for pod in launched.chain(plan.unschedulable.iter().map(|entry| &entry.pod)) {
             places.remove(&pod.uid);
         }
         for placement in &plan.placements {

@@ -12,23 +12,23 @@ type Objects<K> = BTreeMap<Key, Arc<K>>;
 
 /// The cached objects of one kind. Clones share them.
 #[derive(Debug)]
-pub struct View<K> {
+pub struct CachedObjects<K> {
     objects: Arc<RwLock<Objects<K>>>,
 }
 
-impl<K> Clone for View<K> {
+impl<K> Clone for CachedObjects<K> {
     fn clone(&self) -> Self {
         Self { objects: Arc::clone(&self.objects) }
     }
 }
 
-impl<K> Default for View<K> {
+impl<K> Default for CachedObjects<K> {
     fn default() -> Self {
         Self { objects: Arc::new(RwLock::new(Objects::new())) }
     }
 }
 
-impl<K> View<K> {
+impl<K> CachedObjects<K> {
     /// All objects, by namespace and name.
     #[must_use]
     pub fn state(&self) -> Vec<Arc<K>> {
@@ -50,14 +50,14 @@ impl<K> View<K> {
 /// Applies watch events to a view.
 #[derive(Debug, Default)]
 pub(super) struct Writer<K> {
-    view: View<K>,
+    view: CachedObjects<K>,
     /// An incomplete list.
     list: Objects<K>,
 }
 
 impl<K: Resource> Writer<K> {
     /// Creates a writer for a view.
-    pub(super) fn new(view: View<K>) -> Self {
+    pub(super) fn new(view: CachedObjects<K>) -> Self {
         Self { view, list: Objects::new() }
     }
 
@@ -90,7 +90,7 @@ mod tests {
         node
     }
 
-    fn seen(view: &View<Node>) -> Vec<String> {
+    fn seen(view: &CachedObjects<Node>) -> Vec<String> {
         let text = |node: &Arc<Node>| {
             format!("{}{}", node.metadata.name.as_deref().unwrap(), node.metadata.uid.as_deref().unwrap())
         };
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn relist_becomes_visible_in_one_step_and_objects_are_ordered() {
-        let view = View::default();
+        let view = CachedObjects::default();
         let mut writer = Writer::new(view.clone());
         writer.take(Event::Init);
         writer.take(Event::InitApply(node("b", "1")));

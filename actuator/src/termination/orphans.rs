@@ -5,7 +5,7 @@ use super::{POLL_INTERVAL, Shared, drain, taint_and_exclude};
 use crate::controller_loop::{self, Candidate, RequeueAfter};
 use crate::io::{ObjectPart, WriteError};
 use crate::pods;
-use crate::stores::{Kind, provider_id};
+use crate::stores::{WatchedKind, provider_id};
 use crate::termination::Termination;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -22,14 +22,15 @@ struct Orphan {
 }
 
 pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &CancellationToken) {
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |orphan: Orphan| reconcile(deps.clone(), Arc::clone(shared), orphan);
     controller_loop::run("orphans", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
     let is_going = |node: &Arc<Node>| {
-        node.metadata.deletion_timestamp.is_some() && node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER)
+        node.metadata.deletion_timestamp.is_some()
+            && node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER)
     };
     let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
     if going.is_empty() {
@@ -69,7 +70,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
         return Ok(Some(POLL_INTERVAL));
     }
     tracing::info!(node = node.name_any(), "a Node without claim is let go");
-    let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
+    let release = |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
     deps.writes.update(node, ObjectPart::Main, release).await?;
     Ok(None)
 }

@@ -17,7 +17,7 @@ pub(super) fn taint_and_exclude(node: &mut Node) {
 pub(crate) fn taint_disrupted(node: &mut Node) {
     let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
     if !is_disrupted(taints) {
-        taints.retain(|it| it.key != taint::DISRUPTED);
+        taints.retain(|taint| taint.key != taint::DISRUPTED);
         taints.push(Taint {
             key: taint::DISRUPTED.to_owned(),
             value: None,

@@ -1,6 +1,6 @@
 //! The checks behind [`super::narrow`].
 
-use super::{Live, MAX_OVERRIDES, MAX_TYPES, Refusal};
+use super::{LiveObjects, MAX_OVERRIDES, MAX_TYPES, Refusal};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
@@ -11,7 +11,7 @@ use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
 /// Checks that pool, node class, labels and taints are as the plan assumed.
-pub(super) fn check_template(launch: &Launch, live: Live<'_>) -> Result<(), Refusal> {
+pub(super) fn check_template(launch: &Launch, live: LiveObjects<'_>) -> Result<(), Refusal> {
     let name = &launch.node_pool;
     let template = &live.pool.spec.template;
     if live.pool.metadata.deletion_timestamp.is_some() {
@@ -41,7 +41,7 @@ impl OwnLabels<'_> {
 }
 
 /// Labels that every claim of the pool has.
-fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
+fn own_labels<'a>(live: LiveObjects<'a>) -> OwnLabels<'a> {
     let mut labels: Vec<(&str, &str)> = live.pool.spec.template.labels().collect();
     labels.push((label::NODE_POOL, live.pool.metadata.name.as_deref().unwrap_or_default()));
     labels.push((label::EC2_NODE_CLASS, live.class.metadata.name.as_deref().unwrap_or_default()));
@@ -49,7 +49,7 @@ fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
 }
 
 /// The intersection of the pool's and the plan's requirements. None may be empty, and none may be new.
-pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requirements, Refusal> {
+pub(super) fn requirements(launch: &Launch, live: LiveObjects<'_>) -> Result<Requirements, Refusal> {
     let name = &launch.node_pool;
     let pool_requirements: Vec<NodeSelectorRequirement> =
         live.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
@@ -82,7 +82,7 @@ pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requiremen
 pub(super) fn is_offered(
     choice: &OfferingChoice,
     launch: &Launch,
-    live: Live<'_>,
+    live: LiveObjects<'_>,
     requirements: &Requirements,
 ) -> Result<bool, Refusal> {
     let Some(instance_type) = live.catalog.get(&choice.instance_type) else {

@@ -1,6 +1,6 @@
 //! The NodeClaim object, as Karpenter writes it (spec: core section 4.14) with Plimsoll's annotations.
 
-use super::{Live, NarrowedLaunch};
+use super::{LiveObjects, NarrowedLaunch};
 use crate::durable;
 use crate::ledger::reserved_text;
 use crate::state::launch_group::LaunchGroup;
@@ -36,7 +36,7 @@ pub struct GroupFacts<'a> {
 
 /// The NodeClaim of a launch, without its launch request.
 #[must_use]
-pub fn object(name: &str, narrowed: &NarrowedLaunch, live: Live<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
+pub fn object(name: &str, narrowed: &NarrowedLaunch, live: LiveObjects<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
     let launch = &narrowed.launch;
     let mut requests = ResourceList::new();
     for (resource, amount) in launch.requests.iter().filter(|(_, amount)| *amount > 0) {
@@ -63,7 +63,7 @@ pub fn object(name: &str, narrowed: &NarrowedLaunch, live: Live<'_>, facts: &Gro
 }
 
 /// The template's labels, and one value for each custom label of the pool that its requirements leave open.
-pub(in crate::launch) fn labels(narrowed: &NarrowedLaunch, live: Live<'_>) -> BTreeMap<String, String> {
+pub(in crate::launch) fn labels(narrowed: &NarrowedLaunch, live: LiveObjects<'_>) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for requirement in narrowed.requirements.iter() {
         let is_custom = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
@@ -77,7 +77,7 @@ pub(in crate::launch) fn labels(narrowed: &NarrowedLaunch, live: Live<'_>) -> BT
     labels
 }
 
-fn annotations(narrowed: &NarrowedLaunch, live: Live<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
+fn annotations(narrowed: &NarrowedLaunch, live: LiveObjects<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
     let launch = &narrowed.launch;
     let template = &live.pool.spec.template;
     let mut annotations: BTreeMap<String, String> =

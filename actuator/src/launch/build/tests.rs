@@ -64,8 +64,8 @@ impl World {
         Self { pool, class, catalog: Catalog { region: "r".to_owned(), instance_types } }
     }
 
-    fn live(&self) -> Live<'_> {
-        Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    fn live(&self) -> LiveObjects<'_> {
+        LiveObjects { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }
 
     fn narrow(&self, launch: &Launch) -> Result<NarrowedLaunch, Refusal> {

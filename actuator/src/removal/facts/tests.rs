@@ -1,4 +1,4 @@
-use super::{Obstacle, Surroundings, View};
+use super::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::resources::Resources;
@@ -52,7 +52,7 @@ fn uids(names: &[&str]) -> BTreeSet<PodUid> {
 #[test]
 fn facts_contain_moves_and_free_resources_by_node() {
     let pods = vec![plain("x", "a"), plain("y", "a"), pod("d", "a", &json!({}), "DaemonSet"), plain("z", "b")];
-    let view = View::of(surroundings(pods));
+    let view = RemovalView::of(surroundings(pods));
     let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
     assert_eq!(moves[&NodeName::from("b")], Resources::from([("cpu", 1000), ("pods", 2)]));
     let facts = view.facts("claim", moves);
@@ -67,7 +67,7 @@ fn unschedulable_node_has_no_free_resources() {
     for spec in [json!({"unschedulable": true}), taint] {
         let mut around = surroundings(vec![plain("x", "a")]);
         around.nodes[1] = node("b", &spec);
-        let view = View::of(around);
+        let view = RemovalView::of(around);
         let moves = view.moves(&[(NodeName::from("b"), uids(&["x"]))].into());
         assert!(view.facts("claim", moves).free.is_empty(), "{spec}");
     }
@@ -80,14 +80,15 @@ fn forced_removal_has_no_obstacles() {
     let node = &mut around.nodes[0].metadata;
     node.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
     node.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    let view = View::of(around);
+    let view = RemovalView::of(around);
     assert_eq!(view.check(&uids(&[]), DisruptionReason::Expired), Ok(()));
     assert_ne!(view.check(&uids(&["held", "new"]), DisruptionReason::Drifted), Ok(()));
 }
 
 #[test]
 fn each_obstacle_is_named() {
-    let check = |pods: Vec<Pod>, known: &[&str], reason| View::of(surroundings(pods)).check(&uids(known), reason);
+    let check =
+        |pods: Vec<Pod>, known: &[&str], reason| RemovalView::of(surroundings(pods)).check(&uids(known), reason);
     let empty = DisruptionReason::Empty;
     assert_eq!(check(vec![plain("x", "a")], &["x"], DisruptionReason::Underutilized), Ok(()));
     assert_eq!(check(vec![], &["x"], empty), Ok(()), "a pod that is gone is no obstacle");
@@ -108,8 +109,8 @@ fn each_obstacle_is_named() {
     assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
-    assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
+    assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+    assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
 }

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) struct SchedulingVerdict(u64);
 
 /// The current verdict on the pod; `None` if it was not found unschedulable.
-pub(super) fn of(pod: &Pod) -> Option<SchedulingVerdict> {
+pub(super) fn current(pod: &Pod) -> Option<SchedulingVerdict> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
     if condition.status != "False" || condition.reason.as_deref() != Some("Unschedulable") {
@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn verdict_changes_with_the_message_and_ignores_other_conditions() {
-        let first = of(&pod("Unschedulable", "0/1 nodes are available"));
+        let first = current(&pod("Unschedulable", "0/1 nodes are available"));
         assert!(first.is_some());
-        assert_eq!(of(&pod("Unschedulable", "0/1 nodes are available")), first);
-        assert_ne!(of(&pod("Unschedulable", "0/2 nodes are available")), first);
-        assert_eq!(of(&pod("SchedulingGated", "0/1 nodes are available")), None);
-        assert_eq!(of(&Pod::default()), None);
+        assert_eq!(current(&pod("Unschedulable", "0/1 nodes are available")), first);
+        assert_ne!(current(&pod("Unschedulable", "0/2 nodes are available")), first);
+        assert_eq!(current(&pod("SchedulingGated", "0/1 nodes are available")), None);
+        assert_eq!(current(&Pod::default()), None);
     }
 }
