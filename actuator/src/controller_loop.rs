@@ -38,7 +38,7 @@ pub(crate) struct Candidate<Input> {
 }
 
 /// When to reconcile again without a change; `None` means only on a change.
-pub(crate) type RequeueAfter = Option<Duration>;
+pub(crate) type Requeue = Option<Duration>;
 
 #[derive(Default)]
 struct ObjectState {
@@ -62,13 +62,13 @@ pub(crate) async fn run<Input, Work>(
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
     mut work: impl FnMut(Input) -> Work + Send,
 ) where
-    Work: Future<Output = Result<RequeueAfter, WriteError>> + Send + 'static,
+    Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
     Input: Send,
 {
     stores.wait_ready().await;
     let mut changes = stores.changes(kinds);
     let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
-    let mut running: JoinSet<Result<RequeueAfter, WriteError>> = JoinSet::new();
+    let mut running: JoinSet<Result<Requeue, WriteError>> = JoinSet::new();
     let mut tasks: HashMap<Id, String> = HashMap::new();
     let mut changed = true;
     loop {
@@ -139,7 +139,7 @@ fn is_due(state: &ObjectState, now: Instant) -> bool {
     }
 }
 
-fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<RequeueAfter, String>) {
+fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<Requeue, String>) {
     state.busy = false;
     match result {
         Ok(again) => {

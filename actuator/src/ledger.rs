@@ -385,10 +385,9 @@ impl Ledger {
 pub(crate) fn max_usage(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
     let mut maximum = Resources::new();
     for offering in launch.offerings.iter() {
-        let instance_type = catalog.get(&offering.instance_type);
-        let instance_type =
-            instance_type.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
-        maximum.raise_to(&instance_type.capacity);
+        let entry = catalog.get(&offering.instance_type);
+        let entry = entry.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
+        maximum.raise_to(&entry.capacity);
     }
     if launch.offerings.is_empty() {
         return Err(Rejection::UnknownInstanceType(String::new()));

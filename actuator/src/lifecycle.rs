@@ -16,7 +16,7 @@ use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
@@ -85,7 +85,7 @@ fn is_settled(claim: &NodeClaim) -> bool {
     [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| condition::is_true(conditions, name))
 }
 
-async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<RequeueAfter, WriteError> {
+async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
     if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
@@ -155,7 +155,7 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
 }
 
-async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<RequeueAfter, WriteError> {
+async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     let message = match timed_out {
         TimedOut::Launch => "no instance was launched in time: the claim is deleted",

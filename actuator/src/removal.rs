@@ -6,7 +6,7 @@ pub mod facts;
 pub mod step;
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
@@ -28,7 +28,6 @@ use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::plan::Termination;
-use plimsoll_model::resources::Resources;
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,8 +78,7 @@ pub enum RemovalDecision {
     Rejected(Rejection),
 }
 
-/// Requests admission of a removal, based on the watch cache. `replacements` are the launches that the removal waits
-/// for.
+/// Requests admission of a removal, based on the watch cache. The removal waits for the launches in `replacements`.
 pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
     let node = &removal.node;
     let Some((claim, _)) = claim_of(deps, node) else {
@@ -187,21 +185,13 @@ fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Nod
 }
 
 /// A node and the destination nodes of its pods, from the watch cache.
-fn surroundings<'a>(
-    deps: &Removals,
-    node: &'a NodeName,
-    destinations: impl Iterator<Item = &'a NodeName>,
-) -> Surroundings {
-    let names: BTreeSet<&str> = destinations.chain([node]).map(NodeName::as_str).collect();
+fn surroundings<'a>(deps: &Removals, node: &'a NodeName, to: impl Iterator<Item = &'a NodeName>) -> Surroundings {
+    let names: BTreeSet<&str> = to.chain([node]).map(NodeName::as_str).collect();
     let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
     let stores = &deps.stores;
-    let nodes: Vec<Node> = stores
-        .nodes
-        .state()
-        .iter()
-        .filter(|object| has(object.metadata.name.as_deref()))
-        .map(|object| (**object).clone())
-        .collect();
+    let nodes = stores.nodes.state();
+    let nodes = nodes.iter().filter(|node| has(node.metadata.name.as_deref()));
+    let nodes: Vec<Node> = nodes.map(|node| (**node).clone()).collect();
     let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
     let claims = stores.claims.state();
     let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
@@ -223,7 +213,7 @@ async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) ->
     deps.writes.update(claim, ObjectPart::Main, change).await.map(|_| ())
 }
 
-async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<RequeueAfter, WriteError> {
+async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     let admitted = deps
         .ledger
@@ -277,8 +267,7 @@ fn obstacle(deps: &Removals, claim: &str, command: &Removal, around: Surrounding
     if let Err(obstacle) = view.check(&command.pods, command.reason) {
         return Some(obstacle.to_string());
     }
-    let rooms: BTreeMap<NodeName, Resources> = command.rooms.clone();
-    let facts = view.facts(claim, rooms);
+    let facts = view.facts(claim, command.rooms.clone());
     deps.ledger.read(|ledger| ledger.check_removal_again(&facts)).err().map(|rejection| rejection.to_string())
 }
 
@@ -304,7 +293,7 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
 }
 
 /// Taints the node and writes the reason to the claim.
-async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<RequeueAfter, WriteError> {
+async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
     deps.writes.update(node, ObjectPart::Main, taint_disrupted).await?;
     let (why, now) = (command.reason.as_str(), deps.clock.now());
     let change = |claim: &mut NodeClaim| {
@@ -318,12 +307,7 @@ async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal
 
 /// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
 /// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15).
-async fn finish(
-    deps: &Removals,
-    claim: &NodeClaim,
-    node: &Node,
-    command: &Removal,
-) -> Result<RequeueAfter, WriteError> {
+async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
     let mut around = surroundings(deps, &command.node, command.rooms.keys());
     around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
@@ -365,7 +349,7 @@ async fn undo(
     claim: &NodeClaim,
     command: Option<&Removal>,
     cause: &str,
-) -> Result<RequeueAfter, WriteError> {
+) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
     if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {

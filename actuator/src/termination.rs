@@ -13,7 +13,7 @@ use taint::taint_and_exclude;
 pub(crate) use taint::{is_disrupted, taint_disrupted};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::interruption;
@@ -140,11 +140,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     with_pods.collect()
 }
 
-async fn reconcile(
-    deps: Termination,
-    shared: Arc<Shared>,
-    subject: TerminatingClaim,
-) -> Result<RequeueAfter, WriteError> {
+async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingClaim) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
         tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");

@@ -78,7 +78,7 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
             CreateAttempt::Written(created) => return Ok(*created),
             CreateAttempt::Unanswered(message) => unanswered = Some((Instant::now(), message)),
             CreateAttempt::Refused(error) => {
-                // An earlier attempt may still take effect. Only a read after [`MAY_TAKE_EFFECT`] proves that it has not.
+                // An earlier attempt may still take effect. Only a read after MAY_TAKE_EFFECT proves the opposite.
                 let Some((last, _)) = &unanswered else { return Err(error) };
                 match read(deps, claim, &name).await {
                     Ok(Some(existing)) => return Ok(existing),

@@ -1,7 +1,7 @@
 //! Names instances after their Nodes (spec: AWS provider section 0.3), for users of the EC2 console.
 
 use super::record::annotation;
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::ports::Tags;
@@ -55,7 +55,7 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
         .collect()
 }
 
-async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<RequeueAfter, WriteError> {
+async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let Some(status) = &claim.status else { return Ok(None) };
     let (Some(node), Some(provider_id)) = (&status.node_name, &status.provider_id) else { return Ok(None) };
     let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);

@@ -3,7 +3,7 @@
 use super::status::{self, LookUpCache};
 use super::{finalize, hash, profile};
 use crate::cluster_facts::Current;
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
@@ -94,7 +94,7 @@ async fn reconcile(
     deps: &NodeClasses,
     class: &EC2NodeClass,
     caches_by_uid: &LookUpCaches,
-) -> Result<RequeueAfter, WriteError> {
+) -> Result<Requeue, WriteError> {
     if deps.fence.paused().is_some() {
         return Ok(Some(PAUSED_POLL_INTERVAL));
     }

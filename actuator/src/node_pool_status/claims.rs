@@ -1,7 +1,7 @@
 //! Conditions of NodeClaims: drift, the time of the last pod event, and consolidatability (spec: core sections 6.3 and
 //! 6.4).
 
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::pods;
@@ -87,7 +87,7 @@ async fn reconcile(
     deps: NodePoolStatus,
     pod_hashes: Arc<Mutex<PodHashes>>,
     subject: ClaimWithPool,
-) -> Result<RequeueAfter, WriteError> {
+) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let now = deps.clock.now();
     let status = claim.status.as_ref();

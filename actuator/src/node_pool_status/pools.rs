@@ -1,6 +1,6 @@
 //! Annotations and status of NodePools.
 
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::state::registrations as health;
@@ -96,7 +96,7 @@ fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     capacity
 }
 
-async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<RequeueAfter, WriteError> {
+async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Requeue, WriteError> {
     let stamp = |pool: &mut NodePool| {
         let hash = hash::node_pool(&pool.spec.template);
         let annotations = pool.annotations_mut();

@@ -2,7 +2,7 @@
 //! their finalizer is removed. Garbage collection terminates their instances.
 
 use super::{POLL_INTERVAL, Shared, drain, taint_and_exclude};
-use crate::controller_loop::{self, Candidate, RequeueAfter};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::pods;
 use crate::stores::{WatchedKind, provider_id};
@@ -54,7 +54,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
         .collect()
 }
 
-async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<RequeueAfter, WriteError> {
+async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<Requeue, WriteError> {
     let node = &*orphan.node;
     for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
         // The watch cache may not show the claim or its providerID yet.
