@@ -275,9 +275,9 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
     let claims = deps.stores.claims.state();
     let mut awaited = Vec::new();
     for action in &command.replacements {
-        let made_by =
+        let is_for_action =
             |claim: &&Arc<NodeClaim>| claim.annotations().get(annotation::ACTION_ID).is_some_and(|id| *id == action.0);
-        match claims.iter().find(made_by) {
+        match claims.iter().find(is_for_action) {
             None if deps.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),

@@ -92,7 +92,7 @@ struct Shared {
 
 /// Result of a termination stage.
 enum Stage {
-    Over,
+    Done,
     Wait(Duration),
 }
 
@@ -111,18 +111,19 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
 fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     let nodes = deps.stores.nodes_by_provider();
     let is_ours = |node: &Node| node.finalizers().iter().any(|name| name == TERMINATION_FINALIZER);
-    let mut going: Vec<TerminatingClaim> = Vec::new();
+    let mut terminating: Vec<TerminatingClaim> = Vec::new();
     for claim in deps.stores.claims.state() {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
         let node_deleted = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
         if claim.metadata.deletion_timestamp.is_some() || node_deleted {
-            going.push(TerminatingClaim { claim, nodes, pods: Vec::new() });
+            terminating.push(TerminatingClaim { claim, nodes, pods: Vec::new() });
         }
     }
-    if going.is_empty() {
+    if terminating.is_empty() {
         return Vec::new();
     }
-    let names: BTreeSet<String> = going.iter().flat_map(|subject| &subject.nodes).map(|node| node.name_any()).collect();
+    let names: BTreeSet<String> =
+        terminating.iter().flat_map(|subject| &subject.nodes).map(|node| node.name_any()).collect();
     let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in deps.stores.pods.state() {
         if let Some(name) = pods::node_name(&pod).filter(|name| names.contains(*name)) {
@@ -132,7 +133,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     for pods in by_node.values_mut() {
         pods.sort_by_key(|pod| pods::full_name(pod));
     }
-    let with_pods = going.into_iter().map(|mut subject| {
+    let with_pods = terminating.into_iter().map(|mut subject| {
         let own_pods = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
         subject.pods = own_pods.flatten().cloned().collect();
         Candidate { key: subject.claim.name_any(), version: None, input: subject }
@@ -153,7 +154,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingC
     }
     let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
     match flow.run().await? {
-        Stage::Over => Ok(None),
+        Stage::Done => Ok(None),
         Stage::Wait(after) => Ok(Some(after)),
     }
 }
@@ -171,7 +172,7 @@ impl TerminationFlow<'_> {
             None => self.set_deadline().await?,
         };
         for node in &self.subject.nodes {
-            if !self.close(node, deadline).await? {
+            if !self.taint_and_delete(node, deadline).await? {
                 return Ok(Stage::Wait(POLL_INTERVAL));
             }
         }
@@ -183,11 +184,11 @@ impl TerminationFlow<'_> {
             }
         }
         let is_pending = self.shared.pending_replacements.retry(&self.deps.drain_delay, &self.subject.claim);
-        match self.end_instance().await? {
+        match self.terminate_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
             // The claim is kept, since the replacement is derived from it.
-            Stage::Over if is_pending => Ok(Stage::Wait(POLL_INTERVAL)),
-            Stage::Over => self.finish().await,
+            Stage::Done if is_pending => Ok(Stage::Wait(POLL_INTERVAL)),
+            Stage::Done => self.finish().await,
         }
     }
 
@@ -225,7 +226,7 @@ impl TerminationFlow<'_> {
     }
 
     /// Taints the node and deletes it; the finalizer keeps the object. Returns whether both are done.
-    async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
+    async fn taint_and_delete(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
         if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await? {
             return Ok(false);
         }
@@ -246,10 +247,10 @@ impl TerminationFlow<'_> {
             self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, DRAINED);
         if registered.is_empty() || state.as_ref().is_some_and(|(status, _)| status == "True") {
-            return Ok(Stage::Over);
+            return Ok(Stage::Done);
         }
         let now = deps.clock.now();
-        let begun = match state {
+        let started = match state {
             Some((_, since)) => since,
             None => {
                 self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await?;
@@ -268,19 +269,19 @@ impl TerminationFlow<'_> {
         let plan = drain::plan(&self.subject.pods, deadline, now);
         let next_attempt =
             self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
-        let least = begun.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
+        let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
         if plan.waiting > 0 {
             let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
             let next = plan.look_again.map_or(POLL_INTERVAL, until).min(next_attempt.unwrap_or(POLL_INTERVAL));
             return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), POLL_INTERVAL)));
         }
-        if now < least {
-            return Ok(Stage::Wait(Duration::try_from(least.duration_since(now)).unwrap_or(POLL_INTERVAL)));
+        if now < min_until {
+            return Ok(Stage::Wait(Duration::try_from(min_until.duration_since(now)).unwrap_or(POLL_INTERVAL)));
         }
         self.set(DRAINED, Status::True, DRAINED, "").await?;
         let name = claim.name_any();
         deps.ledger.with(|ledger| ledger.drained(&name));
-        Ok(Stage::Over)
+        Ok(Stage::Done)
     }
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
@@ -288,7 +289,7 @@ impl TerminationFlow<'_> {
         let nodes: Vec<&Arc<Node>> = self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, VOLUMES_DETACHED);
         if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
-            return Ok(Stage::Over);
+            return Ok(Stage::Done);
         }
         let now = self.deps.clock.now();
         let attached = self.shared.volumes.attached(self.deps, &nodes, &self.subject.pods).await?;
@@ -306,21 +307,21 @@ impl TerminationFlow<'_> {
             }
             return Ok(Stage::Wait(POLL_INTERVAL));
         }
-        Ok(Stage::Over)
+        Ok(Stage::Done)
     }
 
-    async fn end_instance(&self) -> Result<Stage, WriteError> {
+    async fn terminate_instance(&self) -> Result<Stage, WriteError> {
         let Some(id) = self.instance() else {
             if provider_id(&self.subject.claim).is_some() {
                 tracing::error!(node_claim = self.subject.claim.name_any(), "its providerID names no instance of EC2");
-                return Ok(Stage::Over);
+                return Ok(Stage::Done);
             }
-            let over = self.shared.unlaunched.is_over(self.deps, &self.subject.claim).await?;
-            return Ok(if over { Stage::Over } else { Stage::Wait(POLL_INTERVAL) });
+            let over = self.shared.unlaunched.has_no_instance(self.deps, &self.subject.claim).await?;
+            return Ok(if over { Stage::Done } else { Stage::Wait(POLL_INTERVAL) });
         };
-        match self.shared.instances.end(id, self.created(), self.deps.clock.timestamp()) {
-            InstancePhase::Gone => Ok(Stage::Over),
-            InstancePhase::There => match self.shared.instances.refusal(id) {
+        match self.shared.instances.request_termination(id, self.created(), self.deps.clock.timestamp()) {
+            InstancePhase::Gone => Ok(Stage::Done),
+            InstancePhase::Running => match self.shared.instances.refusal(id) {
                 Some(error) => {
                     let message = format!("instance {id} is not terminated: {error}");
                     self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
@@ -328,7 +329,7 @@ impl TerminationFlow<'_> {
                 }
                 None => Ok(Stage::Wait(Duration::from_millis(200))),
             },
-            InstancePhase::Ending => {
+            InstancePhase::Terminating => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
                 Ok(Stage::Wait(POLL_INTERVAL))
             }
@@ -359,7 +360,7 @@ impl TerminationFlow<'_> {
         let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);
         self.deps.metrics.claims_terminated.with_label_values(&[pool]).inc();
         tracing::info!(node_claim = name, "the claim and its instance are gone");
-        Ok(Stage::Over)
+        Ok(Stage::Done)
     }
 
     async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<(), WriteError> {

@@ -142,7 +142,7 @@ fn coverage(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> C
 pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeSet<String>>,
     /// Claims already checked. The check is expensive and runs only once per claim.
-    judged: Mutex<BTreeSet<String>>,
+    checked: Mutex<BTreeSet<String>>,
 }
 
 impl PendingReplacements {
@@ -166,11 +166,11 @@ impl PendingReplacements {
     pub(crate) fn forget(&self, claim: &NodeClaim) {
         let uid = claim.uid().unwrap_or_default();
         self.claims.lock().remove(&uid);
-        self.judged.lock().remove(&uid);
+        self.checked.lock().remove(&uid);
     }
 
     fn is_new(&self, claim: &NodeClaim) -> bool {
-        self.judged.lock().insert(claim.uid().unwrap_or_default())
+        self.checked.lock().insert(claim.uid().unwrap_or_default())
     }
 
     fn add(&self, claim: &NodeClaim) {

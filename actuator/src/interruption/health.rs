@@ -61,12 +61,12 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
                 None => Ok(()),
                 Some(Trouble::Event) => {
                     mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
-                    mark::take(deps, claim, "event_status", Urgency::Drain).await
+                    mark::mark_and_delete(deps, claim, "event_status", Urgency::Drain).await
                 }
                 Some(Trouble::Impaired(check)) => {
                     let message = format!("EC2's check {check} of the instance fails: the node is replaced");
                     deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
-                    mark::take(deps, claim, check, Urgency::Force).await
+                    mark::mark_and_delete(deps, claim, check, Urgency::Force).await
                 }
             };
             if let Err(error) = taken {

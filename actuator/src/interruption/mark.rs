@@ -40,12 +40,12 @@ pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: Noti
     let message = format!("EC2 says of the instance: {}", kind.as_str());
     let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
     for target in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
-        let word = event_reason(kind);
+        let reason = event_reason(kind);
         let note = match kind {
             NoticeKind::SpotInterrupted | NoticeKind::CapacityReservationInterrupted => {
-                Note::warning(target, word, message.as_str())
+                Note::warning(target, reason, message.as_str())
             }
-            _ => Note::normal(target, word, message.as_str()),
+            _ => Note::normal(target, reason, message.as_str()),
         };
         deps.events.publish(note);
     }
@@ -67,7 +67,7 @@ pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
 
 /// Durably marks the claim and deletes it, so that its Node is drained. A claim that is already being deleted is
 /// skipped.
-pub(super) async fn take(
+pub(super) async fn mark_and_delete(
     deps: &Interruptions,
     claim: &NodeClaim,
     kind: &str,

@@ -146,7 +146,7 @@ async fn act_on_notice(
     mark::learn(deps, claim, kind);
     mark::publish_notice(deps, claim, kind);
     if kind.drains() || deps.settings.act_on_rebalance {
-        mark::take(deps, claim, kind.as_str(), Urgency::Drain).await?;
+        mark::mark_and_delete(deps, claim, kind.as_str(), Urgency::Drain).await?;
     }
     Ok(())
 }

@@ -113,9 +113,10 @@ pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods:
     let now = deps.clock.timestamp();
     let live = LiveObjects { pool: &pool, class: &class, catalog };
     let narrowed = {
-        let memory = deps.insufficient_capacity.lock();
-        let closed =
-            |choice: &OfferingChoice| memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now);
+        let unavailable = deps.insufficient_capacity.lock();
+        let closed = |choice: &OfferingChoice| {
+            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
+        };
         match build::narrow(launch, live, closed) {
             Ok(narrowed) => narrowed,
             Err(refusal) => return rejected(refusal.reason, refusal.message),
@@ -147,12 +148,12 @@ pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods:
 
 /// Why no launch is needed for a pod, from the watch cache. `None` for an unknown pod, which may just be new.
 fn why_not_needed(pod: &PodRef, pods: &LaunchPods) -> Option<String> {
-    let found = pods.by_uid.get(pod.uid.as_str())?;
-    let node = found.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    let cached = pods.by_uid.get(pod.uid.as_str())?;
+    let node = cached.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     match node {
         Some(node) if pods.leaving.contains(node) => None,
         Some(node) => Some(format!("pod {} runs on node {node}", pod.name)),
-        None => found.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),
+        None => cached.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),
     }
 }
 

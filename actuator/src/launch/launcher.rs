@@ -230,16 +230,17 @@ async fn unfinished(deps: &Launcher) -> Vec<(String, GroupState)> {
         }
     }
     let cycle_id = format!("recovery-{}", deps.fence.epoch());
-    let open = groups
+    let unfinished_groups = groups
         .into_iter()
         .filter(|(id, claims)| !deps.launches.is_active(id) && claims.iter().any(|claim| wants_instance(deps, claim)));
-    open.filter_map(|(id, claims)| {
-        let group = record::group_of(claims.first()?)?;
-        let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
-        let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
-        Some((id, record::read(group, members, &cycle_id, may_send_again)))
-    })
-    .collect()
+    unfinished_groups
+        .filter_map(|(id, claims)| {
+            let group = record::group_of(claims.first()?)?;
+            let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
+            let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
+            Some((id, record::read(group, members, &cycle_id, may_send_again)))
+        })
+        .collect()
 }
 
 /// Whether the watch cache shows an unfinished claim. Usually there is none, which saves the live list.
@@ -253,9 +254,9 @@ fn seems_unfinished(deps: &Launcher) -> bool {
 /// Includes claims being deleted: their instances are adopted, and terminated with them.
 fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let young =
+    let is_recent =
         u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < MIN_AGE.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
-    let of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
-    record::awaits_instance(claim) && !(young && of_this_term)
+    let is_of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
+    record::awaits_instance(claim) && !(is_recent && is_of_this_term)
 }

@@ -93,9 +93,10 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let now = deps.clock.timestamp();
     let live = LiveObjects { pool: &pool, class: &class, catalog };
     let narrowed = {
-        let memory = deps.insufficient_capacity.lock();
-        let closed =
-            |choice: &OfferingChoice| memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now);
+        let unavailable = deps.insufficient_capacity.lock();
+        let closed = |choice: &OfferingChoice| {
+            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
+        };
         build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
     };
     let mut slots = deps.launches.reserve(1).ok_or(ReplacementError::Busy)?;

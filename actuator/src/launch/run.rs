@@ -24,7 +24,7 @@ const WRITES_AT_ONCE: usize = 16;
 /// Maximum number of steps per group, to bound the cost of a bug. Look-ups over the longest wait take a few dozen.
 const MAX_STEPS: u32 = 1000;
 /// Pause while the fence refuses: Karpenter is active, or the lease is about to be renewed.
-const GATE_PAUSE: Duration = Duration::from_secs(1);
+const FENCE_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a failed look-up.
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
@@ -149,7 +149,7 @@ impl<'a> GroupRun<'a> {
             Ok(outcome) => outcome,
             Err(NotAllowed::NotLeader) if deps.fence.lost().is_cancelled() => return None,
             Err(_) => {
-                tokio::time::sleep(GATE_PAUSE).await;
+                tokio::time::sleep(FENCE_PAUSE).await;
                 return Some(attempt::first_decision(self.attempt, deps.clock.timestamp()));
             }
         };
@@ -163,13 +163,13 @@ impl<'a> GroupRun<'a> {
     /// Records refused offerings, even if other offerings succeeded.
     fn learn(&self, answer: &FleetAnswer) {
         let now = self.deps.clock.timestamp();
-        let mut learnt = false;
-        let mut memory = self.deps.insufficient_capacity.lock();
+        let mut changed = false;
+        let mut unavailable = self.deps.insufficient_capacity.lock();
         for error in &answer.errors {
-            learnt |= memory.learn(error, now);
+            changed |= unavailable.learn(error, now);
         }
-        drop(memory);
-        if learnt {
+        drop(unavailable);
+        if changed {
             self.deps.ledger.wake();
         }
         tracing::info!(
@@ -238,19 +238,19 @@ impl<'a> GroupRun<'a> {
             Some(async move { (name, results::launched(deps, cycle_id, member, instance).await) })
         });
         let mut writes = futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE);
-        let (mut done, mut again) = (BTreeMap::new(), false);
+        let (mut done, mut retry) = (BTreeMap::new(), false);
         while let Some((name, result)) = writes.next().await {
             match result {
-                Ok(settled) => drop(done.insert(name.clone(), settled)),
+                Ok(claim_after) => drop(done.insert(name.clone(), claim_after)),
                 Err(error) => {
                     tracing::warn!(claim = %name, %error, "the match is not written yet");
-                    again = true;
+                    retry = true;
                 }
             }
         }
         drop(writes);
-        for (name, settled) in done {
-            match settled {
+        for (name, claim_after) in done {
+            match claim_after {
                 Some(claim) => drop(self.members.insert(name, Member::of(claim))),
                 None => drop(self.members.remove(&name)),
             }
@@ -259,8 +259,8 @@ impl<'a> GroupRun<'a> {
         if deps.fence.lost().is_cancelled() {
             return None;
         }
-        if again {
-            tokio::time::sleep(GATE_PAUSE).await;
+        if retry {
+            tokio::time::sleep(FENCE_PAUSE).await;
             return Some(Decision::Adopt { instances, rest });
         }
         results::surplus(deps, &matched.surplus).await;
@@ -272,9 +272,9 @@ impl<'a> GroupRun<'a> {
     }
 
     async fn fail(&mut self, failure: &Failure) {
-        let (without, _): (Vec<_>, Vec<_>) =
+        let (failed, _): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.members).into_values().partition(|member| member.instance().is_none());
-        results::fail(self.deps, without.into_iter(), failure, &self.cycle_id, results::RefusedBy::Cloud).await;
+        results::fail(self.deps, failed.into_iter(), failure, &self.cycle_id, results::RefusedBy::Cloud).await;
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) async fn execute(
     let ids = plan.launches.iter().map(|launch| &launch.action_id);
     let ids: Vec<ActionId> =
         ids.chain(plan.terminations.iter().map(|termination| &termination.action_id)).cloned().collect();
-    Ok(answers(&deps, ids, context.driver, stop))
+    Ok(stream_outcomes(&deps, ids, context.driver, stop))
 }
 
 /// Admits launches in the ledger, and posts a rejection for each of the others.
@@ -108,7 +108,7 @@ fn admit_launches(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &
             LaunchDecision::Admitted(launch) => admitted.push(*launch),
             LaunchDecision::Repeated(outcome) => {
                 count(deps, "repeated");
-                repeated(deps, launch, &outcome);
+                post_repeated(deps, launch, &outcome);
             }
             LaunchDecision::Rejected(reason, message) => {
                 count(deps, "rejected");
@@ -130,13 +130,13 @@ fn drop_unneeded(
 ) -> Vec<AdmittedLaunch> {
     for (index, removal) in terminations::refused(plan, context, jobs) {
         let Some(launch) = plan.launches.get(index) else { continue };
-        let Some(place) = admitted.iter().position(|candidate| *candidate.action() == launch.action_id) else {
+        let Some(position) = admitted.iter().position(|candidate| *candidate.action() == launch.action_id) else {
             continue;
         };
-        let taken = admitted.remove(place);
+        let withdrawn = admitted.remove(position);
         let rejection = Rejection::DependencyRejected(removal.clone());
         let (reason, message) = admit::wire_reason(&rejection);
-        deps.ledger.with(|ledger| ledger.withdraw(&taken.claim, rejection, context));
+        deps.ledger.with(|ledger| ledger.withdraw(&withdrawn.claim, rejection, context));
         count(deps, "rejected");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));
     }
@@ -211,7 +211,7 @@ fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
 }
 
 /// Answers a repeated launch with its known outcome. If this leader has no record, the claim's state is reported.
-fn repeated(deps: &Leader, launch: &Launch, ledger_outcome: &LedgerOutcome) {
+fn post_repeated(deps: &Leader, launch: &Launch, ledger_outcome: &LedgerOutcome) {
     if !deps.outcomes.of(&launch.action_id).is_empty() {
         return;
     }
@@ -241,7 +241,7 @@ fn count(deps: &Leader, outcome: &str) {
 }
 
 /// Streams outcomes of these actions until all are final or another watcher is the driver.
-fn answers(
+fn stream_outcomes(
     deps: &Leader,
     actions: Vec<ActionId>,
     driver: Driver,

@@ -52,11 +52,11 @@ pub fn jobs(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -
 pub fn refused<'a>(plan: &Plan, context: &PlanContext, jobs: &'a [Job]) -> BTreeMap<usize, &'a ActionId> {
     let mut rejected = BTreeMap::new();
     for (index, launch) in plan.launches.iter().enumerate() {
-        let served = || jobs.iter().filter(|job| job.termination.replaced_by.contains(&index));
-        let Some(first) = served().next() else { continue };
-        let moves = |pod: &PodRef| served().any(|job| job.termination.pods.contains(pod));
+        let jobs_served = || jobs.iter().filter(|job| job.termination.replaced_by.contains(&index));
+        let Some(first) = jobs_served().next() else { continue };
+        let moves = |pod: &PodRef| jobs_served().any(|job| job.termination.pods.contains(pod));
         let replaces_only = launch.pods.iter().all(|pod| moves(pod) || context.virtual_pods.contains(&pod.uid));
-        if replaces_only && served().all(|job| matches!(job.decision, Some(RemovalDecision::Rejected(_)))) {
+        if replaces_only && jobs_served().all(|job| matches!(job.decision, Some(RemovalDecision::Rejected(_)))) {
             rejected.insert(index, &first.termination.action_id);
         }
     }

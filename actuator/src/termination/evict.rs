@@ -38,12 +38,12 @@ struct Pause {
 pub(super) struct Evictions {
     /// Back-off by pod UID.
     paused: Mutex<BTreeMap<String, Pause>>,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 impl Default for Evictions {
     fn default() -> Self {
-        Self { paused: Mutex::default(), room: Semaphore::new(MAX_TOTAL) }
+        Self { paused: Mutex::default(), permits: Semaphore::new(MAX_TOTAL) }
     }
 }
 
@@ -103,7 +103,7 @@ impl Evictions {
     }
 
     async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<EvictionResult, WriteError> {
-        let Ok(_room) = self.room.acquire().await else { return Ok(EvictionResult::Refused(String::new())) };
+        let Ok(_permit) = self.permits.acquire().await else { return Ok(EvictionResult::Refused(String::new())) };
         match deps.writes.evict(pod).await? {
             Ok(_) => Ok(EvictionResult::Gone),
             // 409: another pod has the name now.

@@ -28,9 +28,9 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstancePhase {
     /// Not read yet, or running.
-    There,
+    Running,
     /// Termination was requested.
-    Ending,
+    Terminating,
     /// Terminated.
     Gone,
 }
@@ -66,9 +66,9 @@ impl TrackedInstance {
         if self.terminated || (self.absence.is_confirmed() && settled) {
             InstancePhase::Gone
         } else if self.requested {
-            InstancePhase::Ending
+            InstancePhase::Terminating
         } else {
-            InstancePhase::There
+            InstancePhase::Running
         }
     }
 }
@@ -87,7 +87,7 @@ impl Instances {
     }
 
     /// Requests termination. Must be called again until the instance is gone.
-    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
+    pub(super) fn request_termination(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, true, now)
     }
 
@@ -203,23 +203,31 @@ mod tests {
     fn single_missed_read_does_not_mean_gone() {
         let instances = Instances::default();
         let time = |seconds: i64| Timestamp(seconds * 1000);
-        assert_eq!(instances.end("i-1", time(0), time(200)), InstancePhase::There);
+        assert_eq!(instances.request_termination("i-1", time(0), time(200)), InstancePhase::Running);
         instances.answered("i-1", Ok(None), time(200));
-        assert_eq!(instances.end("i-1", time(0), time(201)), InstancePhase::There);
+        assert_eq!(instances.request_termination("i-1", time(0), time(201)), InstancePhase::Running);
         instances.answered("i-1", Ok(None), time(211));
-        assert_eq!(instances.end("i-1", time(0), time(211)), InstancePhase::Gone, "two reads, 11 seconds apart");
-        assert_eq!(instances.end("i-1", time(150), time(211)), InstancePhase::There, "too young to be missing");
+        assert_eq!(
+            instances.request_termination("i-1", time(0), time(211)),
+            InstancePhase::Gone,
+            "two reads, 11 seconds apart"
+        );
+        assert_eq!(
+            instances.request_termination("i-1", time(150), time(211)),
+            InstancePhase::Running,
+            "too young to be missing"
+        );
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), time(212));
-        assert_eq!(instances.end("i-1", time(0), time(212)), InstancePhase::Ending);
+        assert_eq!(instances.request_termination("i-1", time(0), time(212)), InstancePhase::Terminating);
         instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
-        assert_eq!(instances.end("i-1", time(0), time(213)), InstancePhase::Gone);
+        assert_eq!(instances.request_termination("i-1", time(0), time(213)), InstancePhase::Gone);
     }
     #[test]
     fn refused_termination_is_retried_with_backoff() {
         let instances = Instances::default();
         let refused = || Err(CloudError::Denied { message: "UnauthorizedOperation".to_owned() });
         let pause = || instances.watched.lock().get("i-1").and_then(|it| it.refusal.clone()).map(|it| it.pause);
-        instances.end("i-1", Timestamp(0), Timestamp(0));
+        instances.request_termination("i-1", Timestamp(0), Timestamp(0));
         instances.answered("i-1", Err(CloudError::Throttled), Timestamp(0));
         assert_eq!(pause(), None, "says nothing of the instance");
         let mut pauses = Vec::new();
@@ -230,6 +238,9 @@ mod tests {
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300].map(Millis::from_seconds));
         assert!(instances.refusal("i-1").is_some());
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), Timestamp(0));
-        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, InstancePhase::Ending));
+        assert_eq!(
+            (pause(), instances.request_termination("i-1", Timestamp(0), Timestamp(0))),
+            (None, InstancePhase::Terminating)
+        );
     }
 }

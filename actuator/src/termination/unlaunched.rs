@@ -33,7 +33,7 @@ pub(super) struct LookUps {
 
 impl LookUps {
     /// Whether it is certain that the claim has no instance.
-    pub(super) async fn is_over(&self, deps: &Termination, claim: &NodeClaim) -> Result<bool, WriteError> {
+    pub(super) async fn has_no_instance(&self, deps: &Termination, claim: &NodeClaim) -> Result<bool, WriteError> {
         if !claim.annotations().contains_key(annotation::LAUNCH_GROUP) {
             return Ok(true);
         }
