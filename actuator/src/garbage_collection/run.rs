@@ -54,25 +54,25 @@ struct AbsenceTracker {
 
 /// Collects until `stop`.
 pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
-    let mut memory = AbsenceTracker::default();
+    let mut tracker = AbsenceTracker::default();
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
-        if let Err(error) = round(&deps, &mut memory).await {
+        if let Err(error) = round(&deps, &mut tracker).await {
             tracing::warn!(error, "collection");
         }
     }
 }
 
-async fn round(deps: &GarbageCollector, memory: &mut AbsenceTracker) -> Result<(), String> {
+async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<(), String> {
     // List instances first: claims listed afterwards are at least as recent.
     let instances = instances(deps).await?;
     let claims = claims(deps).await?;
-    collect_instances(deps, memory, &instances, &claims).await;
-    collect_claims(deps, memory, &instances, &claims).await;
+    collect_instances(deps, tracker, &instances, &claims).await;
+    collect_claims(deps, tracker, &instances, &claims).await;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ fn instance_id(claim: &NodeClaim) -> Option<&str> {
 
 async fn collect_instances(
     deps: &GarbageCollector,
-    memory: &mut AbsenceTracker,
+    tracker: &mut AbsenceTracker,
     instances: &[Instance],
     claims: &[NodeClaim],
 ) {
@@ -105,7 +105,7 @@ async fn collect_instances(
         let claim = if claimed.contains(instance.id.as_str()) || of_group {
             LiveClaim::Present
         } else {
-            let mut absence = memory.instances.get(&instance.id).copied().unwrap_or_default();
+            let mut absence = tracker.instances.get(&instance.id).copied().unwrap_or_default();
             absence.missed(deps.clock.timestamp());
             absences.insert(instance.id.clone(), absence);
             LiveClaim::Absent(absence)
@@ -115,7 +115,7 @@ async fn collect_instances(
             terminate(deps, instance).await;
         }
     }
-    memory.instances = absences;
+    tracker.instances = absences;
 }
 
 async fn terminate(deps: &GarbageCollector, instance: &Instance) {
@@ -139,7 +139,7 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
 
 async fn collect_claims(
     deps: &GarbageCollector,
-    memory: &mut AbsenceTracker,
+    tracker: &mut AbsenceTracker,
     instances: &[Instance],
     claims: &[NodeClaim],
 ) {
@@ -152,7 +152,7 @@ async fn collect_claims(
         if living.contains(instance) || annotation(claim, key::OWNER) != Some(key::OWNER_VALUE) {
             continue;
         }
-        let mut absence = memory.claims.get(&uid).copied().unwrap_or_default();
+        let mut absence = tracker.claims.get(&uid).copied().unwrap_or_default();
         absence.missed(deps.clock.timestamp());
         absences.insert(uid, absence);
         if judge_claim(&facts(deps, claim, absence), deps.clock.timestamp()) == ClaimVerdict::Delete {
@@ -163,7 +163,7 @@ async fn collect_claims(
             }
         }
     }
-    memory.claims = absences;
+    tracker.claims = absences;
 }
 
 fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {

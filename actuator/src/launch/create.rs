@@ -135,14 +135,14 @@ enum ReadFailure {
 /// The claim in the cluster, if one with its name exists.
 async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, ReadFailure> {
     match deps.reads.claim(name).await {
-        Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),
+        Ok(Some(existing)) if is_same(&existing, claim) => Ok(Some(existing)),
         Ok(Some(_)) => Err(ReadFailure::Taken),
         Ok(None) => Ok(None),
         Err(error) => Err(ReadFailure::NotAnswered(error.to_string())),
     }
 }
 
-fn is_same(there: &NodeClaim, claim: &NodeClaim) -> bool {
-    let same = |key| annotation(there, key).is_some() && annotation(there, key) == annotation(claim, key);
-    there.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
+fn is_same(existing: &NodeClaim, claim: &NodeClaim) -> bool {
+    let same = |key| annotation(existing, key).is_some() && annotation(existing, key) == annotation(claim, key);
+    existing.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
 }
