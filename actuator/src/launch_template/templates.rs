@@ -67,18 +67,18 @@ pub enum EnsureError {
 impl KnownTemplates {
     /// Forgets templates that EC2 reported as missing, so that the next launch asks EC2.
     pub fn forget(&self, names: &[String]) {
-        let mut known = self.known.lock();
+        let mut templates = self.known.lock();
         for name in names {
-            if let Some(known) = known.get_mut(name) {
-                known.seen = None;
+            if let Some(template) = templates.get_mut(name) {
+                template.seen = None;
             }
         }
     }
 
     /// Records a use. Returns the template if it was seen recently.
     fn used(&self, name: &str, now: Timestamp) -> Option<LaunchTemplate> {
-        let mut known = self.known.lock();
-        let entry = known.entry(name.to_owned()).or_insert(KnownTemplate { seen: None, used: now });
+        let mut templates = self.known.lock();
+        let entry = templates.entry(name.to_owned()).or_insert(KnownTemplate { seen: None, used: now });
         entry.used = now;
         let (template, seen) = entry.seen.as_ref()?;
         (now.since(*seen) < TRUST_PERIOD).then(|| template.clone())

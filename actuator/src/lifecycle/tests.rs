@@ -73,18 +73,18 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 #[test]
 fn registration_copies_the_claims_metadata_and_removes_the_unregistered_taint() {
     let step = step(&claim(true), &[&node(&json!({}))], 30);
-    let wanted = step.node.clone().unwrap();
-    let labels = wanted.metadata.labels.unwrap();
+    let registered = step.node.clone().unwrap();
+    let labels = registered.metadata.labels.unwrap();
     assert_eq!(labels["team"], "blue", "the claim wins");
     assert_eq!(labels["kubernetes.io/hostname"], "n", "its own labels stay");
     assert_eq!(labels["karpenter.sh/registered"], "true");
     assert!(!labels.contains_key("karpenter.sh/initialized"));
-    let annotations = wanted.metadata.annotations.unwrap();
+    let annotations = registered.metadata.annotations.unwrap();
     assert_eq!(annotations.keys().collect::<Vec<_>>(), ["note"], "what is ours alone stays on the claim");
-    assert_eq!(wanted.metadata.finalizers.unwrap(), ["karpenter.sh/termination"]);
-    assert_eq!(wanted.metadata.owner_references.unwrap()[0].uid, "claim-uid");
+    assert_eq!(registered.metadata.finalizers.unwrap(), ["karpenter.sh/termination"]);
+    assert_eq!(registered.metadata.owner_references.unwrap()[0].uid, "claim-uid");
     let taints: Vec<String> =
-        wanted.spec.unwrap().taints.unwrap().into_iter().map(|it| format!("{}:{}", it.key, it.effect)).collect();
+        registered.spec.unwrap().taints.unwrap().into_iter().map(|it| format!("{}:{}", it.key, it.effect)).collect();
     assert_eq!(taints, ["dedicated:NoSchedule", "cni:NoExecute"]);
     assert_eq!(after(&step, "Registered"), pair("True", "Registered"));
     assert_eq!(after(&step, "Initialized"), pair("Unknown", "StartupTaintsExist"));
@@ -113,9 +113,9 @@ fn missing_prerequisites_are_named() {
     registered.status = step(&registered, &[&node(&json!({}))], 30).status;
     let clean = json!({"spec": {"taints": []}, "metadata": {"labels": {"karpenter.sh/registered": "true"}}});
     let missing_prerequisite = |change: &Value| {
-        let mut whole = clean.clone();
-        merge(&mut whole, change);
-        let step = step(&registered, &[&node(&whole)], 40);
+        let mut merged = clean.clone();
+        merge(&mut merged, change);
+        let step = step(&registered, &[&node(&merged)], 40);
         // An unchanged status is not written again.
         let status = step.status.or_else(|| registered.status.clone()).unwrap();
         condition::get(&status.conditions, "Initialized").unwrap().reason.clone()

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn node_class_ready_condition_distinguishes_missing_and_unready() {
+    fn node_class_condition_distinguishes_missing_unknown_and_unready() {
         let class = |conditions: serde_json::Value| -> EC2NodeClass {
             let status = json!({ "conditions": conditions });
             serde_json::from_value(json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",

@@ -104,7 +104,8 @@ fn pods_with_conflicting_constraints_are_nominated_one_after_another() {
         Arc::new(node)
     };
     let nodes = [node("a"), node("b")];
-    let names = |kept: BTreeMap<PodUid, String>| kept.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
+    let names =
+        |nominated_pods: BTreeMap<PodUid, String>| nominated_pods.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
     // b waits for a on the same node, and f waits for d; a's spread constraint does not select d.
     assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes)), ["a", "c", "d", "e"]);
     assert_eq!(names(step::without_conflicts(&waiting, &wanted("a"), &nodes)), ["b", "c", "d", "e"]);
@@ -112,21 +113,21 @@ fn pods_with_conflicting_constraints_are_nominated_one_after_another() {
     assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "d", "e"]);
     // An existing nomination is not withdrawn for a pod with a lower UID.
     let mut waiting = waiting;
-    let stands = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
-    stands.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
+    let nominated_pod = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
+    nominated_pod.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
     assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes)), ["b", "c", "d", "e"]);
 }
 
 fn due(
     nominator: &mut Nominator,
     pods: &[Pod],
-    wanted: &[(&str, &str)],
+    planned: &[(&str, &str)],
     now: Timestamp,
 ) -> Vec<(String, Option<String>)> {
     let waiting = pods.iter().map(|pod| (PodUid(pods::uid(pod)), Arc::new(pod.clone()))).collect();
-    let wanted = wanted.iter().map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect();
-    let writes = nominator.due(&waiting, &wanted, now);
-    writes.iter().map(|it| (it.pod.name_any(), it.step.node().map(str::to_owned))).collect()
+    let planned = planned.iter().map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect();
+    let writes = nominator.due(&waiting, &planned, now);
+    writes.iter().map(|write| (write.pod.name_any(), write.step.node().map(str::to_owned))).collect()
 }
 
 #[test]
@@ -134,33 +135,37 @@ fn withdrawals_come_first_and_rounds_are_bounded() {
     let mut pods: Vec<Pod> = (0..300).map(|number| pod(&format!("p{number:03}"), "1")).collect();
     pods.push(nominated(pod("z", "1"), "gone", FIELD_MANAGER));
     let names: Vec<String> = (0..300).map(|number| format!("p{number:03}")).collect();
-    let wanted: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "n1")).collect();
+    let planned: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "n1")).collect();
     let mut nominator = Nominator::default();
-    let first = due(&mut nominator, &pods, &wanted, NOW);
+    let first = due(&mut nominator, &pods, &planned, NOW);
     assert_eq!((first.len(), &first[0]), (PER_ROUND, &("z".to_owned(), None)));
-    let second = due(&mut nominator, &pods, &wanted, NOW);
+    let second = due(&mut nominator, &pods, &planned, NOW);
     assert_eq!((second.len(), second[0].0.as_str()), (101, "p199"), "the rest, and nothing twice");
 }
 
 #[test]
 fn cleared_nomination_is_retried_up_to_the_limit() {
     let mut nominator = Nominator::default();
-    let one = [("a".to_owned(), Some("n1".to_owned()))];
-    let wanted = [("a", "n1")];
-    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, NOW), one);
-    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, after(9)), [], "its effect is not seen yet");
-    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, after(10)), one, "it was lost");
+    let nomination = [("a".to_owned(), Some("n1".to_owned()))];
+    let planned = [("a", "n1")];
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &planned, NOW), nomination);
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &planned, after(9)), [], "its effect is not seen yet");
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &planned, after(10)), nomination, "it was lost");
     for version in 3..=MAX_TRIES {
-        assert_eq!(due(&mut nominator, &[pod("a", &version.to_string())], &wanted, after(11)), one, "{version}");
+        assert_eq!(
+            due(&mut nominator, &[pod("a", &version.to_string())], &planned, after(11)),
+            nomination,
+            "{version}"
+        );
     }
-    assert_eq!(due(&mut nominator, &[pod("a", "99")], &wanted, after(12)), [], "it does not fit there");
+    assert_eq!(due(&mut nominator, &[pod("a", "99")], &planned, after(12)), [], "it does not fit there");
     let ours = nominated(pod("a", "100"), "n1", FIELD_MANAGER);
     assert_eq!(
         due(&mut nominator, &[ours], &[], after(13)),
         [("a".to_owned(), None)],
         "what is ours is always taken back"
     );
-    assert_eq!(due(&mut nominator, &[pod("a", "101")], &wanted, after(14)), [], "which does not begin it anew");
+    assert_eq!(due(&mut nominator, &[pod("a", "101")], &planned, after(14)), [], "which does not begin it anew");
     let other = [("a".to_owned(), Some("n2".to_owned()))];
     assert_eq!(due(&mut nominator, &[pod("a", "101")], &[("a", "n2")], after(15)), other);
 }
@@ -184,14 +189,14 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 fn placement_waits_for_its_node_and_expires_after_30_seconds() {
     let placements = Placements::default();
     placements.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
-    let there: &[_] = &[("n1", "n1")];
-    assert_eq!(taken(&placements, there, NOW), pairs(&[("a", "n1")]));
+    let nodes: &[_] = &[("n1", "n1")];
+    assert_eq!(taken(&placements, nodes, NOW), pairs(&[("a", "n1")]));
     placements.note(&plan(&[("n1", &["a"])]), after(20));
-    assert_eq!(taken(&placements, there, after(29)), pairs(&[("a", "n1")]));
-    assert_eq!(taken(&placements, there, after(30)), [], "saying it again does not prolong it");
-    let there: &[_] = &[("n1", "n1"), ("claim-1", "n2")];
-    assert_eq!(taken(&placements, there, after(600)), pairs(&[("b", "n2")]), "its node has come");
-    assert_eq!(taken(&placements, there, after(630)), []);
+    assert_eq!(taken(&placements, nodes, after(29)), pairs(&[("a", "n1")]));
+    assert_eq!(taken(&placements, nodes, after(30)), [], "saying it again does not prolong it");
+    let nodes: &[_] = &[("n1", "n1"), ("claim-1", "n2")];
+    assert_eq!(taken(&placements, nodes, after(600)), pairs(&[("b", "n2")]), "its node has come");
+    assert_eq!(taken(&placements, nodes, after(630)), []);
     placements.note(&plan(&[("claim-2", &["c"])]), NOW);
     assert_eq!(taken(&placements, &[], after(899)), []);
     assert_eq!(taken(&placements, &[("claim-2", "n3")], after(899)), pairs(&[("c", "n3")]));
@@ -203,14 +208,14 @@ fn placement_waits_for_its_node_and_expires_after_30_seconds() {
 #[test]
 fn later_plan_replaces_placements_of_the_pods_it_names() {
     let placements = Placements::default();
-    let there: &[_] = &[("n1", "n1"), ("n2", "n2")];
+    let nodes: &[_] = &[("n1", "n1"), ("n2", "n2")];
     placements.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
     placements.note(&plan(&[("n2", &["a"])]), NOW);
     let pod = PodRef { name: "d/b".to_owned(), uid: "b".into() };
     placements.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
-    assert_eq!(taken(&placements, there, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
+    assert_eq!(taken(&placements, nodes, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
     placements.retain(|uid| uid.as_str() == "a", after(29));
-    assert_eq!(taken(&placements, there, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
+    assert_eq!(taken(&placements, nodes, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
     placements.note(&plan(&[("n1", &["e"])]), after(1));
     placements.retain(|uid| uid.as_str() == "a", after(31));
     assert_eq!(placements.resolve(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_documents_are_refused() {
+    fn malformed_documents_are_rejected() {
         for text in ["MIME-Version: 1.0\n\nx", "Content-Type: multipart/mixed\n\n--a\n\nx\n--a--"] {
             assert!(parse(text).is_err(), "{text}");
         }

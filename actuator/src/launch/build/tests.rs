@@ -73,12 +73,13 @@ impl World {
     }
 
     fn launch(&self) -> Launch {
-        let all = self.catalog.instance_types.iter().flat_map(|kind| kind.offerings.iter().map(move |it| (kind, it)));
+        let offerings_by_type =
+            self.catalog.instance_types.iter().flat_map(|kind| kind.offerings.iter().map(move |it| (kind, it)));
         Launch {
             action_id: "action".into(),
             node_pool: "pool".into(),
             node_class: "class".to_owned(),
-            offerings: all
+            offerings: offerings_by_type
                 .map(|(kind, it)| OfferingChoice {
                     instance_type: kind.name.clone(),
                     zone: it.zone.clone(),

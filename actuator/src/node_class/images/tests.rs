@@ -29,8 +29,8 @@ fn newest_non_deprecated_image_per_requirements_is_selected() {
         deprecated,
         image("ami-5", "a", 1, "arm64"),
     ];
-    let kept = best(images.into_iter().map(with_architecture));
-    let ids: Vec<&str> = kept.iter().map(|(image, _)| image.id.as_str()).collect();
+    let selected = best(images.into_iter().map(with_architecture));
+    let ids: Vec<&str> = selected.iter().map(|(image, _)| image.id.as_str()).collect();
     assert_eq!(ids, ["ami-2", "ami-5"], "of equal age the last by name");
 }
 

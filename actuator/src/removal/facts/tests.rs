@@ -88,7 +88,7 @@ fn forced_removal_has_no_obstacles() {
 #[test]
 fn each_obstacle_is_named() {
     let check =
-        |pods: Vec<Pod>, known: &[&str], reason| RemovalView::of(surroundings(pods)).check(&uids(known), reason);
+        |pods: Vec<Pod>, planned: &[&str], reason| RemovalView::of(surroundings(pods)).check(&uids(planned), reason);
     let empty = DisruptionReason::Empty;
     assert_eq!(check(vec![plain("x", "a")], &["x"], DisruptionReason::Underutilized), Ok(()));
     assert_eq!(check(vec![], &["x"], empty), Ok(()), "a pod that is gone is no obstacle");
