@@ -1,5 +1,5 @@
 //! Only one autoscaler may be active (safety rule 20). While Karpenter's Lease is held, nothing is written except a
-//! condition on each NodePool, which says so and what Plimsoll would do.
+//! condition on each NodePool, which reports the pause and the actions that Plimsoll would take.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::{ObjectPart, Reads, WriteError, Writes};
@@ -46,7 +46,7 @@ pub(super) struct PausedStatus {
     pub clock: Clock,
 }
 
-/// Writes the condition on each NodePool while paused: nothing is done, and what would be done.
+/// While paused, keeps a condition on each NodePool that reports the pause and the skipped actions.
 pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     let mut fence = deps.fence.clone();
     let mut intents = deps.unexecuted.0.subscribe();

@@ -100,8 +100,8 @@ impl Ledger {
         self.claims.get(claim).is_some_and(|record| !record.late && !record.deleting)
     }
 
-    /// Adds a claim that somebody else created, or that a former leader's create made appear late. A known claim is
-    /// unchanged; an unreadable one is read again.
+    /// Adds a claim that this term did not admit: created by somebody else, or by a late write of a former leader. A
+    /// known claim is unchanged; an unreadable one is read again.
     ///
     /// # Errors
     /// The annotations are unreadable. The pool admits no launches until they are readable or the claim is gone.

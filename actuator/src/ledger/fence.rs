@@ -7,7 +7,7 @@ use plimsoll_model::time::Millis;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Monotonic(pub u64);
 
-/// The leader's lease in time.
+/// Until when a leader may act, and from when it may admit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     lease_until: Monotonic,

@@ -47,7 +47,7 @@ pub fn jobs(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -
     plan.terminations.iter().map(job).collect()
 }
 
-/// Launches, by index in the plan, whose only purpose is a removal that is rejected; with the action of that removal.
+/// Launches that serve only rejected removals, by index in the plan, each with the action of the first such removal.
 #[must_use]
 pub fn refused<'a>(plan: &Plan, context: &PlanContext, jobs: &'a [Job]) -> BTreeMap<usize, &'a ActionId> {
     let mut rejected = BTreeMap::new();
