@@ -1,4 +1,4 @@
-//! Flags and environment of the program. Which instances it makes is in NodePools and EC2NodeClasses, not here.
+//! Flags and environment of the program. NodePools and EC2NodeClasses, not flags, decide which instances are launched.
 
 use crate::fencing::LONGEST_CALL;
 use crate::leadership::holder;
@@ -14,16 +14,16 @@ use std::path::PathBuf;
 /// All flags of `plimsoll-actuator`.
 #[derive(Args, Debug, Clone, PartialEq)]
 pub struct ActuatorArgs {
-    /// What all services have.
+    /// Flags that all services share.
     #[command(flatten)]
     pub service: ServiceArgs,
-    /// How to reach the cluster; without it, as a pod does.
+    /// Path of a kubeconfig; by default the in-cluster configuration is used.
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of this service's Lease.
     #[arg(long, env = "PLIMSOLL_LEASE_NAMESPACE", default_value = "plimsoll-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
-    /// The watcher's Lease: plans of its holder are carried out.
+    /// The watcher's Lease. Only plans from its holder are executed.
     #[arg(
         long,
         env = "PLIMSOLL_WATCHER_LEASE",
@@ -31,7 +31,7 @@ pub struct ActuatorArgs {
         value_name = "NAMESPACE/NAME"
     )]
     pub watcher_lease: ObjectName,
-    /// Karpenter's Lease: while it is held, nothing is written.
+    /// Karpenter's Lease. While it is held, the actuator writes nothing.
     #[arg(
         long,
         env = "PLIMSOLL_KARPENTER_LEASE",
@@ -39,45 +39,45 @@ pub struct ActuatorArgs {
         value_name = "NAMESPACE/NAME"
     )]
     pub karpenter_lease: ObjectName,
-    /// A name in the certificate of a caller, which is the watcher; may be given several times. Without it, whoever has a
-    /// certificate of the authority may call.
+    /// A DNS name that a caller's certificate must carry; may be given several times. By default every certificate of
+    /// the authority is accepted.
     #[arg(long = "allow-caller", env = "PLIMSOLL_ALLOW_CALLERS", value_delimiter = ',', value_name = "DNS_NAME")]
     pub allow_callers: Vec<String>,
-    /// The cluster's name, as EKS has it: in tags, user data and selectors.
+    /// Name of the EKS cluster, used in tags, user data and selectors.
     #[arg(long, env = "PLIMSOLL_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: String,
-    /// Where nodes find the API server.
+    /// URL of the API server, for nodes.
     #[arg(long, env = "PLIMSOLL_CLUSTER_ENDPOINT", value_name = "URL")]
     pub cluster_endpoint: String,
     /// Certificate authority of the API server, PEM, for nodes.
     #[arg(long, env = "PLIMSOLL_CLUSTER_CA_FILE", value_name = "FILE")]
     pub cluster_ca_file: Option<PathBuf>,
-    /// The cluster's DNS server, for nodes; without it, that of the Service kube-dns.
+    /// Address of the cluster's DNS server, for nodes; by default the address of the Service kube-dns.
     #[arg(long, env = "PLIMSOLL_CLUSTER_DNS", value_name = "IP")]
     pub cluster_dns: Option<String>,
-    /// Addresses of services, for nodes; without it, those of the ServiceCIDR kubernetes.
+    /// Service CIDR, for nodes; by default the CIDR of the ServiceCIDR named kubernetes.
     #[arg(long, env = "PLIMSOLL_SERVICE_CIDR", value_name = "CIDR")]
     pub service_cidr: Option<String>,
     /// Region.
     #[arg(long, env = "PLIMSOLL_REGION", value_name = "REGION")]
     pub region: String,
-    /// Where AWS answers, instead of its own addresses.
+    /// Endpoint for all AWS calls, in place of the public ones.
     #[arg(long, env = "PLIMSOLL_AWS_ENDPOINT_URL", value_name = "URL")]
     pub aws_endpoint_url: Option<String>,
-    /// Queue of interruptions by name; without it, none are heard of.
+    /// Name of the interruption queue; without it, interruption notices are not read.
     #[arg(long, env = "PLIMSOLL_INTERRUPTION_QUEUE", value_name = "NAME")]
     pub interruption_queue: Option<String>,
     /// Treat rebalance recommendations like interruptions.
     #[arg(long, env = "PLIMSOLL_ACT_ON_REBALANCE")]
     pub act_on_rebalance: bool,
-    /// Part of an instance's memory that the hypervisor is expected to take.
+    /// Fraction of an instance's memory that the hypervisor is expected to reserve.
     #[arg(long, env = "PLIMSOLL_VM_MEMORY_OVERHEAD_PERCENT", default_value_t = 0.075, value_name = "0..1")]
     pub vm_memory_overhead_percent: f64,
-    /// Network interfaces of each instance that pods do not get addresses of.
+    /// Network interfaces per instance that are not used for pod addresses.
     #[arg(long, env = "PLIMSOLL_RESERVED_ENIS", default_value_t = 0, value_name = "COUNT")]
     pub reserved_enis: u32,
-    /// Tell kube-scheduler which node the plan has for a pod (status.nominatedNodeName), which it then tries first. Without it, pods
-    /// that come in another order than the plan's may take each other's room, and more is bought.
+    /// Nominate the planned node of each pod (status.nominatedNodeName), which kube-scheduler then tries first. Without
+    /// nominations, kube-scheduler may bind pods in another order than planned, and more nodes are launched.
     #[arg(
         long,
         env = "PLIMSOLL_NOMINATE_NODES",
@@ -92,13 +92,14 @@ pub struct ActuatorArgs {
     /// Name of this pod.
     #[arg(long, env = "POD_NAME", default_value = "plimsoll-actuator", value_name = "NAME")]
     pub pod_name: String,
-    /// Address of this pod, by which the other replica sends callers here; without it, that of --listen.
+    /// Address of this pod, to which the standby replica refers callers; by default the address of --listen.
     #[arg(long, env = "POD_IP", value_name = "IP")]
     pub pod_ip: Option<IpAddr>,
 }
 
 impl ActuatorArgs {
-    /// What the installation says. `ca_bundle` is base64 of PEM, `kubernetes_version` such as `1.36`.
+    /// The settings of the installation. `ca_bundle` is base64 of PEM; `kubernetes_version` is a minor version such as
+    /// `1.36`.
     #[must_use]
     pub fn settings(&self, ca_bundle: String, kubernetes_version: String) -> Settings {
         Settings {
@@ -120,14 +121,15 @@ impl ActuatorArgs {
         }
     }
 
-    /// Where other replicas send callers.
+    /// The address that other replicas refer callers to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         let listen = self.service.listen.listen;
         SocketAddr::new(self.pod_ip.unwrap_or(listen.ip()), listen.port())
     }
 
-    /// Its Lease. The holder tells this start from the one before in the same pod.
+    /// The Lease of this process. The holder's identity includes the start time, so that a restart in the same pod is a
+    /// new holder.
     #[must_use]
     pub fn lease(&self, clock: &Clock) -> LeaseConfig {
         let start = format!("{:x}-{:x}", clock.now_millis(), std::process::id());
@@ -136,7 +138,7 @@ impl ActuatorArgs {
     }
 }
 
-/// A Lease that outlives the longest call and one missed renewal.
+/// A Lease whose duration exceeds the longest call plus one missed renewal.
 #[must_use]
 pub fn lease_config(namespace: &str, holder: String) -> LeaseConfig {
     LeaseConfig { max_call_deadline: LONGEST_CALL, ..LeaseConfig::new(namespace, lease::ACTUATOR, holder) }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_of_the_deployment_are_taken() {
+    fn deployment_flags_are_parsed() {
         let args = Program::try_parse_from([
             "plimsoll-actuator",
             "--listen=0.0.0.0:9443",
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_nominated_unless_it_says_otherwise() {
+    fn nominations_are_enabled_by_default() {
         let nominates = |flags: &[&str]| {
             let needed = ["plimsoll-actuator", "--cluster-name=a", "--cluster-endpoint=https://b.test", "--region=c"];
             let args = Program::try_parse_from(needed.iter().chain(flags)).unwrap().args;

@@ -1,7 +1,7 @@
-//! What CapacityBuffers show of themselves: what room they ask for, and whether it is there. The watcher says it, with a plan.
+//! Writes the status of CapacityBuffers (requested replicas and readiness), as the watcher reports it with each plan.
 
-use crate::io::{Part, WriteError, Writes};
-use crate::state::buffer_reports::{BufferReports, Key};
+use crate::io::{ObjectPart, WriteError, Writes};
+use crate::state::buffer_reports::{BufferKey, BufferReports};
 use plimsoll_api::CapacityBuffer;
 use plimsoll_api::capacity_buffer::{CapacityBufferStatus, LocalObjectRef};
 use plimsoll_api::condition::capacity_buffer::{CONDITIONS, PROVISIONING, READY_FOR_PROVISIONING};
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What could not be written is tried again after so long.
-const AGAIN: Duration = Duration::from_secs(10);
+/// Delay before a failed status write is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Shows the status of CapacityBuffers.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct BufferStatus {
-    /// What CapacityBuffers are to show.
+    /// Latest reports, one per CapacityBuffer.
     pub buffers: BufferReports,
     /// Writes to the cluster.
     pub writes: Writes,
@@ -26,23 +26,23 @@ pub struct BufferStatus {
     pub clock: Clock,
 }
 
-/// Writes it until `stop`.
+/// Writes changed statuses until `stop`.
 pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
     let reports = deps.buffers.clone();
     let write = async {
         let mut changed = reports.changed.subscribe();
-        let mut written: BTreeMap<Key, BufferReport> = BTreeMap::new();
+        let mut last_written: BTreeMap<BufferKey, BufferReport> = BTreeMap::new();
         loop {
             changed.mark_unchanged();
-            let wanted = reports.wanted.lock().clone();
-            written.retain(|key, _| wanted.contains_key(key));
+            let latest = reports.wanted.lock().clone();
+            last_written.retain(|key, _| latest.contains_key(key));
             let mut failed = 0_usize;
-            for (key, report) in wanted {
-                if written.get(&key) == Some(&report) {
+            for (key, report) in latest {
+                if last_written.get(&key) == Some(&report) {
                     continue;
                 }
                 match show(&deps, &report).await {
-                    Ok(()) => drop(written.insert(key, report)),
+                    Ok(()) => drop(last_written.insert(key, report)),
                     Err(error) => {
                         failed += 1;
                         tracing::debug!(namespace = key.0, buffer = key.1, %error, "status not written");
@@ -56,7 +56,7 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
             tokio::select! {
                 biased;
                 () = changed.changed() => {}
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(RETRY_DELAY) => {}
             }
         }
     };
@@ -67,10 +67,10 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
     }
 }
 
-/// One that is gone, or another one by that name, is no error.
+/// Writes one status. A buffer that is gone or was recreated under the same name is no error.
 async fn show(deps: &BufferStatus, report: &BufferReport) -> Result<(), WriteError> {
-    let found = deps.writes.read_buffer(&report.namespace, &report.name).await?;
-    let Some(buffer) = found.filter(|found| found.metadata.uid.as_deref() == Some(report.uid.as_str())) else {
+    let buffer = deps.writes.read_buffer(&report.namespace, &report.name).await?;
+    let Some(buffer) = buffer.filter(|buffer| buffer.metadata.uid.as_deref() == Some(report.uid.as_str())) else {
         return Ok(());
     };
     let now = deps.clock.now();
@@ -78,16 +78,16 @@ async fn show(deps: &BufferStatus, report: &BufferReport) -> Result<(), WriteErr
         let moment = Moment::of(&buffer.metadata, now);
         apply(buffer.status.get_or_insert_default(), report, moment);
     };
-    deps.writes.update(&buffer, Part::Status, change).await.map(|_| ())
+    deps.writes.update(&buffer, ObjectPart::Status, change).await.map(|_| ())
 }
 
 fn apply(status: &mut CapacityBufferStatus, report: &BufferReport, moment: Moment) {
-    let known = report.ready == BufferReady::Resolved;
+    let resolved = report.ready == BufferReady::Resolved;
     status.pod_template_ref = report.pod_template.clone().map(|name| LocalObjectRef { name });
     status.pod_template_generation = report.pod_template_generation;
-    status.replicas = i32::try_from(report.replicas).ok().filter(|_| known);
+    status.replicas = i32::try_from(report.replicas).ok().filter(|_| resolved);
     status.provisioning_strategy = Some(report.strategy.clone());
-    let state = if known { Status::True } else { Status::False };
+    let state = if resolved { Status::True } else { Status::False };
     let conditions = &mut status.conditions;
     CONDITIONS.set_alone(conditions, moment, READY_FOR_PROVISIONING, state, report.ready.as_str(), &report.message);
     if let Some(provisioning) = report.provisioning {
@@ -125,28 +125,28 @@ mod tests {
     }
 
     #[test]
-    fn conditions_have_karpenters_words_and_there_is_no_ready() {
+    fn conditions_use_karpenters_reasons_without_a_ready_condition() {
         let mut status = CapacityBufferStatus::default();
         let fits = Some(BufferProvisioning::FitsExistingCapacity);
         apply(&mut status, &report(BufferReady::Resolved, fits), moment(10));
-        let told = |status: &CapacityBufferStatus, name: &str| {
-            let found = condition::get(&status.conditions, name).unwrap();
-            let since = found.last_transition_time.0.as_second();
-            (found.status.clone(), found.reason.clone(), found.message.clone(), since)
+        let condition_of = |status: &CapacityBufferStatus, name: &str| {
+            let condition = condition::get(&status.conditions, name).unwrap();
+            let since = condition.last_transition_time.0.as_second();
+            (condition.status.clone(), condition.reason.clone(), condition.message.clone(), since)
         };
         let text = |words: [&str; 3], since| {
             let [status, reason, message] = words.map(str::to_owned);
             (status, reason, message, since)
         };
-        assert_eq!(told(&status, READY_FOR_PROVISIONING), text(["True", "Resolved", "said"], 10));
-        assert_eq!(told(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));
+        assert_eq!(condition_of(&status, READY_FOR_PROVISIONING), text(["True", "Resolved", "said"], 10));
+        assert_eq!(condition_of(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));
         assert_eq!((status.conditions.len(), status.replicas), (2, Some(3)));
         let template = status.pod_template_ref.as_ref().map(|it| it.name.as_str());
         assert_eq!((template, status.pod_template_generation), (Some("web"), Some(2)));
-        // Nobody has looked at it since: what was seen stands.
+        // Without a report on provisioning, the earlier condition stays.
         apply(&mut status, &report(BufferReady::PodTemplateNotFound, None), moment(20));
-        assert_eq!(told(&status, READY_FOR_PROVISIONING), text(["False", "PodTemplateNotFound", "said"], 20));
-        assert_eq!(told(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));
+        assert_eq!(condition_of(&status, READY_FOR_PROVISIONING), text(["False", "PodTemplateNotFound", "said"], 20));
+        assert_eq!(condition_of(&status, PROVISIONING), text(["True", "FitsExistingCapacity", "room"], 10));
         assert_eq!(status.replicas, None);
     }
 }

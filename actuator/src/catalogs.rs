@@ -1,6 +1,7 @@
-//! What each node class can buy right now: the catalogs that go to the scheduler, kept up to date.
+//! The catalog of each node class: what the class can launch now. Catalogs are sent to the scheduler.
 //!
-//! A catalog is immutable and known by the hash of its content; a change of facts, prices or node class makes another.
+//! A catalog is immutable and identified by the hash of its content. A change of EC2 facts, prices or the node class
+//! creates a new one.
 
 mod build;
 mod facts;
@@ -15,27 +16,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What one node class can buy.
+/// The catalog of one node class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogEntry {
     /// The node class by name.
     pub node_class: String,
-    /// `metadata.generation` of the node class that this was worked out from.
+    /// `metadata.generation` of the node class that the catalog was built from.
     pub generation: i64,
-    /// The catalog with its id; `None` for the reason in `problem`.
+    /// The catalog with its id; `None` if there is none, see `problem`.
     pub catalog: Option<(CatalogId, Arc<Catalog>)>,
-    /// Why nothing can be bought with this node class now; `None` means it can.
+    /// Why the node class cannot launch anything now; `None` if it can.
     pub problem: Option<String>,
 }
 
 /// All entries by node class.
 pub type Entries = Arc<BTreeMap<String, Arc<CatalogEntry>>>;
 
-/// The catalogs of all node classes. Clones share them.
+/// The catalogs of all node classes. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Catalogs {
     entries: watch::Sender<Entries>,
-    /// Catalogs by id as long as somebody holds them: node classes that come to the same share one.
+    /// Live catalogs by id, so that node classes with equal content share one.
     interned: Arc<Mutex<BTreeMap<CatalogId, std::sync::Weak<Catalog>>>>,
 }
 
@@ -46,7 +47,7 @@ impl Default for Catalogs {
 }
 
 impl Catalogs {
-    /// None yet.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self { entries: watch::Sender::new(Entries::default()), interned: Arc::default() }
@@ -58,19 +59,19 @@ impl Catalogs {
         self.entries.borrow().get(node_class).cloned()
     }
 
-    /// All of them.
+    /// All entries.
     #[must_use]
     pub fn all(&self) -> Entries {
         Arc::clone(&self.entries.borrow())
     }
 
-    /// All of them, now and after each change.
+    /// Subscribes to the entries. The receiver holds the current value and sees each change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Entries> {
         self.entries.subscribe()
     }
 
-    /// Puts these in place of what there is; tells subscribers only if anything differs.
+    /// Replaces all entries. Notifies subscribers only if something differs.
     pub fn replace(&self, entries: BTreeMap<String, CatalogEntry>) {
         let entries: BTreeMap<_, _> = entries.into_iter().map(|(name, entry)| (name, self.intern(entry))).collect();
         self.entries.send_if_modified(|current| {
@@ -87,7 +88,7 @@ impl Catalogs {
             let mut interned = self.interned.lock();
             interned.retain(|_, catalog| catalog.strong_count() > 0);
             match interned.get(id).and_then(std::sync::Weak::upgrade) {
-                Some(known) => *catalog = known,
+                Some(interned) => *catalog = interned,
                 None => drop(interned.insert(id.clone(), Arc::downgrade(catalog))),
             }
         }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_hear_of_differences_only() {
+    fn subscribers_are_notified_only_of_differences() {
         let catalogs = Catalogs::new();
         let mut heard = catalogs.subscribe();
         catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_content_is_kept_once() {
+    fn equal_catalogs_are_shared() {
         let catalogs = Catalogs::new();
         let two = [("one", "a"), ("two", "a"), ("three", "b")];
         catalogs.replace(two.into_iter().map(|(name, region)| (name.to_owned(), entry(1, region))).collect());

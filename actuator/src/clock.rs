@@ -1,11 +1,11 @@
-//! The clock in the model's terms.
+//! Converts the clock's time to the model's timestamps.
 
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 
-/// A clock that tells the model's timestamps.
+/// A source of model timestamps.
 pub(crate) trait Timestamped {
-    /// The time.
+    /// The current time.
     fn timestamp(&self) -> Timestamp;
 }
 

@@ -1,5 +1,5 @@
-//! What nodes must know of the cluster, as far as the cluster tells, kept up to date: a control plane is upgraded, and kube-dns
-//! may be installed, while the actuator runs.
+//! Cluster facts that nodes need: Kubernetes version, DNS address, Service CIDR. They are read again and again, since a
+//! control plane may be upgraded, and kube-dns installed, while the actuator runs.
 
 use crate::settings::{Facts, Settings};
 use k8s_openapi::api::core::v1::Service;
@@ -11,33 +11,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between reads: an upgrade takes longer, and drift has no hurry.
-const EVERY: Duration = Duration::from_secs(300);
-/// Pause after a read that failed in part; doubles up to [`EVERY`].
+/// Interval between reads. Upgrades take longer than this, and drift is not urgent.
+const READ_INTERVAL: Duration = Duration::from_secs(300);
+/// Pause after a read that failed in part. Doubles up to [`READ_INTERVAL`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The API server answers such questions at once, or it is not there.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout of one read.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// Name of the ServiceCIDR that every cluster has.
 const DEFAULT_CIDR: &str = "kubernetes";
 
-/// Reads all facts. Second, what could not be read, each with its error.
+/// Reads all facts. Also returns an error for each fact that could not be read.
 pub async fn read(client: &Client) -> (Facts, Vec<String>) {
     let mut failures = Vec::new();
     let version = within(version(client)).await;
-    let kubernetes_version = noted("version of the API server", version, &mut failures);
-    let cluster_dns = noted("Service kube-system/kube-dns", within(dns(client)).await, &mut failures);
-    let service_cidr = noted("ServiceCIDR kubernetes", within(cidr(client)).await, &mut failures);
+    let kubernetes_version = ok_or_record("version of the API server", version, &mut failures);
+    let cluster_dns = ok_or_record("Service kube-system/kube-dns", within(dns(client)).await, &mut failures);
+    let service_cidr = ok_or_record("ServiceCIDR kubernetes", within(cidr(client)).await, &mut failures);
     (Facts { kubernetes_version, cluster_dns, service_cidr }, failures)
 }
 
 async fn within(read: impl Future<Output = kube::Result<Option<String>>>) -> Result<Option<String>, String> {
-    match tokio::time::timeout(PATIENCE, read).await {
+    match tokio::time::timeout(READ_TIMEOUT, read).await {
         Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        Err(_) => Err(format!("no answer within {READ_TIMEOUT:?}")),
     }
 }
 
-fn noted(what: &str, result: Result<Option<String>, impl Display>, failures: &mut Vec<String>) -> Option<String> {
+fn ok_or_record(
+    what: &str,
+    result: Result<Option<String>, impl Display>,
+    failures: &mut Vec<String>,
+) -> Option<String> {
     result.unwrap_or_else(|error| {
         failures.push(format!("{what}: {error}"));
         None
@@ -49,7 +53,7 @@ async fn version(client: &Client) -> kube::Result<Option<String>> {
     Ok(Some(minor(&version.major, &version.minor)))
 }
 
-/// Some distributions write `36+`.
+/// Parses the minor version; some distributions write `36+`.
 fn minor(major: &str, minor: &str) -> String {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     format!("{major}.{digits}")
@@ -69,39 +73,41 @@ async fn cidr(client: &Client) -> kube::Result<Option<String>> {
     Ok(cidrs.into_iter().next())
 }
 
-/// The settings with what the cluster tells now. Clones share it.
+/// The settings, updated with the cluster's facts. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Current {
-    /// What was told at the start, which the cluster's word does not replace.
-    told: Arc<Settings>,
+    /// Settings as configured at the start. Configured values take precedence over the cluster's facts.
+    configured: Arc<Settings>,
     now: Arc<RwLock<Arc<Settings>>>,
 }
 
 impl Current {
-    /// Begins with the facts that were read at the start.
+    /// Starts from settings that include the facts read at startup.
     #[must_use]
-    pub fn new(told: Arc<Settings>) -> Self {
-        let current = Self { now: Arc::new(RwLock::new(Arc::clone(&told))), told };
-        current.learn(current.told.discovered.clone());
+    pub fn new(configured: Arc<Settings>) -> Self {
+        let current = Self { now: Arc::new(RwLock::new(Arc::clone(&configured))), configured };
+        current.learn(current.configured.discovered.clone());
         current
     }
 
-    /// The settings as they are now.
+    /// The current settings.
     #[must_use]
     pub fn get(&self) -> Arc<Settings> {
         Arc::clone(&self.now.read())
     }
 
-    /// Takes in what was read. What could not be read stays as it was. The version does not go back: while a control plane is
-    /// upgraded, some of its servers still answer with the old one.
+    /// Merges newly read facts. A fact that could not be read keeps its value. The version never decreases, since some
+    /// API servers still report the old version during an upgrade.
     pub fn learn(&self, facts: Facts) {
         let mut now = self.now.write();
         let mut next = Settings::clone(&now);
-        if let Some(version) = facts.kubernetes_version.filter(|it| number(it) > number(&next.kubernetes_version)) {
+        if let Some(version) =
+            facts.kubernetes_version.filter(|version| number(version) > number(&next.kubernetes_version))
+        {
             next.kubernetes_version = version;
         }
-        next.cluster_dns = self.told.cluster_dns.clone().or(facts.cluster_dns).or(next.cluster_dns);
-        next.service_cidr = self.told.service_cidr.clone().or(facts.service_cidr).or(next.service_cidr);
+        next.cluster_dns = self.configured.cluster_dns.clone().or(facts.cluster_dns).or(next.cluster_dns);
+        next.service_cidr = self.configured.service_cidr.clone().or(facts.service_cidr).or(next.service_cidr);
         if next != **now {
             tracing::info!(
                 kubernetes = next.kubernetes_version,
@@ -113,7 +119,7 @@ impl Current {
         }
     }
 
-    /// Reads again and again until `stop`.
+    /// Reads the facts periodically until `stop`.
     pub async fn follow(self, client: Client, stop: CancellationToken) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -121,11 +127,11 @@ impl Current {
             self.learn(facts);
             let wait = if failures.is_empty() {
                 pause = FIRST_PAUSE;
-                EVERY
+                READ_INTERVAL
             } else {
                 tracing::warn!(?failures, again_in = ?pause, "facts about the cluster cannot be read");
                 let wait = pause;
-                pause = pause.saturating_mul(2).min(EVERY);
+                pause = pause.saturating_mul(2).min(READ_INTERVAL);
                 wait
             };
             tokio::select! {
@@ -137,7 +143,7 @@ impl Current {
     }
 }
 
-/// `1.36` as numbers; a version that is none is below all others.
+/// Parses a version such as `1.36`. `None`, which sorts first, if it is not a version.
 fn number(version: &str) -> Option<(u32, u32)> {
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

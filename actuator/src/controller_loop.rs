@@ -1,8 +1,9 @@
-//! The loop of a controller: look at all objects after each change, and work on those that need it, each by itself.
+//! The loop of a controller: lists all objects after each change and reconciles those that changed, each in its own
+//! task.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::time::Duration;
@@ -10,81 +11,84 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Changes come in bursts (a hundred nodes register at once): they are looked at together.
+/// Delay that coalesces bursts of changes, such as a hundred nodes that register at once.
 const COALESCE: Duration = Duration::from_millis(10);
-/// Objects worked on at once: some hundreds of nodes come or go together, each waits for the API server only.
+/// Objects reconciled concurrently. Hundreds of nodes may come or go together, and each task mostly waits for the API
+/// server.
 const MAX_BUSY: usize = 128;
 /// First pause after an error; doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// With nothing to wait for, everything is looked at anyway from time to time: a missed signal costs no more than this.
+/// Interval of a full pass without any signal; bounds the cost of a missed signal.
 const RESYNC: Duration = Duration::from_secs(60);
 
-/// While this process may not write (its lease is not renewed, another autoscaler is at work), it asks again so often.
+/// Interval at which the loop checks whether writes are allowed again (the lease is not renewed, or another autoscaler
+/// is active).
 const LOCKED_RETRY: Duration = Duration::from_secs(1);
 
-/// An object to look at.
+/// An object to reconcile.
 pub(crate) struct Candidate<Input> {
-    /// Names it.
+    /// Unique key of the object.
     pub(crate) key: String,
-    /// What it is looked at by: the same as last time means that there is nothing new. `None`: there always may be.
+    /// Version of the input. The object is not reconciled again while the version is unchanged. `None`: always
+    /// reconcile.
     pub(crate) version: Option<u64>,
-    /// What the work needs.
+    /// Input of the reconciler.
     pub(crate) input: Input,
 }
 
-/// When to look again though nothing changes.
-pub(crate) type Again = Option<Duration>;
+/// When to reconcile again without a change; `None` means only on a change.
+pub(crate) type Requeue = Option<Duration>;
 
 #[derive(Default)]
-struct State {
+struct ObjectState {
     busy: bool,
     seen: Option<u64>,
-    /// Not before then, after an error.
+    /// Back-off after an error.
     paused_until: Option<Instant>,
     again: Option<Instant>,
     failures: u32,
-    /// Something changed while it was busy.
-    fresh: bool,
+    /// The object changed since its last reconcile started.
+    dirty: bool,
 }
 
-/// Runs until `stop`. `list` is asked after each change of `kinds`; `work` is called for objects that differ, or whose time has come.
+/// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
 pub(crate) async fn run<Input, Work>(
     name: &'static str,
     stores: &Stores,
     fence: &Fence,
     stop: &CancellationToken,
-    kinds: &[Kind],
+    kinds: &[WatchedKind],
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
     mut work: impl FnMut(Input) -> Work + Send,
 ) where
-    Work: Future<Output = Result<Again, WriteError>> + Send + 'static,
+    Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
     Input: Send,
 {
     stores.wait_ready().await;
     let mut changes = stores.changes(kinds);
-    let mut states: BTreeMap<String, State> = BTreeMap::new();
-    let mut running: JoinSet<Result<Again, WriteError>> = JoinSet::new();
+    let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
+    let mut running: JoinSet<Result<Requeue, WriteError>> = JoinSet::new();
     let mut tasks: HashMap<Id, String> = HashMap::new();
     let mut changed = true;
     loop {
         let now = Instant::now();
-        // While nothing may be written there is no use in trying, nor in a warning for each object.
+        // While writes are not allowed, reconcilers would only fail and log a warning for each object.
         let allowed = fence.check(CLUSTER_CALL).is_ok();
         let candidates = list();
-        let mut known: BTreeMap<String, State> = BTreeMap::new();
+        let mut next_states: BTreeMap<String, ObjectState> = BTreeMap::new();
         let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
         for candidate in candidates {
             let mut state = states.remove(&candidate.key).unwrap_or_default();
-            state.fresh |= match candidate.version {
+            state.dirty |= match candidate.version {
                 Some(version) => state.seen != Some(version),
                 None => changed || state.seen.is_none(),
             };
             if state.busy {
-                // It is looked at again when the work is done.
+                // A change during the run is handled when the run ends.
             } else if allowed && running.len() < MAX_BUSY && is_due(&state, now) {
                 state.busy = true;
-                state.fresh = false;
+                state.dirty = false;
                 state.seen = candidate.version.or(Some(0));
                 state.again = None;
                 let future = work(candidate.input);
@@ -94,11 +98,11 @@ pub(crate) async fn run<Input, Work>(
                 let wake = [state.paused_until, state.again].into_iter().flatten().max();
                 next = next.min(wake.filter(|wake| *wake > now).unwrap_or(next));
             }
-            known.insert(candidate.key, state);
+            next_states.insert(candidate.key, state);
         }
-        // Those that are gone but still worked on are kept until they are done.
-        known.extend(states.into_iter().filter(|(_, state)| state.busy));
-        states = known;
+        // Keep the state of objects that are gone until their reconciler has ended.
+        next_states.extend(states.into_iter().filter(|(_, state)| state.busy));
+        states = next_states;
         changed = tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -108,7 +112,7 @@ pub(crate) async fn run<Input, Work>(
             }
             Some(done) = running.join_next_with_id() => {
                 let mut done = Some(done);
-                // Those that ended at the same time are taken together: each look at everything has its price.
+                // Handle all tasks that have ended in one pass, since each pass lists all objects.
                 while let Some(ended) = done {
                     let (id, result) = match ended {
                         Ok((id, result)) => (id, result.map_err(|error| error.to_string())),
@@ -128,14 +132,14 @@ pub(crate) async fn run<Input, Work>(
     }
 }
 
-fn is_due(state: &State, now: Instant) -> bool {
+fn is_due(state: &ObjectState, now: Instant) -> bool {
     match state.paused_until {
         Some(until) => until <= now,
-        None => state.fresh || state.again.is_some_and(|again| again <= now),
+        None => state.dirty || state.again.is_some_and(|again| again <= now),
     }
 }
 
-fn finish(name: &str, key: &str, state: &mut State, result: Result<Again, String>) {
+fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<Requeue, String>) {
     state.busy = false;
     match result {
         Ok(again) => {

@@ -1,36 +1,36 @@
-//! The form of what is kept in annotations, so that it outlives a process and an upgrade.
+//! Versioned JSON for state that is stored in annotations, so that it survives restarts, upgrades and rollbacks.
 //!
-//! Each form is a JSON object with its version in `v`. Fields that a reader does not know are ignored where the type allows
-//! it, so that a rollback reads what the newer version wrote. The version is raised only where an older reader would do
-//! harm without the new fields; it then refuses the form and says so.
+//! Each document is a JSON object with its version in `v`. Where the type allows it, a reader ignores unknown fields,
+//! so that an older release reads what a newer one wrote. The version is raised only if an older reader would do harm
+//! without the new fields; that reader then reports the document as too new.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The version that is written, and the highest one that is read. A form without `v` is of version 1.
+/// The version that is written, and the highest one that is accepted. A document without `v` has version 1.
 const VERSION: u64 = 1;
-/// Where the version is.
+/// The field that holds the version.
 const KEY: &str = "v";
 
-/// Why a form cannot be read.
+/// Why a document cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FormError {
     /// Not JSON, or not of the expected type.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// `v` is there and is no whole number.
+    /// `v` is not a whole number.
     #[error("v: is not a version")]
     BadVersion,
-    /// A newer version of this program wrote it.
+    /// The document was written by a newer release.
     #[error("v: {0} is newer than version {VERSION}, the newest that is known here")]
     Newer(u64),
 }
 
-/// Writes a form. `form` must be a struct.
+/// Serializes a document. `form` must be a struct.
 ///
 /// # Errors
-/// It cannot be written as JSON.
+/// The value cannot be serialized as JSON.
 pub fn write<T: Serialize>(form: &T) -> Result<String, serde_json::Error> {
     let mut fields = Map::from_iter([(KEY.to_owned(), Value::from(VERSION))]);
     if let Value::Object(own) = serde_json::to_value(form)? {
@@ -39,10 +39,10 @@ pub fn write<T: Serialize>(form: &T) -> Result<String, serde_json::Error> {
     serde_json::to_string(&fields)
 }
 
-/// Reads a form.
+/// Deserializes a document.
 ///
 /// # Errors
-/// It is not of this type, or of a newer version.
+/// The document does not have this type, or has a newer version.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, FormError> {
     let mut fields: Map<String, Value> = serde_json::from_str(text)?;
     match fields.remove(KEY).as_ref().map(Value::as_u64) {
@@ -60,7 +60,7 @@ mod tests {
     use crate::state::launch_group::LaunchGroup;
     use serde_json::json;
 
-    /// What a later version with one more field would write, as a rollback finds it.
+    /// Simulates a document of a later release with one more field.
     fn of_a_later_version(text: &str) -> String {
         let mut fields: Map<String, Value> = serde_json::from_str(text).unwrap();
         fields.insert("added".to_owned(), json!({"later": true}));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_read_by_the_version_before() {
+    fn older_release_reads_newer_documents() {
         let group = LaunchGroup { id: "g".to_owned(), size: 2 };
         let text = write(&group).unwrap();
         assert_eq!(text, r#"{"v":1,"id":"g","size":2}"#);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_older_readers_must_not_act_on_is_refused() {
+    fn newer_version_is_rejected() {
         let error = read::<LaunchGroup>(r#"{"v":2,"id":"g","size":1}"#).unwrap_err().to_string();
         assert_eq!(error, "v: 2 is newer than version 1, the newest that is known here");
         for wrong in [r#"{"v":0,"id":"g","size":1}"#, r#"{"v":"1","id":"g","size":1}"#, r#"{"v":-1,"id":"g","size":1}"#]

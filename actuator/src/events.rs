@@ -1,4 +1,4 @@
-//! Events on objects, as `kubectl describe` shows them: each cause once per window, however often it is seen.
+//! Kubernetes Events about objects. Each cause is published at most once per time window.
 
 mod queue;
 
@@ -10,126 +10,126 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Who says it.
+/// The reporting component.
 pub const COMPONENT: &str = "plimsoll-actuator";
-/// A cause that is seen again within it is not told again.
-const USUAL_WINDOW: Duration = Duration::from_secs(120);
-/// The same for pods that have no place: they may wait for long.
+/// Default window within which a repeated cause is not published again.
+const DEFAULT_WINDOW: Duration = Duration::from_secs(120);
+/// Window for unschedulable pods, which may wait for a long time.
 const UNSCHEDULABLE_WINDOW: Duration = Duration::from_secs(300);
-/// The same for what holds a node for good.
+/// Window for conditions that block a node permanently.
 const BLOCKED_WINDOW: Duration = Duration::from_secs(900);
-/// Events that wait to be written. A burst beyond it loses the newest: they are help for people, nothing rests on them.
+/// Capacity of the queue. A burst beyond it drops the newest Events; no logic depends on them.
 const QUEUE: usize = 4096;
-/// The API server takes 1024 bytes of text.
+/// Maximum message length in bytes, as the API server enforces it.
 const MAX_MESSAGE: usize = 1024;
 
-/// Reasons, in Karpenter's words where it has them.
+/// Event reasons; Karpenter's where it has one.
 pub mod reason {
-    /// A pod has no place.
+    /// A pod cannot be scheduled.
     pub const FAILED_SCHEDULING: &str = "FailedScheduling";
     /// An annotation cannot be read, and is ignored.
     pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     /// A NodePool's own requirements leave it nothing to launch.
     pub const NO_COMPATIBLE_INSTANCE_TYPES: &str = "NoCompatibleInstanceTypes";
-    /// A claim's instance is there.
+    /// A claim's instance was launched.
     pub const LAUNCHED: &str = "Launched";
-    /// A claim's Node is there.
+    /// A claim's Node registered.
     pub const REGISTERED: &str = "Registered";
-    /// A claim's Node is in service.
+    /// A claim's Node is initialized.
     pub const INITIALIZED: &str = "Initialized";
-    /// A node came without the taint that keeps pods away until it is known.
+    /// A Node registered without the taint that keeps pods away until registration completes.
     pub const UNREGISTERED_TAINT_MISSING: &str = "UnregisteredTaintMissing";
-    /// A claim took too long.
+    /// A claim did not launch or register in time.
     pub const TIMED_OUT: &str = "NodeClaimTimedOut";
-    /// A removal was given up, or is not possible.
+    /// A disruption was abandoned or is not possible.
     pub const DISRUPTION_BLOCKED: &str = "DisruptionBlocked";
-    /// A removal waits for its replacements.
+    /// A disruption waits for its replacement nodes.
     pub const DISRUPTION_WAITING: &str = "DisruptionWaitingReadiness";
-    /// A removal takes its node now.
+    /// A disruption deletes its node now.
     pub const DISRUPTION_TERMINATING: &str = "DisruptionTerminating";
     /// A pod was evicted.
     pub const EVICTED: &str = "Evicted";
-    /// A pod was deleted since its node's time was over.
+    /// A pod was deleted because its node's grace period expired.
     pub const DISRUPTED: &str = "Disrupted";
-    /// Pods hold a node.
+    /// Pods prevent a node from draining.
     pub const FAILED_DRAINING: &str = "FailedDraining";
-    /// A node has a time by which it will be gone.
+    /// A node has a deadline by which it will be terminated.
     pub const GRACE_PERIOD_EXPIRING: &str = "TerminationGracePeriodExpiring";
-    /// Volumes hold a node.
+    /// Volume attachments delay a node's termination.
     pub const AWAITING_VOLUMES: &str = "AwaitingVolumeDetachment";
-    /// A notice takes a node.
+    /// A node is terminated because of an interruption notice.
     pub const TERMINATING_ON_INTERRUPTION: &str = "TerminatingOnInterruption";
-    /// An instance is impaired.
+    /// An instance is impaired and will be replaced.
     pub const NODE_REPAIR: &str = "NodeRepair";
 }
 
-/// How much it matters.
+/// Event type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// Nothing is wrong.
     Normal,
-    /// Somebody may want to do something.
+    /// Something may need attention.
     Warning,
 }
 
-/// What is said about an object.
+/// An Event to publish.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
-    /// The object.
+    /// The object that the Event is about.
     pub object: ObjectReference,
     /// Reason, one of [`reason`].
     pub reason: &'static str,
     /// How much it matters.
     pub severity: Severity,
-    /// Text for people.
+    /// Human-readable message.
     pub message: String,
-    /// What tells one cause from another where the message has figures that change; else the message itself.
+    /// Deduplication key for messages with changing figures; by default the message itself.
     pub cause: Option<String>,
-    /// How long the same is not said again.
+    /// The window within which the same cause is not published again.
     pub window: Duration,
 }
 
 impl Note {
-    /// That all is well with `object`.
+    /// A Normal Event about `object`.
     pub fn normal(object: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         let (severity, message) = (Severity::Normal, message.into());
-        Self { object, reason, severity, message, cause: None, window: USUAL_WINDOW }
+        Self { object, reason, severity, message, cause: None, window: DEFAULT_WINDOW }
     }
 
-    /// That something is wrong with `object`.
+    /// A Warning Event about `object`.
     pub fn warning(object: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::normal(object, reason, message) }
     }
 
-    /// The same cause, whatever the message.
+    /// Sets the deduplication key.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<String>) -> Self {
+    pub fn with_cause(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
-    /// Said again only after a long while.
+    /// Sets a long deduplication window.
     #[must_use]
-    pub fn seldom(mut self) -> Self {
+    pub fn with_long_window(mut self) -> Self {
         self.window = BLOCKED_WINDOW;
         self
     }
 }
 
-/// Names an object of a known kind.
+/// Reference to an object of a known kind.
 pub fn object<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
-    // A resourceVersion would make each version another object.
+    // With a resourceVersion, each version would be a different object to the deduplication.
     ObjectReference { resource_version: None, ..object.object_ref(&()) }
 }
 
-/// Takes notes and writes them as Events. Clones share one queue.
+/// Queues Events and writes them to the cluster. Clones share one queue.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Note>,
 }
 
 impl Recorder {
-    /// Starts to write; the task ends when all clones are gone.
+    /// Starts the writer task; it ends when all clones are dropped.
     #[must_use]
     pub fn start(client: kube::Client, clock: Clock, tasks: &mut JoinSet<()>) -> Self {
         let (queue, notes) = mpsc::channel(QUEUE);
@@ -137,20 +137,20 @@ impl Recorder {
         Self { queue }
     }
 
-    /// One whose notes nobody reads: for what runs without a cluster.
+    /// A recorder that discards everything, for use without a cluster.
     #[must_use]
     pub fn silent() -> Self {
         Self { queue: mpsc::channel(1).0 }
     }
 
-    /// Says it, unless it was said of late. Never waits.
+    /// Publishes an Event unless the same cause was published within its window. Never blocks.
     pub fn publish(&self, note: Note) {
         if let Err(mpsc::error::TrySendError::Full(note)) = self.queue.try_send(note) {
             tracing::debug!(reason = note.reason, "too many events, one is not written");
         }
     }
 
-    /// Says why a pod has no place (safety rule 27).
+    /// Publishes why a pod cannot be scheduled (safety rule 27).
     pub fn unschedulable(&self, pod: &PodRef, reasons: &[Reason]) {
         let (namespace, name) = pod.name.split_once('/').unwrap_or(("default", pod.name.as_str()));
         let object = ObjectReference {
@@ -164,12 +164,12 @@ impl Recorder {
         let codes: Vec<String> =
             reasons.iter().map(|reason| format!("{}={}", reason.node_pool, reason.code.as_str())).collect();
         let note = Note::warning(object, reason::FAILED_SCHEDULING, unschedulable_text(reasons));
-        self.publish(Note { window: UNSCHEDULABLE_WINDOW, ..note.because(codes.join(",")) });
+        self.publish(Note { window: UNSCHEDULABLE_WINDOW, ..note.with_cause(codes.join(",")) });
     }
 }
 
 impl Recorder {
-    /// Says that a pool can launch nothing, whatever is asked of it.
+    /// Publishes that a pool cannot launch anything at all.
     pub fn pool_problem(&self, problem: &Reason) {
         let object = ObjectReference {
             api_version: Some("karpenter.sh/v1".to_owned()),
@@ -179,20 +179,20 @@ impl Recorder {
         };
         let message = format!("{}: {}", problem.code.as_str(), problem.message);
         let note = Note::warning(object, reason::NO_COMPATIBLE_INSTANCE_TYPES, message);
-        self.publish(note.because(problem.code.as_str()));
+        self.publish(note.with_cause(problem.code.as_str()));
     }
 }
 
 fn unschedulable_text(reasons: &[Reason]) -> String {
-    let one = |reason: &Reason| match reason.node_pool.as_str() {
+    let describe = |reason: &Reason| match reason.node_pool.as_str() {
         "" => format!("{}: {}", reason.code.as_str(), reason.message),
         pool => format!("NodePool {pool:?}: {}: {}", reason.code.as_str(), reason.message),
     };
-    let all: Vec<String> = reasons.iter().map(one).collect();
-    if all.is_empty() {
+    let descriptions: Vec<String> = reasons.iter().map(describe).collect();
+    if descriptions.is_empty() {
         return "no node can be made for this pod".to_owned();
     }
-    format!("no node can be made for this pod: {}", all.join("; "))
+    format!("no node can be made for this pod: {}", descriptions.join("; "))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The fence before every side effect (safety rules 16 and 20): the lease must outlive the call, and Karpenter must not run.
-//! [`crate::io`] takes every write and every call that changes something through it.
+//! The fence before every side effect (safety rules 16 and 20): the lease must outlive the call, and Karpenter must not
+//! be active. [`crate::io`] sends every write and every mutating call through it.
 
 use plimsoll_runtime::lease::LeaseGuard;
 use std::future::Future;
@@ -8,32 +8,32 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Total deadline of a call to the Kubernetes API, retries included.
+/// Total timeout of a Kubernetes API call, retries included.
 pub const CLUSTER_CALL: Duration = Duration::from_secs(4);
-/// Total deadline of a call to the cloud, retries included. CreateFleet needs some seconds; a lease that was just renewed
-/// (15 s) outlives it and one missed renewal.
+/// Total timeout of a cloud call, retries included. CreateFleet needs some seconds. A lease of 15 s that was just
+/// renewed outlives the call and one missed renewal.
 pub const CLOUD_CALL: Duration = Duration::from_secs(8);
-/// The longest of them: what a new leader waits for besides the old lease.
+/// The longest timeout. A new leader waits this long in addition to the old lease.
 pub const LONGEST_CALL: Duration = CLOUD_CALL;
 
-/// Why a side effect may not begin, or what is known of one that did not end.
+/// Why a side effect may not start, or did not finish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAllowed {
-    /// The lease is lost, or ends before the call would.
+    /// The lease is lost, or expires before the call would end.
     #[error("this process does not lead, or not for long enough")]
     NotLeader,
-    /// Another autoscaler is at work.
+    /// Another autoscaler is active.
     #[error("paused: {0}")]
     Paused(String),
-    /// A former leader's calls may still take effect.
+    /// Calls of a former leader may still take effect.
     #[error("a former leader's calls may still take effect")]
     Quarantine,
-    /// The call did not end in time: it may have happened.
+    /// The call timed out: it may have taken effect.
     #[error("no answer within {0:?}, it may have happened")]
     TimedOut(Duration),
 }
 
-/// The right to act during one term of leadership. Clones share it.
+/// The right to cause side effects during one term of leadership. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Fence {
     guard: LeaseGuard,
@@ -43,10 +43,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// For a term. `highest` is the highest epoch written on any claim; `pause` says why nothing may be written, if so.
+    /// Creates the fence of a term. `highest` is the highest epoch on any claim; `pause` holds the reason for a pause
+    /// of all writes.
     ///
-    /// A Lease that was deleted counts its transitions from 0 again, unless a contender remembers it. The claims then show
-    /// that there was a leader before: the epoch goes on above theirs, and that leader's lease and last call are waited for.
+    /// A Lease that was deleted and created again counts its transitions from 0. The claims then show that there was a
+    /// leader before: the epoch continues above the highest one, and the fence waits for that leader's lease and last
+    /// call.
     #[must_use]
     pub fn new(guard: LeaseGuard, highest: Option<u64>, pause: watch::Receiver<Option<String>>) -> Self {
         let epoch = highest.map_or(guard.epoch(), |highest| guard.epoch().max(highest.saturating_add(1)));
@@ -55,35 +57,36 @@ impl Fence {
         Self { guard, epoch, quarantine_until, pause }
     }
 
-    /// The term: transitions of the lease, or more. Grows with every leader, also over a deleted Lease.
+    /// The epoch: the lease's transitions, or more. Increases with every leader, even if the Lease is deleted and
+    /// created again.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Why nothing may be written, if so.
+    /// The reason why writes are paused, if they are.
     #[must_use]
     pub fn paused(&self) -> Option<String> {
         self.pause.borrow().clone()
     }
 
-    /// Resolves at the next change of [`Fence::paused`]; never, once its sender is gone.
+    /// Resolves at the next change of [`Fence::paused`]; never, once the sender is dropped.
     pub async fn pause_changed(&mut self) {
         if self.pause.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Resolves once the term is over.
+    /// A token that is cancelled when the term ends.
     #[must_use]
     pub fn lost(&self) -> CancellationToken {
         self.guard.lost()
     }
 
-    /// Whether a side effect with that total deadline may begin now.
+    /// Checks that a side effect with timeout `deadline` may start now.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the side effect may not start.
     pub fn check(&self, deadline: Duration) -> Result<(), NotAllowed> {
         if let Some(reason) = self.paused() {
             return Err(NotAllowed::Paused(reason));
@@ -91,19 +94,19 @@ impl Fence {
         if self.guard.outlives(deadline) { Ok(()) } else { Err(NotAllowed::NotLeader) }
     }
 
-    /// Whether new actions may be admitted: as [`Fence::check`], and the former leader's last call is over.
+    /// Checks that new actions may be admitted: [`Fence::check`] passes, and the former leader's last call is over.
     ///
     /// # Errors
-    /// Why not.
+    /// Why nothing may be admitted.
     pub fn check_admission(&self) -> Result<(), NotAllowed> {
         self.check(LONGEST_CALL)?;
         if Instant::now() < self.quarantine_until { Err(NotAllowed::Quarantine) } else { Ok(()) }
     }
 
-    /// As [`Fence::run`], but also while paused: for the status that says so.
+    /// Like [`Fence::run`], but also allowed while paused: used for the status that reports the pause.
     ///
     /// # Errors
-    /// It may not begin, or was given up.
+    /// The side effect may not start, or timed out.
     pub async fn run_while_paused<T>(&self, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
         if !self.guard.outlives(CLUSTER_CALL) {
             return Err(NotAllowed::NotLeader);
@@ -111,15 +114,15 @@ impl Fence {
         tokio::time::timeout(CLUSTER_CALL, effect).await.map_err(|_| NotAllowed::TimedOut(CLUSTER_CALL))
     }
 
-    /// Waits until the former leader's last call can have no effect any more.
+    /// Waits until the former leader's last call can no longer take effect.
     pub async fn quarantine(&self) {
         tokio::time::sleep_until(self.quarantine_until).await;
     }
 
-    /// Carries out one side effect, which is given up after `deadline`.
+    /// Runs a side effect, with a timeout of `deadline`.
     ///
     /// # Errors
-    /// It may not begin, or was given up.
+    /// The side effect may not start, or timed out.
     pub async fn run<T>(&self, deadline: Duration, effect: impl Future<Output = T>) -> Result<T, NotAllowed> {
         self.check(deadline)?;
         tokio::time::timeout(deadline, effect).await.map_err(|_| NotAllowed::TimedOut(deadline))

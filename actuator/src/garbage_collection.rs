@@ -1,5 +1,5 @@
-//! Claims without instance and instances without claim (safety rule 14). Reads of EC2 and of the cluster both settle late,
-//! so "absent" is never one read.
+//! Garbage collection of claims without an instance and of instances without a claim (safety rule 14). Reads of EC2 and
+//! of the cluster are eventually consistent, so a single read never proves absence.
 
 pub mod run;
 
@@ -8,70 +8,70 @@ use crate::state::absence::{Absence, SETTLING};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::Timestamp;
 
-/// What is known of a claim whose instance is not seen.
+/// Facts about a claim whose instance was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimFacts {
-    /// A launch attempt is written on it.
+    /// The claim records a launch attempt.
     pub attempted: bool,
-    /// A providerID is written on it.
+    /// The claim has a providerID.
     pub has_provider_id: bool,
-    /// Written under an older epoch than the leader's.
+    /// The claim was written under an older epoch than the leader's.
     pub of_older_epoch: bool,
-    /// Its Node is Ready.
+    /// The claim's Node is Ready.
     pub node_ready: bool,
-    /// When it was made.
+    /// When the claim was created.
     pub created: Timestamp,
-    /// Look-ups of its instance: by id, or by the group's tag while it has none.
+    /// Failed look-ups of the instance: by id, or by the launch group's tag while the claim has no id.
     pub instance: Absence,
 }
 
-/// What becomes of a claim whose instance is not seen.
+/// Decision about a claim whose instance was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimVerdict {
-    /// Leave it; look again.
+    /// Keep the claim and check again.
     Keep,
-    /// Its instance is gone, or was never bought: delete it, and let its finalizer go.
+    /// The instance is gone or was never launched: delete the claim and remove its finalizer.
     Delete,
 }
 
-/// Judges a claim whose instance is not seen.
+/// Decides about a claim whose instance was not found.
 #[must_use]
 pub fn judge_claim(facts: &ClaimFacts, now: Timestamp) -> ClaimVerdict {
     let delete = if facts.has_provider_id {
-        // A Ready node is alive whatever EC2's reads say.
+        // A Ready node is alive, whatever EC2's reads say.
         !facts.node_ready && facts.instance.is_confirmed() && now.since(facts.created) > SETTLING
     } else if facts.attempted {
-        facts.instance.is_confirmed() && facts.instance.lasted().is_some_and(|lasted| lasted >= SETTLING)
+        facts.instance.is_confirmed() && facts.instance.duration().is_some_and(|duration| duration >= SETTLING)
     } else {
-        // Rule 16: its leader is gone and cannot have launched it, since the attempt is written first.
+        // Rule 16: the former leader cannot have launched the claim, since an attempt is recorded before the launch.
         facts.of_older_epoch
     };
     if delete { ClaimVerdict::Delete } else { ClaimVerdict::Keep }
 }
 
-/// What a live read of the cluster, by name and UID, says of an instance's claim.
+/// Result of a live read of the cluster, by name and UID, for an instance's claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveClaim {
     /// Not read yet.
     Unread,
-    /// A claim of this instance, or of its launch group, is there.
+    /// A claim of this instance or of its launch group exists.
     Present,
-    /// There is none; reads so far.
+    /// No claim exists; reads so far.
     Absent(Absence),
 }
 
-/// What becomes of an instance.
+/// Decision about an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceVerdict {
-    /// Not ours, wanted, going anyway, or too young to tell.
+    /// Not ours, in use, already terminating, or too young to decide.
     Keep,
-    /// Read its claim live first.
+    /// Read the claim live first.
     ReadClaim,
-    /// Nobody wants it.
+    /// No claim refers to the instance.
     Terminate,
 }
 
-/// Whether an instance is ours to touch: tagged with our cluster *and* with Plimsoll as owner.
+/// Whether the instance is tagged with our cluster *and* with Plimsoll as owner.
 #[must_use]
 pub fn is_ours(instance: &Instance, cluster: &str) -> bool {
     let is = |key: &str, value: &str| instance.tags.get(key).is_some_and(|found| found == value);
@@ -79,7 +79,7 @@ pub fn is_ours(instance: &Instance, cluster: &str) -> bool {
     owned && is(tag::OWNER, annotation::OWNER_VALUE)
 }
 
-/// Judges an instance that no known claim names.
+/// Decides about an instance that no known claim refers to.
 #[must_use]
 pub fn judge_instance(instance: &Instance, cluster: &str, claim: LiveClaim, now: Timestamp) -> InstanceVerdict {
     let going = matches!(instance.state, InstanceState::ShuttingDown | InstanceState::Terminated);
@@ -145,7 +145,7 @@ mod tests {
     const OURS: [(&str, &str); 2] = [("kubernetes.io/cluster/c", "owned"), ("plimsoll.dev/owner", "plimsoll")];
 
     #[test]
-    fn claims_are_deleted_only_when_their_instance_is_surely_absent() {
+    fn claims_are_deleted_only_after_confirmed_absence_of_their_instance() {
         use ClaimVerdict::{Delete, Keep};
         let never_bought = ClaimFacts { has_provider_id: false, ..claim() };
         let unattempted = ClaimFacts { attempted: false, has_provider_id: false, ..claim() };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_finds_starts_over() {
+    fn successful_read_resets_the_absence() {
         let mut absence = missed(&[0]);
         absence.found();
         absence.missed(after(130));

@@ -1,12 +1,13 @@
-//! Notices that capacity is about to be taken back (safety rule 13): the claim is marked and deleted at once, so that the next
-//! snapshot has its pods to place; the drain waits for the replacement, but not for long.
+//! Interruption handling (safety rule 13): on a notice that capacity is about to be reclaimed, the claim is annotated
+//! and deleted at once, so that the next snapshot reschedules its pods. The drain waits for the replacement, but only
+//! for a limited time.
 
 mod drain_delay;
+mod existing_capacity;
 mod health;
 mod mark;
 pub mod messages;
 mod queue;
-mod room;
 
 pub use drain_delay::DrainDelay;
 pub(crate) use drain_delay::{PendingReplacements, remaining_delay};
@@ -31,16 +32,16 @@ use tokio_util::sync::CancellationToken;
 /// The value of [`plimsoll_model::names::annotation::INTERRUPTED`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// What was said, as in metrics.
+    /// Kind of the notice, as used in metrics.
     pub kind: String,
-    /// When it was heard.
+    /// When the notice was received.
     pub heard: Timestamp,
 }
 
-/// Acts on notices that capacity is about to be taken back.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Interruptions {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -50,9 +51,9 @@ pub struct Interruptions {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Events on objects.
     pub events: Recorder,
@@ -64,13 +65,13 @@ pub struct Interruptions {
     pub clock: Clock,
 }
 
-/// Listens for notices, and looks at the health of instances, until `stop`.
+/// Processes notices and checks the health of instances until `stop`.
 pub async fn run(deps: Interruptions, stop: CancellationToken) {
     deps.stores.wait_ready().await;
     tokio::join!(queue::run(&deps, &stop), health::run(&deps, &stop));
 }
 
-/// Claims by their instance.
+/// Claims by instance id.
 fn claims_by_instance(deps: &Interruptions) -> BTreeMap<String, Arc<NodeClaim>> {
     let claims = deps.stores.claims.state();
     let with_instance = claims.into_iter().filter_map(|claim| {

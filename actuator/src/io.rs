@@ -1,7 +1,8 @@
-//! The only ways to have an effect on the cluster or on the cloud.
+//! All side effects on the cluster and the cloud.
 //!
-//! [`Writes`] and [`CloudCalls`] own the clients of one term of leadership. Their fields are private, and every method that
-//! changes something passes the [fence](crate::fencing). [`Reads`] and [`CloudReads`] change nothing and need no leadership.
+//! [`Writes`] and [`CloudCalls`] own the clients of one term of leadership. Their fields are private, and every
+//! mutating method passes the [fence](crate::fencing). [`Reads`] and [`CloudReads`] change nothing and need no
+//! leadership.
 
 mod cloud_calls;
 mod cloud_reads;
@@ -17,15 +18,15 @@ pub use cloud_reads::CloudReads;
 use rate_limiter::Action;
 pub use rate_limiter::RateLimiter;
 pub use reads::Reads;
-pub(crate) use terminate::Answer;
-pub(crate) use writes::{Part, may_have_happened};
-pub use writes::{Updated, WriteError, Writes};
+pub(crate) use terminate::TerminateResult;
+pub(crate) use writes::{ObjectPart, may_have_happened};
+pub use writes::{UpdateResult, WriteError, Writes};
 
 use crate::fencing::Fence;
 use crate::metrics::ActuatorMetrics;
 use crate::ports::Cloud;
 
-/// The clients of the process, from which each term of leadership gets its fenced ones. Clones share them.
+/// The clients of the process, from which each term derives its fenced clients. Clones share them.
 #[derive(Clone)]
 pub struct Connections {
     client: kube::Client,
@@ -35,7 +36,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// `client` must not retry by itself.
+    /// `client` must not retry on its own.
     #[must_use]
     pub fn new(client: kube::Client, cloud: Cloud, metrics: ActuatorMetrics) -> Self {
         Self { client, cloud, rate_limiter: RateLimiter::default(), metrics }

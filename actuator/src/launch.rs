@@ -1,4 +1,4 @@
-//! Launching: groups of claims that one CreateFleet buys (safety rules 1 to 4).
+//! Launching nodes: a launch group is a set of claims that a single CreateFleet call launches (safety rules 1 to 4).
 
 pub mod admit;
 pub mod attempt;
@@ -14,5 +14,5 @@ pub mod run;
 pub mod tagging;
 pub mod write;
 
-pub use launcher::{Groups, Launches};
-pub use replacement::{Replaced, request_replacement};
+pub use launcher::{Groups, LaunchQueue};
+pub use replacement::{ReplacementResult, request_replacement};

@@ -1,11 +1,11 @@
-//! Launch templates: what a launch is made from, by content. Equal content has an equal name, so that a template is made
-//! once however often it is asked for, and a name never changes its meaning.
+//! Launch templates, named by the hash of their content: equal content reuses the same template, and a name never
+//! changes its content.
 
 mod devices;
 mod interfaces;
 mod plan;
 mod templates;
 
-pub use plan::{PlanError, Planned, Wanted, plan, tags};
+pub use plan::{PlanError, PlannedTemplate, TemplateInput, plan, tags};
 pub(crate) use templates::delete_of_class;
-pub use templates::{EnsureError, LaunchTemplates, Templates, cleanup, ensure};
+pub use templates::{EnsureError, KnownTemplates, LaunchTemplates, cleanup, ensure};

@@ -1,4 +1,4 @@
-//! Taking over, leading, and losing the lease (safety rule 16).
+//! Leadership: take over, lead, and lose the lease (safety rule 16).
 
 mod drivers;
 mod pause;
@@ -23,23 +23,24 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Pause before the claims are listed again after an error.
+/// Pause before a failed list of claims is retried.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
-/// How long controllers get to end when the process stops. When the lease is lost they get none.
-const END: Duration = Duration::from_secs(5);
+/// How long controllers may take to finish on shutdown. When the lease is lost, they are aborted at once.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A controller broke: a leader that does only part of its work is worse than none, so the process gives up the lease and ends.
+/// A controller panicked. A leader without one of its controllers is worse than none, so the process releases the lease
+/// and exits.
 #[derive(Debug, thiserror::Error)]
 #[error("a controller broke: {0}")]
-pub struct Broke(String);
+pub struct ControllerPanicked(String);
 
-impl From<&JoinError> for Broke {
+impl From<&JoinError> for ControllerPanicked {
     fn from(error: &JoinError) -> Self {
         Self(error.to_string())
     }
 }
 
-/// Leads whenever the lease is ours, until `stop`.
+/// Leads whenever this process holds the lease, until `stop`.
 ///
 /// # Errors
 /// A controller panicked.
@@ -49,7 +50,7 @@ pub async fn run(
     role: watch::Sender<LeaderRole>,
     pause: watch::Receiver<Option<String>>,
     stop: CancellationToken,
-) -> Result<(), Broke> {
+) -> Result<(), ControllerPanicked> {
     loop {
         let guard = {
             let state = states.borrow_and_update();
@@ -73,14 +74,14 @@ pub async fn run(
     }
 }
 
-/// One term: until the lease is lost or the process stops.
+/// Runs one term, until the lease is lost or the process stops.
 async fn lead(
     process: &Process,
     guard: LeaseGuard,
     role: &watch::Sender<LeaderRole>,
     pause: watch::Receiver<Option<String>>,
     stop: &CancellationToken,
-) -> Result<(), Broke> {
+) -> Result<(), ControllerPanicked> {
     let lost = guard.lost();
     let ending = stop.child_token();
     let mut tasks = JoinSet::new();
@@ -91,14 +92,14 @@ async fn lead(
         role.send_replace(LeaderRole::Leading(Box::new(term.leader.clone())));
         term.start(&ending, &mut tasks);
         let (fence, ledger) = (term.leader.fence.clone(), term.leader.ledger.clone());
-        // Nothing that a former leader may still be doing is judged before its last call is over.
+        // Garbage collection and resumed launches must not start before the former leader's last call is over.
         fence.quarantine().await;
-        adopt_late(&process.connections.reads(), &ledger).await;
+        adopt_late_claims(&process.connections.reads(), &ledger).await;
         ledger.with(Ledger::begin_admitting);
         term.start_admitted(&ending, &mut tasks);
         tracing::info!(epoch = fence.epoch(), "actions are admitted from here on");
         while let Some(ended) = tasks.join_next().await {
-            ended.map_err(|error| Broke::from(&error))?;
+            ended.map_err(|error| ControllerPanicked::from(&error))?;
         }
         Ok(())
     };
@@ -113,7 +114,7 @@ async fn lead(
     };
     if !lost.is_cancelled() {
         let drained = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(END, drained).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, drained).await.is_err() {
             tracing::warn!("controllers did not end in time");
         }
     }
@@ -121,7 +122,7 @@ async fn lead(
     result
 }
 
-/// The ledger from a live list: our own watch may lag behind what a former leader wrote.
+/// Builds the ledger from a live list: the watch cache may lag behind a former leader's writes.
 async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> Term {
     let claims = list_claims(&process.connections.reads()).await;
     let seeds: Vec<_> = claims.iter().map(seed).collect();
@@ -134,8 +135,8 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
     Term::new(process, &fence, &LedgerHandle::new(ledger))
 }
 
-/// Claims that a former leader's last calls made.
-async fn adopt_late(reads: &Reads, ledger: &LedgerHandle) {
+/// Adds claims that a former leader's last calls created.
+async fn adopt_late_claims(reads: &Reads, ledger: &LedgerHandle) {
     for claim in list_claims(reads).await {
         if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
             tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
@@ -143,7 +144,7 @@ async fn adopt_late(reads: &Reads, ledger: &LedgerHandle) {
     }
 }
 
-/// All claims, live; tried until it works, since nothing can be done without.
+/// Lists all claims live. Retries until it succeeds, since nothing can be done without the list.
 async fn list_claims(reads: &Reads) -> Vec<NodeClaim> {
     loop {
         match reads.claims().await {
@@ -154,13 +155,13 @@ async fn list_claims(reads: &Reads) -> Vec<NodeClaim> {
     }
 }
 
-/// Who holds the lease: the process's name, where it answers, and what tells one start from the next.
+/// The holder identity: process name, address, and a value that differs for each start.
 #[must_use]
 pub fn holder(name: &str, address: &str, start: &str) -> String {
     format!("{name}_{address}_{start}")
 }
 
-/// Where a holder answers.
+/// The address in a holder identity.
 #[must_use]
 pub fn address_of(holder: &str) -> Option<&str> {
     holder.rsplit('_').nth(1).filter(|address| !address.is_empty())
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_tells_where_it_answers() {
+    fn holder_identity_contains_the_address() {
         assert_eq!(address_of(&holder("plimsoll-actuator-0", "10.0.0.7:9443", "1a")), Some("10.0.0.7:9443"));
         assert_eq!(address_of(&holder("with_lines", "[fd00::7]:9443", "1a")), Some("[fd00::7]:9443"));
         assert_eq!(address_of("nobody"), None);

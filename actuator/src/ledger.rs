@@ -1,7 +1,7 @@
-//! The ledger: what is under way, and whether an action of a plan may join it (safety rules 7 to 11, 16 to 18).
+//! The ledger: actions in progress, and whether an action of a plan may be admitted (safety rules 7 to 11, 16 to 18).
 //!
-//! Every admission is one synchronous step against all that was admitted before, so two plans can never buy twice, pass a
-//! limit, or count one hole twice. Its durable form are the claims' annotations; [`Ledger::from_claims`] reads them back.
+//! Every admission is one synchronous step that sees all earlier ones: two plans never launch for a pod twice, exceed a
+//! limit or use the same free capacity twice. The claims' annotations are its durable form ([`Ledger::from_claims`]).
 
 mod admission;
 mod changes;
@@ -38,17 +38,17 @@ use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
 use std::collections::BTreeMap;
 
-/// How long pods stay reserved after their node is initialized (rule 7): kube-scheduler binds within it, or marks them again.
+/// How long pods stay reserved after their node is initialized (rule 7): kube-scheduler binds or refuses them by then.
 const RESERVED_AFTER_INITIALIZED: Millis = Millis::from_seconds(30);
 
-/// See the module.
+/// Actions in progress, and the pods and resources reserved for them.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     position: LedgerPosition,
     driver: Driver,
-    /// The term admits actions: claims that appear from now on without an admission are late.
+    /// The term admits actions. A claim that appears after this point without an admission is late.
     admits: bool,
-    /// Counts drivers: a Lease that was deleted and created again may repeat a count of transitions.
+    /// Number of driver changes. Lease transitions are not unique: a Lease that is created again repeats them.
     driver_changes: u64,
     pools: BTreeMap<NodePoolName, PoolFacts>,
     unreadable: BTreeMap<String, LedgerProblem>,
@@ -61,8 +61,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of a new leader, from all claims of the cluster. Claims with annotations that cannot be read close their
-    /// pool to launches until they are gone, since what they reserve is not known.
+    /// Builds the ledger of a new leader from all claims of the cluster. A claim with unreadable annotations blocks
+    /// launches in its pool until the claim is gone, since the reserved resources are unknown.
     #[must_use]
     pub fn from_claims(epoch: u64, seeds: &[ClaimSeed]) -> (Self, Vec<LedgerProblem>) {
         let position = LedgerPosition { epoch, sequence: 0 };
@@ -81,10 +81,10 @@ impl Ledger {
     }
 
     fn restore(&mut self, name: &str, mut claim: ClaimRecord, removal: Option<Removal>) {
-        // A claim of a launch that was reported as failed may appear later: pods that were reserved again meanwhile stay so.
-        let asked = claim.pods.len();
+        // The claim of a failed launch may appear late. Pods reserved for another claim meanwhile stay with that claim.
+        let recorded = claim.pods.len();
         claim.pods.retain(|pod| !self.reserved.contains_key(pod));
-        claim.late = self.admits || claim.pods.len() < asked;
+        claim.late = self.admits || claim.pods.len() < recorded;
         for pod in &claim.pods {
             self.reserved.insert(pod.clone(), name.to_owned());
         }
@@ -98,19 +98,19 @@ impl Ledger {
         self.claims.insert(name.to_owned(), claim);
     }
 
-    /// Where it stands.
+    /// The current position.
     #[must_use]
     pub fn position(&self) -> LedgerPosition {
         self.position
     }
 
-    /// What became of an action, if it is still known.
+    /// The outcome of an action, if it is still remembered.
     #[must_use]
     pub fn outcome(&self, action: &ActionId) -> Option<&Outcome> {
         self.outcomes.get(action)
     }
 
-    /// What a pool uses and has reserved, claims being deleted included until their instance is gone.
+    /// Resources that a pool uses and has reserved, including claims being deleted until their instance is gone.
     #[must_use]
     pub fn used(&self, pool: &NodePoolName) -> Resources {
         let mut used = Resources::new();
@@ -120,32 +120,32 @@ impl Ledger {
         used
     }
 
-    /// Takes in a pool as it is now; a change counts as one that plans may rest on.
+    /// Updates the facts of a pool. A change outdates plans that rest on the old facts.
     pub fn set_pool(&mut self, pool: &NodePoolName, facts: PoolFacts) {
         if self.pools.get(pool) != Some(&facts) {
-            let known_limits = self.pools.get(pool).map(|known| &known.limits);
-            let limits_changed = known_limits.is_some_and(|known| *known != facts.limits);
+            let known_limits = self.pools.get(pool).map(|previous| &previous.limits);
+            let limits_changed = known_limits.is_some_and(|previous| *previous != facts.limits);
             self.pools.insert(pool.clone(), facts);
-            // Budgets open and close with time: they are checked at admission and outdate no plan.
+            // Budgets open and close with time. They are checked at admission, so a change of budgets outdates no plan.
             if limits_changed {
                 self.note([Subject::Pool(pool.clone())], None);
             }
         }
     }
 
-    /// A pool is gone: nothing is launched for it.
+    /// Removes a pool. Nothing is launched for it any more.
     pub fn remove_pool(&mut self, pool: &NodePoolName) {
         self.pools.remove(pool);
     }
 
-    /// Notes a change that was seen in the cluster, so that older plans do not rest on what was before.
+    /// Records a change seen in the cluster, so that older plans that rest on the former state are rejected.
     pub fn changed(&mut self, subject: Subject) -> LedgerPosition {
         self.note([subject], None);
         self.position
     }
 
-    /// Takes in the watcher's Lease as read live from the API server, reads being taken in in their order. It is believed
-    /// whatever its count of transitions: a Lease that was deleted and created again counts from 0.
+    /// Records the watcher's Lease as read live from the API server. Reads must be reported in order. The read is
+    /// trusted whatever its transitions: a Lease that was deleted and created again counts from 0.
     pub fn observe_driver(&mut self, driver: Driver) {
         if self.driver != driver {
             self.driver = driver;
@@ -153,12 +153,12 @@ impl Ledger {
         }
     }
 
-    /// Names a plan of the present driver.
+    /// The key of a plan of the current driver.
     fn key(&self, plan: &PlanContext) -> PlanKey {
         (self.driver_changes, plan.snapshot_sequence)
     }
 
-    /// Admits a launch, or says why not. `catalog` is that of its node class.
+    /// Admits a launch, or rejects it with a reason. `catalog` is the catalog of its node class.
     pub fn admit_launch(
         &mut self,
         launch: &Launch,
@@ -188,7 +188,7 @@ impl Ledger {
             late: false,
         };
         for pod in &record.pods {
-            // A reservation that ran out may still be on its former claim.
+            // An expired reservation may still be on the former claim.
             self.release_pod(pod);
             self.reserved.insert(pod.clone(), name.clone());
         }
@@ -243,7 +243,7 @@ impl Ledger {
                 return Err(Rejection::LimitExceeded { resource: "replicas".to_owned(), limit, used, asked: 1 });
             }
         }
-        let reserve = most(launch, catalog)?;
+        let reserve = max_usage(launch, catalog)?;
         let used = self.used(pool);
         for (resource, limit) in facts.limits.iter() {
             let (used, asked) = (used.get(resource), reserve.get(resource));
@@ -254,7 +254,7 @@ impl Ledger {
         Ok(reserve)
     }
 
-    /// Which claim a pod is reserved by, if any.
+    /// The claim that a pod is reserved for, if any.
     #[must_use]
     pub fn reserved_by(&self, pod: &PodUid, now: Timestamp) -> Option<&str> {
         let name = self.reserved.get(pod)?;
@@ -262,7 +262,7 @@ impl Ledger {
         self.claims.get(name).filter(|claim| !over(claim)).map(|_| name.as_str())
     }
 
-    /// A claim is launched: it counts for what it is from now on. `capacity` includes `nodes: 1`.
+    /// Records that a claim was launched: from now on its actual capacity counts. `capacity` includes `nodes: 1`.
     pub fn launched(&mut self, claim: &str, capacity: Resources) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.counted = capacity;
@@ -272,7 +272,7 @@ impl Ledger {
         }
     }
 
-    /// A claim's node is initialized: its pods stay reserved for a short while.
+    /// Records that a claim's node is initialized: its pods stay reserved for a short while.
     pub fn initialized(&mut self, claim: &str, now: Timestamp) {
         if let Some(record) = self.claims.get_mut(claim).filter(|record| !record.initialized) {
             record.initialized = true;
@@ -283,14 +283,14 @@ impl Ledger {
         }
     }
 
-    /// A pod is bound or gone: it is no longer reserved.
+    /// Ends the reservation of a pod that is bound or gone.
     pub fn release_pod(&mut self, pod: &PodUid) {
         if let Some(record) = self.reserved.remove(pod).and_then(|claim| self.claims.get_mut(&claim)) {
             record.pods.remove(pod);
         }
     }
 
-    /// kube-scheduler marked a pod Unschedulable (again): that ends its reservation once the node it was for is initialized.
+    /// Records that kube-scheduler marked a pod Unschedulable. Ends the reservation if the claim's node is initialized.
     pub fn marked_unschedulable(&mut self, pod: &PodUid) {
         let claim = self.reserved.get(pod).and_then(|name| self.claims.get(name));
         if claim.is_some_and(|claim| claim.initialized) {
@@ -298,7 +298,8 @@ impl Ledger {
         }
     }
 
-    /// A claim failed: its pods can be planned again, on a snapshot that knows of it. It counts towards limits until [`Ledger::gone`].
+    /// Records that a claim failed: its pods can be planned again, on a snapshot that includes the failure. The claim
+    /// counts towards limits until [`Ledger::gone`].
     pub fn failed(&mut self, claim: &str, cause: &str, now: Timestamp) {
         let Some(record) = self.claims.get_mut(claim) else { return };
         record.deleting = true;
@@ -314,7 +315,7 @@ impl Ledger {
         }
     }
 
-    /// A claim and its instance are gone.
+    /// Records that a claim and its instance are gone.
     pub fn gone(&mut self, claim: &str) {
         self.unreadable.remove(claim);
         let Some(record) = self.claims.remove(claim) else { return };
@@ -333,7 +334,7 @@ impl Ledger {
 
     fn early(&mut self, action: &ActionId, plan: &PlanContext) -> Option<Admission> {
         if self.driver != plan.driver {
-            // Not kept by action id: it says nothing of the action, which the right watcher may send too.
+            // Not stored by action id: the rejection is about the sender, not about the action.
             if plan.driver.transitions > self.driver.transitions || self.driver.holder.is_empty() {
                 return Some(Admission::Rejected(Rejection::UnknownDriver(plan.driver.transitions)));
             }
@@ -380,19 +381,19 @@ impl Ledger {
     }
 }
 
-/// The most that a launch may count, resource by resource, over all types it accepts.
-pub(crate) fn most(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
-    let mut most = Resources::new();
+/// The most that a launch may add to the pool's usage: the maximum of each resource over all accepted types.
+pub(crate) fn max_usage(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
+    let mut maximum = Resources::new();
     for offering in launch.offerings.iter() {
-        let known = catalog.get(&offering.instance_type);
-        let known = known.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
-        most.raise_to(&known.capacity);
+        let entry = catalog.get(&offering.instance_type);
+        let entry = entry.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
+        maximum.raise_to(&entry.capacity);
     }
     if launch.offerings.is_empty() {
         return Err(Rejection::UnknownInstanceType(String::new()));
     }
-    most.set(NODES_RESOURCE, 1);
-    Ok(most)
+    maximum.set(NODES_RESOURCE, 1);
+    Ok(maximum)
 }
 
 #[cfg(test)]

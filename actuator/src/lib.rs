@@ -1,6 +1,7 @@
 //! The actuator: the only service that writes to the cluster and spends money.
 //!
-//! What it decides is in synchronous cores without clock or IO; the cloud lies behind the traits of [`ports`].
+//! Decisions are made in synchronous functions without clock or IO. The cloud is reached through the traits of
+//! [`ports`].
 
 pub mod args;
 pub mod buffer_status;

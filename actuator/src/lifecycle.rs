@@ -1,4 +1,4 @@
-//! The life of a claim from its launch until its node is in service: Registered, Initialized, and the time-outs.
+//! The lifecycle of a claim from launch until its node is ready for use: Registered, Initialized, and the timeouts.
 
 mod node;
 mod step;
@@ -7,16 +7,16 @@ mod tests;
 
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
-use crate::io::{Part, WriteError, Writes};
+use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::state::registrations::Registrations;
-use crate::stores::{Kind, Stores, provider_id};
+use crate::stores::{Stores, WatchedKind, provider_id};
 use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, Requeue};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
@@ -28,18 +28,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Brings launched claims into service.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Lifecycle {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Writes to the cluster.
     pub writes: Writes,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
-    /// Whether instances became nodes of late.
+    /// Recent registration results by pool.
     pub registrations: Registrations,
     /// Events on objects.
     pub events: Recorder,
@@ -51,19 +51,19 @@ pub struct Lifecycle {
 
 /// A claim and the Nodes with its providerID.
 #[derive(Clone)]
-struct Subject {
+struct ClaimWithNodes {
     claim: Arc<NodeClaim>,
     nodes: Vec<Arc<Node>>,
 }
 
-/// Brings claims into service until `stop`.
+/// Registers and initializes claims until `stop`.
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
-    let kinds = [Kind::NodeClaim, Kind::Node];
-    let work = |subject: Subject| reconcile(deps.clone(), subject);
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
+    let work = |subject: ClaimWithNodes| reconcile(deps.clone(), subject);
     controller_loop::run("lifecycle", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }
 
-fn candidates(deps: &Lifecycle) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
     let nodes = deps.stores.nodes_by_provider();
     let claims = deps.stores.claims.state();
     let live = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
@@ -71,11 +71,11 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<Subject>> {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         claim.metadata.resource_version.hash(&mut hasher);
-        // A claim in service is not looked at again for its Node's heartbeats.
+        // Heartbeats of an initialized claim's Node do not trigger a reconcile.
         if !is_settled(&claim) {
             nodes.iter().for_each(|node| node.metadata.resource_version.hash(&mut hasher));
         }
-        Candidate { key: claim.name_any(), version: Some(hasher.finish()), input: Subject { claim, nodes } }
+        Candidate { key: claim.name_any(), version: Some(hasher.finish()), input: ClaimWithNodes { claim, nodes } }
     })
     .collect()
 }
@@ -85,17 +85,17 @@ fn is_settled(claim: &NodeClaim) -> bool {
     [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| condition::is_true(conditions, name))
 }
 
-async fn reconcile(deps: Lifecycle, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
-    if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
+    if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
         let add = |claim: &mut NodeClaim| {
             let finalizers = claim.finalizers_mut();
-            if !finalizers.iter().any(|it| it == TERMINATION_FINALIZER) {
+            if !finalizers.iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
                 finalizers.push(TERMINATION_FINALIZER.to_owned());
             }
         };
-        deps.writes.update(claim, Part::Main, add).await?;
+        deps.writes.update(claim, ObjectPart::Main, add).await?;
     }
     let nodes: Vec<&Node> = subject.nodes.iter().map(|node| &**node).collect();
     let now = deps.clock.now();
@@ -103,14 +103,14 @@ async fn reconcile(deps: Lifecycle, subject: Subject) -> Result<Again, WriteErro
     if let Some(timed_out) = step.timed_out {
         return give_up(&deps, claim, timed_out).await;
     }
-    if let (Some(_), Some(found)) = (&step.node, subject.nodes.first()) {
-        // Worked out again on each newer version of the Node, which its kubelet writes too.
+    if let (Some(_), Some(node_seen)) = (&step.node, subject.nodes.first()) {
+        // Recomputed for each newer version of the Node, since the kubelet writes it too.
         let apply = |node: &mut Node| {
-            if let Some(wanted) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
-                *node = wanted;
+            if let Some(desired) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
+                *node = desired;
             }
         };
-        if !deps.writes.update(&**found, Part::Main, apply).await?.is_there() {
+        if !deps.writes.update(&**node_seen, ObjectPart::Main, apply).await?.exists() {
             return Ok(None);
         }
     }
@@ -125,14 +125,14 @@ async fn reconcile(deps: Lifecycle, subject: Subject) -> Result<Again, WriteErro
                 claim.status = Some(status);
             }
         };
-        deps.writes.update(claim, Part::Status, apply).await?;
+        deps.writes.update(claim, ObjectPart::Status, apply).await?;
     }
-    tell(&deps, claim, &name, &nodes, &step.reached);
+    publish_progress(&deps, claim, &name, &nodes, &step.reached);
     let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
     Ok(again)
 }
 
-fn tell(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&Node], reached: &[&'static str]) {
+fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&Node], reached: &[&'static str]) {
     let node = nodes.first().and_then(|node| node.metadata.name.clone()).unwrap_or_default();
     for condition in reached {
         let (word, message) = match *condition {
@@ -155,7 +155,7 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
 }
 
-async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<Again, WriteError> {
+async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     let message = match timed_out {
         TimedOut::Launch => "no instance was launched in time: the claim is deleted",

@@ -3,32 +3,32 @@
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{HistogramVec, IntCounterVec, IntGauge};
 
-/// All of them. Clones count together.
+/// All metrics. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct ActuatorMetrics {
-    /// 1 while this process leads.
+    /// 1 while this process is the leader.
     pub leading: IntGauge,
-    /// 1 while another autoscaler keeps this one from writing.
+    /// 1 while another autoscaler prevents this one from writing.
     pub paused: IntGauge,
     /// Actions by `kind` (launch, termination) and `outcome`.
     pub actions: IntCounterVec,
-    /// NodeClaims made, by `nodepool` and `capacity_type`.
+    /// NodeClaims created, by `nodepool` and `capacity_type`.
     pub claims_created: IntCounterVec,
     /// NodeClaims that failed before they had an instance, by `nodepool` and `cause`.
     pub claims_failed: IntCounterVec,
-    /// Calls to the cloud by `action` and `result`.
+    /// Cloud calls by `action` and `result`.
     pub cloud_calls: IntCounterVec,
-    /// Length of calls to the cloud, by `action`.
+    /// Duration of cloud calls, by `action`.
     pub cloud_seconds: HistogramVec,
-    /// From the receipt of a plan to a step of its launch, by `step` (claim, fleet, launched).
+    /// Time from the receipt of a plan to a step of its launch, by `step` (claim, fleet, launched).
     pub launch_seconds: HistogramVec,
-    /// Instances ended because nobody claimed them, by `cause`.
+    /// Instances terminated because no claim refers to them, by `cause`.
     pub instances_collected: IntCounterVec,
     /// NodeClaims deleted because their instance is gone, by `cause`.
     pub claims_collected: IntCounterVec,
     /// Messages of the interruption queue, by `kind` and `result`.
     pub interruptions: IntCounterVec,
-    /// NodeClaims that are gone with their instance, by `nodepool`.
+    /// NodeClaims that are gone together with their instance, by `nodepool`.
     pub claims_terminated: IntCounterVec,
     /// Evictions by `result` (evicted, refused, forced).
     pub evictions: IntCounterVec,
@@ -37,10 +37,10 @@ pub struct ActuatorMetrics {
 }
 
 impl ActuatorMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// They are registered already.
+    /// A metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             leading: metrics.gauge("leading", "1 while this process leads.")?,

@@ -1,4 +1,4 @@
-//! EC2NodeClass: what its selectors come to, what its status says, and what a launch takes from there.
+//! EC2NodeClass controller: resolves selectors, writes the status, and provides what a launch needs.
 
 mod alias;
 mod controller;

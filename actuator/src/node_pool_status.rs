@@ -1,5 +1,5 @@
-//! What pools show of themselves: hash, conditions, what they have (spec: core sections 1.1 and 6.2), and what claims show of
-//! their drift and their last pod.
+//! Status of NodePools (hash, conditions, resources; spec: core sections 1.1 and 6.2), and the Drifted condition and
+//! last pod event time of their claims.
 
 mod claims;
 mod pools;
@@ -11,22 +11,22 @@ use crate::stores::Stores;
 use plimsoll_runtime::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
-/// Keeps the status of NodePools and of their claims.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct NodePoolStatus {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
-    /// Whether instances became nodes of late.
+    /// Recent registration results by pool.
     pub registrations: Registrations,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// Keeps it up to date until `stop`.
+/// Updates the status until `stop`.
 pub async fn run(deps: NodePoolStatus, stop: CancellationToken) {
     deps.stores.wait_ready().await;
     tokio::join!(pools::run(&deps, &stop), claims::run(&deps, &stop));

@@ -1,8 +1,9 @@
-//! Tells kube-scheduler which node the plan has for a pod: `status.nominatedNodeName` (KEP-5278).
+//! Nominates the planned node of each pod to kube-scheduler: `status.nominatedNodeName` (KEP-5278).
 //!
-//! kube-scheduler tries that node first and keeps its room from pods of the same or a lower priority. Without it, pods that come
-//! in another order than the plan's take each other's room. It is a hint: nothing waits for it, and what cannot be written is left.
-//! A nomination of ours stands only as long as the plan does: left behind, it would keep its pod from being planned again.
+//! kube-scheduler tries the nominated node first and reserves its capacity against pods of the same or a lower
+//! priority. Without a nomination, pods that kube-scheduler tries in another order take each other's capacity. A
+//! nomination is a hint: nothing waits for it, and a failed write is not reported.
+//! A nomination must not outlive its plan, since it would prevent the pod from being planned again.
 
 mod step;
 #[cfg(test)]
@@ -16,8 +17,8 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::settings::Settings;
-use crate::state::nominations::Placed;
-use crate::stores::{Kind, Stores, provider_id};
+use crate::state::nominations::Placements;
+use crate::stores::{Stores, WatchedKind, provider_id};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -32,86 +33,87 @@ use std::time::Duration;
 use step::Step;
 use tokio_util::sync::CancellationToken;
 
-/// Owns the field in `metadata.managedFields`: by it our nominations are told from those of kube-scheduler.
+/// Field manager of the nominations. In `metadata.managedFields` it distinguishes them from kube-scheduler's own.
 pub const FIELD_MANAGER: &str = "plimsoll-nomination";
 
-/// Changes come in bursts and are looked at together. A Node is not Ready for seconds after it is there, so this is early enough.
+/// Delay that coalesces bursts of changes. It delays no pod, since a Node becomes Ready only seconds after it appears.
 const COALESCE: Duration = Duration::from_millis(100);
-/// Everything is looked at anyway so often: reservations run out by time alone.
+/// Interval of a full pass, since reservations expire by time alone.
 const TICK: Duration = Duration::from_secs(10);
-/// Writes under way at once: they wait for the API server only.
-const AT_ONCE: usize = 16;
-/// Writes in one round: what comes next is worked out anew, since much of it may be over by then.
+/// Concurrent writes, which mostly wait for the API server.
+const CONCURRENT_WRITES: usize = 16;
+/// Writes per round. The next round recomputes the rest, since much of it may be obsolete by then.
 const PER_ROUND: usize = 200;
-/// Times that one pod is nominated to one node. kube-scheduler takes a nomination back when it tries the pod before the node is
-/// ready, with pauses of up to 10 s: this lasts for the start of a node. A pod that is refused beyond it does not fit there.
+/// Attempts to nominate one node for a pod. kube-scheduler clears a nomination when it tries the pod before the node is
+/// ready, with pauses of up to 10 s; this many attempts cover the start of a node. A pod that is still refused does not
+/// fit there.
 const MAX_TRIES: u32 = 10;
-/// A write whose effect is not seen is made again after so long.
-const AGAIN: Millis = Millis::from_seconds(10);
+/// Delay before a write without a visible effect is repeated.
+const RETRY_DELAY: Millis = Millis::from_seconds(10);
 
-/// Nominates pods to the nodes that plans have for them.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Nominations {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
-    /// Where plans place pods, besides launches.
-    pub placed: Placed,
+    /// Planned placements on existing and starting nodes, besides launches.
+    pub placements: Placements,
     /// Writes to the cluster.
     pub writes: Writes,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// What was written last about a pod.
+/// The last write for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Tried {
-    /// The pod's version that it was written on.
+struct Attempt {
+    /// The pod's resourceVersion at the write.
     version: Option<String>,
     at: Timestamp,
     node: Option<String>,
-    /// Times that this node was written.
+    /// Number of writes for this node.
     count: u32,
 }
 
-/// One write.
+/// A write of one pod's nomination.
 #[derive(Debug)]
-struct Write {
+struct NominationWrite {
     pod: Arc<Pod>,
     step: Step,
 }
 
-/// What the API server said.
-enum Answer {
+/// Result of a write.
+enum WriteResult {
     Done,
-    /// Somebody else was faster: what is seen next decides.
+    /// A concurrent write won. The next pass decides on the new state.
     Overtaken,
-    /// There is no right to it.
+    /// RBAC does not allow the write.
     Forbidden(String),
     Failed(String),
 }
 
-/// Nominates until `stop`, or until it turns out that there is no right to.
+/// Nominates until `stop`, or until a write is forbidden.
 pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     let nominate = async {
         deps.stores.wait_ready().await;
-        let mut changes = deps.stores.changes(&[Kind::Pod, Kind::Node, Kind::NodeClaim]);
-        let (mut ledger, mut placed) = (deps.ledger.subscribe(), deps.placed.subscribe());
+        let mut changes = deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]);
+        let (mut ledger, mut placements) = (deps.ledger.subscribe(), deps.placements.subscribe());
         let mut nominator = Nominator::default();
         loop {
             ledger.mark_unchanged();
-            placed.mark_unchanged();
+            placements.mark_unchanged();
             let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
-            let writes = if allowed { nominator.look(&deps) } else { Vec::new() };
+            let writes = if allowed { nominator.due_writes(&deps) } else { Vec::new() };
             let more = writes.len() == PER_ROUND;
-            if let Err(problem) = carry_out(&deps, writes).await {
+            if let Err(problem) = perform(&deps, writes).await {
                 tracing::warn!(
                     problem,
                     "the right to patch pods/status is missing: pods are not nominated to the nodes that the plan has for them"
@@ -123,7 +125,7 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
                     biased;
                     () = changes.next() => {}
                     () = ledger.changed() => {}
-                    () = placed.changed() => {}
+                    () = placements.changed() => {}
                     () = tokio::time::sleep(TICK) => {}
                 }
                 tokio::time::sleep(COALESCE).await;
@@ -137,28 +139,28 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     }
 }
 
-/// Remembers what was tried.
+/// Remembers past attempts.
 #[derive(Debug, Default)]
 struct Nominator {
-    tried: BTreeMap<PodUid, Tried>,
+    attempts: BTreeMap<PodUid, Attempt>,
 }
 
 impl Nominator {
-    /// What is to be written now: what is taken back first, then node by node.
-    fn look(&mut self, deps: &Nominations) -> Vec<Write> {
+    /// Computes the writes that are due: withdrawals first, then nominations in order of nodes.
+    fn due_writes(&mut self, deps: &Nominations) -> Vec<NominationWrite> {
         let now = deps.clock.timestamp();
-        let all = deps.stores.pods.state();
+        let pods = deps.stores.pods.state();
         let waiting: BTreeMap<PodUid, Arc<Pod>> =
-            all.into_iter().filter(|pod| step::waits(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
-        deps.placed.retain(|uid| waiting.contains_key(uid), now);
-        self.tried.retain(|uid, _| waiting.contains_key(uid));
+            pods.into_iter().filter(|pod| step::is_waiting(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
+        deps.placements.retain(|uid| waiting.contains_key(uid), now);
+        self.attempts.retain(|uid, _| waiting.contains_key(uid));
         if waiting.is_empty() {
             return Vec::new();
         }
-        // Also where nothing is to be nominated: what an earlier start with other options nominated is taken back.
-        let wanted = if deps.settings.nominate_nodes { wanted(deps, now) } else { BTreeMap::new() };
+        // Withdrawals happen even if nominations are disabled: an earlier start may have nominated nodes.
+        let planned = if deps.settings.nominate_nodes { planned_nodes(deps, now) } else { BTreeMap::new() };
         let nodes = deps.stores.nodes.state();
-        self.due(&waiting, &step::sparing(&waiting, &wanted, &nodes), now)
+        self.due(&waiting, &step::without_conflicts(&waiting, &planned, &nodes), now)
     }
 
     fn due(
@@ -166,12 +168,12 @@ impl Nominator {
         waiting: &BTreeMap<PodUid, Arc<Pod>>,
         wanted: &BTreeMap<PodUid, String>,
         now: Timestamp,
-    ) -> Vec<Write> {
-        let mut writes: Vec<Write> = Vec::new();
+    ) -> Vec<NominationWrite> {
+        let mut writes: Vec<NominationWrite> = Vec::new();
         for (uid, pod) in waiting {
             let Some(step) = step::of(pod, wanted.get(uid).map(String::as_str)) else { continue };
-            if self.may(uid, pod, &step, now) {
-                writes.push(Write { pod: Arc::clone(pod), step });
+            if self.is_due(uid, pod, &step, now) {
+                writes.push(NominationWrite { pod: Arc::clone(pod), step });
             }
         }
         writes.sort_by_cached_key(|write| (write.step.clone(), pods::full_name(&write.pod)));
@@ -182,30 +184,30 @@ impl Nominator {
         writes
     }
 
-    fn may(&self, uid: &PodUid, pod: &Pod, step: &Step, now: Timestamp) -> bool {
-        let Some(tried) = self.tried.get(uid) else { return true };
-        let fresh = tried.version != pod.metadata.resource_version || tried.at.plus(AGAIN) <= now;
-        let worn = step.node().is_some() && tried.node.as_deref() == step.node() && tried.count >= MAX_TRIES;
-        fresh && !worn
+    fn is_due(&self, uid: &PodUid, pod: &Pod, step: &Step, now: Timestamp) -> bool {
+        let Some(attempt) = self.attempts.get(uid) else { return true };
+        let retry_due = attempt.version != pod.metadata.resource_version || attempt.at.plus(RETRY_DELAY) <= now;
+        let exhausted = step.node().is_some() && attempt.node.as_deref() == step.node() && attempt.count >= MAX_TRIES;
+        retry_due && !exhausted
     }
 
-    fn note(&mut self, write: &Write, now: Timestamp) {
+    fn note(&mut self, write: &NominationWrite, now: Timestamp) {
         let node = write.step.node().map(str::to_owned);
         let uid = PodUid(pods::uid(&write.pod));
-        // Taking back does not begin a new count: it is the same node that comes again.
-        let known = self.tried.get(&uid).map(|tried| (tried.node.clone(), tried.count));
-        let (node, count) = match (known, node) {
-            (Some((known, count)), Some(node)) if known.as_ref() == Some(&node) => (known, count + 1),
-            (Some((known, count)), None) => (known, count),
+        // A withdrawal keeps the count, since the same node is nominated next.
+        let previous = self.attempts.get(&uid).map(|attempt| (attempt.node.clone(), attempt.count));
+        let (node, count) = match (previous, node) {
+            (Some((previous, count)), Some(node)) if previous.as_ref() == Some(&node) => (previous, count + 1),
+            (Some((previous, count)), None) => (previous, count),
             (_, node) => (node, 1),
         };
         let version = write.pod.metadata.resource_version.clone();
-        self.tried.insert(uid, Tried { version, at: now, node, count });
+        self.attempts.insert(uid, Attempt { version, at: now, node, count });
     }
 }
 
-/// The node of each pod that some plan has for it: of launches once their Node is there, and of placements.
-fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
+/// The planned node of each pod: the nodes of launches once they exist, and the nodes of placements.
+fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
     let nodes = deps.stores.nodes.state();
     let open: BTreeSet<&str> =
         nodes.iter().filter(|node| is_open(node)).filter_map(|node| node.metadata.name.as_deref()).collect();
@@ -224,49 +226,49 @@ fn wanted(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String> {
         Some(node) => Some(node.clone()),
         None => open.get(name).filter(|name| !leaving.contains(**name)).map(|name| (*name).to_owned()),
     };
-    let mut wanted = deps.placed.take(of_place, now);
-    // What a launch reserves comes before what some plan placed in passing.
+    let mut planned = deps.placements.resolve(of_place, now);
+    // Reservations of launches take precedence over placements.
     deps.ledger.read(|ledger| {
         for claim in ledger.claims().filter(|claim| !claim.deleting) {
             let Some(node) = by_claim.get(claim.name) else { continue };
-            wanted.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
+            planned.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
         }
     });
-    wanted
+    planned
 }
 
-/// Whether pods may come to the node, now or once it is up.
+/// Whether the node accepts pods, now or once it is ready.
 fn is_open(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && !taints.iter().any(|it| it.key == taint::DISRUPTED)
 }
 
-/// Writes them.
+/// Performs the writes.
 ///
 /// # Errors
-/// There is no right to.
-async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String> {
+/// A write is forbidden.
+async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Result<(), String> {
     let mut answers = futures::stream::iter(writes)
-        .map(|it| async move {
-            let answer = write(deps, &it).await;
-            (it, answer)
+        .map(|pending| async move {
+            let answer = write(deps, &pending).await;
+            (pending, answer)
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(CONCURRENT_WRITES);
     let (mut failed, mut example) = (0_u32, String::new());
-    while let Some((Write { pod, step }, answer)) = answers.next().await {
+    while let Some((NominationWrite { pod, step }, answer)) = answers.next().await {
         let result = match (&answer, &step) {
-            (Answer::Done, Step::Nominate(_)) => "nominated",
-            (Answer::Done, Step::TakeBack) => "taken_back",
-            (Answer::Overtaken, _) => "overtaken",
-            (Answer::Forbidden(_), _) => "forbidden",
-            (Answer::Failed(_), _) => "failed",
+            (WriteResult::Done, Step::Nominate(_)) => "nominated",
+            (WriteResult::Done, Step::TakeBack) => "taken_back",
+            (WriteResult::Overtaken, _) => "overtaken",
+            (WriteResult::Forbidden(_), _) => "forbidden",
+            (WriteResult::Failed(_), _) => "failed",
         };
         deps.metrics.nominations.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), ?step, result, "nomination");
         match answer {
-            Answer::Forbidden(problem) => return Err(problem),
-            Answer::Failed(problem) => (failed, example) = (failed + 1, problem),
-            Answer::Done | Answer::Overtaken => {}
+            WriteResult::Forbidden(problem) => return Err(problem),
+            WriteResult::Failed(problem) => (failed, example) = (failed + 1, problem),
+            WriteResult::Done | WriteResult::Overtaken => {}
         }
     }
     if failed > 0 {
@@ -275,8 +277,8 @@ async fn carry_out(deps: &Nominations, writes: Vec<Write>) -> Result<(), String>
     Ok(())
 }
 
-/// An apply: the API server itself refuses it where the field is another's, or the pod is not as it was seen.
-async fn write(deps: &Nominations, Write { pod, step }: &Write) -> Answer {
+/// Server-side apply. The API server rejects the write if another manager owns the field or the pod changed.
+async fn write(deps: &Nominations, NominationWrite { pod, step }: &NominationWrite) -> WriteResult {
     let (name, metadata) = (pod.name_any(), &pod.metadata);
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let status = step.node().map_or_else(|| json!({}), |node| json!({ "nominatedNodeName": node }));
@@ -286,10 +288,10 @@ async fn write(deps: &Nominations, Write { pod, step }: &Write) -> Answer {
         "status": status,
     });
     match deps.writes.nominate(pod, FIELD_MANAGER, &config).await {
-        Ok(Ok(_)) => Answer::Done,
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Answer::Overtaken,
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Answer::Forbidden(status.message.clone()),
-        Ok(Err(error)) => Answer::Failed(error.to_string()),
-        Err(error) => Answer::Failed(error.to_string()),
+        Ok(Ok(_)) => WriteResult::Done,
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => WriteResult::Overtaken,
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => WriteResult::Forbidden(status.message.clone()),
+        Ok(Err(error)) => WriteResult::Failed(error.to_string()),
+        Err(error) => WriteResult::Failed(error.to_string()),
     }
 }

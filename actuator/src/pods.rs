@@ -1,4 +1,4 @@
-//! What the removal of a node has to know of its pods. Pure.
+//! Predicates on pods that matter when a node is removed. Pure functions.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Toleration as KubeToleration};
@@ -6,11 +6,11 @@ use plimsoll_api::duration::parse_go;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 
-/// The annotation of a pod that a kubelet runs from its own files.
+/// Annotation of static (mirror) pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Priority classes of pods that the cluster needs.
+/// Priority classes of critical pods.
 const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
-/// A pod that is still there this long after its grace period ended has a kubelet that does not answer.
+/// A pod that still exists this long after its grace period ended has an unresponsive kubelet.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// The name of the node that the pod is bound to.
@@ -28,7 +28,7 @@ pub(crate) fn uid(pod: &Pod) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
 }
 
-/// Whether the pod has ended.
+/// Whether the pod has succeeded or failed.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
@@ -43,37 +43,37 @@ fn owned_by(pod: &Pod, kind: &str) -> bool {
     pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == kind)
 }
 
-/// Whether the pod is its kubelet's own: it goes with the node and cannot be evicted.
+/// Whether the pod is a static pod, which goes away with the node and cannot be evicted.
 pub(crate) fn is_static(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations.is_some_and(|annotations| annotations.contains_key(MIRROR)) || owned_by(pod, "Node")
 }
 
-/// Whether a DaemonSet made the pod.
+/// Whether a DaemonSet owns the pod.
 pub(crate) fn is_daemon(pod: &Pod) -> bool {
     owned_by(pod, "DaemonSet")
 }
 
-/// Whether the cluster needs the pod.
+/// Whether the pod has a system-critical priority class.
 pub(crate) fn is_critical(pod: &Pod) -> bool {
     let class = pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref());
     class.is_some_and(|class| CRITICAL.contains(&class))
 }
 
-/// Whether the pod's kubelet should have ended it long ago.
+/// Whether the pod's grace period ended long ago.
 pub(crate) fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
     let Some(deleted) = &pod.metadata.deletion_timestamp else { return false };
     now.duration_since(deleted.0) > STUCK_AFTER
 }
 
-/// Whether the pod says that it stays on a node that is being removed.
+/// Whether the pod tolerates the disruption taint and stays on the node.
 pub(crate) fn tolerates_disruption(pod: &Pod) -> bool {
     let disrupted = Taint { key: taint::DISRUPTED.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     tolerations.iter().any(|toleration| toleration_of(toleration).is_some_and(|it| it.tolerates(&disrupted)))
 }
 
-/// `None` for one that the API server would not have taken.
+/// `None` for a toleration that the API server would reject.
 fn toleration_of(toleration: &KubeToleration) -> Option<Toleration> {
     let operator = match toleration.operator.as_deref() {
         None | Some("" | "Equal") => TolerationOperator::Equal,
@@ -88,7 +88,7 @@ fn toleration_of(toleration: &KubeToleration) -> Option<Toleration> {
     Some(Toleration { key, operator, value: toleration.value.clone().unwrap_or_default(), effect })
 }
 
-/// Until when the pod must not be disrupted: `true` protects for ever, a duration since the pod's start.
+/// Until when the pod must not be disrupted: for ever with the value `true`, or for a duration since the pod's start.
 pub(crate) fn protected_until(pod: &Pod) -> Option<Timestamp> {
     let value = pod.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
     if value == "true" {
@@ -107,7 +107,7 @@ pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     !is_terminal(pod) && !is_terminating(pod) && protected_until(pod).is_some_and(|until| until > now)
 }
 
-/// Whether the pod has to go elsewhere when its node goes.
+/// Whether the pod must be rescheduled when its node is removed.
 pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod) && !is_static(pod) && !is_daemon(pod)
 }

@@ -1,8 +1,8 @@
-//! The cloud as the actuator sees it: narrow traits with plain types of our own, so that EC2's SDK stays in one adapter
-//! and tests can stand in for the cloud.
+//! The cloud as the actuator sees it: narrow traits with our own plain types. The EC2 SDK stays in one adapter, and
+//! tests can substitute the cloud.
 //!
-//! Adapters set a total deadline per call, retries included, and report what they know by [`CloudError`]; they never repeat
-//! a mutating call that carries no client token.
+//! Adapters set a total timeout per call, retries included, and report errors as [`CloudError`]. They never retry a
+//! mutating call that has no client token.
 
 mod compute;
 mod facts;
@@ -28,7 +28,7 @@ pub use support::{InstanceProfile, InstanceProfiles, OnDemandPrice, Parameters, 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All ports together. Clones share them.
+/// All ports. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Cloud {
     /// EC2.
@@ -46,57 +46,60 @@ pub struct Cloud {
 /// Tags of a resource, by key.
 pub type Tags = BTreeMap<String, String>;
 
-/// What a call to the cloud came to, if not to an answer. Closed: whoever calls decides by these kinds alone.
+/// Outcome of a failed cloud call. The enum is exhaustive: callers decide by its variants alone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// What the call is about does not exist. Definite.
+    /// The subject of the call does not exist. Definite.
     #[error("not found: {message}")]
     NotFound {
-        /// What was looked for.
+        /// What was looked up.
         message: String,
     },
-    /// The whole request was refused for lack of capacity or quota. Definite; single offerings are in [`FleetAnswer::errors`].
+    /// The whole request was refused for lack of capacity or quota. Definite. Refused offerings are reported in
+    /// [`FleetAnswer::errors`].
     #[error("insufficient capacity: {message}")]
     InsufficientCapacity {
-        /// The cloud's words.
+        /// The cloud's message.
         message: String,
     },
-    /// Too many calls; nothing was done.
+    /// Rate limited. Nothing was done.
     #[error("throttled")]
     Throttled,
-    /// Our credentials do not allow this; nothing was done.
+    /// Our credentials do not permit the call. Nothing was done.
     #[error("denied: {message}")]
     Denied {
-        /// The cloud's words, without credentials.
+        /// The cloud's message, without credentials.
         message: String,
     },
-    /// The request is wrong and stays so; nothing was done.
+    /// The request is invalid and would fail again. Nothing was done.
     #[error("invalid request: {code}: {message}")]
     InvalidRequest {
         /// The cloud's error code.
         code: String,
-        /// The cloud's words.
+        /// The cloud's message.
         message: String,
     },
-    /// The client token was used with other parameters: some earlier request of that token was accepted (safety rule 3).
+    /// The client token was used with other parameters: an earlier request with that token was accepted (safety rule
+    /// 3).
     #[error("the client token was used with other parameters")]
     IdempotentParameterMismatch,
-    /// No answer: it may have happened or may yet happen.
+    /// No response. The call may have taken effect, or may yet.
     #[error("no answer, it may have happened: {message}")]
     Ambiguous {
-        /// What is known, such as `timed out after 10 s`.
+        /// Detail, such as `timed out after 10 s`.
         message: String,
     },
-    /// The call never left this process, or the service said that it did nothing. Safe to repeat.
+    /// The call never left this process, or the service reported that nothing was done. Safe to retry.
     #[error("unavailable: {message}")]
     Unavailable {
-        /// What is known.
+        /// Detail.
         message: String,
     },
 }
 
 impl CloudError {
-    /// Whether the cloud said for certain that nothing was done. Only then may a launch's attempt rise (safety rule 3).
+    /// Whether the error proves that nothing was done. Only then may the attempt number of a launch increase (safety
+    /// rule 3).
     #[must_use]
     pub fn nothing_happened(&self) -> bool {
         match self {
@@ -110,7 +113,7 @@ impl CloudError {
         }
     }
 
-    /// Whether the same call may do better later, without any change to it.
+    /// Whether the same call may succeed later without changes.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Throttled | Self::Ambiguous { .. } | Self::Unavailable { .. })

@@ -1,23 +1,24 @@
-//! Voluntary removals of nodes (safety rules 9 to 12): admitted, written on the claim, tainted, checked again, and only then
-//! deleted; else undone. The command is on the claim, so a new leader goes on where the former one stopped.
+//! Voluntary removals of nodes (safety rules 9 to 12). A removal is admitted, written to the claim, tainted and checked
+//! again; only then is the claim deleted. Otherwise the removal is undone. The command is stored on the claim, so a new
+//! leader continues where the former one stopped.
 
 pub mod facts;
 pub mod step;
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
-use crate::io::{Part, WriteError, Writes};
+use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::state::outcomes::Outcomes;
-use crate::stores::{Kind, Stores, provider_id};
+use crate::stores::{Stores, WatchedKind, provider_id};
 use crate::termination::{is_disrupted, taint_disrupted};
-use facts::{Obstacle, Surroundings, View};
+use facts::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -27,7 +28,6 @@ use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::plan::Termination;
-use plimsoll_model::resources::Resources;
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,13 +35,13 @@ use std::time::Duration;
 use step::{Observation, Replacements, Step};
 use tokio_util::sync::CancellationToken;
 
-/// Time-outs are noticed by then though nothing changes.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Interval between checks; bounds how late a timeout is noticed.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Admits and carries out voluntary removals.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Removals {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -53,47 +53,47 @@ pub struct Removals {
     pub events: Recorder,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// A removal that the ledger admitted, and that is not written on its claim yet.
+/// A removal that the ledger admitted, not yet written to its claim.
 #[derive(Debug, Clone)]
-pub struct Admitted {
-    /// The candidate's claim.
+pub struct AdmittedRemoval {
+    /// The candidate claim.
     pub claim: Arc<NodeClaim>,
     command: Removal,
 }
 
-/// What came of asking.
+/// The ledger's decision on a removal.
 #[derive(Debug, Clone)]
-pub enum Asked {
-    /// It may begin.
-    Admitted(Box<Admitted>),
-    /// It is under way or done already.
+pub enum RemovalDecision {
+    /// The removal may start.
+    Admitted(Box<AdmittedRemoval>),
+    /// The removal is already in progress or done.
     Repeated(LedgerOutcome),
-    /// It is refused.
+    /// The removal is rejected.
     Rejected(Rejection),
 }
 
-/// Asks the ledger for a removal, on what our own watch shows. `replacements` are the launches that it waits for.
-pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> Asked {
+/// Requests admission of a removal, based on the watch cache. The removal waits for the launches in `replacements`.
+pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
     let node = &removal.node;
     let Some((claim, _)) = claim_of(deps, node) else {
-        return Asked::Rejected(Rejection::UnknownNode(node.clone()));
+        return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
     };
     let to: BTreeMap<NodeName, BTreeSet<PodUid>> = removal
         .moved_to
         .iter()
         .map(|placement| (placement.node.clone(), placement.pods.iter().map(|pod| pod.uid.clone()).collect()))
         .collect();
-    let view = View::of(surroundings(deps, node, to.keys()));
-    let known: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
-    if let Err(obstacle) = view.check(&known, removal.reason) {
+    let view = RemovalView::of(surroundings(deps, node, to.keys()));
+    let planned_pods: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
+    if let Err(obstacle) = view.check(&planned_pods, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
-        return Asked::Rejected(rejection(node, obstacle));
+        return RemovalDecision::Rejected(rejection(node, obstacle));
     }
     let name = claim.name_any();
     let facts = view.facts(&name, view.moves(&to));
@@ -103,24 +103,26 @@ pub fn ask(deps: &Removals, removal: &Termination, replacements: &[ActionId], pl
         (admission, command)
     });
     match (admission, command) {
-        (Admission::Admitted { .. }, Some(command)) => Asked::Admitted(Box::new(Admitted { claim, command })),
-        // The ledger keeps what it admits.
-        (Admission::Admitted { .. }, None) => Asked::Rejected(Rejection::UnknownNode(node.clone())),
-        (Admission::Repeated(outcome), _) => Asked::Repeated(outcome),
-        (Admission::Rejected(rejection), _) => Asked::Rejected(rejection),
+        (Admission::Admitted { .. }, Some(command)) => {
+            RemovalDecision::Admitted(Box::new(AdmittedRemoval { claim, command }))
+        }
+        // An admitted removal is in the ledger.
+        (Admission::Admitted { .. }, None) => RemovalDecision::Rejected(Rejection::UnknownNode(node.clone())),
+        (Admission::Repeated(outcome), _) => RemovalDecision::Repeated(outcome),
+        (Admission::Rejected(rejection), _) => RemovalDecision::Rejected(rejection),
     }
 }
 
-/// Writes the command of an admitted removal on its claim. What follows is done by [`run`].
+/// Writes the command of an admitted removal to its claim. [`run`] does the rest.
 ///
 /// # Errors
-/// The command could not be written; the removal is not under way.
-pub async fn begin(deps: &Removals, admitted: &Admitted) -> Result<(), WriteError> {
-    let Admitted { claim, command } = admitted;
+/// The command could not be written. The removal is not in progress.
+pub async fn begin(deps: &Removals, admitted: &AdmittedRemoval) -> Result<(), WriteError> {
+    let AdmittedRemoval { claim, command } = admitted;
     if let Err(error) = write_command(deps, claim, command).await {
         let name = claim.name_any();
         if error.may_have_happened() {
-            // It stays in the ledger, where it counts: [`reconcile`] writes it again, or undoes it.
+            // The removal stays in the ledger and counts there: [`reconcile`] writes the command again or undoes it.
             tracing::warn!(node_claim = name, %error, "it is not known whether the command was written, it is written again");
             return Ok(());
         }
@@ -138,14 +140,14 @@ fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
     }
 }
 
-/// Carries out the commands on claims until `stop`.
+/// Executes the commands on claims until `stop`.
 pub async fn run(deps: Removals, stop: CancellationToken) {
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::PodDisruptionBudget];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::PodDisruptionBudget];
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
     controller_loop::run("removal", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
 }
 
-/// Claims under a command, written or only admitted, and those whose node bears the taint of a removal that nobody commands.
+/// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
 fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     let nodes = deps.stores.nodes.state();
     let stray: BTreeSet<&str> = nodes
@@ -182,13 +184,14 @@ fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Nod
     Some((claim, node))
 }
 
-/// A node and those that take its pods, as our watch shows them.
-fn surroundings<'a>(deps: &Removals, node: &'a NodeName, others: impl Iterator<Item = &'a NodeName>) -> Surroundings {
-    let names: BTreeSet<&str> = others.chain([node]).map(NodeName::as_str).collect();
+/// A node and the destination nodes of its pods, from the watch cache.
+fn surroundings<'a>(deps: &Removals, node: &'a NodeName, to: impl Iterator<Item = &'a NodeName>) -> Surroundings {
+    let names: BTreeSet<&str> = to.chain([node]).map(NodeName::as_str).collect();
     let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
     let stores = &deps.stores;
-    let nodes: Vec<Node> =
-        stores.nodes.state().iter().filter(|it| has(it.metadata.name.as_deref())).map(|it| (**it).clone()).collect();
+    let nodes = stores.nodes.state();
+    let nodes = nodes.iter().filter(|node| has(node.metadata.name.as_deref()));
+    let nodes: Vec<Node> = nodes.map(|node| (**node).clone()).collect();
     let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
     let claims = stores.claims.state();
     let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
@@ -207,10 +210,10 @@ async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) ->
     let change = |claim: &mut NodeClaim| {
         claim.annotations_mut().insert(annotation::REMOVAL.to_owned(), text.clone());
     };
-    deps.writes.update(claim, Part::Main, change).await.map(|_| ())
+    deps.writes.update(claim, ObjectPart::Main, change).await.map(|_| ())
 }
 
-async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     let admitted = deps
         .ledger
@@ -219,12 +222,12 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, Write
         let Some(command) = admitted else {
             return undo(&deps, &claim, None, "nobody commands its removal").await;
         };
-        // Our watch may not show it yet, or its write was not answered: then it is written now.
-        if deps.clock.timestamp().since(command.admitted) > step::TIME_OUT {
+        // The watch cache may lag, or the write got no response. Write the command again.
+        if deps.clock.timestamp().since(command.admitted) > step::TIMEOUT {
             return undo(&deps, &claim, Some(&command), "its command could not be written").await;
         }
         write_command(&deps, &claim, &command).await?;
-        return Ok(Some(LOOK_EVERY));
+        return Ok(Some(POLL_INTERVAL));
     };
     let command: Removal = match durable::read(&text) {
         Ok(command) => command,
@@ -237,7 +240,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, Write
     let node = node.map(|(_, node)| node);
     let tainted = node.as_ref().is_some_and(|node| is_disrupted(taints(node)));
     let around = surroundings(&deps, &command.node, command.rooms.keys());
-    let seen = Observation {
+    let observed = Observation {
         command: &command,
         node_is_there: node.is_some(),
         tainted,
@@ -245,27 +248,26 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Again, Write
         replacements: replacements(&deps, &command),
         now: deps.clock.timestamp(),
     };
-    let next = step::next(&seen);
+    let next = step::next(&observed);
     let Some(node) = node else { return undo(&deps, &claim, Some(&command), "its node is gone").await };
     match next {
         Step::Undo(cause) => undo(&deps, &claim, Some(&command), &cause).await,
         Step::Taint => mark(&deps, &claim, &node, &command).await,
         Step::Wait(why) => {
             let note = Note::normal(object(&*claim), reason::DISRUPTION_WAITING, why);
-            deps.events.publish(note.because("replacements"));
-            Ok(Some(LOOK_EVERY))
+            deps.events.publish(note.with_cause("replacements"));
+            Ok(Some(POLL_INTERVAL))
         }
         Step::Delete => finish(&deps, &claim, &node, &command).await,
     }
 }
 
 fn obstacle(deps: &Removals, claim: &str, command: &Removal, around: Surroundings) -> Option<String> {
-    let view = View::of(around);
+    let view = RemovalView::of(around);
     if let Err(obstacle) = view.check(&command.pods, command.reason) {
         return Some(obstacle.to_string());
     }
-    let rooms: BTreeMap<NodeName, Resources> = command.rooms.clone();
-    let facts = view.facts(claim, rooms);
+    let facts = view.facts(claim, command.rooms.clone());
     deps.ledger.read(|ledger| ledger.check_removal_again(&facts)).err().map(|rejection| rejection.to_string())
 }
 
@@ -273,9 +275,9 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
     let claims = deps.stores.claims.state();
     let mut awaited = Vec::new();
     for action in &command.replacements {
-        let made_by =
+        let is_for_action =
             |claim: &&Arc<NodeClaim>| claim.annotations().get(annotation::ACTION_ID).is_some_and(|id| *id == action.0);
-        match claims.iter().find(made_by) {
+        match claims.iter().find(is_for_action) {
             None if deps.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
@@ -290,22 +292,22 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
     if awaited.is_empty() { Replacements::Ready } else { Replacements::Awaited(awaited) }
 }
 
-/// Taints the node, and says why on the claim.
-async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
-    deps.writes.update(node, Part::Main, taint_disrupted).await?;
+/// Taints the node and writes the reason to the claim.
+async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
+    deps.writes.update(node, ObjectPart::Main, taint_disrupted).await?;
     let (why, now) = (command.reason.as_str(), deps.clock.now());
     let change = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
     };
-    deps.writes.update(claim, Part::Status, change).await?;
-    Ok(Some(LOOK_EVERY))
+    deps.writes.update(claim, ObjectPart::Status, change).await?;
+    Ok(Some(POLL_INTERVAL))
 }
 
-/// Looks at the node's pods live, since our watch of pods may lag behind that of nodes, and lets the claim go. So no node goes
-/// for an emptiness that the watch alone shows, however many turn empty at once (rule 15).
-async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Again, WriteError> {
+/// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
+/// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15).
+async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
     let mut around = surroundings(deps, &command.node, command.rooms.keys());
     around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
@@ -337,40 +339,46 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
         node_claim: Some(name),
         ledger: position,
     });
-    Ok(Some(LOOK_EVERY))
+    Ok(Some(POLL_INTERVAL))
 }
 
-/// Takes the taint off, then the command: whoever finds the command without the taint begins again, or undoes it too.
-async fn undo(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cause: &str) -> Result<Again, WriteError> {
+/// Removes the taint first, then the command. If the process stops in between, the next leader finds the command
+/// without the taint and starts over or undoes the removal too.
+async fn undo(
+    deps: &Removals,
+    claim: &NodeClaim,
+    command: Option<&Removal>,
+    cause: &str,
+) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "a removal is undone");
     if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let untaint = |node: &mut Node| {
             if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
-                taints.retain(|it| it.key != taint::DISRUPTED);
+                taints.retain(|taint| taint.key != taint::DISRUPTED);
             }
         };
-        deps.writes.update(&*node, Part::Main, untaint).await?;
+        deps.writes.update(&*node, ObjectPart::Main, untaint).await?;
     }
     let now = deps.clock.now();
     let clear = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         if let Some(status) = claim.status.as_mut() {
-            // It stands alone, so it can be cleared.
+            // No other condition depends on it, so it can be cleared.
             let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
         }
     };
-    deps.writes.update(claim, Part::Status, clear).await?;
+    deps.writes.update(claim, ObjectPart::Status, clear).await?;
     let forget = |claim: &mut NodeClaim| {
         claim.annotations_mut().remove(annotation::REMOVAL);
     };
-    deps.writes.update(claim, Part::Main, forget).await?;
+    deps.writes.update(claim, ObjectPart::Main, forget).await?;
     let position = deps.ledger.with(|ledger| {
         ledger.removal_undone(&name, cause);
         ledger.position()
     });
     let message = format!("the node stays: {cause}");
-    deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).because("undone"));
+    deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).with_cause("undone"));
     deps.metrics.actions.with_label_values(&["termination", "failed"]).inc();
     if let Some(command) = command {
         deps.outcomes.post(Outcome {

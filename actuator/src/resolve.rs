@@ -1,12 +1,12 @@
-//! What a launch takes from a node class: its status alone, so that a launch asks EC2 nothing that could fail (spec: AWS
-//! provider section 8.4).
+//! Resolves a node class for a launch, from its status alone, so that a launch needs no further EC2 calls that could
+//! fail (spec: AWS provider section 8.4).
 
 use plimsoll_api::{EC2NodeClass, condition};
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirement, RequirementError, Requirements};
 
-/// A node class that instances can be launched with.
+/// A node class that is ready for launches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// The node class by name.
@@ -39,25 +39,25 @@ pub struct ResolvedImage {
     pub id: String,
     /// Name; empty where unknown.
     pub name: String,
-    /// What a type's labels must be to run it.
+    /// Label requirements that an instance type must meet to run the image.
     pub requirements: Requirements,
 }
 
-/// Why nothing can be launched with a node class.
+/// Why a node class cannot be used for launches.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     /// It is being deleted.
     #[error("EC2NodeClass {0} is being deleted")]
     Deleting(String),
-    /// Its condition `Ready` is not true, or is about an older generation.
+    /// The condition `Ready` is not true, or refers to an older generation.
     #[error("EC2NodeClass {name} is not ready: {message}")]
     Condition {
         /// The node class.
         name: String,
-        /// The condition's words.
+        /// The condition's message.
         message: String,
     },
-    /// Its status lacks something, or has a requirement that cannot be read.
+    /// The status lacks a field or has an unreadable requirement.
     #[error("EC2NodeClass {name}: status.{field}: {message}")]
     Status {
         /// The node class.
@@ -69,10 +69,10 @@ pub enum NotReady {
     },
 }
 
-/// What a launch takes from the class.
+/// Resolves a node class that is ready.
 ///
 /// # Errors
-/// It is not ready.
+/// The node class is not ready.
 pub fn for_launch(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let name = class.metadata.name.clone().unwrap_or_default();
     if class.metadata.deletion_timestamp.is_some() {
@@ -95,10 +95,10 @@ pub fn for_launch(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     from_status(class)
 }
 
-/// What the status names, whether or not the class is ready.
+/// Resolves the status of a node class, ready or not.
 ///
 /// # Errors
-/// Something is missing, or a requirement cannot be read.
+/// A field is missing, or a requirement is unreadable.
 pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let name = class.metadata.name.clone().unwrap_or_default();
     let status = class.status.clone().unwrap_or_default();
@@ -126,7 +126,7 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let subnets = status
         .subnets
         .into_iter()
-        .map(|it| ResolvedSubnet { id: it.id, zone: it.zone, zone_id: it.zone_id.unwrap_or_default() })
+        .map(|subnet| ResolvedSubnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id.unwrap_or_default() })
         .collect();
     Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile })
 }
@@ -140,13 +140,13 @@ fn requirements(api: &[plimsoll_api::Requirement]) -> Result<Requirements, Requi
 }
 
 impl Resolved {
-    /// The subnet with most free addresses in a zone.
+    /// The subnet of a zone with the most free addresses.
     #[must_use]
     pub fn subnet_in(&self, zone: &str) -> Option<&ResolvedSubnet> {
         self.subnets.iter().find(|subnet| subnet.zone == zone)
     }
 
-    /// The image that a type gets: the first that it can run.
+    /// The image for an instance type: the first one that the type can run.
     #[must_use]
     pub fn image_for(&self, instance_type: &InstanceType) -> Option<&ResolvedImage> {
         self.images.iter().find(|image| image.runs_on(instance_type))
@@ -154,7 +154,7 @@ impl Resolved {
 }
 
 impl ResolvedImage {
-    /// Whether a type can run it.
+    /// Whether an instance type can run the image.
     #[must_use]
     pub fn runs_on(&self, instance_type: &InstanceType) -> bool {
         self.requirements.iter().all(|requirement| match value(instance_type, &requirement.key) {
@@ -168,7 +168,7 @@ fn value<'a>(instance_type: &'a InstanceType, key: &str) -> Option<&'a str> {
     match key {
         label::INSTANCE_TYPE => Some(&instance_type.name),
         label::ARCH => Some(&instance_type.architecture),
-        // A catalog is of one family, so there is one or none.
+        // A catalog is for one AMI family, so there is at most one operating system.
         label::OS => instance_type.operating_systems.first().map(String::as_str),
         key => instance_type.labels.get(key).map(String::as_str),
     }

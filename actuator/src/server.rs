@@ -1,4 +1,4 @@
-//! The gRPC service: what the watcher asks for, answered by the leader alone.
+//! The gRPC service that the watcher calls. Only the leader answers.
 
 mod catalog;
 pub mod driver;
@@ -22,22 +22,22 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
-/// Answers that wait for a slow reader, per stream; beyond it the sender waits, and tells the newest state afterwards.
+/// Responses buffered per stream. If a reader is slow, the sender waits and then sends the latest state.
 const STREAM_QUEUE: usize = 16;
 
-/// Whether this process leads.
+/// The leadership role of this process.
 #[derive(Clone)]
 pub enum LeaderRole {
-    /// Somebody else does, or nobody yet.
+    /// Another process leads, or none does yet.
     Following {
-        /// Where the leader answers, if it is known.
+        /// The leader's address, if known.
         leader: Option<String>,
     },
-    /// It does.
+    /// This process leads.
     Leading(Box<Leader>),
 }
 
-/// The service.
+/// The gRPC service.
 #[derive(Clone)]
 pub struct Server {
     role: watch::Receiver<LeaderRole>,
@@ -46,14 +46,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers as `role` says until `stop`; those alone who have one of the names of `callers` in their certificate, if
-    /// there are any (safety rule 19).
+    /// Serves according to `role` until `stop`. If `callers` is not empty, a caller's certificate must carry one of
+    /// these names (safety rule 19).
     #[must_use]
     pub fn new(role: watch::Receiver<LeaderRole>, callers: Vec<String>, stop: CancellationToken) -> Self {
         Self { role, callers: callers.into(), stop }
     }
 
-    /// The leader; else UNAVAILABLE with the leader's address, or PERMISSION_DENIED.
+    /// The leader; otherwise UNAVAILABLE with the leader's address, or PERMISSION_DENIED.
     fn leader<T>(&self, request: &Request<T>) -> Result<Leader, Status> {
         let callers = &self.callers;
         if !callers.is_empty() && Peer::of(request).is_some_and(|peer| !peer.is_one_of(callers)) {
@@ -103,7 +103,7 @@ impl ActuatorService for Server {
     }
 }
 
-/// The gate's refusal as the wire has it. All are worth asking again, elsewhere or later.
+/// Converts the fence's refusal to a gRPC status. All are retryable, elsewhere or later.
 fn refused(error: &NotAllowed) -> Status {
     match error {
         NotAllowed::Paused(reason) => Status::failed_precondition(format!("nothing is written: {reason}")),
@@ -113,7 +113,7 @@ fn refused(error: &NotAllowed) -> Status {
     }
 }
 
-/// Runs `work` beside the call. It ends with the call, the term or the process, whichever is first.
+/// Spawns `work` to produce a response stream. It ends with the call, the term or the process, whichever is first.
 fn streaming<T: Send + 'static, Work>(
     deps: &Leader,
     stop: CancellationToken,
@@ -134,7 +134,7 @@ where
             () = closed.closed() => return,
         };
         if let Err(status) = end {
-            // Nobody may be there to read it.
+            // The receiver may be gone.
             let _gone = sender.send(Err(status)).await;
         }
     });
@@ -147,7 +147,7 @@ mod tests {
     use tonic::Code;
 
     #[tokio::test]
-    async fn whoever_is_not_named_is_refused_and_a_standby_names_the_leader() {
+    async fn unlisted_callers_are_denied_and_a_standby_names_the_leader() {
         let (_sender, role) = watch::channel(LeaderRole::Following { leader: Some("10.0.0.7:9443".to_owned()) });
         let server = Server::new(role, vec!["watcher.test".to_owned()], CancellationToken::new());
         let ask = async |name: &str| {

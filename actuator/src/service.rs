@@ -1,4 +1,4 @@
-//! The whole service: as a program on a network, or within a process on anything that has these parts.
+//! The whole service, as a program on a network or embedded in a process that supplies these parts.
 
 use crate::cluster_facts::Current;
 use crate::events::Recorder;
@@ -25,27 +25,27 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// All that the service is made of.
+/// Dependencies of the service.
 pub struct Parts {
-    /// The cluster. The client must not retry by itself: a 429 of an eviction is an answer.
+    /// Client of the cluster. It must not retry on its own: a 429 for an eviction is a meaningful response.
     pub client: kube::Client,
     /// The cloud.
     pub cloud: Cloud,
     /// Time.
     pub clock: Clock,
-    /// What the installation says.
+    /// Settings of the installation.
     pub settings: Settings,
-    /// Its own Lease. The holder is a [`leadership::holder`].
+    /// The Lease of the service. The holder is a [`leadership::holder`].
     pub lease: LeaseConfig,
-    /// Where it answers.
+    /// Listener of the gRPC server.
     pub listener: Listener,
-    /// Where its metrics are registered: `plimsoll_actuator_*`.
+    /// Registry for the metrics `plimsoll_actuator_*`.
     pub metrics: Metrics,
-    /// Ready once the cluster has been listed.
+    /// Set to ready once the cluster has been listed.
     pub readiness: Readiness,
 }
 
-/// Why it ended.
+/// Why the service ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// A metric could not be registered.
@@ -54,18 +54,19 @@ pub enum ServiceError {
     /// The Lease's configuration contradicts itself.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// Part of it is broken.
+    /// A controller panicked.
     #[error(transparent)]
-    Broke(#[from] leadership::Broke),
-    /// The gRPC port.
+    Broke(#[from] leadership::ControllerPanicked),
+    /// The gRPC server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
-/// Runs until `shutdown` begins to drain; then it gives up the lease. Dropping the future stops everything at once, as a crash would.
+/// Runs until `shutdown` starts to drain, then releases the lease. Dropping the future stops everything at once, as a
+/// crash would.
 ///
 /// # Errors
-/// It cannot run.
+/// The service cannot run.
 pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let Parts { client, cloud, clock, settings, lease, listener, metrics, readiness } = parts;
     let stop = shutdown.token();
@@ -88,7 +89,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stores: stores.clone(),
         insufficient_capacity: Arc::default(),
         catalogs: crate::catalogs::Catalogs::new(),
-        templates: crate::launch_template::Templates::default(),
+        templates: crate::launch_template::KnownTemplates::default(),
         registrations: Registrations::default(),
         metrics: actuator_metrics,
     };
@@ -96,7 +97,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stores.wait_ready().await;
         listed.release();
     });
-    // Standbys too: what can be bought is then known at once to a new leader.
+    // Standbys refresh catalogs too, so that a new leader has them at once.
     let refresh = crate::catalogs::Refresh {
         stores: process.stores.clone(),
         cloud_reads: process.connections.cloud_reads(),
@@ -118,21 +119,21 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let released = CancellationToken::new();
     let leading = async {
         let result = leadership::run(process, states, role_sender, pause, stop.clone()).await;
-        // Nothing acts any more: now another may.
+        // All side effects have ended. Another process may lead now.
         released.cancel();
         shutdown.start();
         result
     };
     let serving = async {
         let result = server.serve_on(listener, stop.clone()).await;
-        // A leader that nobody can ask is of no use.
+        // A leader without a gRPC server is useless.
         shutdown.start();
         result
     };
     let elected = async { election.run(released.clone()).await };
     let offering = async {
-        let result = catalogs.await.map_err(|error| leadership::Broke::from(&error));
-        // They end with the process, or broke.
+        let result = catalogs.await.map_err(|error| leadership::ControllerPanicked::from(&error));
+        // These tasks end only with the process, or by a panic.
         shutdown.start();
         result
     };

@@ -1,52 +1,52 @@
-//! What an installation is told once, at its start.
+//! Settings of an installation, fixed at startup.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What the cluster tells; `None` where it does not, or was not heard yet.
+/// Facts discovered from the cluster; `None` if not available or not read yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// `1.36`.
+    /// Minor version, such as `1.36`.
     pub kubernetes_version: Option<String>,
     /// Address of the Service kube-dns.
     pub cluster_dns: Option<String>,
-    /// Addresses of services, the IPv4 ones first.
+    /// Service CIDR, IPv4 preferred.
     pub service_cidr: Option<String>,
 }
 
-/// Options of the installation. What the cluster tells besides changes while the process lives: see
-/// `cluster_facts::Current`.
+/// Options of the installation. Facts of the cluster may change while the process runs: see `cluster_facts::Current`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The cluster's name: in tags, user data and selectors.
+    /// Name of the cluster, used in tags, user data and selectors.
     pub cluster_name: String,
-    /// Where nodes find the API server.
+    /// URL of the API server, for nodes.
     pub cluster_endpoint: String,
     /// The API server's certificate authority, PEM in base64; empty if not known.
     pub cluster_ca_bundle: String,
-    /// Addresses of services, such as `10.100.0.0/16`; `None` if not known.
+    /// Service CIDR, such as `10.100.0.0/16`; `None` if not known.
     pub service_cidr: Option<String>,
     /// The cluster's DNS server; `None` if not known.
     pub cluster_dns: Option<String>,
     /// Minor version of the API server, such as `1.36`.
     pub kubernetes_version: String,
-    /// What the cluster told at the start.
+    /// Facts discovered at startup.
     pub discovered: Facts,
     /// Region.
     pub region: String,
-    /// Part of an instance's memory that the hypervisor is expected to take, 0 to 1.
+    /// Fraction of an instance's memory that the hypervisor is expected to reserve, 0 to 1.
     pub vm_memory_overhead_percent: f64,
-    /// Network interfaces that pods do not get addresses of.
+    /// Network interfaces per instance that are not used for pod addresses.
     pub reserved_enis: u32,
-    /// Rebalance recommendations are acted on like interruptions; otherwise they are an Event and a metric.
+    /// Treat rebalance recommendations as interruptions; otherwise they only produce an Event and a metric.
     pub act_on_rebalance: bool,
-    /// kube-scheduler is told which node the plan has for a pod.
+    /// Nominate the planned node of each pod to kube-scheduler.
     pub nominate_nodes: bool,
-    /// The watcher's Lease: its holder may drive (safety rule 17).
+    /// The watcher's Lease. Only its holder may drive (safety rule 17).
     pub watcher_lease: ObjectName,
-    /// Karpenter's Lease: while it is held, nothing is written (safety rule 20). `None`: not looked at.
+    /// Karpenter's Lease. While it is held, nothing is written (safety rule 20). `None`: not checked.
     pub karpenter_lease: Option<ObjectName>,
-    /// DNS names in the certificates of those who may call (safety rule 19). Empty: whoever has one of our authority.
+    /// DNS names, one of which a caller's certificate must carry (safety rule 19). Empty: every certificate of our
+    /// authority is accepted.
     pub callers: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Settings {
     }
 }
 
-/// Names an object in a namespace: `namespace/name`.
+/// A namespaced name, `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Namespace.
@@ -82,7 +82,7 @@ pub struct ObjectName {
 }
 
 impl ObjectName {
-    /// From its two parts.
+    /// Creates a name from its two parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -94,7 +94,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A text that is not `namespace/name`.
+/// The text is not `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not of the form namespace/name")]
 pub struct ObjectNameError(String);
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_named_with_its_namespace() {
+    fn object_name_parses_namespace_and_name() {
         assert_eq!("a/b".parse(), Ok(ObjectName::new("a", "b")));
         for bad in ["", "a", "/b", "a/", "a/b/c"] {
             assert!(bad.parse::<ObjectName>().is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! What the controllers share within a process or a term of leadership: data that knows no controller.
+//! State that controllers share within a process or a term of leadership. It does not depend on any controller.
 
 pub mod absence;
 pub mod buffer_reports;

@@ -1,8 +1,8 @@
-//! The actuator's own view of the cluster: one watch per kind, and one signal when any of them shows a change.
+//! The watch cache: one watch per kind, and a signal that fires when any of them shows a change.
 
 mod view;
 
-pub use view::View;
+pub use view::CachedObjects;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use view::Writer;
 
-/// Pause after a watch's first error; doubles up to [`LAST_PAUSE`]. Without chance: a simulation comes out alike each time,
-/// and so few watches as these hurt nobody by beginning together.
+/// Pause after a watch's first error. Doubles up to [`LAST_PAUSE`]. No jitter: simulations must be deterministic, and
+/// these few watches cause no thundering herd.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Pauses between a watch's errors.
+/// Back-off of a watch after errors.
 #[derive(Debug, Clone, Copy)]
 pub struct Pauses(Duration);
 
@@ -52,9 +52,9 @@ impl Backoff for Pauses {
     }
 }
 
-/// A kind that is watched.
+/// A watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum WatchedKind {
     /// NodeClaim.
     NodeClaim,
     /// Node.
@@ -71,64 +71,64 @@ pub enum Kind {
 
 const KINDS: usize = 6;
 
-/// What has been seen of each kind.
+/// Progress of each watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Seen {
-    /// Changes so far.
+struct WatchProgress {
+    /// Number of changes so far.
     changes: [u64; KINDS],
-    /// First lists that are complete.
+    /// Whether the initial list is complete.
     listed: [bool; KINDS],
 }
 
-/// What has been seen, and the signal of it.
+/// Progress of the watches and its signal.
 #[derive(Debug, Default)]
-struct Board {
-    seen: Mutex<Seen>,
+struct WatchState {
+    progress: Mutex<WatchProgress>,
     changed: signal::Sender,
 }
 
-/// The view. Clones share it.
+/// The watch cache. Clones share it.
 #[derive(Clone)]
 pub struct Stores {
-    /// Claims.
-    pub claims: View<NodeClaim>,
+    /// NodeClaims.
+    pub claims: CachedObjects<NodeClaim>,
     /// Nodes.
-    pub nodes: View<Node>,
+    pub nodes: CachedObjects<Node>,
     /// Pods.
-    pub pods: View<Pod>,
-    /// Pools.
-    pub pools: View<NodePool>,
-    /// Node classes.
-    pub classes: View<EC2NodeClass>,
-    /// Disruption budgets of pods.
-    pub budgets: View<PodDisruptionBudget>,
-    seen: Arc<Board>,
+    pub pods: CachedObjects<Pod>,
+    /// NodePools.
+    pub pools: CachedObjects<NodePool>,
+    /// EC2NodeClasses.
+    pub classes: CachedObjects<EC2NodeClass>,
+    /// PodDisruptionBudgets.
+    pub budgets: CachedObjects<PodDisruptionBudget>,
+    state: Arc<WatchState>,
 }
 
 impl Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stores").field("seen", &*self.seen.seen.lock()).finish_non_exhaustive()
+        f.debug_struct("Stores").field("seen", &*self.state.progress.lock()).finish_non_exhaustive()
     }
 }
 
-/// Tells of changes since it was asked last. Changes that come together are told together.
+/// Notifies of changes since the last call. Changes that arrive together are coalesced.
 #[derive(Debug, Clone)]
-pub struct Changes {
-    board: Arc<Board>,
+pub struct ChangeSignal {
+    state: Arc<WatchState>,
     changed: signal::Receiver,
-    kinds: Vec<Kind>,
-    told: Seen,
+    kinds: Vec<WatchedKind>,
+    delivered: WatchProgress,
 }
 
-impl Changes {
-    /// Resolves once there is a change that was not told; never again when the view is gone.
+impl ChangeSignal {
+    /// Resolves once there is an unseen change; never again once the watch cache is dropped.
     pub async fn next(&mut self) {
         loop {
             self.changed.mark_unchanged();
-            let now = *self.board.seen.lock();
-            let differs = |kind: &Kind| now.changes[*kind as usize] != self.told.changes[*kind as usize];
+            let now = *self.state.progress.lock();
+            let differs = |kind: &WatchedKind| now.changes[*kind as usize] != self.delivered.changes[*kind as usize];
             if self.kinds.iter().any(differs) {
-                self.told = now;
+                self.delivered = now;
                 return;
             }
             self.changed.changed().await;
@@ -137,35 +137,51 @@ impl Changes {
 }
 
 impl Stores {
-    /// Starts to watch; the task runs until `stop` is dropped or the runtime ends. Nothing is in the stores until
-    /// [`Stores::wait_ready`] is over.
+    /// Starts the watches as tasks. They run until `tasks` is dropped. The views are empty until [`Stores::wait_ready`]
+    /// resolves.
     pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
-        let seen = Arc::new(Board::default());
-        let (claims, nodes, pods) = (View::default(), View::default(), View::default());
-        let (pools, classes, budgets) = (View::default(), View::default(), View::default());
-        // Nodes and claims before pods: skew must buy too little rather than too much.
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(nodes.clone()), Kind::Node, Arc::clone(&seen)));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(claims.clone()), Kind::NodeClaim, Arc::clone(&seen)));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pools.clone()), Kind::NodePool, Arc::clone(&seen)));
+        let state = Arc::new(WatchState::default());
+        let (claims, nodes, pods) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
+        let (pools, classes, budgets) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
+        // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
+        // many.
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(nodes.clone()),
+            WatchedKind::Node,
+            Arc::clone(&state),
+        ));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(claims.clone()),
+            WatchedKind::NodeClaim,
+            Arc::clone(&state),
+        ));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(pools.clone()),
+            WatchedKind::NodePool,
+            Arc::clone(&state),
+        ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(classes.clone()),
-            Kind::EC2NodeClass,
-            Arc::clone(&seen),
+            WatchedKind::EC2NodeClass,
+            Arc::clone(&state),
         ));
         tasks.spawn(reflect(
             Api::all(client.clone()),
             Writer::new(budgets.clone()),
-            Kind::PodDisruptionBudget,
-            Arc::clone(&seen),
+            WatchedKind::PodDisruptionBudget,
+            Arc::clone(&state),
         ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), Kind::Pod, Arc::clone(&seen)));
-        Self { claims, nodes, pods, pools, classes, budgets, seen }
+        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), WatchedKind::Pod, Arc::clone(&state)));
+        Self { claims, nodes, pods, pools, classes, budgets, state }
     }
 
     /// Resolves once every kind has been listed.
     pub async fn wait_ready(&self) {
-        let mut changed = self.seen.changed.subscribe();
+        let mut changed = self.state.changed.subscribe();
         while !self.is_ready() {
             changed.changed().await;
         }
@@ -174,15 +190,15 @@ impl Stores {
     /// Whether every kind has been listed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.seen.seen.lock().listed.iter().all(|listed| *listed)
+        self.state.progress.lock().listed.iter().all(|listed| *listed)
     }
 
-    /// Changes of these kinds, from now on.
+    /// Subscribes to changes of these kinds.
     #[must_use]
-    pub fn changes(&self, kinds: &[Kind]) -> Changes {
-        let (board, changed) = (Arc::clone(&self.seen), self.seen.changed.subscribe());
-        let told = *board.seen.lock();
-        Changes { board, changed, kinds: kinds.to_vec(), told }
+    pub fn changes(&self, kinds: &[WatchedKind]) -> ChangeSignal {
+        let (state, changed) = (Arc::clone(&self.state), self.state.changed.subscribe());
+        let delivered = *state.progress.lock();
+        ChangeSignal { state, changed, kinds: kinds.to_vec(), delivered }
     }
 }
 
@@ -202,18 +218,18 @@ impl Stores {
     }
 }
 
-/// The claim's providerID.
+/// The providerID of a claim.
 pub(crate) fn provider_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-/// The instance's id in `aws:///zone/id`.
+/// The instance id in `aws:///zone/id`.
 pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
     provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
 }
 
-/// Keeps one store up to date for ever: the watcher lists again after errors, with back-off.
-async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: Kind, board: Arc<Board>)
+/// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
+async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -221,16 +237,16 @@ where
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                // A relist is one step: only its end shows.
+                // A relist becomes visible in one step, at its end.
                 let (shows, listed) =
                     (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
                 writer.take(event);
                 if shows {
-                    let mut seen = board.seen.lock();
-                    seen.changes[kind as usize] += 1;
-                    seen.listed[kind as usize] |= listed;
-                    drop(seen);
-                    board.changed.tell();
+                    let mut progress = state.progress.lock();
+                    progress.changes[kind as usize] += 1;
+                    progress.listed[kind as usize] |= listed;
+                    drop(progress);
+                    state.changed.tell();
                 }
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, it is begun again"),
@@ -243,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_the_last_part() {
+    fn instance_id_is_the_last_path_segment() {
         assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
         assert_eq!(instance_id("kwok://node"), None);
     }

@@ -1,5 +1,5 @@
-//! The end of a node: no new pods, the old ones evicted, volumes detached, the instance ended, and only then the finalizers
-//! removed from Node and claim (spec: core sections 6.6 and 8.1). A deleted claim takes its Node along, and a deleted Node its claim.
+//! Termination of nodes: taint, drain, detach volumes, terminate the instance, and only then remove the finalizers from
+//! Node and claim (spec: core sections 6.6 and 8.1). Deleting a claim deletes its Node, and vice versa.
 
 pub mod drain;
 mod evict;
@@ -9,21 +9,21 @@ mod taint;
 mod unlaunched;
 mod volumes;
 
-use taint::closed;
+use taint::taint_and_exclude;
 pub(crate) use taint::{is_disrupted, taint_disrupted};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::interruption;
 use crate::interruption::DrainDelay;
-use crate::io::{CloudCalls, CloudReads, Part, Updated, WriteError, Writes};
+use crate::io::{CloudCalls, CloudReads, ObjectPart, UpdateResult, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods;
 use crate::settings::Settings;
-use crate::stores::{Kind, Stores, instance_id, provider_id};
+use crate::stores::{Stores, WatchedKind, instance_id, provider_id};
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -38,17 +38,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// While something is waited for that does not show in our watch.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A node is drained for at least this long: kube-scheduler may not have seen the taint yet.
-const LEAST_DRAIN: SignedDuration = SignedDuration::from_secs(5);
-/// Reason of the condition InstanceTerminating while EC2 does not terminate the instance.
+/// Polling interval for conditions that the watch cache does not show.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum drain time: kube-scheduler may not have seen the taint yet.
+const MIN_DRAIN: SignedDuration = SignedDuration::from_secs(5);
+/// Reason of the condition InstanceTerminating while EC2 refuses to terminate the instance.
 const TERMINATION_REFUSED: &str = "TerminationRefused";
 
-/// Drains deleted nodes and ends their instances.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Termination {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -58,7 +58,7 @@ pub struct Termination {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
-    /// Waits of interrupted nodes for their replacement.
+    /// Drain delays of interrupted nodes.
     pub drain_delay: DrainDelay,
     /// Events on objects.
     pub events: Recorder,
@@ -66,21 +66,21 @@ pub struct Termination {
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// A claim on its way out, with its Nodes and their pods.
+/// A claim that is being terminated, with its Nodes and their pods.
 #[derive(Clone)]
-struct Subject {
+struct TerminatingClaim {
     claim: Arc<NodeClaim>,
     nodes: Vec<Arc<Node>>,
     pods: Vec<Arc<Pod>>,
 }
 
-/// What the work on all of them shares.
+/// State shared by all terminations.
 #[derive(Default)]
 struct Shared {
     instances: Instances,
@@ -90,17 +90,17 @@ struct Shared {
     pending_replacements: interruption::PendingReplacements,
 }
 
-/// What a stage of the way out says.
+/// Result of a termination stage.
 enum Stage {
-    Over,
+    Done,
     Wait(Duration),
 }
 
-/// Ends what is deleted until `stop`.
+/// Terminates deleted claims and nodes until `stop`.
 pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
-    let work = |subject: Subject| reconcile(deps.clone(), Arc::clone(&shared), subject);
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
+    let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
     tokio::join!(
         controller_loop::run("termination", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
         shared.instances.run(&deps, &stop),
@@ -108,21 +108,22 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     );
 }
 
-fn candidates(deps: &Termination) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     let nodes = deps.stores.nodes_by_provider();
-    let is_ours = |node: &Node| node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
-    let mut going: Vec<Subject> = Vec::new();
+    let is_ours = |node: &Node| node.finalizers().iter().any(|name| name == TERMINATION_FINALIZER);
+    let mut terminating: Vec<TerminatingClaim> = Vec::new();
     for claim in deps.stores.claims.state() {
         let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
         let node_deleted = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
         if claim.metadata.deletion_timestamp.is_some() || node_deleted {
-            going.push(Subject { claim, nodes, pods: Vec::new() });
+            terminating.push(TerminatingClaim { claim, nodes, pods: Vec::new() });
         }
     }
-    if going.is_empty() {
+    if terminating.is_empty() {
         return Vec::new();
     }
-    let names: BTreeSet<String> = going.iter().flat_map(|it| &it.nodes).map(|node| node.name_any()).collect();
+    let names: BTreeSet<String> =
+        terminating.iter().flat_map(|subject| &subject.nodes).map(|node| node.name_any()).collect();
     let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in deps.stores.pods.state() {
         if let Some(name) = pods::node_name(&pod).filter(|name| names.contains(*name)) {
@@ -132,28 +133,28 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Subject>> {
     for pods in by_node.values_mut() {
         pods.sort_by_key(|pod| pods::full_name(pod));
     }
-    let with_pods = going.into_iter().map(|mut subject| {
-        let own = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
-        subject.pods = own.flatten().cloned().collect();
+    let with_pods = terminating.into_iter().map(|mut subject| {
+        let own_pods = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
+        subject.pods = own_pods.flatten().cloned().collect();
         Candidate { key: subject.claim.name_any(), version: None, input: subject }
     });
     with_pods.collect()
 }
 
-async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingClaim) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
         tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
         deps.writes.delete(claim, None).await?;
-        return Ok(Some(LOOK_EVERY));
+        return Ok(Some(POLL_INTERVAL));
     }
     deps.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
-    if !claim.finalizers().iter().any(|it| it == TERMINATION_FINALIZER) {
+    if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
         return Ok(None);
     }
     let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
-    match flow.go().await? {
-        Stage::Over => Ok(None),
+    match flow.run().await? {
+        Stage::Done => Ok(None),
         Stage::Wait(after) => Ok(Some(after)),
     }
 }
@@ -161,18 +162,18 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: Subject) -> 
 struct TerminationFlow<'a> {
     deps: &'a Termination,
     shared: &'a Shared,
-    subject: &'a Subject,
+    subject: &'a TerminatingClaim,
 }
 
 impl TerminationFlow<'_> {
-    async fn go(&self) -> Result<Stage, WriteError> {
+    async fn run(&self) -> Result<Stage, WriteError> {
         let deadline = match deadline(&self.subject.claim) {
             Some(deadline) => Some(deadline),
             None => self.set_deadline().await?,
         };
         for node in &self.subject.nodes {
-            if !self.close(node, deadline).await? {
-                return Ok(Stage::Wait(LOOK_EVERY));
+            if !self.taint_and_delete(node, deadline).await? {
+                return Ok(Stage::Wait(POLL_INTERVAL));
             }
         }
         if !self.is_dead() {
@@ -182,20 +183,20 @@ impl TerminationFlow<'_> {
                 }
             }
         }
-        let is_pending = self.shared.pending_replacements.settle(&self.deps.drain_delay, &self.subject.claim);
-        match self.end_instance().await? {
+        let is_pending = self.shared.pending_replacements.retry(&self.deps.drain_delay, &self.subject.claim);
+        match self.terminate_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
-            // The claim says what its replacement is to be like.
-            Stage::Over if is_pending => Ok(Stage::Wait(LOOK_EVERY)),
-            Stage::Over => self.finish().await,
+            // The claim is kept, since the replacement is derived from it.
+            Stage::Done if is_pending => Ok(Stage::Wait(POLL_INTERVAL)),
+            Stage::Done => self.finish().await,
         }
     }
 
-    /// Whether there is nothing left to drain: the kubelet is silent and the instance gone.
+    /// Whether there is nothing to drain: the kubelet is silent and the instance is gone.
     fn is_dead(&self) -> bool {
         let silent = |node: &Arc<Node>| !is_ready(node);
         let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
-        self.shared.instances.look(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
+        self.shared.instances.observe(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
     }
 
     fn instance(&self) -> Option<&str> {
@@ -207,7 +208,7 @@ impl TerminationFlow<'_> {
         plimsoll_model::time::Timestamp(created.map_or(0, |time| time.0.as_millisecond()))
     }
 
-    /// Writes the time by which the node is gone, if its claim has a grace period.
+    /// Writes the deadline of the termination, if the claim has a grace period.
     async fn set_deadline(&self) -> Result<Option<Timestamp>, WriteError> {
         let claim = &*self.subject.claim;
         let (Some(period), Some(deleted)) = (&claim.spec.termination_grace_period, &claim.metadata.deletion_timestamp)
@@ -220,16 +221,16 @@ impl TerminationFlow<'_> {
         let change = |claim: &mut NodeClaim| {
             claim.annotations_mut().entry(annotation::TERMINATION_TIMESTAMP.to_owned()).or_insert_with(|| text.clone());
         };
-        self.deps.writes.update(claim, Part::Main, change).await?;
+        self.deps.writes.update(claim, ObjectPart::Main, change).await?;
         Ok(Some(deadline))
     }
 
-    /// Keeps new pods from the node, and deletes it as far as its finalizer lets it go. Whether that is done.
-    async fn close(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
-        if let Updated::Gone = self.deps.writes.update(node, Part::Main, closed).await? {
+    /// Taints the node and deletes it; the finalizer keeps the object. Returns whether both are done.
+    async fn taint_and_delete(&self, node: &Node, deadline: Option<Timestamp>) -> Result<bool, WriteError> {
+        if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await? {
             return Ok(false);
         }
-        let is_ours = node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER);
+        let is_ours = node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER);
         if is_ours && node.metadata.deletion_timestamp.is_none() {
             self.deps.writes.delete(node, None).await?;
         }
@@ -246,10 +247,10 @@ impl TerminationFlow<'_> {
             self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, DRAINED);
         if registered.is_empty() || state.as_ref().is_some_and(|(status, _)| status == "True") {
-            return Ok(Stage::Over);
+            return Ok(Stage::Done);
         }
         let now = deps.clock.now();
-        let begun = match state {
+        let started = match state {
             Some((_, since)) => since,
             None => {
                 self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await?;
@@ -266,20 +267,21 @@ impl TerminationFlow<'_> {
             return Ok(Stage::Wait(wait));
         }
         let plan = drain::plan(&self.subject.pods, deadline, now);
-        let left = self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
-        let least = begun.saturating_add(LEAST_DRAIN).unwrap_or(Timestamp::MAX);
+        let next_attempt =
+            self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
+        let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
         if plan.waiting > 0 {
             let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-            let next = plan.look_again.map_or(LOOK_EVERY, until).min(left.unwrap_or(LOOK_EVERY));
-            return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), LOOK_EVERY)));
+            let next = plan.look_again.map_or(POLL_INTERVAL, until).min(next_attempt.unwrap_or(POLL_INTERVAL));
+            return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), POLL_INTERVAL)));
         }
-        if now < least {
-            return Ok(Stage::Wait(Duration::try_from(least.duration_since(now)).unwrap_or(LOOK_EVERY)));
+        if now < min_until {
+            return Ok(Stage::Wait(Duration::try_from(min_until.duration_since(now)).unwrap_or(POLL_INTERVAL)));
         }
         self.set(DRAINED, Status::True, DRAINED, "").await?;
         let name = claim.name_any();
         deps.ledger.with(|ledger| ledger.drained(&name));
-        Ok(Stage::Over)
+        Ok(Stage::Done)
     }
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
@@ -287,7 +289,7 @@ impl TerminationFlow<'_> {
         let nodes: Vec<&Arc<Node>> = self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
         let state = condition_of(claim, VOLUMES_DETACHED);
         if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
-            return Ok(Stage::Over);
+            return Ok(Stage::Done);
         }
         let now = self.deps.clock.now();
         let attached = self.shared.volumes.attached(self.deps, &nodes, &self.subject.pods).await?;
@@ -303,50 +305,52 @@ impl TerminationFlow<'_> {
                 let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
                 self.deps.events.publish(note);
             }
-            return Ok(Stage::Wait(LOOK_EVERY));
+            return Ok(Stage::Wait(POLL_INTERVAL));
         }
-        Ok(Stage::Over)
+        Ok(Stage::Done)
     }
 
-    async fn end_instance(&self) -> Result<Stage, WriteError> {
+    async fn terminate_instance(&self) -> Result<Stage, WriteError> {
         let Some(id) = self.instance() else {
             if provider_id(&self.subject.claim).is_some() {
                 tracing::error!(node_claim = self.subject.claim.name_any(), "its providerID names no instance of EC2");
-                return Ok(Stage::Over);
+                return Ok(Stage::Done);
             }
-            let over = self.shared.unlaunched.is_over(self.deps, &self.subject.claim).await?;
-            return Ok(if over { Stage::Over } else { Stage::Wait(LOOK_EVERY) });
+            let over = self.shared.unlaunched.has_no_instance(self.deps, &self.subject.claim).await?;
+            return Ok(if over { Stage::Done } else { Stage::Wait(POLL_INTERVAL) });
         };
-        match self.shared.instances.end(id, self.created(), self.deps.clock.timestamp()) {
-            InstancePhase::Gone => Ok(Stage::Over),
-            InstancePhase::There => match self.shared.instances.refusal(id) {
+        match self.shared.instances.request_termination(id, self.created(), self.deps.clock.timestamp()) {
+            InstancePhase::Gone => Ok(Stage::Done),
+            InstancePhase::Running => match self.shared.instances.refusal(id) {
                 Some(error) => {
                     let message = format!("instance {id} is not terminated: {error}");
                     self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
-                    Ok(Stage::Wait(LOOK_EVERY))
+                    Ok(Stage::Wait(POLL_INTERVAL))
                 }
                 None => Ok(Stage::Wait(Duration::from_millis(200))),
             },
-            InstancePhase::Ending => {
+            InstancePhase::Terminating => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
-                Ok(Stage::Wait(LOOK_EVERY))
+                Ok(Stage::Wait(POLL_INTERVAL))
             }
         }
     }
 
-    /// Lets Node and claim go.
+    /// Removes the finalizers of Node and claim.
     async fn finish(&self) -> Result<Stage, WriteError> {
         for node in &self.subject.nodes {
             if node.metadata.deletion_timestamp.is_none() {
-                // It was never registered, so nothing held it; nobody else would take it away.
+                // The Node never registered, so it has no finalizer. No other controller would delete it.
                 self.deps.writes.delete(&**node, None).await?;
             }
-            let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-            self.deps.writes.update(&**node, Part::Main, release).await?;
+            let release =
+                |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
+            self.deps.writes.update(&**node, ObjectPart::Main, release).await?;
         }
         let claim = &*self.subject.claim;
-        let release = |claim: &mut NodeClaim| claim.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-        self.deps.writes.update(claim, Part::Main, release).await?;
+        let release =
+            |claim: &mut NodeClaim| claim.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
+        self.deps.writes.update(claim, ObjectPart::Main, release).await?;
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }
@@ -356,7 +360,7 @@ impl TerminationFlow<'_> {
         let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);
         self.deps.metrics.claims_terminated.with_label_values(&[pool]).inc();
         tracing::info!(node_claim = name, "the claim and its instance are gone");
-        Ok(Stage::Over)
+        Ok(Stage::Done)
     }
 
     async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<(), WriteError> {
@@ -366,11 +370,11 @@ impl TerminationFlow<'_> {
             let conditions = &mut claim.status.get_or_insert_default().conditions;
             CONDITIONS.set(conditions, moment, name, status, reason, message);
         };
-        self.deps.writes.update(&*self.subject.claim, Part::Status, change).await.map(|_| ())
+        self.deps.writes.update(&*self.subject.claim, ObjectPart::Status, change).await.map(|_| ())
     }
 }
 
-/// The time by which the node is to be gone.
+/// The deadline by which the node must be terminated.
 pub(crate) fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
     claim.annotations().get(annotation::TERMINATION_TIMESTAMP)?.parse().ok()
 }

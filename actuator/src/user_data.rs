@@ -1,5 +1,5 @@
-//! User data: what an image is told at its first start, so that it becomes a node of this cluster (spec: AWS provider
-//! section 3). Pure text; what EC2 wants encoded, the adapter encodes.
+//! User data: the configuration that makes an image join this cluster at its first boot (spec: AWS provider section 3).
+//! Pure text; the adapter encodes it for EC2.
 
 mod al2;
 mod al2023;
@@ -13,64 +13,64 @@ use plimsoll_model::names::{label, taint};
 use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
 
-/// EC2's limit of user data before it is encoded.
+/// EC2's limit for user data before encoding, in bytes.
 pub const BYTES_MAX: usize = 16_384;
 
-/// Labels below these domains are refused by the API server when a kubelet sets them on its own Node; they come later,
-/// from the NodeClaim.
+/// Label domains that the API server does not let a kubelet set on its own Node. These labels are copied from the
+/// NodeClaim later.
 const FORBIDDEN_DOMAINS: [&str; 3] = ["kubernetes.io", "k8s.io", "node-restriction.kubernetes.io"];
 
-/// What a node must know to join.
+/// Parameters that a node needs to join.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bootstrap<'a> {
     /// The cluster's name.
     pub cluster_name: &'a str,
-    /// Where the API server is found.
+    /// URL of the API server.
     pub cluster_endpoint: &'a str,
     /// Certificate authority of the API server, PEM in base64; empty if not known.
     pub cluster_ca_bundle: &'a str,
-    /// Addresses of services; Amazon Linux 2023 needs them.
+    /// Service CIDR; Amazon Linux 2023 needs it.
     pub service_cidr: Option<&'a str>,
-    /// The cluster's DNS server, where the kubelet's settings do not name one.
+    /// The cluster's DNS server, unless the kubelet configuration names one.
     pub cluster_dns: Option<&'a str>,
-    /// Labels of the node; those that a kubelet may not set are left out of the text.
+    /// Labels of the node. Labels that a kubelet may not set are omitted.
     pub labels: BTreeMap<String, String>,
-    /// Taints of the node, start-up taints included.
+    /// Taints of the node, including startup taints.
     pub taints: Vec<Taint>,
-    /// The kubelet's settings as the node class has them.
+    /// Kubelet configuration of the node class.
     pub kubelet: KubeletConfiguration,
-    /// Pods that the node takes, where the kubelet's settings do not say.
+    /// Maximum number of pods, unless the kubelet configuration sets it.
     pub max_pods: i64,
     /// The node class's own user data.
     pub user_data: Option<&'a str>,
-    /// Disks of the instance type are joined into one for pods.
+    /// Combine the instance store disks into one RAID 0 volume.
     pub raid0: bool,
     /// Version of the Bottlerocket image, such as `1.46.0` or `latest`; `None` if not known.
     pub bottlerocket_version: Option<String>,
 }
 
-/// User data and what of the user's own was left out of it.
+/// Rendered user data, and the user's settings that were ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// The text.
     pub text: String,
-    /// Settings in `spec.userData` that have no effect, by path.
+    /// Paths in `spec.userData` of settings that have no effect.
     pub ignored: Vec<String>,
 }
 
-/// Why there is no user data.
+/// Why user data cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
-    /// The user's part cannot be read.
+    /// The user's part cannot be parsed.
     #[error("spec.userData: {0}")]
     Invalid(String),
-    /// Amazon Linux 2023 must be told the addresses of services.
+    /// The Service CIDR is unknown, but the AMI family needs it.
     #[error("the cluster's service CIDR is not known, which {0} nodes need")]
     ServiceCidrUnknown(AmiFamily),
-    /// EC2 takes no more.
+    /// The user data exceeds EC2's limit.
     #[error("user data has {bytes} bytes, EC2 takes {BYTES_MAX}; spec.userData is {own} of them")]
     TooLarge {
-        /// Size of all of it.
+        /// Total size.
         bytes: usize,
         /// Size of the user's part.
         own: usize,
@@ -78,10 +78,10 @@ pub enum UserDataError {
 }
 
 impl Bootstrap<'_> {
-    /// The text for an image of this family.
+    /// Renders the user data for an AMI family.
     ///
     /// # Errors
-    /// The user's part cannot be read, something is not known, or it is too large.
+    /// The user's part cannot be parsed, a required value is unknown, or the text is too large.
     pub fn render(&self, family: AmiFamily) -> Result<Rendered, UserDataError> {
         let plain = |text: String| Rendered { text, ignored: Vec::new() };
         let rendered = match family {
@@ -98,34 +98,34 @@ impl Bootstrap<'_> {
         Ok(rendered)
     }
 
-    /// Labels that the kubelet may set, by key; `karpenter.sh/do-not-sync-taints` says that the node registers all of its
-    /// taints, start-up taints too, and that none is to be put back later.
+    /// Labels that the kubelet may set, by key. Includes `karpenter.sh/do-not-sync-taints`: the node registers all its
+    /// taints, so none are added after registration.
     fn kubelet_labels(&self) -> BTreeMap<&str, &str> {
         let own = self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let all = own.chain([(label::DO_NOT_SYNC_TAINTS, "true")]);
         all.filter(|(key, _)| !is_forbidden(key)).collect()
     }
 
-    /// Taints that the node registers with, each once, `karpenter.sh/unregistered` among them.
+    /// Taints that the node registers with, without duplicates. Includes `karpenter.sh/unregistered`.
     fn kubelet_taints(&self) -> Vec<Taint> {
         let unregistered =
             Taint { key: taint::UNREGISTERED.to_owned(), value: String::new(), effect: TaintEffect::NoExecute };
         let mut taints: Vec<Taint> = Vec::new();
         for taint in self.taints.iter().chain([&unregistered]) {
-            // The API server refuses a Node with two taints of one key and effect.
-            if !taints.iter().any(|it| it.key == taint.key && it.effect == taint.effect) {
+            // The API server rejects a Node with two taints of the same key and effect.
+            if !taints.iter().any(|existing| existing.key == taint.key && existing.effect == taint.effect) {
                 taints.push(taint.clone());
             }
         }
         taints
     }
 
-    /// Pods that the node takes.
+    /// Maximum number of pods.
     fn pods(&self) -> i64 {
         self.kubelet.settings().max_pods.map_or(self.max_pods, i64::from)
     }
 
-    /// DNS servers: the user's, else the cluster's.
+    /// DNS servers: the user's, or else the cluster's.
     fn dns(&self) -> Vec<String> {
         let own = self.kubelet.settings().cluster_dns;
         if own.is_empty() { self.cluster_dns.map(str::to_owned).into_iter().collect() } else { own }

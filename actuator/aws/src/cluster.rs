@@ -1,14 +1,14 @@
-//! The certificate authority of the API server, which nodes trust.
+//! The certificate authority of the API server, for nodes.
 
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
 
-/// Columns of a PEM file.
+/// Line length of PEM.
 const COLUMNS: usize = 64;
 
-/// The API server's certificate authority, PEM in base64: that of the file, else the one by which we trust it ourselves.
+/// The API server's CA, as base64 of PEM: from the file, or else from the client configuration.
 pub(crate) fn ca_bundle(file: Option<&Path>, config: &kube::Config) -> Result<String> {
     if let Some(path) = file {
         let pem = std::fs::read(path).with_context(|| format!("--cluster-ca-file {}", path.display()))?;
@@ -27,7 +27,7 @@ fn pem(certificate: &[u8]) -> String {
     let mut lines = String::from("-----BEGIN CERTIFICATE-----\n");
     let mut rest = text.as_str();
     while !rest.is_empty() {
-        // Base64 is ASCII: every position is a boundary.
+        // Base64 is ASCII, so every index is a character boundary.
         let (line, after) = rest.split_at(rest.len().min(COLUMNS));
         lines.push_str(line);
         lines.push('\n');
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_written_as_openssl_does() {
+    fn pem_lines_wrap_at_64_columns() {
         let text = pem(&[0; 50]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[1].len()), (4, COLUMNS));

@@ -1,4 +1,4 @@
-//! EC2.
+//! The EC2 adapter.
 
 mod facts;
 mod fleet;
@@ -27,49 +27,52 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeMap;
 
-/// Prices of Linux are listed under one of these, by the age of the account.
+/// Spot prices of Linux have one of these descriptions, depending on the age of the account.
 const SPOT_PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
-/// Values that EC2 takes in one filter.
+/// Maximum number of values in a filter.
 const FILTER_VALUES: usize = 200;
-/// Instance types on a page, at most.
+/// Page size of instance types, the maximum.
 const TYPES: i32 = 100;
-/// Items on other pages. EC2 takes 1,000 for most lists.
+/// Page size of other lists. EC2 accepts 1,000 for most.
 const ITEMS: i32 = 1000;
-/// The tag's value in a selector that means any.
+/// Tag value in a selector that matches any value.
 const ANY: &str = "*";
 
-/// EC2.
+/// EC2 clients.
 #[derive(Debug, Clone)]
 pub struct Ec2 {
-    /// For calls that change something.
-    changes: aws_sdk_ec2::Client,
-    /// For the call that buys: never repeated here, so that its answer is about this one sending.
-    buys: aws_sdk_ec2::Client,
-    /// For lists.
+    /// Client for mutating calls.
+    mutations: aws_sdk_ec2::Client,
+    /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request.
+    create_fleet_client: aws_sdk_ec2::Client,
+    /// Client for lists.
     reads: aws_sdk_ec2::Client,
     clock: Clock,
 }
 
 impl Ec2 {
-    /// With this configuration.
+    /// Creates the clients from an SDK configuration.
     #[must_use]
     pub fn new(config: &SdkConfig, clock: Clock) -> Self {
         let client = |change: &dyn Fn(aws_sdk_ec2::config::Builder) -> aws_sdk_ec2::config::Builder| {
             aws_sdk_ec2::Client::from_conf(change(aws_sdk_ec2::config::Builder::from(config)).build())
         };
         let pages = TimeoutConfig::builder().operation_timeout(PAGE).operation_attempt_timeout(PAGE).build();
-        // CreateFleet may need most of its deadline.
-        let whole = TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
+        // A single attempt of CreateFleet may need most of the timeout.
+        let single_attempt =
+            TimeoutConfig::builder().operation_timeout(change()).operation_attempt_timeout(change()).build();
         Self {
-            changes: client(&|builder| builder),
-            buys: client(&|builder| builder.retry_config(RetryConfig::disabled()).timeout_config(whole.clone())),
+            mutations: client(&|builder| builder),
+            create_fleet_client: client(&|builder| {
+                builder.retry_config(RetryConfig::disabled()).timeout_config(single_attempt.clone())
+            }),
             reads: client(&|builder| builder.timeout_config(pages.clone())),
             clock,
         }
     }
 }
 
-/// Filters of a selector's tags.
+/// Filters for the tags of a selector.
 fn tag_filters(tags: &Tags) -> Vec<Filter> {
     let filter = |(key, value): (&String, &String)| match value.as_str() {
         ANY => filter("tag-key", [key.as_str()]),
@@ -91,7 +94,7 @@ fn from_tags(tags: Option<Vec<Tag>>) -> Tags {
     tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect()
 }
 
-/// A number of the ports in the SDK's type; what is too large is EC2's to refuse.
+/// Converts a number to the SDK's type. A number that is too large saturates, and EC2 rejects it.
 fn number(value: u64) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
@@ -101,13 +104,13 @@ impl Compute for Ec2 {
     async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeFacts>, CloudError> {
         let list = async {
             let mut items = self.reads.describe_instance_types().max_results(TYPES).into_paginator().items().send();
-            let mut found = Vec::new();
+            let mut instance_types = Vec::new();
             while let Some(item) = items.next().await {
-                found.extend(facts::facts(&item.map_err(classify)?));
+                instance_types.extend(facts::facts(&item.map_err(classify)?));
             }
-            found.sort_by(|left: &InstanceTypeFacts, right| left.name.cmp(&right.name));
-            found.dedup_by(|left, right| left.name == right.name);
-            Ok(found)
+            instance_types.sort_by(|left: &InstanceTypeFacts, right| left.name.cmp(&right.name));
+            instance_types.dedup_by(|left, right| left.name == right.name);
+            Ok(instance_types)
         };
         within(LIST, list).await
     }
@@ -117,15 +120,15 @@ impl Compute for Ec2 {
             let call = self.reads.describe_instance_type_offerings();
             let call = call.location_type(LocationType::AvailabilityZone).max_results(ITEMS);
             let mut items = call.into_paginator().items().send();
-            let mut found = Vec::new();
+            let mut offerings = Vec::new();
             while let Some(item) = items.next().await {
                 let item = item.map_err(classify)?;
                 let (Some(kind), Some(zone)) = (item.instance_type, item.location) else { continue };
-                found.push(TypeOffering { instance_type: kind.as_str().to_owned(), zone });
+                offerings.push(TypeOffering { instance_type: kind.as_str().to_owned(), zone });
             }
-            found.sort();
-            found.dedup();
-            Ok(found)
+            offerings.sort();
+            offerings.dedup();
+            Ok(offerings)
         };
         within(LIST, list).await
     }
@@ -137,7 +140,7 @@ impl Compute for Ec2 {
             let call = self.reads.describe_spot_price_history();
             let call = call.set_product_descriptions(Some(products)).start_time(now).max_results(ITEMS);
             let mut items = call.into_paginator().items().send();
-            // The newest of each pool: the history may list more than one.
+            // The history may list several prices per pool: keep the newest.
             let mut newest: BTreeMap<(String, String), (i64, MicroUsdPerHour)> = BTreeMap::new();
             while let Some(item) = items.next().await {
                 let item = item.map_err(classify)?;
@@ -158,7 +161,7 @@ impl Compute for Ec2 {
     }
 
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        within(change(), fleet::create(&self.buys, request)).await
+        within(change(), fleet::create(&self.create_fleet_client, request)).await
     }
 
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
@@ -166,20 +169,20 @@ impl Compute for Ec2 {
     }
 
     async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
-        within(change(), instances::terminate(&self.changes, ids)).await
+        within(change(), instances::terminate(&self.mutations, ids)).await
     }
 
     async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), CloudError> {
         if ids.is_empty() || tags.is_empty() {
             return Ok(());
         }
-        let call = self.changes.create_tags().set_resources(Some(ids.to_vec())).set_tags(Some(to_tags(tags)));
+        let call = self.mutations.create_tags().set_resources(Some(ids.to_vec())).set_tags(Some(to_tags(tags)));
         call.send().await.map_err(classify)?;
         Ok(())
     }
 
     async fn ensure_launch_template(&self, template: &LaunchTemplateSpec) -> Result<LaunchTemplate, CloudError> {
-        within(change(), templates::ensure(&self.changes, template)).await
+        within(change(), templates::ensure(&self.mutations, template)).await
     }
 
     async fn list_launch_templates(&self, filter: &LaunchTemplateFilter) -> Result<Vec<LaunchTemplate>, CloudError> {
@@ -187,7 +190,7 @@ impl Compute for Ec2 {
     }
 
     async fn delete_launch_templates(&self, names: &[String]) -> Result<(), CloudError> {
-        within(change(), templates::delete(&self.changes, names)).await
+        within(change(), templates::delete(&self.mutations, names)).await
     }
 
     async fn describe_subnets(&self, terms: &[SelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
@@ -203,6 +206,6 @@ impl Compute for Ec2 {
     }
 
     async fn describe_instance_status(&self) -> Result<Vec<InstanceStatus>, CloudError> {
-        within(LIST, status::troubled(&self.reads)).await
+        within(LIST, status::unhealthy(&self.reads)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Clients of all services, set up alike.
+//! Creates the clients of all services with a common configuration.
 
 use crate::deadline::{ATTEMPT, CONNECT, change};
 use crate::{Ec2, Iam, Pricing, Sqs, Ssm};
@@ -10,31 +10,31 @@ use plimsoll_actuator::ports::InterruptionQueue;
 use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
 
-/// Tries of a call that may be repeated. Some failures pass within the second; more than that is for whoever calls.
+/// Attempts of a retryable call. Some failures pass within a second; longer retries are up to the caller.
 const ATTEMPTS: u32 = 3;
-/// How this program names itself to AWS.
+/// Application name in the user agent.
 const APP_NAME: &str = concat!("plimsoll-", env!("CARGO_PKG_VERSION"));
 
-/// What to connect to.
+/// Connection options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Region; `None`: that of the environment.
+    /// Region; `None` uses the environment's.
     pub region: Option<String>,
-    /// Address of all services; `None`: their own.
+    /// Endpoint of all services; `None` uses AWS' own.
     pub endpoint_url: Option<String>,
-    /// Queue of interruptions by name, if there is one.
+    /// Name of the interruption queue, if there is one.
     pub interruption_queue: Option<String>,
 }
 
-/// Why there is no connection.
+/// Why the clients cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing says which region is meant.
+    /// No region is configured.
     #[error("no region: give --region or AWS_REGION, or run on an EC2 instance")]
     NoRegion,
 }
 
-/// The ports, and where they lead.
+/// The ports and their region.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// Adapters of all ports.
@@ -43,10 +43,10 @@ pub struct Connection {
     pub region: String,
 }
 
-/// Sets up all adapters. Nothing is called but what finds region and credentials.
+/// Creates all adapters. Makes no calls except to determine region and credentials.
 ///
 /// # Errors
-/// There is no region.
+/// No region is configured.
 pub async fn connect(options: &Options, clock: Clock) -> Result<Connection, ConnectError> {
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
@@ -74,7 +74,7 @@ pub async fn connect(options: &Options, clock: Clock) -> Result<Connection, Conn
     Ok(Connection { cloud, region })
 }
 
-/// For calls that change something; lists set their own.
+/// Timeouts of mutating calls; lists set their own.
 pub(crate) fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT)

@@ -1,32 +1,32 @@
-//! How long calls may take in all.
+//! Timeouts of calls.
 
 use plimsoll_actuator::fencing::CLOUD_CALL;
 use plimsoll_actuator::ports::CloudError;
 use std::future::Future;
 use std::time::Duration;
 
-/// Calls that change something end within [`CLOUD_CALL`], which the lease outlives; this much before it, so that the
-/// adapter's own words come first.
+/// Mutating calls end within [`CLOUD_CALL`], which the lease outlives. The adapter's timeout is shorter by this margin,
+/// so that its more precise error is reported.
 const MARGIN: Duration = Duration::from_millis(500);
-/// One try of a call, connection included. EC2 answers most calls within a second; CreateFleet takes some.
+/// Timeout of one attempt, connection included. EC2 answers most calls within a second; CreateFleet takes some seconds.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(5);
-/// To connect. What is not answered by then was never sent.
+/// Connect timeout. A call that could not connect was never sent.
 pub(crate) const CONNECT: Duration = Duration::from_millis(1500);
-/// One page of a list, retries included. Stand-ins of EC2 answer all instance types on one.
+/// Timeout of one page of a list, retries included. EC2 emulators return all instance types on one page.
 pub(crate) const PAGE: Duration = Duration::from_secs(60);
-/// A whole list: the largest, instance types, are 14 pages.
+/// Timeout of a whole list. The largest, instance types, has 14 pages.
 pub(crate) const LIST: Duration = Duration::from_secs(180);
-/// A receive waits that long for messages, as the port says.
+/// How long a receive call waits for messages, as the port specifies.
 pub(crate) const LONG_POLL: Duration = Duration::from_secs(20);
-/// And so long in all.
+/// Total timeout of a receive call.
 pub(crate) const RECEIVE: Duration = Duration::from_secs(26);
 
-/// The total deadline of a call that changes something.
+/// Total timeout of a mutating call.
 pub(crate) fn change() -> Duration {
     CLOUD_CALL.saturating_sub(MARGIN)
 }
 
-/// Gives a call up after `deadline`. It may have happened.
+/// Runs a call with a timeout. A call that times out may have taken effect.
 pub(crate) async fn within<T>(
     deadline: Duration,
     call: impl Future<Output = Result<T, CloudError>>,

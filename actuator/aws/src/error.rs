@@ -1,6 +1,6 @@
-//! What a failed call means, in the ports' closed kinds.
+//! Classifies failed calls as the ports' [`CloudError`].
 //!
-//! The one question that costs money is whether something may have happened: in doubt the answer is yes.
+//! The question that costs money is whether a call may have taken effect. In doubt, the answer is yes.
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_ec2::config::http::HttpResponse;
@@ -60,15 +60,15 @@ const MISSING: &[&str] = &[
     "ParameterNotFound",
     "QueueDoesNotExist",
 ];
-/// The service says that it did not take the call. A plain internal error does not say so.
+/// Codes by which a service reports that it did not accept the call. An internal error does not imply this.
 const UNAVAILABLE: &[&str] = &["ServiceUnavailable", "ServiceUnavailableException", "Unavailable"];
 const MISMATCH: &[&str] = &["IdempotentParameterMismatch", "IdempotentParameterMismatchException"];
-/// What follows is long, and readable by nobody but the account's administrator.
+/// The text that follows is long, and only the account's administrator can decode it.
 const ENCODED_REASON: &str = "Encoded authorization failure message";
-/// Longest text that goes into conditions and logs, in bytes.
+/// Maximum length of messages in conditions and logs, in bytes.
 const MESSAGE_MAX: usize = 500;
 
-/// Says what a failure of the SDK means.
+/// Classifies an SDK error.
 #[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(crate) fn classify<E>(error: SdkError<E, HttpResponse>) -> CloudError
 where
@@ -78,7 +78,7 @@ where
         SdkError::ConstructionFailure(_) => {
             CloudError::InvalidRequest { code: "ConstructionFailure".to_owned(), message: chain(&error) }
         }
-        // The answer is there but cannot be read: it has happened.
+        // A response arrived but cannot be parsed: the call took effect.
         SdkError::ResponseError(_) => CloudError::Ambiguous { message: chain(&error) },
         SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => not_answered(&error),
         SdkError::ServiceError(answer) => {
@@ -89,7 +89,7 @@ where
     }
 }
 
-/// Says what an error that the service answered with means.
+/// Classifies an error response of the service.
 fn of_answer(status: u16, code: Option<&str>, message: &str) -> CloudError {
     let message = short(message);
     let Some(code) = code.filter(|code| !code.is_empty()) else {
@@ -120,7 +120,7 @@ fn of_answer(status: u16, code: Option<&str>, message: &str) -> CloudError {
     }
 }
 
-/// There was no answer: whether the call can have left this process.
+/// Classifies an error without a response: whether the request can have left this process.
 fn not_answered(error: &(dyn Error + 'static)) -> CloudError {
     let message = chain(error);
     let mut source = Some(error);
@@ -133,24 +133,24 @@ fn not_answered(error: &(dyn Error + 'static)) -> CloudError {
         }
         source = cause.source();
     }
-    // The connector's own errors have no public types.
+    // The connector's error types are not public.
     let never_sent = ["connect timeout", "dns error", "failed to resolve"];
     let lower = message.to_ascii_lowercase();
-    if never_sent.iter().any(|words| lower.contains(words)) {
+    if never_sent.iter().any(|pattern| lower.contains(pattern)) {
         return CloudError::Unavailable { message };
     }
     CloudError::Ambiguous { message }
 }
 
-/// An error with its causes, which the SDK's own words leave out.
+/// The message of an error with its sources, which the SDK's own messages omit.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            // Writing to a text does not fail.
-            let _ = write!(text, ": {words}");
+        let message = cause.to_string();
+        if !text.ends_with(&message) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ": {message}");
         }
         source = cause.source();
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_told_apart() {
+    fn error_codes_are_classified() {
         let message = |code: &str| format!("{code}: words");
         assert_eq!(kind(503, "RequestLimitExceeded"), CloudError::Throttled);
         assert_eq!(kind(400, "IdempotentParameterMismatch"), CloudError::IdempotentParameterMismatch);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internal_error_may_have_happened_and_unavailable_says_it_did_not() {
+    fn internal_error_is_ambiguous_and_unavailable_is_definite() {
         assert!(!kind(500, "InternalError").nothing_happened());
         assert!(kind(503, "Unavailable").nothing_happened());
         assert!(!of_answer(502, None, "").nothing_happened());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_nobody_can_read_is_left_out() {
+    fn encoded_authorization_messages_are_omitted() {
         let long = format!("You are not authorized. {ENCODED_REASON}: {}", "x".repeat(2000));
         assert_eq!(short(&long), "You are not authorized.");
         assert_eq!(short(&"ü".repeat(600)).len(), MESSAGE_MAX);

@@ -1,7 +1,8 @@
-//! The cloud of the actuator's ports: EC2, SQS, SSM, IAM and the price list. The only crate that names an AWS SDK.
+//! The AWS adapters of the actuator's ports: EC2, SQS, SSM, IAM and the price list. The only crate that uses an AWS
+//! SDK.
 //!
-//! An adapter turns a port's words into a call and the answer into the port's words. It sets a total deadline for each call,
-//! retries included, and tells by the closed kinds of [`plimsoll_actuator::ports::CloudError`] what a failure means; it decides nothing.
+//! An adapter converts between the port's types and the SDK's. It sets a total timeout for each call, retries included,
+//! and classifies failures as [`plimsoll_actuator::ports::CloudError`]. It makes no decisions.
 
 mod cluster;
 mod compute;

@@ -4,7 +4,7 @@ use clap::Parser;
 use plimsoll_actuator_aws::program::{self, Program};
 
 fn main() -> anyhow::Result<()> {
-    // Before anything else: a mistake in the arguments needs no runtime.
+    // Parse arguments before the runtime starts, since a mistake in them needs no runtime.
     let program = Program::parse();
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()

@@ -1,4 +1,4 @@
-//! SSM.
+//! The SSM adapter.
 
 use crate::error::classify;
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ pub struct Ssm {
 }
 
 impl Ssm {
-    /// With this configuration.
+    /// Creates the client from an SDK configuration.
     #[must_use]
     pub fn new(config: &SdkConfig) -> Self {
         Self { client: aws_sdk_ssm::Client::new(config) }

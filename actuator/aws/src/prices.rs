@@ -1,4 +1,4 @@
-//! The price list.
+//! The price list adapter.
 
 use crate::deadline::{LIST, PAGE, within};
 use crate::error::classify;
@@ -12,9 +12,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const SERVICE: &str = "AmazonEC2";
-/// Products on a page, at most.
+/// Page size, the maximum.
 const PRODUCTS: i32 = 100;
-/// Bare metal is sold with dedicated tenancy only.
+/// Tenancies to read. Bare metal is only sold with dedicated tenancy.
 const TENANCIES: [&str; 2] = ["Shared", "Dedicated"];
 
 /// The price list of one region.
@@ -25,13 +25,13 @@ pub struct Pricing {
 }
 
 impl Pricing {
-    /// Prices of `region`; `config` is for [`Pricing::region_for`] it.
+    /// Prices of `region`. The region of `config` must be [`Pricing::region_for`] it.
     #[must_use]
     pub fn new(config: &SdkConfig, region: &str) -> Self {
         Self { client: aws_sdk_pricing::Client::new(config), region: region.to_owned() }
     }
 
-    /// The service is not in every region; the nearest that has it.
+    /// The nearest region with the price list service, which is not in every region.
     #[must_use]
     pub fn region_for(region: &str) -> &'static str {
         match region.split('-').next().unwrap_or_default() {
@@ -92,7 +92,7 @@ impl PriceList for Pricing {
     async fn on_demand_prices(&self) -> Result<Vec<OnDemandPrice>, CloudError> {
         let read = async {
             let mut prices = BTreeMap::new();
-            // The shared price of a type that has both stands.
+            // If a type has both prices, the shared price wins.
             for tenancy in TENANCIES.iter().rev() {
                 prices.extend(self.of_tenancy(tenancy).await?);
             }
@@ -102,7 +102,7 @@ impl PriceList for Pricing {
     }
 }
 
-/// Type and price of a product; `None` for one without a price.
+/// The instance type and price of a product; `None` without a price.
 fn price(text: &str, currency: &str) -> Option<(String, MicroUsdPerHour)> {
     let product: Value = serde_json::from_str(text).ok()?;
     let instance_type = product["product"]["attributes"]["instanceType"].as_str()?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_is_asked_where_it_is() {
+    fn pricing_region_is_a_region_with_the_service() {
         for (region, at) in [
             ("us-west-2", "us-east-1"),
             ("eu-north-1", "eu-central-1"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_has_one_price_and_zero_is_none() {
+    fn product_price_is_parsed_and_zero_is_ignored() {
         let product = |usd: &str| {
             format!(
                 r#"{{"product": {{"attributes": {{"instanceType": "m5.large"}}}}, "terms": {{"OnDemand": {{"x": {{

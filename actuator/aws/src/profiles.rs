@@ -1,4 +1,4 @@
-//! IAM.
+//! The IAM adapter.
 
 use crate::deadline::{LIST, change, within};
 use crate::error::classify;
@@ -8,7 +8,7 @@ use aws_sdk_iam::error::ProvideErrorMetadata;
 use aws_sdk_iam::types::Tag;
 use plimsoll_actuator::ports::{CloudError, InstanceProfile, InstanceProfiles, Tags};
 
-/// There is such a profile, or such a role in it, already.
+/// Error code if the profile exists, or already has a role.
 const EXISTS: &str = "EntityAlreadyExists";
 
 /// IAM's instance profiles.
@@ -18,7 +18,7 @@ pub struct Iam {
 }
 
 impl Iam {
-    /// With this configuration.
+    /// Creates the client from an SDK configuration.
     #[must_use]
     pub fn new(config: &SdkConfig) -> Self {
         Self { client: aws_sdk_iam::Client::new(config) }
@@ -92,8 +92,8 @@ impl InstanceProfiles for Iam {
         let list = async {
             let mut pages = self.client.list_instance_profiles().path_prefix(path).into_paginator().items().send();
             let mut profiles = Vec::new();
-            while let Some(found) = pages.next().await {
-                profiles.push(profile(found.map_err(classify)?));
+            while let Some(item) = pages.next().await {
+                profiles.push(profile(item.map_err(classify)?));
             }
             profiles.sort();
             Ok(profiles)

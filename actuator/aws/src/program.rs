@@ -1,4 +1,4 @@
-//! The program: arguments, logs, signals, ports.
+//! The program: arguments, logging, signals, ports.
 
 use crate::cluster;
 use crate::connect::{self, Options};
@@ -19,9 +19,9 @@ use std::path::Path;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Carries out Plimsoll's plans: the only service that writes to the cluster and spends money on AWS.
+/// Executes Plimsoll's plans: the only service that writes to the cluster and spends money on AWS.
 ///
-/// Credentials come as for any AWS program: from the environment, EKS Pod Identity, a web identity or the instance.
+/// Credentials are found as by any AWS program: the environment, EKS Pod Identity, a web identity or the instance.
 #[derive(Parser, Debug)]
 #[command(name = "plimsoll-actuator", version, after_help = EXAMPLES)]
 pub struct Program {
@@ -43,7 +43,7 @@ Examples:
 /// Runs until a signal or a failure.
 ///
 /// # Errors
-/// A flag, a file or an address cannot be used, the cluster or AWS does not tell what must be known, or a part failed.
+/// A flag, file or address is invalid, a required fact of the cluster or AWS cannot be read, or a component failed.
 pub async fn run(program: Program) -> Result<()> {
     let Program { args } = program;
     let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
@@ -52,12 +52,12 @@ pub async fn run(program: Program) -> Result<()> {
     let tls = tls::load_and_follow(&args.service.tls, &shutdown).await?;
     tls::check_listen(args.service.listen.listen, tls.as_ref())?;
     let (readiness, metrics) = (Readiness::new(), Metrics::new("actuator"));
-    // Not before the service has added what it waits for.
+    // Keeps readiness false until the service has added its own checks.
     let started = readiness.handle("started");
     let listener = Listener::Closed(listen(args.service.listen.listen, "--listen").await?, tls);
     let health = listen(args.service.admin.health_listen, "--health-listen").await?;
     let measured = listen(args.service.admin.metrics_listen, "--metrics-listen").await?;
-    // Probes and scrapes are answered to the end of the drain.
+    // Probes and metrics are served until the drain has ended.
     let stop = CancellationToken::new();
     tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), stop.clone()));
     tokio::spawn(admin::serve(measured, admin::metrics_router(metrics.clone(), level), stop.clone()));
@@ -67,7 +67,7 @@ pub async fn run(program: Program) -> Result<()> {
     let ca_bundle = cluster::ca_bundle(ca_file, &config)?;
     let client = kube::Client::try_from(config)?;
     let (facts, failures) = cluster_facts::read(&client).await;
-    // Images are chosen by the version; whatever else cannot be read now is read again while the service runs.
+    // The version is required to select images. Other facts are read again while the service runs.
     let version = facts.kubernetes_version.clone();
     let version = version.with_context(|| format!("the cluster does not tell its version: {}", failures.join("; ")))?;
     let mut settings = args.settings(ca_bundle, version);
@@ -117,13 +117,13 @@ async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("{flag}: cannot listen on {address}"))
 }
 
-/// A client that tries nothing again by itself: to it, an eviction that a budget forbids would be a failure to repeat.
+/// A client configuration without retries: otherwise the client would retry evictions that a budget refuses.
 async fn kubeconfig(path: Option<&Path>) -> Result<kube::Config> {
     let mut config = match path {
         Some(path) => {
-            let about = || format!("kubeconfig {}", path.display());
-            let file = Kubeconfig::read_from(path).with_context(about)?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(about)?
+            let context = || format!("kubeconfig {}", path.display());
+            let file = Kubeconfig::read_from(path).with_context(context)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(context)?
         }
         None => kube::Config::infer().await.context("no access to a cluster")?,
     };

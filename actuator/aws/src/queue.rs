@@ -1,4 +1,4 @@
-//! SQS.
+//! The SQS adapter.
 
 use crate::deadline::{CONNECT, LONG_POLL, RECEIVE};
 use crate::error::classify;
@@ -8,9 +8,9 @@ use aws_config::timeout::TimeoutConfig;
 use plimsoll_actuator::ports::{CloudError, InterruptionQueue, QueueMessage};
 use tokio::sync::OnceCell;
 
-/// SQS gives no more at once.
+/// Maximum number of messages per receive call.
 const MESSAGES: i32 = 10;
-/// A message that was not deleted by then comes again, as the port says, seconds.
+/// Visibility timeout in seconds, after which an undeleted message is delivered again, as the port specifies.
 const VISIBILITY: i32 = 20;
 
 /// One queue.
@@ -22,7 +22,7 @@ pub struct Sqs {
 }
 
 impl Sqs {
-    /// The queue of that name.
+    /// Creates the client of the queue with that name.
     #[must_use]
     pub fn new(config: &SdkConfig, name: &str) -> Self {
         Self { client: aws_sdk_sqs::Client::new(config), name: name.to_owned(), url: OnceCell::new() }

@@ -1,4 +1,4 @@
-//! A service on loopback that answers what a test says: what the adapters make of real answers, and of none.
+//! A stub service on loopback for adapter tests. It replies as the test specifies, or closes the connection.
 
 use crate::connect::timeouts;
 use aws_config::retry::RetryConfig;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What becomes of one request.
+/// What happens to a request.
 pub(crate) enum Reply {
-    /// It is answered.
+    /// Send this response.
     Answer(u16, String),
-    /// It is read, and the connection ends.
+    /// Read the request, then close the connection.
     HangUp,
 }
 
@@ -23,21 +23,21 @@ impl Reply {
         Self::Answer(200, body.to_owned())
     }
 
-    /// An error of EC2.
+    /// An EC2 error response.
     pub(crate) fn ec2_error(status: u16, code: &str) -> Self {
         let error = format!("<Errors><Error><Code>{code}</Code><Message>words</Message></Error></Errors>");
         Self::Answer(status, format!("<Response>{error}<RequestID>1</RequestID></Response>"))
     }
 }
 
-/// The service. It ends with the test's runtime.
+/// The stub. It ends with the test's runtime.
 pub(crate) struct Stub {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stub {
-    /// Answers one request after the other; those that come after are refused as wrong.
+    /// Serves `replies` in order; further requests get an error.
     pub(crate) async fn new(replies: Vec<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -46,7 +46,7 @@ impl Stub {
         tokio::spawn(async move {
             let mut replies = replies.into_iter();
             while let Ok((mut stream, _)) = listener.accept().await {
-                // A connection that was opened ahead of need brings nothing.
+                // A preconnected idle connection sends nothing.
                 let Some(request) = read(&mut stream).await else { continue };
                 seen.lock().push(request);
                 match replies.next().unwrap_or_else(|| Reply::ec2_error(400, "UnexpectedRequest")) {
@@ -64,23 +64,23 @@ impl Stub {
         Self { url, requests }
     }
 
-    /// The bodies that came.
+    /// The bodies received so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().clone()
     }
 
-    /// To reach it as the program reaches AWS.
+    /// An SDK configuration for the stub, like the program's.
     pub(crate) fn config(&self) -> SdkConfig {
         config(&self.url)
     }
 }
 
-/// To reach an address as the program reaches AWS.
+/// An SDK configuration for an address, like the program's.
 pub(crate) fn config(url: &str) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
-        .credentials_provider(SharedCredentialsProvider::new(Anybody))
+        .credentials_provider(SharedCredentialsProvider::new(TestCredentials))
         .retry_config(RetryConfig::standard().with_max_attempts(2))
         .timeout_config(timeouts())
         .endpoint_url(url)
@@ -88,9 +88,9 @@ pub(crate) fn config(url: &str) -> SdkConfig {
 }
 
 #[derive(Debug)]
-struct Anybody;
+struct TestCredentials;
 
-impl ProvideCredentials for Anybody {
+impl ProvideCredentials for TestCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,
@@ -99,7 +99,7 @@ impl ProvideCredentials for Anybody {
     }
 }
 
-/// The body of a request; `None` if the connection ends before.
+/// The body of a request; `None` if the connection ends before it.
 async fn read(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The smaller services on real answers.
+//! The smaller services against recorded responses.
 
 use crate::stub::{Reply, Stub};
 use crate::{Iam, Pricing, Sqs, Ssm};
@@ -8,10 +8,10 @@ use plimsoll_actuator::ports::{
 use plimsoll_model::money::MicroUsdPerHour;
 
 #[tokio::test]
-async fn a_queue_is_found_by_name_once_and_polled_long() {
+async fn queue_url_is_resolved_once_and_receive_uses_long_polling() {
     let url = Reply::ok(r#"{"QueueUrl": "http://127.0.0.1/1/demo"}"#);
-    let one = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
-    let stub = Stub::new(vec![url, one, Reply::ok("{}"), Reply::ok("{}")]).await;
+    let message = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
+    let stub = Stub::new(vec![url, message, Reply::ok("{}"), Reply::ok("{}")]).await;
     let queue = Sqs::new(&stub.config(), "demo");
     let message = QueueMessage { receipt: "handle".to_owned(), body: "notice".to_owned() };
     assert_eq!(queue.receive().await, Ok(vec![message]));
@@ -24,7 +24,7 @@ async fn a_queue_is_found_by_name_once_and_polled_long() {
 }
 
 #[tokio::test]
-async fn a_parameter_is_its_value_or_missing() {
+async fn parameter_returns_its_value_or_not_found() {
     let missing = Reply::Answer(400, r#"{"__type": "ParameterNotFound", "message": "words"}"#.to_owned());
     let stub = Stub::new(vec![Reply::ok(r#"{"Parameter": {"Value": "ami-1"}}"#), missing]).await;
     let parameters = Ssm::new(&stub.config());
@@ -59,7 +59,7 @@ async fn prices_of_both_tenancies_are_read_page_by_page() {
     assert!(sent[2].contains(r#""NextToken":"2""#), "{}", sent[2]);
 }
 
-/// An error of IAM.
+/// An IAM error response.
 fn refused(code: &str) -> Reply {
     let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>words</Message></Error>");
     Reply::Answer(404, format!("<ErrorResponse>{error}<RequestId>1</RequestId></ErrorResponse>"))
@@ -90,7 +90,7 @@ fn actions(stub: &Stub) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_profile_that_exists_gets_another_role_in_place_of_its_own() {
+async fn set_role_replaces_the_role_of_an_existing_profile() {
     let replies = vec![
         refused("EntityAlreadyExists"),
         profile(Some("old")),
@@ -115,7 +115,7 @@ async fn a_profile_that_exists_gets_another_role_in_place_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_profile_that_is_gone_is_deleted() {
+async fn deleting_a_missing_profile_succeeds() {
     let stub = Stub::new(vec![refused("NoSuchEntity"), profile(None), refused("NoSuchEntity")]).await;
     let iam = Iam::new(&stub.config());
     iam.delete("p").await.unwrap();

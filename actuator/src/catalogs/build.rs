@@ -1,4 +1,4 @@
-//! One node class's catalog, from what it says and what EC2 tells. Pure.
+//! Builds the catalog of one node class from its spec and EC2's facts. Pure functions.
 
 use super::CatalogEntry;
 use super::facts::Region;
@@ -10,7 +10,7 @@ use plimsoll_model::catalog::Catalog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the entry of this class should be.
+/// The catalog entry of a node class.
 pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> CatalogEntry {
     let problem = resolve::for_launch(class).err().map(|error| error.to_string());
     let catalog = catalog(settings, class, region, prices);
@@ -22,11 +22,11 @@ pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, region: &Region, 
     }
 }
 
-/// A class that is not ready has a catalog too: its nodes, if there are any, have prices.
+/// A class that is not ready has a catalog too, since its existing nodes need prices.
 fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> Catalog {
     let subnets = class.status.as_ref().map(|status| status.subnets.as_slice()).unwrap_or_default();
     let zone_ids: BTreeMap<&str, &str> =
-        subnets.iter().map(|it| (it.zone.as_str(), it.zone_id.as_deref().unwrap_or_default())).collect();
+        subnets.iter().map(|subnet| (subnet.zone.as_str(), subnet.zone_id.as_deref().unwrap_or_default())).collect();
     let zones: Vec<Zone> = region
         .zones
         .iter()
@@ -47,7 +47,7 @@ fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &
     catalog
 }
 
-/// What no image of the class runs on cannot be launched, whatever the zone.
+/// Marks types that no image of the class supports as unavailable in every zone.
 fn close_types_without_image(class: &EC2NodeClass, catalog: &mut Catalog) {
     let Ok(resolved) = resolve::from_status(class) else { return };
     for instance_type in &mut catalog.instance_types {

@@ -1,4 +1,4 @@
-//! What EC2 tells of the whole region, whichever the node class: types, where they are offered, prices.
+//! EC2 facts of a region, independent of node classes: types, where they are offered, prices.
 
 use crate::io::CloudReads;
 use crate::ports::CloudError;
@@ -7,17 +7,17 @@ use plimsoll_model::money::MicroUsdPerHour;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Prices of regions that the program does not know are near those of this one.
+/// Built-in prices of this region approximate those of regions without built-in prices.
 const FALLBACK_REGION: &str = "us-east-1";
 
-/// Types and the zones in which they are offered.
+/// Instance types and the zones where they are offered.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Region {
     pub(super) types: Arc<Vec<InstanceTypeFacts>>,
     pub(super) zones: Arc<BTreeMap<String, BTreeSet<String>>>,
 }
 
-/// Asks EC2.
+/// Reads the region's facts from EC2.
 pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
     let types = cloud.instance_types().await?;
     let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -27,25 +27,25 @@ pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
     Ok(Region { types: Arc::new(types), zones: Arc::new(zones) })
 }
 
-/// On-Demand prices that the program knows, for as long as none can be read.
+/// Built-in On-Demand prices, used until prices can be read.
 pub(super) fn builtin(region: &str) -> Prices {
     let known = builtin::prices(region).or_else(|_| builtin::prices(FALLBACK_REGION));
     Prices { on_demand: known.map(|prices| prices.on_demand).unwrap_or_default(), ..Prices::default() }
 }
 
-/// Reads prices over `before`, of which stays what cannot be read now. Returns what could not.
-pub(super) async fn prices(cloud: &CloudReads, before: &Prices) -> (Prices, Vec<CloudError>) {
-    let mut prices = before.clone();
+/// Reads prices. Prices that cannot be read keep their value in `previous`. Also returns the errors.
+pub(super) async fn prices(cloud: &CloudReads, previous: &Prices) -> (Prices, Vec<CloudError>) {
+    let mut prices = previous.clone();
     let mut failures = Vec::new();
     match cloud.on_demand_prices().await {
-        Ok(read) => prices.on_demand.extend(read.into_iter().map(|it| (it.instance_type, it.price))),
+        Ok(read) => prices.on_demand.extend(read.into_iter().map(|price| (price.instance_type, price.price))),
         Err(error) => failures.push(error),
     }
     match cloud.spot_prices().await {
         Ok(read) => {
             let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
-            for it in read {
-                spot.entry(it.instance_type).or_default().insert(it.zone, it.price);
+            for price in read {
+                spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
             }
             prices.spot = SpotPrices::Known(spot);
         }

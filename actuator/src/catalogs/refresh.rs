@@ -1,11 +1,11 @@
-//! The loop that keeps the catalogs up to date.
+//! The loop that keeps catalogs up to date.
 
 use super::facts::{self, Region};
 use super::{CatalogEntry, Catalogs, build};
 use crate::io::CloudReads;
 use crate::ports::CloudError;
 use crate::settings::Settings;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::Prices;
 use plimsoll_runtime::workers::apart;
@@ -15,15 +15,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Types and prices are read again after this time, as Karpenter does.
+/// Interval between reads of types and prices, as in Karpenter.
 const PERIOD: Duration = Duration::from_secs(12 * 3600);
-/// First pause after a failure; doubles up to [`LAST_PAUSE`]. Before the first answer nothing can be bought.
+/// First pause after a failure. Doubles up to [`LAST_PAUSE`]. Short, since nothing can be launched before the first
+/// success.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Keeps the catalogs up to date.
+/// Dependencies of the refresh loop.
 pub struct Refresh {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
@@ -33,13 +34,13 @@ pub struct Refresh {
     pub catalogs: Catalogs,
 }
 
-/// Something that is read now and then.
-struct Due {
+/// A periodic read.
+struct ReadSchedule {
     at: Instant,
     failures: u32,
 }
 
-impl Due {
+impl ReadSchedule {
     fn now() -> Self {
         Self { at: Instant::now(), failures: 0 }
     }
@@ -65,22 +66,22 @@ impl Due {
     }
 }
 
-/// What an entry was made of: the same again makes the same entry.
-type Made = (Arc<EC2NodeClass>, CatalogEntry);
+/// The input and the result of a build. An entry is rebuilt only if its input changes.
+type BuiltEntry = (Arc<EC2NodeClass>, CatalogEntry);
 
-/// Keeps the catalogs of all node classes up to date: at once after a change of a class, and now and then from EC2. Standbys
-/// do so too, so that a new leader can buy at once.
+/// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
+/// Standbys do so too, so that a new leader can launch at once.
 pub async fn run(deps: Refresh, stop: CancellationToken) {
     tokio::select! {
         biased;
         () = stop.cancelled() => return,
         () = deps.stores.wait_ready() => {}
     }
-    let mut changes = deps.stores.changes(&[Kind::EC2NodeClass]);
+    let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
     let mut region: Option<Region> = None;
     let mut prices = facts::builtin(&deps.settings.region);
-    let (mut region_due, mut prices_due) = (Due::now(), Due::now());
-    let mut made: BTreeMap<String, Made> = BTreeMap::new();
+    let (mut region_due, mut prices_due) = (ReadSchedule::now(), ReadSchedule::now());
+    let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         if region_due.is_due() {
             match facts::region(&deps.cloud_reads).await {
@@ -89,7 +90,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
                     tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
                     if region.as_ref() != Some(&read) {
                         region = Some(read);
-                        made.clear();
+                        built.clear();
                     }
                 }
                 Err(error) => region_due.read(&[error]),
@@ -100,12 +101,12 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
             prices_due.read(&failures);
             if read != prices {
                 prices = read;
-                made.clear();
+                built.clear();
             }
         }
         if let Some(region) = &region {
-            made = rebuild(&deps, region, &prices, made).await;
-            deps.catalogs.replace(made.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
+            built = rebuild(&deps, region, &prices, built).await;
+            deps.catalogs.replace(built.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
         }
         tokio::select! {
             biased;
@@ -116,20 +117,20 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
     }
 }
 
-/// Entries of the classes there are; those of which nothing changed stay as they are.
+/// Builds the entries of all current classes. Unchanged entries are reused.
 async fn rebuild(
     deps: &Refresh,
     region: &Region,
     prices: &Prices,
-    mut made: BTreeMap<String, Made>,
-) -> BTreeMap<String, Made> {
+    mut previous: BTreeMap<String, BuiltEntry>,
+) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
     let (settings, region, prices) = (Arc::clone(&deps.settings), region.clone(), prices.clone());
-    // Thousands of types a class: not on the reactor.
-    let built = apart(move || {
+    // A class has thousands of offerings: build them outside the async runtime.
+    let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
-            let entry = match made.remove(&name) {
+            let entry = match previous.remove(&name) {
                 Some((before, entry)) if is_same(&before, &class) => entry,
                 _ => build::entry(&settings, &class, &region, &prices),
             };
@@ -137,13 +138,13 @@ async fn rebuild(
         });
         entries.collect()
     });
-    built.await.unwrap_or_else(|error| {
+    rebuilt.await.unwrap_or_else(|error| {
         tracing::error!(%error, "catalogs could not be built, they are built again after the next change");
         BTreeMap::new()
     })
 }
 
-/// Whether two versions of a class come to the same entry.
+/// Whether two versions of a class yield the same entry.
 fn is_same(before: &EC2NodeClass, after: &EC2NodeClass) -> bool {
     before.metadata.generation == after.metadata.generation
         && before.metadata.deletion_timestamp == after.metadata.deletion_timestamp

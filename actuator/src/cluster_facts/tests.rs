@@ -5,9 +5,9 @@ fn settings() -> Arc<Settings> {
 }
 
 #[test]
-fn what_was_told_stays_and_the_version_does_not_go_back() {
-    let told = Settings { cluster_dns: Some("10.0.0.10".to_owned()), ..(*settings()).clone() };
-    let current = Current::new(Arc::new(told));
+fn configured_settings_take_precedence_and_the_version_never_decreases() {
+    let configured = Settings { cluster_dns: Some("10.0.0.10".to_owned()), ..(*settings()).clone() };
+    let current = Current::new(Arc::new(configured));
     let facts = |version: &str, dns: &str, cidr: &str| Facts {
         kubernetes_version: Some(version.to_owned()),
         cluster_dns: Some(dns.to_owned()),
@@ -23,7 +23,7 @@ fn what_was_told_stays_and_the_version_does_not_go_back() {
 }
 
 #[test]
-fn a_version_is_major_and_minor() {
+fn version_parses_major_and_minor() {
     assert_eq!(minor("1", "36"), "1.36");
     assert_eq!(minor("1", "36+"), "1.36");
 }

@@ -1,4 +1,4 @@
-//! The task that writes Events, and the memory of what was said.
+//! The task that writes Events, with deduplication.
 
 use super::{COMPONENT, MAX_MESSAGE, Note, Severity};
 use crate::fencing::CLUSTER_CALL;
@@ -15,58 +15,60 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Causes remembered; beyond it the oldest are forgotten and may be said again early.
+/// Causes remembered. When exceeded, the oldest are evicted and may be published again early.
 const MAX_REMEMBERED: usize = 20_000;
-/// Names of objects have at most 253 characters; the rest is for the hash.
+/// Bytes of the object's name within the Event's name: 253 in total, minus the hash.
 const MAX_OBJECT_NAME: usize = 236;
 /// Hexadecimal digits of the hash in an Event's name.
 const DIGITS: usize = 16;
 
-/// What was said, by the Event's name.
+/// Published Events, by the Event's name.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    said: BTreeMap<String, Said>,
+pub(super) struct EventCache {
+    published: BTreeMap<String, PublishedEvent>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct PublishedEvent {
     until: Instant,
     first: Timestamp,
     count: i32,
 }
 
-/// What to do about a note.
+/// What to do with an Event.
 #[derive(Debug, PartialEq)]
-pub(super) enum Saying {
-    /// It was said of late.
-    Nothing,
-    /// So many times, the first at this time.
-    Say { count: i32, first: Timestamp },
+pub(super) enum Publication {
+    /// Suppress: it was published recently.
+    Suppress,
+    /// Write the Event with this count and the time of its first occurrence.
+    Publish { count: i32, first: Timestamp },
 }
 
-impl Memory {
-    pub(super) fn say(&mut self, name: &str, window: Duration, now: Instant, time: Timestamp) -> Saying {
-        if let Some(said) = self.said.get_mut(name) {
-            if said.until > now {
-                return Saying::Nothing;
+impl EventCache {
+    pub(super) fn record(&mut self, name: &str, window: Duration, now: Instant, time: Timestamp) -> Publication {
+        if let Some(published) = self.published.get_mut(name) {
+            if published.until > now {
+                return Publication::Suppress;
             }
-            said.until = now + window;
-            said.count = said.count.saturating_add(1);
-            return Saying::Say { count: said.count, first: said.first };
+            published.until = now + window;
+            published.count = published.count.saturating_add(1);
+            return Publication::Publish { count: published.count, first: published.first };
         }
-        if self.said.len() >= MAX_REMEMBERED {
-            self.said.retain(|_, said| said.until > now);
-            let oldest = self.said.iter().min_by_key(|(_, said)| said.until).map(|(name, _)| name.clone());
-            if let Some(oldest) = oldest.filter(|_| self.said.len() >= MAX_REMEMBERED) {
-                self.said.remove(&oldest);
+        if self.published.len() >= MAX_REMEMBERED {
+            self.published.retain(|_, published| published.until > now);
+            let oldest =
+                self.published.iter().min_by_key(|(_, published)| published.until).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest.filter(|_| self.published.len() >= MAX_REMEMBERED) {
+                self.published.remove(&oldest);
             }
         }
-        self.said.insert(name.to_owned(), Said { until: now + window, first: time, count: 1 });
-        Saying::Say { count: 1, first: time }
+        self.published.insert(name.to_owned(), PublishedEvent { until: now + window, first: time, count: 1 });
+        Publication::Publish { count: 1, first: time }
     }
 }
 
-/// The Event's name: the object's, and what tells causes apart. A later leader comes to the same name.
+/// The Event's name: the object's name and a hash of the cause. Deterministic, so that a later leader uses the same
+/// name.
 pub(super) fn event_name(note: &Note) -> String {
     let mut hasher = ContentHasher::new("event");
     hasher.text(note.object.uid.as_deref().unwrap_or_default());
@@ -101,7 +103,7 @@ pub(super) fn event(note: &Note, name: &str, count: i32, first: Timestamp, now: 
     }
 }
 
-/// Events about objects without namespace are in `default`.
+/// Events about cluster-scoped objects go to `default`.
 fn namespace(note: &Note) -> &str {
     note.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
 }
@@ -117,13 +119,13 @@ fn bounded(message: &str) -> String {
     format!("{}...", &message[..end])
 }
 
-/// Writes notes until nobody can make any more.
+/// Writes Events until all senders are dropped.
 pub(super) async fn write(client: Client, clock: Clock, mut notes: mpsc::Receiver<Note>) {
-    let mut memory = Memory::default();
+    let mut cache = EventCache::default();
     while let Some(note) = notes.recv().await {
         let name = event_name(&note);
         let now = clock.now();
-        if let Saying::Say { count, first } = memory.say(&name, note.window, Instant::now(), now) {
+        if let Publication::Publish { count, first } = cache.record(&name, note.window, Instant::now(), now) {
             let event = event(&note, &name, count, first, now);
             let api: Api<Event> = Api::namespaced(client.clone(), namespace(&note));
             match tokio::time::timeout(CLUSTER_CALL, put(&api, &name, &event)).await {
@@ -135,18 +137,18 @@ pub(super) async fn write(client: Client, clock: Clock, mut notes: mpsc::Receive
     }
 }
 
-/// Makes the Event, or counts one that is there.
+/// Creates the Event, or updates the count of an existing one.
 async fn put(api: &Api<Event>, name: &str, event: &Event) -> Result<(), kube::Error> {
     if event.count == Some(1) {
         match api.create(&PostParams::default(), event).await {
-            // A former leader said it.
+            // A former leader published it.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             other => return other.map(|_| ()),
         }
     }
     let patch = json!({ "count": event.count.unwrap_or(1).max(2), "lastTimestamp": event.last_timestamp, "message": event.message });
     match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        // The API server forgets Events after an hour.
+        // The Event expired; the API server keeps Events for an hour.
         Err(kube::Error::Api(status)) if status.code == 404 => {
             api.create(&PostParams::default(), event).await.map(|_| ())
         }

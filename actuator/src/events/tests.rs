@@ -1,6 +1,4 @@
-//! Tests.
-
-use super::queue::{Memory, Saying, event, event_name};
+use super::queue::{EventCache, Publication, event, event_name};
 use super::{MAX_MESSAGE, Note, unschedulable_text};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -18,16 +16,16 @@ fn node() -> ObjectReference {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cause_is_said_once_per_window_and_counted() {
-    let (mut memory, window) = (Memory::default(), Duration::from_secs(120));
+async fn repeated_causes_are_suppressed_within_the_window_and_counted() {
+    let (mut cache, window) = (EventCache::default(), Duration::from_secs(120));
     let (start, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
-    let note = Note::normal(node(), "Evicted", "two pods left").because("draining");
+    let note = Note::normal(node(), "Evicted", "two pods left").with_cause("draining");
     let name = event_name(&note);
-    assert_eq!(memory.say(&name, window, start, time), Saying::Say { count: 1, first: time });
-    assert_eq!(memory.say(&name, window, start + Duration::from_secs(119), time), Saying::Nothing);
+    assert_eq!(cache.record(&name, window, start, time), Publication::Publish { count: 1, first: time });
+    assert_eq!(cache.record(&name, window, start + Duration::from_secs(119), time), Publication::Suppress);
     let later = Timestamp::from_second(120).unwrap();
-    assert_eq!(memory.say(&name, window, start + window, later), Saying::Say { count: 2, first: time });
-    let other_figures = Note::normal(node(), "Evicted", "one pod left").because("draining");
+    assert_eq!(cache.record(&name, window, start + window, later), Publication::Publish { count: 2, first: time });
+    let other_figures = Note::normal(node(), "Evicted", "one pod left").with_cause("draining");
     assert_eq!(event_name(&other_figures), name, "the cause names it, not the message");
     assert_ne!(event_name(&Note::normal(node(), "Evicted", "one pod left")), name);
 }
@@ -44,7 +42,7 @@ fn an_event_about_a_node_is_in_the_default_namespace_and_its_text_is_bounded() {
 }
 
 #[test]
-fn a_pod_without_place_is_told_pool_and_cause() {
+fn unschedulable_event_names_pool_and_cause() {
     let reason =
         |pool: &str, code, message: &str| Reason { node_pool: pool.to_owned(), code, message: message.to_owned() };
     let text = unschedulable_text(&[

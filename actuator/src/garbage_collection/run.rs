@@ -1,4 +1,4 @@
-//! The loop of collection: instances that nobody claims, claims whose instance is gone (safety rule 14).
+//! The garbage collection loop: unclaimed instances, and claims whose instance is gone (safety rule 14).
 
 use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
 use crate::clock::Timestamped;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Two rounds confirm an absence; what is missed costs a minute's price.
-const EVERY: Duration = Duration::from_secs(60);
+/// Interval between rounds. Two rounds confirm an absence; a delay costs a minute of an instance's price.
+const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Ends instances without a claim and deletes claims whose instance is gone.
+/// Dependencies of the garbage collector.
 #[derive(Clone)]
 pub struct GarbageCollector {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Live reads of the cluster.
     pub reads: Reads,
@@ -36,7 +36,7 @@ pub struct GarbageCollector {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
@@ -47,32 +47,32 @@ pub struct GarbageCollector {
 }
 
 #[derive(Default)]
-struct Memory {
+struct AbsenceTracker {
     claims: BTreeMap<String, Absence>,
     instances: BTreeMap<String, Absence>,
 }
 
 /// Collects until `stop`.
 pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
-    let mut memory = Memory::default();
+    let mut tracker = AbsenceTracker::default();
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
         }
-        if let Err(error) = round(&deps, &mut memory).await {
+        if let Err(error) = round(&deps, &mut tracker).await {
             tracing::warn!(error, "collection");
         }
     }
 }
 
-async fn round(deps: &GarbageCollector, memory: &mut Memory) -> Result<(), String> {
-    // Instances first: a claim that is listed afterwards knows at least as much.
+async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<(), String> {
+    // List instances first: claims listed afterwards are at least as recent.
     let instances = instances(deps).await?;
     let claims = claims(deps).await?;
-    collect_instances(deps, memory, &instances, &claims).await;
-    collect_claims(deps, memory, &instances, &claims).await;
+    collect_instances(deps, tracker, &instances, &claims).await;
+    collect_claims(deps, tracker, &instances, &claims).await;
     Ok(())
 }
 
@@ -89,9 +89,14 @@ fn instance_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref()?.rsplit('/').next().filter(|id| !id.is_empty())
 }
 
-async fn collect_instances(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
+async fn collect_instances(
+    deps: &GarbageCollector,
+    tracker: &mut AbsenceTracker,
+    instances: &[Instance],
+    claims: &[NodeClaim],
+) {
     let claimed: BTreeSet<&str> = claims.iter().filter_map(instance_id).collect();
-    // An instance of a group that still waits for some is a match to come.
+    // Instances of a launch group that still waits for some will be matched.
     let awaited: BTreeSet<String> =
         claims.iter().filter(|claim| awaits_instance(claim)).filter_map(group_of).map(|group| group.id).collect();
     let mut absences = BTreeMap::new();
@@ -100,7 +105,7 @@ async fn collect_instances(deps: &GarbageCollector, memory: &mut Memory, instanc
         let claim = if claimed.contains(instance.id.as_str()) || of_group {
             LiveClaim::Present
         } else {
-            let mut absence = memory.instances.get(&instance.id).copied().unwrap_or_default();
+            let mut absence = tracker.instances.get(&instance.id).copied().unwrap_or_default();
             absence.missed(deps.clock.timestamp());
             absences.insert(instance.id.clone(), absence);
             LiveClaim::Absent(absence)
@@ -110,7 +115,7 @@ async fn collect_instances(deps: &GarbageCollector, memory: &mut Memory, instanc
             terminate(deps, instance).await;
         }
     }
-    memory.instances = absences;
+    tracker.instances = absences;
 }
 
 async fn terminate(deps: &GarbageCollector, instance: &Instance) {
@@ -118,7 +123,7 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
     deps.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
     let mut answer = Ok(None);
     let ids = [instance.id.clone()];
-    match deps.cloud.terminate(&ids, |_, said| answer = said).await.map(|()| answer) {
+    match deps.cloud.terminate(&ids, |_, result| answer = result).await.map(|()| answer) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
         Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
@@ -132,17 +137,22 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
     }
 }
 
-async fn collect_claims(deps: &GarbageCollector, memory: &mut Memory, instances: &[Instance], claims: &[NodeClaim]) {
+async fn collect_claims(
+    deps: &GarbageCollector,
+    tracker: &mut AbsenceTracker,
+    instances: &[Instance],
+    claims: &[NodeClaim],
+) {
     let living: BTreeSet<&str> =
         instances.iter().filter(|instance| instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
     let mut absences = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
-        // Those without an instance are the launcher's.
+        // The launcher handles claims without an instance.
         let (Some(instance), Some(uid)) = (instance_id(claim), claim.metadata.uid.clone()) else { continue };
         if living.contains(instance) || annotation(claim, key::OWNER) != Some(key::OWNER_VALUE) {
             continue;
         }
-        let mut absence = memory.claims.get(&uid).copied().unwrap_or_default();
+        let mut absence = tracker.claims.get(&uid).copied().unwrap_or_default();
         absence.missed(deps.clock.timestamp());
         absences.insert(uid, absence);
         if judge_claim(&facts(deps, claim, absence), deps.clock.timestamp()) == ClaimVerdict::Delete {
@@ -153,14 +163,14 @@ async fn collect_claims(deps: &GarbageCollector, memory: &mut Memory, instances:
             }
         }
     }
-    memory.claims = absences;
+    tracker.claims = absences;
 }
 
 fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
     let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
     let ready = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+        conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == provider_id;
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());

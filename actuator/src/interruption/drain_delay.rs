@@ -1,10 +1,11 @@
-//! The drain of an interrupted node starts when its replacement is launched, or five seconds after the notice (safety rule 13).
+//! Drain delay: the drain of an interrupted node starts when its replacement is launched, at most five seconds after
+//! the notice (safety rule 13).
 
-use super::{Interruption, room};
+use super::{Interruption, existing_capacity};
 use crate::clock::Timestamped;
 use crate::durable;
 use crate::launch::admit::Admission;
-use crate::launch::replacement::{Replaced, ReplacementError, request_replacement};
+use crate::launch::replacement::{ReplacementError, ReplacementResult, request_replacement};
 use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;
@@ -25,20 +26,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest that a drain waits for its replacement: of the two minutes of a Spot notice, pods need the most.
-const LONGEST: Millis = Millis::from_seconds(5);
-/// Later than this a like-for-like replacement is not begun: the pods are on their way, and plans see them as any others.
-/// A new leader may buy after the old lease and the longest call, which is sooner.
+/// Maximum delay. Most of the two minutes of a Spot notice must be left to the pods.
+const MAX_DELAY: Millis = Millis::from_seconds(5);
+/// No like-for-like replacement is started later than this: the drained pods are pending by then, and plans cover them.
+/// A new leader may launch sooner, after the old lease and the longest call.
 const REPLACED_WITHIN: Millis = Millis::from_seconds(90);
-/// Kinds after which nothing runs any more: there is nothing to wait for.
-const OVER: [&str; 2] = ["instance_stopped", "instance_terminated"];
-/// How often it is looked at meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Notices after which the instance no longer runs, so the drain need not wait.
+const STOPPED_KINDS: [&str; 2] = ["instance_stopped", "instance_terminated"];
+/// Polling interval during the delay.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Holds the drain of an interrupted node until its replacement is launched.
+/// Dependencies of the drain delay.
 #[derive(Clone)]
 pub struct DrainDelay {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
@@ -48,19 +49,19 @@ pub struct DrainDelay {
     pub clock: Clock,
 }
 
-/// Who sees to the pods of an interrupted node.
+/// How the pods of an interrupted node are covered by new claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cover {
-    /// Nobody that we know of.
+enum Coverage {
+    /// No new claim is known for them.
     None,
-    /// Claims that are not launched yet.
-    Asked,
-    /// Claims that are all launched.
+    /// Some of the new claims are not launched yet.
+    Requested,
+    /// All new claims are launched.
     Launched,
 }
 
-/// How long the drain still waits; `None`: not at all. At the end of the wait a replacement is launched if nobody has
-/// asked for one.
+/// The remaining drain delay; `None` if the drain may start. At the end of the delay, a replacement is launched unless
+/// one was requested.
 pub(crate) fn remaining_delay(
     deps: &DrainDelay,
     pending: &PendingReplacements,
@@ -71,7 +72,7 @@ pub(crate) fn remaining_delay(
     let interruption = interruption(claim)?;
     let now = deps.clock.timestamp();
     let is_late = deadline.is_some_and(|deadline| deadline <= deps.clock.now());
-    if is_late || OVER.contains(&interruption.kind.as_str()) {
+    if is_late || STOPPED_KINDS.contains(&interruption.kind.as_str()) {
         return None;
     }
     let to_move: BTreeSet<PodUid> =
@@ -79,19 +80,22 @@ pub(crate) fn remaining_delay(
     if to_move.is_empty() {
         return None;
     }
-    let cover = cover(deps, claim, &to_move);
-    if cover == Cover::Launched {
+    let coverage = coverage(deps, claim, &to_move);
+    if coverage == Coverage::Launched {
         return None;
     }
-    let left = LONGEST.0.saturating_sub(now.since(interruption.heard).0);
-    if left > 0 {
-        return Some(Duration::from_millis(left).min(LOOK_EVERY));
+    let remaining = MAX_DELAY.0.saturating_sub(now.since(interruption.heard).0);
+    if remaining > 0 {
+        return Some(Duration::from_millis(remaining).min(POLL_INTERVAL));
     }
     let is_first = now.since(interruption.heard) <= REPLACED_WITHIN && pending.is_new(claim);
-    if is_first && cover == Cover::None && !deps.outcomes.planned_since(interruption.heard) && !has_room(deps, &to_move)
+    if is_first
+        && coverage == Coverage::None
+        && !deps.outcomes.planned_since(interruption.heard)
+        && !fits_existing_nodes(deps, &to_move)
     {
         pending.add(claim);
-        pending.settle(deps, claim);
+        pending.retry(deps, claim);
     }
     None
 }
@@ -100,57 +104,58 @@ fn interruption(claim: &NodeClaim) -> Option<Interruption> {
     durable::read(claim.annotations().get(annotation::INTERRUPTED)?).ok()
 }
 
-fn has_room(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
+fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
     let bound = |pod: &&Arc<Pod>| pods::node_name(pod).is_some();
     let pods = deps.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
-    room::has_room(to_move, nodes, pods, deps.clock.timestamp())
+    existing_capacity::fits_existing_nodes(to_move, nodes, pods, deps.clock.timestamp())
 }
 
-fn cover(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Cover {
-    let mut cover = Cover::None;
+fn coverage(deps: &DrainDelay, old: &NodeClaim, to_move: &BTreeSet<PodUid>) -> Coverage {
+    let mut coverage = Coverage::None;
     for claim in deps.stores.claims.state() {
         if claim.metadata.deletion_timestamp.is_some() || claim.metadata.uid == old.metadata.uid {
             continue;
         }
         let text = claim.annotations().get(annotation::PODS);
         let is_for =
-            |text: &String| serde_json::from_str::<BTreeSet<PodUid>>(text).is_ok_and(|it| !it.is_disjoint(to_move));
+            |text: &String| serde_json::from_str::<BTreeSet<PodUid>>(text).is_ok_and(|uids| !uids.is_disjoint(to_move));
         if !text.is_some_and(is_for) {
             continue;
         }
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        // Its reservation is over: the scheduler may have put those pods elsewhere than was planned.
+        // The reservations of an initialized node have ended; kube-scheduler may have bound the pods elsewhere.
         if condition::is_true(conditions, INITIALIZED) {
             continue;
         }
         if !condition::is_true(conditions, LAUNCHED) {
-            return Cover::Asked;
+            return Coverage::Requested;
         }
-        cover = Cover::Launched;
+        coverage = Coverage::Launched;
     }
-    cover
+    coverage
 }
 
-/// Replacements that are owed: nobody planned one, and it could not be launched at once (a new leader must wait before it buys).
-/// By the old claim's UID.
+/// Replacements that are still to be launched, by UID of the old claim. No plan covers the pods, and the replacement
+/// could not be launched at once (a new leader must wait before it launches).
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeSet<String>>,
-    /// Claims that were looked at: the look is dear, and is taken once.
-    judged: Mutex<BTreeSet<String>>,
+    /// Claims already checked. The check is expensive and runs only once per claim.
+    checked: Mutex<BTreeSet<String>>,
 }
 
 impl PendingReplacements {
-    /// Tries what is owed for a claim that goes. Whether it is still owed: then its claim is not to be forgotten yet.
-    pub(crate) fn settle(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
+    /// Retries the pending replacement of a claim. Returns whether it is still pending; then the claim must not be
+    /// removed yet.
+    pub(crate) fn retry(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
         let uid = claim.uid().unwrap_or_default();
         if !self.claims.lock().contains(&uid) {
             return false;
         }
-        let heard = interruption(claim).map(|it| it.heard).unwrap_or_default();
+        let heard = interruption(claim).map(|notice| notice.heard).unwrap_or_default();
         let late = deps.clock.timestamp().since(heard) > REPLACED_WITHIN;
-        if late || deps.outcomes.planned_since(heard) || replace(deps, claim) {
+        if late || deps.outcomes.planned_since(heard) || launch_replacement(deps, claim) {
             self.claims.lock().remove(&uid);
             return false;
         }
@@ -161,11 +166,11 @@ impl PendingReplacements {
     pub(crate) fn forget(&self, claim: &NodeClaim) {
         let uid = claim.uid().unwrap_or_default();
         self.claims.lock().remove(&uid);
-        self.judged.lock().remove(&uid);
+        self.checked.lock().remove(&uid);
     }
 
     fn is_new(&self, claim: &NodeClaim) -> bool {
-        self.judged.lock().insert(claim.uid().unwrap_or_default())
+        self.checked.lock().insert(claim.uid().unwrap_or_default())
     }
 
     fn add(&self, claim: &NodeClaim) {
@@ -173,11 +178,11 @@ impl PendingReplacements {
     }
 }
 
-/// Whether nothing more is to be done about it.
-fn replace(deps: &DrainDelay, claim: &NodeClaim) -> bool {
+/// Launches the replacement of a claim. Returns whether this is done for good.
+fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim) -> bool {
     let name = claim.name_any();
     match request_replacement(&deps.admission, claim) {
-        Ok(Replaced::Launching { claim }) => {
+        Ok(ReplacementResult::Launching { claim }) => {
             tracing::warn!(
                 node_claim = name,
                 replacement = claim,
@@ -185,7 +190,7 @@ fn replace(deps: &DrainDelay, claim: &NodeClaim) -> bool {
             );
             true
         }
-        Ok(Replaced::AlreadyAsked) => true,
+        Ok(ReplacementResult::AlreadyRequested) => true,
         Err(error @ (ReplacementError::NotAllowed(_) | ReplacementError::Busy)) => {
             tracing::debug!(node_claim = name, %error, "the replacement has to wait");
             false

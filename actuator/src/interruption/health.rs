@@ -1,4 +1,4 @@
-//! Instances that EC2 calls impaired, or has an event in store for (spec: AWS provider section 7.2).
+//! Instances that EC2 reports as impaired or that have a scheduled event (spec: AWS provider section 7.2).
 
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
@@ -12,24 +12,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between looks.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// A check that fails for a shorter time may be a hiccup.
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// A check must fail for this long; shorter failures may be transient.
 const IMPAIRED_FOR: Millis = Millis::from_seconds(120);
-/// Events that take the instance.
+/// Scheduled events that stop, restart or retire the instance.
 const EVENTS: [&str; 5] =
     ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
 
-/// What is wrong with an instance.
+/// A health problem of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
-    /// One of its checks has failed for long.
+enum HealthProblem {
+    /// A status check has been failing for long enough.
     Impaired(&'static str),
-    /// An event is due.
+    /// A scheduled event is due.
     Event,
 }
 
-/// When checks were first seen failing, where EC2 does not say.
+/// When failing checks were first seen, for checks without a time from EC2.
 type FirstSeen = BTreeMap<String, Timestamp>;
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
@@ -38,7 +38,7 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         let call = deps.cloud.instance_status();
         let statuses = match call.await {
@@ -57,28 +57,28 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         let claims = claims_by_instance(deps);
         for status in &statuses {
             let Some(claim) = claims.get(&status.instance_id) else { continue };
-            let taken = match trouble(status, &mut first_seen, deps.clock.timestamp()) {
+            let result = match health_problem(status, &mut first_seen, deps.clock.timestamp()) {
                 None => Ok(()),
-                Some(Trouble::Event) => {
-                    mark::tell(deps, claim, NoticeKind::ScheduledChange);
-                    mark::take(deps, claim, "event_status", Urgency::Drain).await
+                Some(HealthProblem::Event) => {
+                    mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
+                    mark::mark_and_delete(deps, claim, "event_status", Urgency::Drain).await
                 }
-                Some(Trouble::Impaired(check)) => {
+                Some(HealthProblem::Impaired(check)) => {
                     let message = format!("EC2's check {check} of the instance fails: the node is replaced");
                     deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
-                    mark::take(deps, claim, check, Urgency::Force).await
+                    mark::mark_and_delete(deps, claim, check, Urgency::Force).await
                 }
             };
-            if let Err(error) = taken {
+            if let Err(error) = result {
                 tracing::warn!(instance = status.instance_id, %error, "an unhealthy instance could not be replaced");
             }
         }
     }
 }
 
-fn trouble(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) -> Option<Trouble> {
+fn health_problem(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) -> Option<HealthProblem> {
     if status.events.iter().any(|event| EVENTS.contains(&event.code.as_str())) {
-        return Some(Trouble::Event);
+        return Some(HealthProblem::Event);
     }
     let checks = [("instance_status", status.instance), ("system_status", status.system)];
     let failing: Vec<_> = checks.into_iter().filter(|(_, check)| *check != StatusCheck::Ok).collect();
@@ -86,13 +86,13 @@ fn trouble(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) 
         first_seen.remove(&status.instance_id);
         return None;
     }
-    let seen = *first_seen.entry(status.instance_id.clone()).or_insert(now);
-    let lasted = |check: StatusCheck| match check {
+    let first_failure = *first_seen.entry(status.instance_id.clone()).or_insert(now);
+    let failed_long_enough = |check: StatusCheck| match check {
         StatusCheck::Impaired { since: Some(since) } => now.since(since) >= IMPAIRED_FOR,
-        StatusCheck::Impaired { since: None } => now.since(seen) >= IMPAIRED_FOR,
+        StatusCheck::Impaired { since: None } => now.since(first_failure) >= IMPAIRED_FOR,
         StatusCheck::Ok => false,
     };
-    failing.into_iter().find(|(_, check)| lasted(*check)).map(|(name, _)| Trouble::Impaired(name))
+    failing.into_iter().find(|(_, check)| failed_long_enough(*check)).map(|(name, _)| HealthProblem::Impaired(name))
 }
 
 #[cfg(test)]
@@ -107,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn a_check_must_fail_for_two_minutes() {
+    fn status_check_must_fail_for_two_minutes() {
         let mut seen = FirstSeen::new();
-        let mut at = |status: &InstanceStatus, now: i64| trouble(status, &mut seen, Timestamp(now));
-        let impaired = Some(Trouble::Impaired("system_status"));
+        let mut at = |status: &InstanceStatus, now: i64| health_problem(status, &mut seen, Timestamp(now));
+        let impaired = Some(HealthProblem::Impaired("system_status"));
         assert_eq!(at(&status(Some(Some(1_000)), ""), 120_999), None);
         assert_eq!(at(&status(Some(Some(1_000)), ""), 121_000), impaired);
         assert_eq!(at(&status(None, ""), 122_000), None, "it is well again");
@@ -119,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn events_that_take_the_instance_count_at_once() {
+    fn events_that_stop_the_instance_count_at_once() {
         let mut seen = FirstSeen::new();
-        let mut of = |event: &str| trouble(&status(None, event), &mut seen, Timestamp(0));
-        assert_eq!(of("instance-retirement"), Some(Trouble::Event));
+        let mut of = |event: &str| health_problem(&status(None, event), &mut seen, Timestamp(0));
+        assert_eq!(of("instance-retirement"), Some(HealthProblem::Event));
         assert_eq!(of("something-else"), None);
     }
 }

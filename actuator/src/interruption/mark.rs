@@ -1,11 +1,11 @@
-//! What a notice does to a claim.
+//! Effects of a notice on a claim.
 
 use super::Interruption;
 use super::messages::NoticeKind;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
-use crate::io::{Part, WriteError};
+use crate::io::{ObjectPart, WriteError};
 use crate::state::insufficient_capacity::Key;
 use crate::stores::provider_id;
 use kube::ResourceExt;
@@ -15,12 +15,12 @@ use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, label};
 
-/// How urgent it is.
+/// Urgency of the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Its pods are evicted.
+    /// The pods are evicted.
     Drain,
-    /// It is broken: its pods are deleted whatever protects them.
+    /// The node is broken: its pods are deleted regardless of any protection.
     Force,
 }
 
@@ -35,23 +35,23 @@ fn event_reason(kind: NoticeKind) -> &'static str {
     }
 }
 
-/// Says on the claim and its Node what was heard.
-pub(super) fn tell(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
+/// Publishes the notice as Events on the claim and its Node.
+pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let message = format!("EC2 says of the instance: {}", kind.as_str());
     let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
-    for about in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
-        let word = event_reason(kind);
+    for target in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
+        let reason = event_reason(kind);
         let note = match kind {
             NoticeKind::SpotInterrupted | NoticeKind::CapacityReservationInterrupted => {
-                Note::warning(about, word, message.as_str())
+                Note::warning(target, reason, message.as_str())
             }
-            _ => Note::normal(about, word, message.as_str()),
+            _ => Note::normal(target, reason, message.as_str()),
         };
         deps.events.publish(note);
     }
 }
 
-/// What a Spot interruption says of its offering: there is no more of it for now.
+/// Records that the offering of an interrupted Spot instance lacks capacity.
 pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     if kind != NoticeKind::SpotInterrupted {
         return;
@@ -65,8 +65,9 @@ pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     }
 }
 
-/// Marks the claim durably and deletes it, so that its Node is drained. One that goes already is left alone.
-pub(super) async fn take(
+/// Durably marks the claim and deletes it, so that its Node is drained. A claim that is already being deleted is
+/// skipped.
+pub(super) async fn mark_and_delete(
     deps: &Interruptions,
     claim: &NodeClaim,
     kind: &str,
@@ -85,7 +86,7 @@ pub(super) async fn take(
             annotations.insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
         }
     };
-    if !deps.writes.update(claim, Part::Main, mark).await?.is_there() {
+    if !deps.writes.update(claim, ObjectPart::Main, mark).await?.exists() {
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
@@ -99,8 +100,8 @@ pub(super) async fn take(
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, "Interrupted", kind);
     };
-    // For people only: a failure must not bring the message back.
-    if let Err(error) = deps.writes.update(claim, Part::Status, why).await {
+    // The condition is informational: a failure must not cause the message to be redelivered.
+    if let Err(error) = deps.writes.update(claim, ObjectPart::Status, why).await {
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }
     Ok(())

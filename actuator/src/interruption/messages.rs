@@ -3,28 +3,28 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Longest list of instances that one message is believed to be about; EventBridge limits a message to 256 KiB.
+/// Maximum number of instances per message; EventBridge limits a message to 256 KiB.
 const MAX_INSTANCES: usize = 1000;
 
-/// What a notice says.
+/// Kind of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoticeKind {
-    /// Spot capacity is taken back in two minutes.
+    /// Spot capacity is reclaimed in two minutes.
     SpotInterrupted,
-    /// Spot capacity may be taken back soon.
+    /// Spot capacity may be reclaimed soon.
     RebalanceRecommendation,
-    /// Maintenance is due.
+    /// Maintenance is scheduled.
     ScheduledChange,
     /// The instance is stopping or stopped.
     InstanceStopped,
-    /// The instance is going or gone.
+    /// The instance is terminating or terminated.
     InstanceTerminated,
-    /// Interruptible reserved capacity is taken back.
+    /// Interruptible reserved capacity is reclaimed.
     CapacityReservationInterrupted,
 }
 
 impl NoticeKind {
-    /// The word in metrics and in the reason of a disruption.
+    /// The label value in metrics and the reason of the disruption.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,36 +37,36 @@ impl NoticeKind {
         }
     }
 
-    /// Whether the node is to be drained; otherwise an Event is all.
+    /// Whether the node is drained; otherwise only an Event is published.
     #[must_use]
     pub fn drains(self) -> bool {
         self != Self::RebalanceRecommendation
     }
 }
 
-/// A message that was understood.
+/// A parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// About instances, perhaps of another cluster.
+    /// A notice about instances, which may belong to another cluster.
     Notice {
-        /// What it says.
+        /// The kind of notice.
         kind: NoticeKind,
-        /// Instances, sorted, each once, at least one.
+        /// Instance ids, sorted and without duplicates; at least one.
         instance_ids: Vec<String>,
-        /// When it was sent, RFC 3339; empty where missing.
+        /// When the notice was sent, RFC 3339; empty if missing.
         time: String,
     },
-    /// Nothing that concerns nodes: to be deleted without a word.
+    /// The message does not concern nodes. It is deleted without a log message.
     NotForUs,
 }
 
-/// A message that was not understood: to be logged and deleted, since it would never be understood.
+/// The message cannot be parsed. It is logged and deleted, since a redelivery would not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Not JSON, or not an envelope.
+    /// The body is not JSON, or not an EventBridge envelope.
     #[error("not an EventBridge envelope: {0}")]
     NotAnEnvelope(String),
-    /// The detail lacks a field that its type has.
+    /// The detail lacks a required field.
     #[error("{detail_type}: field {field} is missing")]
     MissingField {
         /// The envelope's detail-type.
@@ -101,10 +101,10 @@ impl Envelope {
     }
 }
 
-/// Reads a message.
+/// Parses a message.
 ///
 /// # Errors
-/// If the body is no envelope, or lacks what its type must have.
+/// The body is not an envelope, or lacks a required field.
 pub fn parse(body: &str) -> Result<Message, MessageError> {
     if body.trim().is_empty() {
         return Ok(Message::NotForUs);
@@ -146,7 +146,7 @@ fn health(envelope: &Envelope) -> Result<Message, MessageError> {
     instance_ids.sort_unstable();
     instance_ids.dedup();
     if instance_ids.is_empty() {
-        // Events about volumes, hosts and whole accounts.
+        // Events about volumes, hosts and whole accounts are ignored.
         return Ok(Message::NotForUs);
     }
     Ok(Message::Notice { kind: NoticeKind::ScheduledChange, instance_ids, time: envelope.time.clone() })
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_notice_is_known() {
+    fn every_kind_of_notice_is_parsed() {
         let id = json!({"instance-id": "i-1", "instance-action": "terminate"});
         let state = |state: &str| json!({"instance-id": "i-1", "state": state});
         let change = "EC2 Instance State-change Notification";
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_apart_from_what_is_not_for_us() {
+    fn unparsable_messages_differ_from_foreign_messages() {
         assert_eq!(parse(" "), Ok(Message::NotForUs));
         assert_eq!(parse(r#"{"version": "1", "source": "aws.ec2"}"#), Ok(Message::NotForUs));
         assert!(matches!(parse("hello"), Err(MessageError::NotAnEnvelope(_))));
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_recommendation_drains_nothing() {
+    fn rebalance_recommendation_does_not_drain() {
         assert!(!NoticeKind::RebalanceRecommendation.drains());
         assert!(NoticeKind::SpotInterrupted.drains());
     }
 
     proptest! {
         #[test]
-        fn no_text_stops_the_reader(body in ".*") {
+        fn parse_never_panics(body in ".*") {
             let _ = parse(&body);
         }
     }

@@ -1,4 +1,4 @@
-//! The queue: each message is read, acted on, and deleted only when what it asks for is durable.
+//! The interruption queue: a message is deleted only once its effects are durable.
 
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
@@ -10,7 +10,7 @@ use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::ports::{InstanceFilter, QueueMessage};
 use crate::state::absence::Absence;
-use crate::stores::Kind;
+use crate::stores::WatchedKind;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -19,39 +19,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Messages of one receipt that are acted on at once: as many as one receipt brings.
-const AT_ONCE: usize = 10;
-/// A receive waits up to 20 s by itself; the rest is for the answer.
+/// Messages processed concurrently: as many as one receive call returns.
+const CONCURRENT_MESSAGES: usize = 10;
+/// Timeout of a receive call: a long poll of up to 20 s, and the response.
 const RECEIVE: Duration = Duration::from_secs(30);
-/// First pause after an error; doubles up to [`LAST_PAUSE`].
+/// First pause after an error. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A Spot notice has two minutes: a longer pause would waste them.
+/// Maximum pause. A Spot notice gives two minutes, which a longer pause would waste.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// How long a notice is kept for an instance of ours whose claim is not known yet. A Spot notice has come true by then.
-const KEPT: Millis = Millis::from_seconds(120);
-/// Notices kept at once; beyond it the queue brings them again.
-const MAX_KEPT: usize = 1000;
+/// How long a notice is deferred for an instance of ours whose claim is not known yet. A Spot notice has taken effect
+/// by then.
+const DEFERRED_FOR: Millis = Millis::from_seconds(120);
+/// Maximum number of deferred notices. Beyond it, the queue redelivers the message.
+const MAX_DEFERRED: usize = 1000;
 
-/// What a message came to.
+/// What happens to a processed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It is to be deleted.
+    /// Delete the message.
     Done,
-    /// It is to come again.
+    /// Leave the message for redelivery.
     Keep,
 }
 
-/// A notice for an instance of ours without a claim as yet.
+/// A notice for an instance of ours that has no known claim yet.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct DeferredNotice {
     kind: NoticeKind,
     until: Timestamp,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    kept: Mutex<BTreeMap<String, Kept>>,
-    /// Instances that EC2 does not show: not there, or so new that reads do not know them yet.
+struct QueueState {
+    deferred: Mutex<BTreeMap<String, DeferredNotice>>,
+    /// Instances that EC2 does not list: they do not exist, or are too new.
     unseen: Mutex<BTreeMap<String, Absence>>,
 }
 
@@ -59,16 +60,16 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     if !deps.cloud_reads.has_queue() {
         return;
     }
-    let state = State::default();
+    let state = QueueState::default();
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
         () = listen(deps, &state) => {}
-        () = remember(deps, &state) => {}
+        () = process_deferred(deps, &state) => {}
     }
 }
 
-async fn listen(deps: &Interruptions, state: &State) {
+async fn listen(deps: &Interruptions, state: &QueueState) {
     let mut failures = 0_u32;
     loop {
         let result = match deps.fence.check(CLOUD_CALL) {
@@ -87,8 +88,8 @@ async fn listen(deps: &Interruptions, state: &State) {
     }
 }
 
-/// One receipt.
-async fn round(deps: &Interruptions, state: &State) -> Result<(), String> {
+/// Receives and processes one batch.
+async fn round(deps: &Interruptions, state: &QueueState) -> Result<(), String> {
     let received = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
     let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
     let work = messages.into_iter().map(|message| async move {
@@ -99,11 +100,11 @@ async fn round(deps: &Interruptions, state: &State) -> Result<(), String> {
         }
         Ok(())
     });
-    let results: Vec<Result<(), String>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+    let results: Vec<Result<(), String>> = stream::iter(work).buffer_unordered(CONCURRENT_MESSAGES).collect().await;
     results.into_iter().collect()
 }
 
-async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> Result<Verdict, WriteError> {
+async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage) -> Result<Verdict, WriteError> {
     let count = |kind: &str, result: &str| deps.metrics.interruptions.with_label_values(&[kind, result]).inc();
     let (kind, ids) = match parse(&message.body) {
         Ok(Message::Notice { kind, instance_ids, .. }) => (kind, instance_ids),
@@ -112,7 +113,7 @@ async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> 
             return Ok(Verdict::Done);
         }
         Err(error) => {
-            // It would never be understood: it must not come again and again.
+            // A redelivery would fail in the same way.
             tracing::warn!(%error, "a message of the interruption queue cannot be read, it is deleted");
             count("unreadable", "deleted");
             return Ok(Verdict::Done);
@@ -124,7 +125,7 @@ async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> 
         match claims.get(&id) {
             Some(claim) => {
                 count(kind.as_str(), "handled");
-                act(deps, claim, kind).await?;
+                act_on_notice(deps, claim, kind).await?;
             }
             None => unknown.push(id),
         }
@@ -132,32 +133,41 @@ async fn handle(deps: &Interruptions, state: &State, message: &QueueMessage) -> 
     if unknown.is_empty() {
         return Ok(Verdict::Done);
     }
-    let verdict = keep(deps, state, kind, &unknown).await?;
+    let verdict = defer(deps, state, kind, &unknown).await?;
     count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
     Ok(verdict)
 }
 
-async fn act(deps: &Interruptions, claim: &plimsoll_api::NodeClaim, kind: NoticeKind) -> Result<(), WriteError> {
+async fn act_on_notice(
+    deps: &Interruptions,
+    claim: &plimsoll_api::NodeClaim,
+    kind: NoticeKind,
+) -> Result<(), WriteError> {
     mark::learn(deps, claim, kind);
-    mark::tell(deps, claim, kind);
+    mark::publish_notice(deps, claim, kind);
     if kind.drains() || deps.settings.act_on_rebalance {
-        mark::take(deps, claim, kind.as_str(), Urgency::Drain).await?;
+        mark::mark_and_delete(deps, claim, kind.as_str(), Urgency::Drain).await?;
     }
     Ok(())
 }
 
-/// Instances that no claim names. Those that bear our tags and live are ours, and their claim will say so soon; of those that
-/// reads do not show nothing is known until they were missed twice.
-async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[String]) -> Result<Verdict, WriteError> {
+/// Decides about instances without a known claim. A living instance with our tags will get its claim soon, so its
+/// notice is deferred. An instance that EC2 does not list is undecided until two reads missed it.
+async fn defer(
+    deps: &Interruptions,
+    state: &QueueState,
+    kind: NoticeKind,
+    ids: &[String],
+) -> Result<Verdict, WriteError> {
     if !kind.drains() && !deps.settings.act_on_rebalance {
         return Ok(Verdict::Done);
     }
     let filter = InstanceFilter::Ids(ids.to_vec());
-    let found = deps.cloud.instances(&filter).await?;
+    let instances = deps.cloud.instances(&filter).await?;
     let (cluster, now) = (&deps.settings.cluster_name, deps.clock.timestamp());
     let mut verdict = Verdict::Done;
     for id in ids {
-        match found.iter().find(|instance| instance.id == *id) {
+        match instances.iter().find(|instance| instance.id == *id) {
             None => {
                 if !state.missed_twice(id, now) {
                     verdict = Verdict::Keep;
@@ -166,7 +176,7 @@ async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[Stri
             Some(instance) if instance.state.is_alive() && is_ours(instance, cluster) => {
                 tracing::info!(instance = id, kind = kind.as_str(), "a notice waits for its claim");
                 verdict = Verdict::Keep;
-                state.keep(id, kind, now);
+                state.defer(id, kind, now);
             }
             Some(_) => {}
         }
@@ -174,20 +184,20 @@ async fn keep(deps: &Interruptions, state: &State, kind: NoticeKind, ids: &[Stri
     Ok(verdict)
 }
 
-impl State {
-    fn keep(&self, id: &str, kind: NoticeKind, now: Timestamp) {
-        let mut kept = self.kept.lock();
-        kept.retain(|_, kept| kept.until > now);
-        if kept.len() < MAX_KEPT {
-            kept.entry(id.to_owned()).or_insert(Kept { kind, until: now.plus(KEPT) });
+impl QueueState {
+    fn defer(&self, id: &str, kind: NoticeKind, now: Timestamp) {
+        let mut deferred = self.deferred.lock();
+        deferred.retain(|_, deferred| deferred.until > now);
+        if deferred.len() < MAX_DEFERRED {
+            deferred.entry(id.to_owned()).or_insert(DeferredNotice { kind, until: now.plus(DEFERRED_FOR) });
         }
     }
 
-    /// Whether two reads apart did not show an instance.
+    /// Whether two independent reads did not list an instance.
     fn missed_twice(&self, id: &str, now: Timestamp) -> bool {
         let mut unseen = self.unseen.lock();
-        if unseen.len() >= MAX_KEPT {
-            // Somebody else's queue, or nonsense: better told again than remembered for ever.
+        if unseen.len() >= MAX_DEFERRED {
+            // Too many unknown ids: another cluster's queue, or garbage. A redelivery is better than unbounded memory.
             unseen.clear();
         }
         let absence = unseen.entry(id.to_owned()).or_default();
@@ -200,26 +210,27 @@ impl State {
     }
 }
 
-/// Acts on kept notices as soon as their claims are known. The message stays in the queue and is deleted when it comes again.
-async fn remember(deps: &Interruptions, state: &State) {
-    let mut changes = deps.stores.changes(&[Kind::NodeClaim]);
+/// Processes deferred notices whose claims are now known. The message stays in the queue and is deleted on its
+/// redelivery.
+async fn process_deferred(deps: &Interruptions, state: &QueueState) {
+    let mut changes = deps.stores.changes(&[WatchedKind::NodeClaim]);
     loop {
         changes.next().await;
-        if state.kept.lock().is_empty() {
+        if state.deferred.lock().is_empty() {
             continue;
         }
         let now = deps.clock.timestamp();
-        let due: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
+        let ready: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
             let claims = claims_by_instance(deps);
-            let mut kept = state.kept.lock();
-            kept.retain(|_, kept| kept.until > now);
-            kept.iter().filter_map(|(id, kept)| Some((Arc::clone(claims.get(id)?), kept.kind))).collect()
+            let mut deferred = state.deferred.lock();
+            deferred.retain(|_, deferred| deferred.until > now);
+            deferred.iter().filter_map(|(id, deferred)| Some((Arc::clone(claims.get(id)?), deferred.kind))).collect()
         };
-        for (claim, kind) in due {
-            match act(deps, &claim, kind).await {
+        for (claim, kind) in ready {
+            match act_on_notice(deps, &claim, kind).await {
                 Ok(()) => {
                     let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
-                    state.kept.lock().remove(id.unwrap_or_default());
+                    state.deferred.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => tracing::warn!(%error, "a notice that was kept could not be acted on"),
             }
@@ -232,8 +243,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_that_reads_do_not_show_is_asked_for_twice() {
-        let state = State::default();
+    fn unlisted_instance_is_read_twice_before_the_notice_is_dropped() {
+        let state = QueueState::default();
         let at = |seconds: i64| Timestamp(seconds * 1000);
         assert!(!state.missed_twice("i-1", at(100)), "it may be too new");
         assert!(!state.missed_twice("i-1", at(101)), "the same message again");
@@ -243,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_kept_for_two_minutes_under_its_first_kind() {
-        let state = State::default();
-        state.keep("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
-        state.keep("i-1", NoticeKind::InstanceStopped, Timestamp(1000));
-        assert_eq!(state.kept.lock()["i-1"].kind, NoticeKind::SpotInterrupted);
-        state.keep("i-2", NoticeKind::InstanceStopped, Timestamp(120_000));
-        assert_eq!(state.kept.lock().keys().collect::<Vec<_>>(), ["i-2"]);
+    fn deferred_notice_keeps_its_first_kind_for_two_minutes() {
+        let state = QueueState::default();
+        state.defer("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
+        state.defer("i-1", NoticeKind::InstanceStopped, Timestamp(1000));
+        assert_eq!(state.deferred.lock()["i-1"].kind, NoticeKind::SpotInterrupted);
+        state.defer("i-2", NoticeKind::InstanceStopped, Timestamp(120_000));
+        assert_eq!(state.deferred.lock().keys().collect::<Vec<_>>(), ["i-2"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls to the cloud that change something, or on which a change rests.
+//! Fenced cloud calls: calls that change something, or whose result decides a change.
 
 use super::{Action, RateLimiter};
 use crate::fencing::{CLOUD_CALL, Fence, NotAllowed};
@@ -9,7 +9,7 @@ use crate::ports::{
     LaunchTemplateSpec, Tags,
 };
 
-/// Calls of one term of leadership, each fenced and within its rate limit. Clones share the ports.
+/// Cloud calls of one term of leadership, fenced and rate limited. Clones share the ports.
 #[derive(Clone)]
 pub struct CloudCalls {
     pub(super) cloud: Cloud,
@@ -23,7 +23,7 @@ impl CloudCalls {
         Self { cloud, fence, rate_limiter, metrics }
     }
 
-    /// Buys instances. No answer in time is [`CloudError::Ambiguous`].
+    /// Launches instances. A timeout is reported as [`CloudError::Ambiguous`].
     pub(crate) async fn create_fleet(
         &self,
         request: &FleetRequest,
@@ -47,7 +47,7 @@ impl CloudCalls {
         Ok(self.fence.run(CLOUD_CALL, self.cloud.compute.create_tags(ids, tags)).await??)
     }
 
-    /// The launch template of that content, made if it is missing.
+    /// Returns the launch template of that name; creates it if it is missing.
     pub(crate) async fn ensure_launch_template(
         &self,
         spec: &LaunchTemplateSpec,
@@ -61,7 +61,7 @@ impl CloudCalls {
         Ok(self.fence.run(CLOUD_CALL, call).await??)
     }
 
-    /// Makes an instance profile with a role.
+    /// Creates an instance profile with a role.
     pub(crate) async fn create_profile(
         &self,
         name: &str,
@@ -78,12 +78,12 @@ impl CloudCalls {
         Ok(self.fence.run(CLOUD_CALL, self.cloud.profiles.delete(name)).await??)
     }
 
-    /// Instances, read by the leader alone: what is learnt decides about a message of the queue.
+    /// Reads instances. Fenced, because the result decides about a message of the queue.
     pub(crate) async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, WriteError> {
         Ok(self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instances(filter)).await??)
     }
 
-    /// Health of instances.
+    /// Reads the status of impaired instances.
     pub(crate) async fn instance_status(&self) -> Result<Result<Vec<InstanceStatus>, CloudError>, NotAllowed> {
         self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instance_status()).await
     }

@@ -1,4 +1,4 @@
-//! Reads of the cloud. They change nothing, so that they need no leadership.
+//! Reads of the cloud. They change nothing and need no leadership.
 
 use super::{Action, RateLimiter};
 use crate::fencing::CLOUD_CALL;
@@ -20,14 +20,14 @@ impl CloudReads {
         Self { cloud, rate_limiter }
     }
 
-    /// Instances, or [`CloudError::Unavailable`] where no answer comes in time.
+    /// Instances; [`CloudError::Unavailable`] on a timeout.
     pub async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         let call = tokio::time::timeout(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
         let no_answer = |_| CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") };
         call.await.map_err(no_answer)?
     }
 
-    /// As [`CloudReads::instances`], within the rate limit: for the list of all instances of a cluster.
+    /// Like [`CloudReads::instances`], but rate limited: for listing all instances of a cluster.
     pub async fn all_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         self.rate_limiter.take(Action::DescribeInstances).await;
         self.instances(filter).await
@@ -38,7 +38,7 @@ impl CloudReads {
         self.cloud.compute.describe_instance_types().await
     }
 
-    /// Zones in which each type is offered.
+    /// The zones in which each instance type is offered.
     pub async fn type_offerings(&self) -> Result<Vec<TypeOffering>, CloudError> {
         self.cloud.compute.describe_type_offerings().await
     }
@@ -68,7 +68,7 @@ impl CloudReads {
         self.cloud.compute.describe_images(query).await
     }
 
-    /// A parameter of SSM.
+    /// An SSM parameter.
     pub async fn parameter(&self, path: &str) -> Result<String, CloudError> {
         self.cloud.parameters.get(path).await
     }
@@ -78,7 +78,7 @@ impl CloudReads {
         self.cloud.compute.list_launch_templates(filter).await
     }
 
-    /// The instance profile of that name.
+    /// The instance profile with that name.
     pub async fn profile(&self, name: &str) -> Result<InstanceProfile, CloudError> {
         self.cloud.profiles.get(name).await
     }
@@ -88,13 +88,13 @@ impl CloudReads {
         self.cloud.profiles.list(path).await
     }
 
-    /// Whether there is a queue of interruptions.
+    /// Whether an interruption queue is configured.
     #[must_use]
     pub fn has_queue(&self) -> bool {
         self.cloud.queue.is_some()
     }
 
-    /// The next messages of the interruption queue, if there is one.
+    /// The next messages of the interruption queue, if one is configured.
     pub async fn receive(&self) -> Result<Vec<QueueMessage>, CloudError> {
         match &self.cloud.queue {
             Some(queue) => queue.receive().await,

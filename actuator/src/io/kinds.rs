@@ -1,4 +1,4 @@
-//! The kinds of objects that the actuator writes, each with its Api.
+//! The kinds of objects that the actuator writes, each with its API.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, Resource};
@@ -8,14 +8,16 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 /// A kind that the actuator writes.
-pub(crate) trait Written: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug {
-    /// The Api of objects in a namespace, or of all objects of a kind without namespaces.
+pub(crate) trait WritableKind:
+    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug
+{
+    /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
     fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;
 }
 
 macro_rules! cluster_scoped {
     ($($kind:ty),+) => {
-        $(impl Written for $kind {
+        $(impl WritableKind for $kind {
             fn api(client: &Client, _namespace: Option<&str>) -> Api<Self> {
                 Api::all(client.clone())
             }
@@ -25,7 +27,7 @@ macro_rules! cluster_scoped {
 
 macro_rules! namespaced {
     ($($kind:ty),+) => {
-        $(impl Written for $kind {
+        $(impl WritableKind for $kind {
             fn api(client: &Client, namespace: Option<&str>) -> Api<Self> {
                 Api::namespaced(client.clone(), namespace.unwrap_or("default"))
             }

@@ -1,8 +1,8 @@
-//! Merge patches (RFC 7386): what of an object differs.
+//! Merge patches (RFC 7386).
 
 use serde_json::{Map, Value};
 
-/// The merge patch (RFC 7386) that makes `old` into `new`; `None` if they are the same.
+/// The merge patch that turns `old` into `new`; `None` if they are equal.
 pub(super) fn difference(old: &Value, new: &Value) -> Option<Map<String, Value>> {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return None };
     let mut patch = Map::new();
@@ -31,7 +31,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_patch_is_what_differs() {
+    fn patch_contains_only_differences() {
         let old =
             json!({"metadata": {"labels": {"a": "1", "b": "2"}, "name": "x"}, "spec": {"taints": [1, 2]}, "same": {}});
         let new = json!({"metadata": {"labels": {"a": "1", "c": "3"}, "name": "x"}, "spec": {}, "same": {}});

@@ -1,5 +1,5 @@
-//! Client-side rate limits: one token bucket per API action of EC2, as EC2 has them, so that launches never wait for reads and
-//! EC2 need not throttle. Nominations of pods have a bucket too: those writes are only hints.
+//! Client-side rate limits: one token bucket per API action, like EC2's own limits. Launches never wait for reads, and
+//! EC2 need not throttle. Nominations of pods have a bucket too, since those writes are only hints.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An API action with a bucket of its own.
+/// An API action with its own bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Buys.
+    /// Launches instances.
     CreateFleet,
-    /// Ends.
+    /// Terminates instances.
     TerminateInstances,
-    /// Tags.
+    /// Writes tags.
     CreateTags,
     /// Reads instances.
     DescribeInstances,
-    /// Writes a pod's nominated node, in Kubernetes.
+    /// Writes a pod's nominated node in Kubernetes.
     Nominate,
 }
 
 impl Action {
-    /// Calls at once after a quiet time, and calls a second after that: below EC2's own limits, which an account shares, and
+    /// Burst size and refill rate per second. Below EC2's limits, which are shared by the account; for nominations,
     /// about as many as kube-scheduler itself writes.
     fn limits(self) -> (u32, u32) {
         match self {
@@ -35,27 +35,27 @@ impl Action {
     }
 }
 
-/// All buckets. Clones share them.
+/// All token buckets. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct RateLimiter {
-    /// When the bucket would be full again.
+    /// When each bucket will be full again.
     full_at: Arc<Mutex<BTreeMap<Action, Instant>>>,
 }
 
 impl RateLimiter {
-    /// Takes a token, waiting for it if there is none. In order of asking, as far as time goes.
+    /// Takes a token, and waits for one if the bucket is empty. Callers are served in order.
     pub async fn take(&self, action: Action) {
         tokio::time::sleep_until(self.reserve(action, Instant::now())).await;
     }
 
-    /// Takes the next token; when it is there.
+    /// Reserves the next token and returns when it is available.
     fn reserve(&self, action: Action, now: Instant) -> Instant {
         let (burst, per_second) = action.limits();
         let interval = Duration::from_secs(1) / per_second;
         let mut full_at = self.full_at.lock();
         let slot = full_at.entry(action).or_insert(now);
         *slot = (*slot).max(now) + interval;
-        // The bucket holds `burst` tokens: so much of the debt costs no wait.
+        // The bucket holds `burst` tokens, which cost no wait.
         let free = interval.saturating_mul(burst);
         slot.checked_sub(free).map_or(now, |at| at.max(now))
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_free_and_the_rest_comes_at_the_rate() {
+    async fn burst_costs_no_wait_and_further_calls_are_rate_limited() {
         let (limiter, now) = (RateLimiter::default(), Instant::now());
         let waits: Vec<Duration> = (0..60).map(|_| limiter.reserve(Action::CreateFleet, now) - now).collect();
         assert!(waits.iter().take(50).all(Duration::is_zero));

@@ -1,6 +1,6 @@
-//! Live reads of the cluster. They change nothing, so that they need no leadership, only a deadline.
+//! Live reads of the cluster. They change nothing and need no leadership, only a timeout.
 
-use super::kinds::Written;
+use super::kinds::WritableKind;
 use crate::fencing::CLUSTER_CALL;
 use crate::settings::ObjectName;
 use futures::Stream;
@@ -11,13 +11,13 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use plimsoll_api::NodeClaim;
 
-/// Why there is no answer.
+/// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Not within the deadline.
+    /// No response within the timeout.
     #[error("no answer within {CLUSTER_CALL:?}")]
     TimedOut,
-    /// The API server refused.
+    /// The API server returned an error.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
 }
@@ -33,10 +33,10 @@ impl Reads {
         Self { client }
     }
 
-    /// The NodeClaim of that name; `None` if there is none.
+    /// The NodeClaim with that name, if it exists.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The read failed.
     pub async fn claim(&self, name: &str) -> Result<Option<NodeClaim>, ReadError> {
         within_deadline(NodeClaim::api(&self.client, None).get_opt(name)).await
     }
@@ -44,21 +44,21 @@ impl Reads {
     /// All NodeClaims.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The read failed.
     pub async fn claims(&self) -> Result<Vec<NodeClaim>, ReadError> {
         let api = NodeClaim::api(&self.client, None);
         Ok(within_deadline(api.list(&ListParams::default())).await?.items)
     }
 
-    /// A Lease; `None` if there is none. The caller bounds it in time.
+    /// A Lease, if it exists. The caller must set a timeout.
     ///
     /// # Errors
-    /// The API server refused.
+    /// The API server returned an error.
     pub async fn lease(&self, name: &ObjectName) -> kube::Result<Option<Lease>> {
         self.leases(name).get_opt(&name.name).await
     }
 
-    /// A Lease now and after each change, watched again after errors.
+    /// A stream of a Lease: the current object, then each change. Restarts the watch after errors.
     pub fn watch_lease(&self, name: &ObjectName) -> impl Stream<Item = watcher::Result<Option<Lease>>> + use<> {
         watch_object(self.leases(name), &name.name).backoff(crate::stores::Pauses::default())
     }

@@ -1,6 +1,6 @@
-//! Writes to the cluster: each passes the fence, is a patch of what differs, and is made on the object's newest version.
+//! Writes to the cluster. Each write passes the fence, patches only what differs, and is based on the latest version.
 
-use super::kinds::Written;
+use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
@@ -11,31 +11,31 @@ use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostP
 use plimsoll_api::{CapacityBuffer, NodeClaim};
 use serde_json::{Value, json};
 
-/// Tries on an object that others write to as well (kubelets, other controllers). Each is made on a newer version.
+/// Attempts for an object that others write as well (kubelets, other controllers). Each is based on a newer version.
 const MAX_TRIES: u32 = 5;
 
-/// Why a write did not happen, or may not have.
+/// Why a write failed, or may have failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The gate is shut, or there was no answer in time.
+    /// The fence refused, or the write timed out.
     #[error(transparent)]
     NotAllowed(#[from] NotAllowed),
-    /// The API server refused.
+    /// The API server returned an error.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
-    /// Others changed the object each time.
+    /// The object changed during each attempt.
     #[error("{0} is changed by others all the time")]
     Contended(String),
-    /// The object could not be written as JSON: a defect of ours.
+    /// The object could not be serialized. This is a bug.
     #[error("cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The cloud refused.
+    /// The cloud returned an error.
     #[error(transparent)]
     Cloud(#[from] crate::ports::CloudError),
 }
 
 impl WriteError {
-    /// Whether the write may have been carried out all the same, now or later: nothing was refused, but nothing was answered.
+    /// Whether the write may have taken effect anyway, now or later: it was not refused, but got no response.
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         match self {
@@ -46,39 +46,39 @@ impl WriteError {
     }
 }
 
-/// Whether a write that came to `error` may have been carried out all the same, now or later.
+/// Whether a write that failed with `error` may have taken effect anyway, now or later.
 pub(crate) fn may_have_happened(error: &kube::Error) -> bool {
     match error {
-        // An API server that fails or times out may have written first.
+        // An API server that fails or times out may have performed the write first.
         kube::Error::Api(status) => status.code >= 500,
         _ => true,
     }
 }
 
-/// What became of an update.
+/// Result of an update.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Updated<K> {
-    /// It is so already.
-    AlreadySo,
-    /// It is now.
+pub enum UpdateResult<K> {
+    /// The object already has this state.
+    Unchanged,
+    /// The object was updated.
     Written(Box<K>),
-    /// The object is gone, or another one has its name.
+    /// The object is gone, or was recreated under the same name.
     Gone,
 }
 
-impl<K> Updated<K> {
-    /// Whether the object is there.
-    pub(crate) fn is_there(&self) -> bool {
+impl<K> UpdateResult<K> {
+    /// Whether the object exists.
+    pub(crate) fn exists(&self) -> bool {
         !matches!(self, Self::Gone)
     }
 }
 
-/// Which part of an object is written.
+/// The part of an object that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ObjectPart {
     Main,
     Status,
-    /// The status, also while nothing else may be written: it says so.
+    /// The status, even while writes are paused, since it reports the pause.
     Notice,
 }
 
@@ -95,21 +95,21 @@ impl Writes {
         Self { client, fence, rate_limiter }
     }
 
-    /// Changes an object, beginning with the version at hand. `change` is applied again to each newer version.
-    pub(crate) async fn update<K: Written>(
+    /// Updates an object, starting from the given version. `change` is applied again to each newer version.
+    pub(crate) async fn update<K: WritableKind>(
         &self,
         object: &K,
-        part: Part,
+        part: ObjectPart,
         change: impl Fn(&mut K),
-    ) -> Result<Updated<K>, WriteError> {
+    ) -> Result<UpdateResult<K>, WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
         let api = self.api_of(object);
         let mut current = object.clone();
         for _ in 0..MAX_TRIES {
-            let mut wanted = current.clone();
-            change(&mut wanted);
-            let Some(mut patch) = difference(&serde_json::to_value(&current)?, &serde_json::to_value(&wanted)?) else {
-                return Ok(Updated::AlreadySo);
+            let mut desired = current.clone();
+            change(&mut desired);
+            let Some(mut patch) = difference(&serde_json::to_value(&current)?, &serde_json::to_value(&desired)?) else {
+                return Ok(UpdateResult::Unchanged);
             };
             let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
             if let Value::Object(metadata) = metadata {
@@ -119,42 +119,46 @@ impl Writes {
             let (params, patch) = (PatchParams::default(), Patch::Merge(Value::Object(patch)));
             let call = async {
                 match part {
-                    Part::Main => api.patch(&name, &params, &patch).await,
-                    Part::Status | Part::Notice => api.patch_status(&name, &params, &patch).await,
+                    ObjectPart::Main => api.patch(&name, &params, &patch).await,
+                    ObjectPart::Status | ObjectPart::Notice => api.patch_status(&name, &params, &patch).await,
                 }
             };
             match self.fenced(part, call).await? {
-                Ok(written) => return Ok(Updated::Written(Box::new(written))),
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Updated::Gone),
+                Ok(updated) => return Ok(UpdateResult::Written(Box::new(updated))),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(UpdateResult::Gone),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error.into()),
             }
             let read = self.fenced(part, api.get_opt(&name)).await??;
             match read.filter(|read| read.meta().uid == object.meta().uid) {
                 Some(read) => current = read,
-                None => return Ok(Updated::Gone),
+                None => return Ok(UpdateResult::Gone),
             }
         }
         Err(WriteError::Contended(name))
     }
 
-    /// Deletes an object if it is still the same one; one that is gone is no error.
-    pub(crate) async fn delete<K: Written>(&self, object: &K, grace_seconds: Option<u32>) -> Result<(), WriteError> {
+    /// Deletes an object unless it was recreated. An object that is gone is no error.
+    pub(crate) async fn delete<K: WritableKind>(
+        &self,
+        object: &K,
+        grace_seconds: Option<u32>,
+    ) -> Result<(), WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
         let params = DeleteParams { grace_period_seconds: grace_seconds, ..only_this(object) };
         match self.fence.run(CLUSTER_CALL, self.api_of(object).delete(&name, &params)).await? {
-            // 409: another object has the name by now.
+            // 409: another object has the name now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             other => other.map(|_| ()).map_err(WriteError::from),
         }
     }
 
-    /// Creates a NodeClaim: one try. The caller decides what an error means.
+    /// Creates a NodeClaim in a single attempt. The caller interprets the error.
     pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<kube::Result<NodeClaim>, NotAllowed> {
         self.fence.run(CLUSTER_CALL, self.api_of(claim).create(&PostParams::default(), claim)).await
     }
 
-    /// Asks for the eviction of a pod, if it is still the same one. The caller decides what an error means.
+    /// Evicts a pod unless it was recreated. The caller interprets the error.
     pub(crate) async fn evict(&self, pod: &Pod) -> Result<kube::Result<()>, NotAllowed> {
         let params = EvictParams { delete_options: Some(only_this(pod)), post_options: PostParams::default() };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -162,7 +166,7 @@ impl Writes {
         Ok(answer.map(|_| ()))
     }
 
-    /// Applies a nomination to a pod's status as `manager`, within the rate limit. The caller decides what an error means.
+    /// Applies a nomination to a pod's status as `manager`, rate limited. The caller interprets the error.
     pub(crate) async fn nominate(
         &self,
         pod: &Pod,
@@ -175,17 +179,17 @@ impl Writes {
         self.fence.run(CLUSTER_CALL, self.api_of(pod).patch_status(name, &params, &patch)).await
     }
 
-    /// The live NodeClaim of that name. Fenced, as all reads here: a write rests on them.
+    /// The live NodeClaim with that name. Like all reads here it is fenced, since a write depends on it.
     pub(crate) async fn read_claim(&self, name: &str) -> Result<Option<NodeClaim>, WriteError> {
         self.read(&NodeClaim::api(&self.client, None), name).await
     }
 
-    /// The live CapacityBuffer of that name.
+    /// The live CapacityBuffer with that name.
     pub(crate) async fn read_buffer(&self, namespace: &str, name: &str) -> Result<Option<CapacityBuffer>, WriteError> {
         self.read(&CapacityBuffer::api(&self.client, Some(namespace)), name).await
     }
 
-    /// The live PersistentVolumeClaim of that name.
+    /// The live PersistentVolumeClaim with that name.
     pub(crate) async fn read_volume_claim(
         &self,
         namespace: &str,
@@ -194,13 +198,13 @@ impl Writes {
         self.read(&Api::namespaced(self.client.clone(), namespace), name).await
     }
 
-    /// All VolumeAttachments, live.
+    /// All VolumeAttachments, read live.
     pub(crate) async fn list_attachments(&self) -> Result<Vec<VolumeAttachment>, WriteError> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         Ok(self.fence.run(CLUSTER_CALL, api.list(&ListParams::default())).await??.items)
     }
 
-    /// Pods bound to a node, live.
+    /// The pods bound to a node, read live.
     pub(crate) async fn list_pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -215,21 +219,21 @@ impl Writes {
         Ok(self.fence.run(CLUSTER_CALL, api.get_opt(name)).await??)
     }
 
-    fn api_of<K: Written>(&self, object: &K) -> Api<K> {
+    fn api_of<K: WritableKind>(&self, object: &K) -> Api<K> {
         K::api(&self.client, object.meta().namespace.as_deref())
     }
 
-    /// A [`Part::Notice`] is written even while writes are paused.
-    async fn fenced<T>(&self, part: Part, call: impl Future<Output = T>) -> Result<T, NotAllowed> {
+    /// A [`ObjectPart::Notice`] is written even while writes are paused.
+    async fn fenced<T>(&self, part: ObjectPart, call: impl Future<Output = T>) -> Result<T, NotAllowed> {
         match part {
-            Part::Notice => self.fence.run_while_paused(call).await,
-            Part::Main | Part::Status => self.fence.run(CLUSTER_CALL, call).await,
+            ObjectPart::Notice => self.fence.run_while_paused(call).await,
+            ObjectPart::Main | ObjectPart::Status => self.fence.run(CLUSTER_CALL, call).await,
         }
     }
 }
 
-/// Deletes nothing but this very object.
-fn only_this<K: Written>(object: &K) -> DeleteParams {
+/// Delete parameters whose preconditions match only this object.
+fn only_this<K: WritableKind>(object: &K) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }

@@ -1,13 +1,14 @@
-//! From a plan's launches to groups: narrowed to what is allowed, admitted one by one, put together by what they buy.
+//! Admission of launches: each launch is narrowed to what is allowed, admitted, and grouped with launches that request
+//! the same.
 
-use super::build::{self, GroupFacts, Live, Narrowed};
+use super::build::{self, GroupFacts, LiveObjects, NarrowedLaunch};
 use super::record::{Group, Member};
 use super::request::{Purchase, RequestError};
 use crate::catalogs::Catalogs;
 use crate::clock::Timestamped;
 use crate::cluster_facts::Current;
 use crate::fencing::Fence;
-use crate::launch::Launches;
+use crate::launch::LaunchQueue;
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{self, Admission as LedgerAnswer, Outcome as LedgerOutcome, PlanContext, Rejection};
@@ -28,74 +29,74 @@ use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Claims in one group: EC2 takes more, but what one answer decides should not be everything.
+/// Maximum number of claims in a group. EC2 accepts more, but a single answer should not decide about everything.
 const MAX_GROUP: usize = 200;
 
-/// Admits launches and puts them into groups.
+/// Dependencies of the admission of launches.
 #[derive(Clone)]
 pub struct Admission {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
-    /// What each node class can buy.
+    /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Queue of admitted launch groups.
-    pub launches: Launches,
-    /// Offerings without capacity.
+    pub launches: LaunchQueue,
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
     /// Settings with the facts of the cluster.
     pub current: Current,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// What the cluster says of the pods that launches are for.
+/// Cluster state of the pods that launches are for.
 #[derive(Debug, Default)]
-pub struct Pods {
-    /// By UID, as our watch shows them.
+pub struct LaunchPods {
+    /// Pods by UID, from the watch cache.
     pub by_uid: BTreeMap<String, Arc<Pod>>,
-    /// Nodes on their way out: their pods need another place.
+    /// Nodes being removed. Pods bound to these nodes need another node.
     pub leaving: BTreeSet<String>,
 }
 
-/// A launch that was admitted.
+/// An admitted launch.
 #[derive(Debug)]
-pub struct Admitted {
-    narrowed: Narrowed,
+pub struct AdmittedLaunch {
+    narrowed: NarrowedLaunch,
     reserved: Resources,
     catalog: Arc<Catalog>,
     pool: Arc<NodePool>,
     class: Arc<EC2NodeClass>,
     /// The claim's name.
     pub claim: String,
-    /// The ledger after it.
+    /// The ledger position after the admission.
     pub position: LedgerPosition,
 }
 
-/// What came of asking.
+/// Decision on a launch.
 #[derive(Debug)]
-pub enum Asked {
-    /// It is to be carried out.
-    Admitted(Box<Admitted>),
-    /// It is under way, or done.
+pub enum LaunchDecision {
+    /// The launch is to be executed.
+    Admitted(Box<AdmittedLaunch>),
+    /// The launch is already in progress or done.
     Repeated(LedgerOutcome),
-    /// It is refused.
+    /// The launch is rejected.
     Rejected(OutcomeReason, String),
 }
 
-/// Admits one launch on the actuator's own view (safety rules 5 to 8, 18, 24).
-pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -> Asked {
-    if let Some(known @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
+/// Admits one launch, based on the actuator's own view (safety rules 5 to 8, 18, 24).
+pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &LaunchPods) -> LaunchDecision {
+    if let Some(outcome @ (LedgerOutcome::Admitted | LedgerOutcome::Done)) =
         deps.ledger.read(|ledger| ledger.outcome(&launch.action_id).cloned())
     {
-        return Asked::Repeated(known);
+        return LaunchDecision::Repeated(outcome);
     }
-    let rejected = |reason, message: String| Asked::Rejected(reason, message);
+    let rejected = |reason, message: String| LaunchDecision::Rejected(reason, message);
     let entry = deps.catalogs.get(&launch.node_class);
     let Some((_, catalog)) = entry.as_ref().and_then(|entry| entry.catalog.as_ref()) else {
         let problem = entry.and_then(|entry| entry.problem.clone()).unwrap_or_else(|| "it is not known".to_owned());
@@ -106,50 +107,59 @@ pub fn ask(deps: &Admission, launch: &Launch, plan: &PlanContext, pods: &Pods) -
         let message = format!("NodePool {} or its node class {} is gone", launch.node_pool, launch.node_class);
         return rejected(OutcomeReason::PoolChanged, message);
     };
-    if let Some(message) = launch.pods.iter().find_map(|pod| settled(pod, pods)) {
+    if let Some(message) = launch.pods.iter().find_map(|pod| why_not_needed(pod, pods)) {
         return rejected(OutcomeReason::PodChanged, message);
     }
     let now = deps.clock.timestamp();
-    let live = Live { pool: &pool, class: &class, catalog };
+    let live = LiveObjects { pool: &pool, class: &class, catalog };
     let narrowed = {
-        let memory = deps.insufficient_capacity.lock();
-        let closed =
-            |choice: &OfferingChoice| memory.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now);
+        let unavailable = deps.insufficient_capacity.lock();
+        let closed = |choice: &OfferingChoice| {
+            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
+        };
         match build::narrow(launch, live, closed) {
             Ok(narrowed) => narrowed,
             Err(refusal) => return rejected(refusal.reason, refusal.message),
         }
     };
-    let Ok(reserved) = ledger::most(&narrowed.launch, catalog) else {
+    let Ok(reserved) = ledger::max_usage(&narrowed.launch, catalog) else {
         return rejected(OutcomeReason::Invalid, "an instance type is not in the catalog".to_owned());
     };
     match deps.ledger.with(|ledger| ledger.admit_launch(&narrowed.launch, &[], plan, catalog, now)) {
         LedgerAnswer::Admitted { claim, position } => {
             let catalog = Arc::clone(catalog);
-            Asked::Admitted(Box::new(Admitted { narrowed, reserved, catalog, pool, class, claim, position }))
+            LaunchDecision::Admitted(Box::new(AdmittedLaunch {
+                narrowed,
+                reserved,
+                catalog,
+                pool,
+                class,
+                claim,
+                position,
+            }))
         }
-        LedgerAnswer::Repeated(outcome) => Asked::Repeated(outcome),
+        LedgerAnswer::Repeated(outcome) => LaunchDecision::Repeated(outcome),
         LedgerAnswer::Rejected(rejection) => {
-            let (reason, message) = words(&rejection);
+            let (reason, message) = wire_reason(&rejection);
             rejected(reason, message)
         }
     }
 }
 
-/// Why nothing is to be launched for a pod, by our own watch. One that it does not show yet may just be new.
-fn settled(pod: &PodRef, pods: &Pods) -> Option<String> {
-    let found = pods.by_uid.get(pod.uid.as_str())?;
-    let node = found.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+/// Why no launch is needed for a pod, from the watch cache. `None` for an unknown pod, which may just be new.
+fn why_not_needed(pod: &PodRef, pods: &LaunchPods) -> Option<String> {
+    let cached = pods.by_uid.get(pod.uid.as_str())?;
+    let node = cached.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     match node {
         Some(node) if pods.leaving.contains(node) => None,
         Some(node) => Some(format!("pod {} runs on node {node}", pod.name)),
-        None => found.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),
+        None => cached.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),
     }
 }
 
-/// A rejection in the wire's words.
+/// Converts a rejection to the wire's reason and a message.
 #[must_use]
-pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
+pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
     use crate::ledger::Subject;
     let reason = match rejection {
         Rejection::StaleDriver(_) | Rejection::UnknownDriver(_) | Rejection::StalePosition { .. } => {
@@ -160,8 +170,8 @@ pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::UnknownNode(_)
         | Rejection::NotAdmitted(_)
         | Rejection::AlreadyRemoving(_)
-        | Rejection::NodeWanted(_)
-        | Rejection::NoRoom { .. } => OutcomeReason::NodeChanged,
+        | Rejection::NodeIsDestination(_)
+        | Rejection::InsufficientResources { .. } => OutcomeReason::NodeChanged,
         Rejection::Changed(Subject::Pool(_))
         | Rejection::UnknownPool(_)
         | Rejection::PoolUnreadable { .. }
@@ -177,11 +187,13 @@ pub fn words(rejection: &Rejection) -> (OutcomeReason, String) {
     (reason, rejection.to_string())
 }
 
-/// What watchers of the ledger are shown until the claim is launched.
-pub fn show(deps: &Admission, admitted: &Admitted) {
-    let Narrowed { launch, requirements, allocatable, .. } = &admitted.narrowed;
+/// Shows an admitted launch to watchers of the ledger until its claim is launched.
+pub fn show_launching(deps: &Admission, admitted: &AdmittedLaunch) {
+    let NarrowedLaunch { launch, requirements, allocatable, .. } = &admitted.narrowed;
     let mut labels = launch.labels.clone();
-    for requirement in requirements.iter().filter(|it| !it.complement && it.values.len() == 1) {
+    for requirement in
+        requirements.iter().filter(|requirement| !requirement.complement && requirement.values.len() == 1)
+    {
         labels.extend(requirement.values.first().map(|value| (requirement.key.clone(), value.clone())));
     }
     deps.ledger.launching(InFlightClaim {
@@ -199,35 +211,36 @@ pub fn show(deps: &Admission, admitted: &Admitted) {
     });
 }
 
-/// Launches that buy the same, with the objects of their claims.
+/// Launches with the same request, and the NodeClaims for them.
 struct Bundle {
     purchase: Purchase,
-    launches: Vec<Admitted>,
+    launches: Vec<AdmittedLaunch>,
 }
 
-/// A group without its request, which asks EC2 for templates.
+/// A group without its request. Building the request requires launch templates from EC2.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedGroup {
     /// Id and size.
     pub group: LaunchGroup,
-    /// Its claims by name.
+    /// Claims by name.
     pub members: BTreeMap<String, Member>,
-    /// Names the round in logs.
+    /// Correlation id of the planning cycle, for logs.
     pub cycle_id: String,
     purchase: Purchase,
 }
 
-/// Puts admitted launches together into groups. Those that cannot be bought at all come back with the reason.
+/// Groups admitted launches. Launches that cannot be requested are returned with the reason.
 pub fn bundle(
     deps: &Admission,
-    admitted: Vec<Admitted>,
+    admitted: Vec<AdmittedLaunch>,
     cycle_id: &str,
-) -> (Vec<Prepared>, Vec<(Admitted, RequestError)>) {
+) -> (Vec<PreparedGroup>, Vec<(AdmittedLaunch, RequestError)>) {
     let (mut bundles, mut refused): (Vec<Bundle>, Vec<_>) = (Vec::new(), Vec::new());
     for launch in admitted {
         match Purchase::plan(deps, launch.live(), &launch.narrowed) {
             Ok(purchase) => {
-                let fits = |it: &&mut Bundle| it.launches.len() < MAX_GROUP && it.purchase == purchase;
+                let fits =
+                    |candidate: &&mut Bundle| candidate.launches.len() < MAX_GROUP && candidate.purchase == purchase;
                 match bundles.iter_mut().find(fits) {
                     Some(bundle) => bundle.launches.push(launch),
                     None => bundles.push(Bundle { purchase, launches: vec![launch] }),
@@ -240,35 +253,35 @@ pub fn bundle(
     (groups, refused)
 }
 
-fn claim_of(deps: &Admission, admitted: &Admitted, group: &LaunchGroup) -> NodeClaim {
+fn claim_of(deps: &Admission, admitted: &AdmittedLaunch, group: &LaunchGroup) -> NodeClaim {
     let class_hash = hash::ec2_node_class(&admitted.class.spec, &deps.settings.cluster_ca_bundle);
     let facts = GroupFacts { group, epoch: deps.fence.epoch(), class_hash: &class_hash, reserved: &admitted.reserved };
     build::object(&admitted.claim, &admitted.narrowed, admitted.live(), &facts)
 }
 
-fn prepare(deps: &Admission, bundle: Bundle, cycle_id: &str) -> Option<Prepared> {
-    let actions: Vec<_> = bundle.launches.iter().map(|it| it.action().clone()).collect();
-    let position = bundle.launches.iter().map(|it| it.position).max()?;
+fn prepare(deps: &Admission, bundle: Bundle, cycle_id: &str) -> Option<PreparedGroup> {
+    let actions: Vec<_> = bundle.launches.iter().map(|launch| launch.action().clone()).collect();
+    let position = bundle.launches.iter().map(|launch| launch.position).max()?;
     let group = LaunchGroup::of(&actions, position)?;
-    let member = |admitted: &Admitted| {
+    let member = |admitted: &AdmittedLaunch| {
         let claim = claim_of(deps, admitted, &group);
         (admitted.claim.clone(), Member { claim, action: Some(admitted.action().clone()) })
     };
     let members = bundle.launches.iter().map(member).collect();
-    Some(Prepared { group, members, cycle_id: cycle_id.to_owned(), purchase: bundle.purchase })
+    Some(PreparedGroup { group, members, cycle_id: cycle_id.to_owned(), purchase: bundle.purchase })
 }
 
-impl Prepared {
+impl PreparedGroup {
     /// The group's id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.group.id
     }
 
-    /// The whole group: its templates exist from now on.
+    /// Builds the request. Ensures that the launch templates exist.
     ///
     /// # Errors
-    /// A template is not there: nothing was written.
+    /// A launch template is missing. Nothing was written.
     pub async fn complete(self, templates: &LaunchTemplates) -> Result<Group, (Self, RequestError)> {
         let only = (self.members.len() == 1).then(|| self.members.keys().next().cloned()).flatten();
         match self.purchase.request(templates, &self.group, only.as_deref()).await {
@@ -281,23 +294,23 @@ impl Prepared {
     }
 }
 
-impl Admitted {
-    /// One that no plan asks for; `None` if an instance type is not in the catalog.
+impl AdmittedLaunch {
+    /// A launch without a plan; `None` if an instance type is not in the catalog.
     #[must_use]
     pub(super) fn unplanned(
-        narrowed: Narrowed,
+        narrowed: NarrowedLaunch,
         catalog: Arc<Catalog>,
         (pool, class): (Arc<NodePool>, Arc<EC2NodeClass>),
         claim: String,
         position: LedgerPosition,
     ) -> Option<Self> {
-        let reserved = ledger::most(&narrowed.launch, &catalog).ok()?;
+        let reserved = ledger::max_usage(&narrowed.launch, &catalog).ok()?;
         Some(Self { narrowed, reserved, catalog, pool, class, claim, position })
     }
 
-    /// What it was admitted on.
-    fn live(&self) -> Live<'_> {
-        Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    /// The objects that the launch was admitted on.
+    fn live(&self) -> LiveObjects<'_> {
+        LiveObjects { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }
 
     /// The launch's action.

@@ -1,52 +1,52 @@
-//! When a launch is sent again, looked up, adopted or given up (safety rule 3).
+//! Decides when a launch request is sent, sent again, looked up or failed (safety rule 3).
 //!
-//! The danger is an answer that was lost: the instance may be there although we know nothing of it. So a new client token
-//! is used only if no sending under the old one can have bought anything.
+//! The risk is a lost response: the instance may exist although we know nothing of it. A new client token is therefore
+//! used only if no request with the old token can have launched anything.
 
 use crate::ports::{CloudError, FleetAnswer, FleetInstance};
 use crate::state::absence::SETTLING;
 use plimsoll_model::time::{Millis, Timestamp};
 
-/// EC2 remembers a client token for a limited time; beyond this age a repetition could buy again.
+/// EC2 remembers a client token for a limited time. A request older than this could launch again and is not sent.
 pub const MAX_RESEND_AGE: Millis = Millis::from_seconds(600);
-/// "Nothing found" takes this many reads.
+/// Reads that must find nothing before the group counts as not launched.
 pub const MIN_EMPTY_READS: u32 = 2;
-/// Attempts of one group after definite failures; then its claims fail and the pods are planned again.
+/// Attempts per group after definite failures. Then the claims fail, and the pods are planned again.
 pub const MAX_ATTEMPTS: u32 = 3;
-/// First pause before sending again; doubles up to [`MAX_PAUSE`].
+/// First pause before a request is sent again. Doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
-/// Longest pause: several repetitions fit into [`MAX_RESEND_AGE`].
+/// Longest pause, such that several requests fit into [`MAX_RESEND_AGE`].
 const MAX_PAUSE: Millis = Millis::from_seconds(60);
 /// Pause between look-ups by tag.
 const LOOK_UP_PAUSE: Millis = Millis::from_seconds(10);
 
-/// What is known of a group's present attempt. `number` and `started` are durable, on the claims.
+/// State of a group's current attempt. `number` and `started` are stored on the claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// 1 for the first.
+    /// Number of the attempt, starting at 1.
     pub number: u32,
-    /// When it was written, before its first sending.
+    /// When the attempt was written, before its first request.
     pub started: Timestamp,
-    /// Some sending of this attempt was not answered, or may have been made by a former leader.
+    /// A request of this attempt got no response, or may have been sent by a former leader.
     pub maybe_bought: bool,
-    /// Sendings so far.
+    /// Requests sent so far.
     pub sent: u32,
 }
 
 impl Attempt {
-    /// A new attempt, just written.
+    /// A new attempt that was just written.
     #[must_use]
     pub fn first(now: Timestamp) -> Self {
         Self { number: 1, started: now, maybe_bought: false, sent: 0 }
     }
 
-    /// An attempt read back from a claim: a former leader may have sent it and lost the answer.
+    /// An attempt restored from a claim. A former leader may have sent it and lost the response.
     #[must_use]
     pub fn resumed(number: u32, started: Timestamp) -> Self {
         Self { number, started, maybe_bought: true, sent: 0 }
     }
 
-    /// The attempt after this one, to be written before it is sent.
+    /// The next attempt, which must be written before it is sent.
     #[must_use]
     pub fn raised(self, now: Timestamp) -> Self {
         Self { number: self.number.saturating_add(1), started: now, maybe_bought: false, sent: 0 }
@@ -58,7 +58,7 @@ impl Attempt {
     }
 }
 
-/// Why claims of a group fail. A cause backs off by itself (rule 8).
+/// Why the claims of a group fail. Each cause has its own back-off (rule 8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// No offering of the request had capacity.
@@ -67,43 +67,43 @@ pub enum Failure {
     Refused {
         /// Error code.
         code: String,
-        /// EC2's words.
+        /// EC2's message.
         message: String,
     },
-    /// The request may have been sent, but nothing was bought as far as can be seen.
+    /// The request may have been sent, but no instance was found.
     NothingFound,
 }
 
-/// What to do next about a group.
+/// The next step of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Send the stored request, byte for byte, not before that long.
+    /// Send the stored request, byte for byte, after this pause.
     Send {
         /// Pause.
         after: Millis,
     },
-    /// Write the next attempt durably, then send under its token, not before that long.
+    /// Durably write the next attempt, then send under its token, after this pause.
     RaiseAttempt {
         /// Pause.
         after: Millis,
     },
-    /// Do not send: look for instances by the group's tag, not before that long.
+    /// Do not send: look up instances by the group's tag, after this pause.
     LookUp {
         /// Pause.
         after: Millis,
     },
-    /// Match these instances with the claims. `complete`: claims left over fail with the cause; otherwise look again.
+    /// Match these instances with the claims.
     Adopt {
-        /// Instances, all alive.
+        /// Living instances.
         instances: Vec<FleetInstance>,
-        /// What becomes of claims that are left over; `None`: look up again.
+        /// How the remaining claims fail; `None`: look up again.
         rest: Option<Failure>,
     },
-    /// All claims of the group that have no instance fail and are deleted.
+    /// All claims of the group without an instance fail and are deleted.
     Fail(Failure),
 }
 
-/// What to do with an attempt before anything was heard: at first, or by a new leader.
+/// The first step of an attempt, new or restored.
 #[must_use]
 pub fn first_decision(attempt: Attempt, now: Timestamp) -> Decision {
     if now.since(attempt.started) > MAX_RESEND_AGE {
@@ -112,7 +112,8 @@ pub fn first_decision(attempt: Attempt, now: Timestamp) -> Decision {
     Decision::Send { after: Millis(0) }
 }
 
-/// What to do after a sending came to `outcome`. `attempt.sent` counts that sending; a lost answer sets `maybe_bought`.
+/// The next step after a request got `outcome`. `attempt.sent` includes that request; a lost response sets
+/// `maybe_bought`.
 #[must_use]
 pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudError>, now: Timestamp) -> Decision {
     attempt.sent = attempt.sent.saturating_add(1);
@@ -127,7 +128,7 @@ pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudEr
             attempt.maybe_bought = true;
             Decision::LookUp { after: Millis(0) }
         }
-        // This sending did nothing, but an earlier one under the same token may have.
+        // This request launched nothing, but an earlier one with the same token may have.
         Err(_) if attempt.maybe_bought => Decision::LookUp { after: Millis(0) },
         Err(CloudError::InsufficientCapacity { .. }) => Decision::Fail(Failure::InsufficientCapacity),
         Err(CloudError::InvalidRequest { code, message }) => Decision::Fail(Failure::Refused { code, message }),
@@ -148,12 +149,12 @@ fn retry(attempt: Attempt, code: String, message: String) -> Decision {
     if attempt.number >= MAX_ATTEMPTS {
         return Decision::Fail(Failure::Refused { code, message });
     }
-    // Later attempts wait longer: each begins with no sending of its own.
+    // Later attempts wait longer, although each starts without requests of its own.
     let after = Attempt { sent: attempt.number, ..attempt }.pause();
     Decision::RaiseAttempt { after }
 }
 
-/// An answer settles the attempt: EC2 gives the same one for the same token.
+/// A response is final for the attempt, since EC2 returns the same response for the same token.
 fn after_answer(attempt: Attempt, answer: FleetAnswer) -> Decision {
     let capacity = answer.is_capacity_only();
     let refused = answer.errors.into_iter().find(|error| !error.is_capacity() && !error.is_spot_role_missing());
@@ -170,30 +171,30 @@ fn after_answer(attempt: Attempt, answer: FleetAnswer) -> Decision {
     }
 }
 
-/// What look-ups by the group's tag have found. Kept in memory: a new leader starts over, which costs two minutes.
+/// Look-ups by the group's tag. Kept in memory: a new leader starts over, which costs two minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LookUps {
-    /// The first of the reads in a row that found too little.
+    /// Time of the first of the consecutive reads that found too few instances.
     pub short_since: Option<Timestamp>,
-    /// How many they were.
+    /// Number of these reads.
     pub reads: u32,
 }
 
 impl LookUps {
-    /// Notes a read that found fewer instances than there are claims.
+    /// Records a read that found fewer instances than the group has claims.
     pub fn note_short(&mut self, now: Timestamp) {
         self.short_since.get_or_insert(now);
         self.reads = self.reads.saturating_add(1);
     }
 
-    /// Whether reads have settled: several of them, far enough apart.
+    /// Whether the result is final: enough reads over enough time.
     #[must_use]
     pub fn settled(&self, now: Timestamp) -> bool {
         self.reads >= MIN_EMPTY_READS && self.short_since.is_some_and(|since| now.since(since) >= SETTLING)
     }
 }
 
-/// What to do after a look-up found these living instances for `size` claims.
+/// The next step after a look-up found these living instances for `size` claims.
 #[must_use]
 pub fn after_look_up(look_ups: &mut LookUps, living: Vec<FleetInstance>, size: u32, now: Timestamp) -> Decision {
     if u32::try_from(living.len()).unwrap_or(u32::MAX) >= size {

@@ -1,4 +1,5 @@
-//! A claim from the live pool and node class (safety rule 5): a plan may narrow what they allow, never add to it.
+//! Builds a claim from the live pool and node class (safety rule 5). A plan may narrow what they allow, but never
+//! extend it.
 
 mod narrow;
 mod object;
@@ -16,42 +17,42 @@ use plimsoll_model::requirements::Requirements;
 use plimsoll_model::resources::Resources;
 use std::sync::Arc;
 
-/// Types in one launch, as Karpenter sends at most.
+/// Maximum number of instance types per launch, as in Karpenter.
 pub const MAX_TYPES: usize = 60;
-/// Overrides in one request, as EC2 takes at most.
+/// Maximum number of overrides that EC2 accepts in a request.
 pub const MAX_OVERRIDES: usize = 300;
 
-/// What a launch rests on, as the actuator itself sees it now.
+/// The objects that a launch rests on, as the actuator sees them now.
 #[derive(Debug, Clone, Copy)]
-pub struct Live<'a> {
+pub struct LiveObjects<'a> {
     /// The pool.
     pub pool: &'a NodePool,
     /// Its node class.
     pub class: &'a EC2NodeClass,
-    /// What the node class can buy.
+    /// The node class's catalog.
     pub catalog: &'a Catalog,
 }
 
-/// A launch that is within what pool and node class allow.
+/// A launch restricted to what pool and node class allow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Narrowed {
-    /// The plan's, with only those offerings that can be asked for now, all bought one way.
+pub struct NarrowedLaunch {
+    /// The plan's launch, with only the offerings that can be requested now, all of one capacity type.
     pub launch: Launch,
-    /// How it is bought.
+    /// Capacity type of the launch.
     pub capacity_type: CapacityType,
-    /// Requirements of the claim: the pool's and the plan's together.
+    /// Requirements of the claim: the intersection of the pool's and the plan's.
     pub requirements: Requirements,
-    /// What pods may use of any of the types, at the least.
+    /// Minimum allocatable resources over all types.
     pub allocatable: Resources,
 }
 
-/// Why a launch is not within what pool and node class allow.
+/// Why a launch is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// In the wire's words.
+    /// Reason on the wire.
     pub reason: OutcomeReason,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
 }
 
@@ -65,12 +66,16 @@ impl Refusal {
     }
 }
 
-/// Checks a launch against the live pool and keeps those offerings that can be asked for now. `closed` tells of offerings
-/// known to have no capacity.
+/// Checks a launch against the live pool and keeps the offerings that can be requested now. `closed` returns whether an
+/// offering is known to lack capacity.
 ///
 /// # Errors
-/// The plan asks for what the pool does not allow, or nothing is left.
-pub fn narrow(launch: &Launch, live: Live<'_>, closed: impl Fn(&OfferingChoice) -> bool) -> Result<Narrowed, Refusal> {
+/// The plan exceeds what the pool allows, or no offering remains.
+pub fn narrow(
+    launch: &Launch,
+    live: LiveObjects<'_>,
+    closed: impl Fn(&OfferingChoice) -> bool,
+) -> Result<NarrowedLaunch, Refusal> {
     narrow::check_template(launch, live)?;
     let requirements = narrow::requirements(launch, live)?;
     let mut open = Vec::new();
@@ -81,10 +86,10 @@ pub fn narrow(launch: &Launch, live: Live<'_>, closed: impl Fn(&OfferingChoice) 
     }
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the offerings can be asked for now"))?;
-    let offerings = narrow::worth_asking(open, capacity_type);
-    let requirements = narrow::to_offerings(requirements, &offerings);
-    let allocatable = narrow::least(&offerings, live.catalog);
-    Ok(Narrowed {
+    let offerings = narrow::cheapest_offerings(open, capacity_type);
+    let requirements = narrow::restrict_to(requirements, &offerings);
+    let allocatable = narrow::min_allocatable(&offerings, live.catalog);
+    Ok(NarrowedLaunch {
         launch: Launch { offerings: Arc::new(offerings), ..launch.clone() },
         capacity_type,
         requirements,

@@ -1,8 +1,8 @@
-//! Writing a claim until it is known whether it is there (safety rule 2).
+//! Creates a claim, and retries until it is known whether the claim exists (safety rule 2).
 //!
-//! A create whose answer is lost may have been carried out, or may still be. Whoever takes it for "not written" buys the
-//! group again later. So it is repeated, which is harmless since the name derives from the action: the API server either
-//! writes the claim or says that the name is taken.
+//! A create without a response may have been performed, or may still be. If it counted as not written, the group would
+//! be launched again later. So the create is repeated. This is safe since the name is derived from the action: the API
+//! server either creates the claim or reports that it exists.
 
 use super::record::annotation;
 use crate::fencing::NotAllowed;
@@ -13,61 +13,61 @@ use plimsoll_model::names::annotation as key;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a create that was not answered may still take effect: longer than kube-apiserver works on a request (its
+/// How long a create without a response may still take effect: longer than kube-apiserver processes a request (its
 /// `--request-timeout` is 60 s by default).
-const MAY_LAND: Duration = Duration::from_secs(70);
-/// Repetitions end after so long without an answer. Reservations hold the pods meanwhile. A claim that appears later is known
-/// to be late by the ledger, and is never bought for.
-const GIVE_UP: Duration = Duration::from_secs(120);
-/// Tries where each is refused for a moment only (429): nothing was written, and the pods can be planned again.
+const MAY_TAKE_EFFECT: Duration = Duration::from_secs(70);
+/// How long a create without a response is retried. The pods stay reserved meanwhile. The ledger recognizes a claim
+/// that appears later as late, and nothing is launched for it.
+const RETRY_PERIOD: Duration = Duration::from_secs(120);
+/// Attempts if each is rate limited (429): nothing was written, and the pods can be planned again.
 const MAX_REFUSED: u32 = 3;
-/// First pause between tries; doubles up to [`LAST_PAUSE`].
+/// First pause between attempts. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Why a claim was not written.
+/// Why a claim was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The gate was shut before anything was sent.
+    /// The fence refused before any request was sent.
     #[error(transparent)]
     NotAllowed(#[from] NotAllowed),
-    /// The API server refused.
+    /// The API server rejected the claim.
     #[error("NodeClaim {name}: {message}")]
     Refused {
         /// The claim.
         name: String,
-        /// The API server's words.
+        /// The API server's message.
         message: String,
     },
-    /// Another claim has its name.
+    /// A different claim has this name.
     #[error("NodeClaim {0} exists and was made for something else")]
     Taken(String),
-    /// It may be there: no try was answered, or the lease was lost meanwhile.
+    /// The claim may exist: no attempt got a response, or the lease was lost meanwhile.
     #[error("NodeClaim {name}: it is not known whether it was written: {message}")]
     Unknown {
         /// The claim.
         name: String,
-        /// Of the last try.
+        /// Error of the last attempt.
         message: String,
     },
 }
 
-/// What one try came to.
-enum Try {
-    /// It is there.
+/// Result of one attempt.
+enum CreateAttempt {
+    /// The claim exists.
     Written(Box<NodeClaim>),
-    /// It was not written by this try, for good.
+    /// Not written by this attempt, and a retry would fail too.
     Refused(CreateError),
-    /// It was not written by this try; the next one may.
+    /// Not written by this attempt, but a retry may succeed.
     NotNow(CreateError),
-    /// It may have been written, or may still be.
+    /// No response: the claim may have been written, or may still be.
     Unanswered(String),
 }
 
-/// Writes a claim. One of that name with the same action and group is this one, written before.
+/// Creates a claim. An existing claim with the same name, action and group is the same one, written before.
 ///
 /// # Errors
-/// It was not written; or, if [`CreateError::Unknown`], it is not known.
+/// The claim was not written; for [`CreateError::Unknown`], this is not known.
 pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
     let name = claim.metadata.name.clone().unwrap_or_default();
     let started = Instant::now();
@@ -75,19 +75,19 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
     let (mut refused, mut pause) = (0_u32, FIRST_PAUSE);
     loop {
         match attempt(deps, claim, &name).await {
-            Try::Written(written) => return Ok(*written),
-            Try::Unanswered(message) => unanswered = Some((Instant::now(), message)),
-            Try::Refused(error) => {
-                // An earlier try may still take effect: only a read after its time says that it has not.
+            CreateAttempt::Written(created) => return Ok(*created),
+            CreateAttempt::Unanswered(message) => unanswered = Some((Instant::now(), message)),
+            CreateAttempt::Refused(error) => {
+                // An earlier attempt may still take effect. Only a read after MAY_TAKE_EFFECT proves the opposite.
                 let Some((last, _)) = &unanswered else { return Err(error) };
                 match read(deps, claim, &name).await {
-                    Ok(Some(there)) => return Ok(there),
-                    Ok(None) if last.elapsed() >= MAY_LAND => return Err(error),
-                    Err(Unread::Taken) => return Err(CreateError::Taken(name)),
-                    Ok(None) | Err(Unread::NotAnswered(_)) => {}
+                    Ok(Some(existing)) => return Ok(existing),
+                    Ok(None) if last.elapsed() >= MAY_TAKE_EFFECT => return Err(error),
+                    Err(ReadFailure::Taken) => return Err(CreateError::Taken(name)),
+                    Ok(None) | Err(ReadFailure::NotAnswered(_)) => {}
                 }
             }
-            Try::NotNow(error) => {
+            CreateAttempt::NotNow(error) => {
                 refused = refused.saturating_add(1);
                 if unanswered.is_none() && refused >= MAX_REFUSED {
                     return Err(error);
@@ -95,7 +95,7 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
             }
         }
         if let Some((_, message)) = &unanswered
-            && (started.elapsed() > GIVE_UP || deps.fence.lost().is_cancelled())
+            && (started.elapsed() > RETRY_PERIOD || deps.fence.lost().is_cancelled())
         {
             return Err(CreateError::Unknown { name, message: message.clone() });
         }
@@ -104,45 +104,45 @@ pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, Cre
     }
 }
 
-async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> Try {
+async fn attempt(deps: &Launcher, claim: &NodeClaim, name: &str) -> CreateAttempt {
     let refused = |message: String| CreateError::Refused { name: name.to_owned(), message };
     match deps.writes.create_claim(claim).await {
-        Ok(Ok(written)) => Try::Written(Box::new(written)),
-        Ok(Err(error)) if may_have_happened(&error) => Try::Unanswered(error.to_string()),
+        Ok(Ok(created)) => CreateAttempt::Written(Box::new(created)),
+        Ok(Err(error)) if may_have_happened(&error) => CreateAttempt::Unanswered(error.to_string()),
         Ok(Err(kube::Error::Api(status))) => match status.code {
             409 => match read(deps, claim, name).await {
-                Ok(Some(there)) => Try::Written(Box::new(there)),
-                // It went between the two calls.
-                Ok(None) => Try::NotNow(refused(status.message.clone())),
-                Err(Unread::Taken) => Try::Refused(CreateError::Taken(name.to_owned())),
-                Err(Unread::NotAnswered(message)) => Try::Unanswered(message),
+                Ok(Some(existing)) => CreateAttempt::Written(Box::new(existing)),
+                // The claim was deleted between the two calls.
+                Ok(None) => CreateAttempt::NotNow(refused(status.message.clone())),
+                Err(ReadFailure::Taken) => CreateAttempt::Refused(CreateError::Taken(name.to_owned())),
+                Err(ReadFailure::NotAnswered(message)) => CreateAttempt::Unanswered(message),
             },
-            429 => Try::NotNow(refused(status.message.clone())),
-            _ => Try::Refused(refused(status.message.clone())),
+            429 => CreateAttempt::NotNow(refused(status.message.clone())),
+            _ => CreateAttempt::Refused(refused(status.message.clone())),
         },
-        Ok(Err(error)) => Try::Refused(refused(error.to_string())),
-        Err(error @ NotAllowed::TimedOut(_)) => Try::Unanswered(error.to_string()),
-        Err(error) => Try::NotNow(error.into()),
+        Ok(Err(error)) => CreateAttempt::Refused(refused(error.to_string())),
+        Err(error @ NotAllowed::TimedOut(_)) => CreateAttempt::Unanswered(error.to_string()),
+        Err(error) => CreateAttempt::NotNow(error.into()),
     }
 }
 
-/// Why a claim of that name is not this one, as far as is known.
-enum Unread {
+/// Why the existing claim could not be compared.
+enum ReadFailure {
     Taken,
     NotAnswered(String),
 }
 
-/// The claim as it is in the cluster; `None` if there is none of its name.
-async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, Unread> {
+/// The claim in the cluster, if one with its name exists.
+async fn read(deps: &Launcher, claim: &NodeClaim, name: &str) -> Result<Option<NodeClaim>, ReadFailure> {
     match deps.reads.claim(name).await {
-        Ok(Some(there)) if is_same(&there, claim) => Ok(Some(there)),
-        Ok(Some(_)) => Err(Unread::Taken),
+        Ok(Some(existing)) if is_same(&existing, claim) => Ok(Some(existing)),
+        Ok(Some(_)) => Err(ReadFailure::Taken),
         Ok(None) => Ok(None),
-        Err(error) => Err(Unread::NotAnswered(error.to_string())),
+        Err(error) => Err(ReadFailure::NotAnswered(error.to_string())),
     }
 }
 
-fn is_same(there: &NodeClaim, claim: &NodeClaim) -> bool {
-    let same = |key| annotation(there, key).is_some() && annotation(there, key) == annotation(claim, key);
-    there.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
+fn is_same(existing: &NodeClaim, claim: &NodeClaim) -> bool {
+    let same = |key| annotation(existing, key).is_some() && annotation(existing, key) == annotation(claim, key);
+    existing.metadata.deletion_timestamp.is_none() && same(key::ACTION_ID) && same(key::LAUNCH_GROUP)
 }

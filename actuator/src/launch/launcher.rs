@@ -1,7 +1,7 @@
-//! Carries out groups side by side, and goes on with those that somebody left unfinished.
+//! Executes launch groups concurrently, and resumes unfinished ones.
 
-use super::admit::Prepared;
-use super::record::{self, Found, Member};
+use super::admit::PreparedGroup;
+use super::record::{self, GroupState, Member};
 use super::{run, write};
 use crate::catalogs::Catalogs;
 use crate::clock::Timestamped;
@@ -27,26 +27,27 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Groups that wait to be carried out. Beyond it no plan is admitted: the watcher asks again.
+/// Capacity of the queue of groups. When it is full, plans are not admitted and the watcher asks again.
 pub const QUEUE: usize = 1024;
-/// Groups at once. EC2 is asked for them at the pace of its token bucket, so more would only wait there.
+/// Groups executed concurrently. The rate limiter would only delay more of them.
 const GROUPS_AT_ONCE: usize = 64;
-/// Unfinished groups are looked for so often. They come from errors and crashes alone.
-const SWEEP: Duration = Duration::from_secs(30);
-/// A claim of this term without a group at work is left alone for so long: its object may show before its group is noted.
-const RECENT: Duration = Duration::from_secs(10);
+/// Interval between scans for unfinished groups, which result only from errors and crashes.
+const SCAN_INTERVAL: Duration = Duration::from_secs(30);
+/// Minimum age of a claim of this term before the scan may pick it up: its object may appear before its group is
+/// registered.
+const MIN_AGE: Duration = Duration::from_secs(10);
 
-/// Carries out launch groups.
+/// Dependencies of the launcher.
 #[derive(Clone)]
 pub struct Launcher {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
-    /// What each node class can buy.
+    /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Queue of admitted launch groups.
-    pub launches: Launches,
+    pub launches: LaunchQueue,
     /// Live reads of the cluster.
     pub reads: Reads,
     /// Writes to the cluster.
@@ -57,7 +58,7 @@ pub struct Launcher {
     pub cloud_reads: CloudReads,
     /// Launch templates.
     pub launch_templates: LaunchTemplates,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
@@ -67,32 +68,32 @@ pub struct Launcher {
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// Admitted groups, with the time at which their plan was received.
-pub type Groups = mpsc::Receiver<(Prepared, Instant)>;
+/// Receiver of admitted groups, each with the time at which its plan was received.
+pub type Groups = mpsc::Receiver<(PreparedGroup, Instant)>;
 
-/// Where groups that were admitted go.
+/// Sender of admitted groups.
 #[derive(Debug, Clone)]
-pub struct Launches {
-    queue: mpsc::Sender<(Prepared, Instant)>,
+pub struct LaunchQueue {
+    queue: mpsc::Sender<(PreparedGroup, Instant)>,
     active: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// Room for groups: taken before admission, since nothing may come between it and the queue.
+/// Reserved slots in the queue. They are taken before admission, since no step may fail between admission and queue.
 #[derive(Debug)]
-pub struct Room<'a> {
-    permits: mpsc::PermitIterator<'a, (Prepared, Instant)>,
+pub struct QueueSlots<'a> {
+    permits: mpsc::PermitIterator<'a, (PreparedGroup, Instant)>,
     active: &'a Mutex<BTreeSet<String>>,
 }
 
-impl Room<'_> {
-    /// Hands a group over. More groups than room was taken for are dropped, which no caller does.
-    pub fn launch(&mut self, group: Prepared, received: Instant) {
+impl QueueSlots<'_> {
+    /// Queues a group. Groups beyond the reserved slots are dropped, which no caller causes.
+    pub fn launch(&mut self, group: PreparedGroup, received: Instant) {
         self.active.lock().insert(group.id().to_owned());
         if let Some(permit) = self.permits.next() {
             permit.send((group, received));
@@ -100,34 +101,34 @@ impl Room<'_> {
     }
 }
 
-impl Launches {
-    /// A queue, and its end for [`run`].
+impl LaunchQueue {
+    /// Creates a queue and its receiver for [`run`].
     #[must_use]
     pub fn new() -> (Self, Groups) {
         let (queue, groups) = mpsc::channel(QUEUE);
         (Self { queue, active: Arc::default() }, groups)
     }
 
-    /// Room for so many groups; `None` if too many wait already.
+    /// Reserves slots for this many groups; `None` if the queue is too full.
     #[must_use]
-    pub fn room(&self, groups: usize) -> Option<Room<'_>> {
+    pub fn reserve(&self, groups: usize) -> Option<QueueSlots<'_>> {
         let permits = self.queue.try_reserve_many(groups).ok()?;
-        Some(Room { permits, active: &self.active })
+        Some(QueueSlots { permits, active: &self.active })
     }
 
-    /// Whether a group is at work or waits for it.
+    /// Whether a group is queued or being executed.
     #[must_use]
     pub fn is_active(&self, group: &str) -> bool {
         self.active.lock().contains(group)
     }
 }
 
-/// Carries groups out until `stop`. To be started once a former leader's calls are over.
+/// Executes groups until `stop`. Must be started only once a former leader's calls are over.
 pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
     let mut tasks = Tasks::default();
-    let mut sweep = tokio::time::interval(SWEEP);
-    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut scan = tokio::time::interval(SCAN_INTERVAL);
+    scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
@@ -137,9 +138,9 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
                 Some((group, received)) => start_admitted(&deps, &mut tasks, &limit, group, received),
                 None => break,
             },
-            _ = sweep.tick() => {
-                for (id, found) in unfinished(&deps).await {
-                    start_found(&deps, &mut tasks, &limit, id, found);
+            _ = scan.tick() => {
+                for (id, state) in unfinished(&deps).await {
+                    resume_group(&deps, &mut tasks, &limit, id, state);
                 }
             }
         }
@@ -147,7 +148,7 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     tasks.running.shutdown().await;
 }
 
-/// Groups that are carried out, by the task that does it.
+/// Running groups, by task.
 #[derive(Default)]
 struct Tasks {
     running: JoinSet<()>,
@@ -161,7 +162,7 @@ impl Tasks {
     }
 }
 
-/// However it ended, its claims are looked at again: the sweep goes on with those that still wait.
+/// However the group ended, the scan resumes claims that still wait.
 fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinError>) {
     let id = match &ended {
         Ok((id, ())) => *id,
@@ -174,7 +175,7 @@ fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinErro
     deps.launches.active.lock().remove(&group);
 }
 
-fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: Prepared, received: Instant) {
+fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: PreparedGroup, received: Instant) {
     let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
@@ -182,15 +183,15 @@ fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, gr
     });
 }
 
-fn start_found(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, found: Found) {
+fn resume_group(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, state: GroupState) {
     deps.launches.active.lock().insert(id.clone());
     let (deps, limit) = (deps.clone(), Arc::clone(limit));
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
-        match found {
-            Found::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
-            Found::Unsent(members) => abandon_unsent(&deps, members).await,
-            Found::LookUp { group, members, problem } => {
+        match state {
+            GroupState::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
+            GroupState::Unsent(members) => abandon_unsent(&deps, members).await,
+            GroupState::LookUp { group, members, problem } => {
                 tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
                 let cycle_id = format!("recovery-{}", deps.fence.epoch());
                 run::look_up_only(&deps, group, members, cycle_id).await;
@@ -199,7 +200,7 @@ fn start_found(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: S
     });
 }
 
-/// Claims of a group that was never written whole: nothing was sent for them (safety rules 2 and 16).
+/// Deletes the claims of a group that was never completely written: nothing was sent for it (safety rules 2 and 16).
 async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
     for member in members.into_values() {
         tracing::warn!(claim = member.name(), "a claim of a launch that was never sent is taken away");
@@ -210,8 +211,8 @@ async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
     }
 }
 
-/// Groups with claims that wait for an instance while nobody works on them, from a live list.
-async fn unfinished(deps: &Launcher) -> Vec<(String, Found)> {
+/// Groups with claims that wait for an instance but are not being executed, from a live list.
+async fn unfinished(deps: &Launcher) -> Vec<(String, GroupState)> {
     if !seems_unfinished(deps) {
         return Vec::new();
     }
@@ -229,19 +230,20 @@ async fn unfinished(deps: &Launcher) -> Vec<(String, Found)> {
         }
     }
     let cycle_id = format!("recovery-{}", deps.fence.epoch());
-    let open = groups
+    let unfinished_groups = groups
         .into_iter()
         .filter(|(id, claims)| !deps.launches.is_active(id) && claims.iter().any(|claim| wants_instance(deps, claim)));
-    open.filter_map(|(id, claims)| {
-        let group = record::group_of(claims.first()?)?;
-        let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
-        let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
-        Some((id, record::read(group, members, &cycle_id, may_send_again)))
-    })
-    .collect()
+    unfinished_groups
+        .filter_map(|(id, claims)| {
+            let group = record::group_of(claims.first()?)?;
+            let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
+            let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
+            Some((id, record::read(group, members, &cycle_id, may_send_again)))
+        })
+        .collect()
 }
 
-/// Whether our watch shows any such claim: mostly none, and then nothing is listed.
+/// Whether the watch cache shows an unfinished claim. Usually there is none, which saves the live list.
 fn seems_unfinished(deps: &Launcher) -> bool {
     deps.stores.claims.state().iter().any(|claim| {
         let inactive = record::group_of(claim).is_some_and(|group| !deps.launches.is_active(&group.id));
@@ -249,12 +251,12 @@ fn seems_unfinished(deps: &Launcher) -> bool {
     })
 }
 
-/// Also of those being deleted: what was bought for them is adopted, and ends with them.
+/// Includes claims being deleted: their instances are adopted, and terminated with them.
 fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let young =
-        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < RECENT.as_millis();
+    let is_recent =
+        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < MIN_AGE.as_millis();
     let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
-    let of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
-    record::awaits_instance(claim) && !(young && of_this_term)
+    let is_of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
+    record::awaits_instance(claim) && !(is_recent && is_of_this_term)
 }

@@ -1,24 +1,26 @@
-//! Which instance is whose (safety rule 4): a new leader that reads the group's instances by tag comes to the same match.
+//! Matches instances with claims (safety rule 4). The match is deterministic: a new leader that reads the group's
+//! instances by tag gets the same result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group's claims and instances, matched.
+/// The match of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Match {
-    /// Instance by claim, those that were written before included.
+    /// Instance by claim, including matches written before.
     pub assigned: BTreeMap<String, String>,
     /// Claims without an instance.
     pub unmatched: Vec<String>,
-    /// Instances that nobody asked for: to be terminated.
+    /// Surplus instances, to be terminated.
     pub surplus: Vec<String>,
 }
 
-/// Matches a group. `claims` are all claims of the group with the instance that is already written on them; a written match
-/// stands, also if its instance is not among `living` (reads settle late). The rest is paired in order of name and id.
+/// Matches a group. `claims` holds all claims of the group, each with the instance already written to it. A written
+/// match is kept, even if its instance is not in `living` (reads are eventually consistent). The rest is paired in
+/// order of name and id.
 #[must_use]
 pub fn match_instances(claims: &BTreeMap<String, Option<String>>, living: &BTreeSet<String>) -> Match {
-    let written: BTreeSet<&String> = claims.values().flatten().collect();
-    let mut free = living.iter().filter(|instance| !written.contains(instance));
+    let assigned_before: BTreeSet<&String> = claims.values().flatten().collect();
+    let mut free = living.iter().filter(|instance| !assigned_before.contains(instance));
     let mut result = Match::default();
     for (claim, instance) in claims {
         match instance.as_ref().or_else(|| free.next()) {
@@ -54,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_stands() {
+    fn written_matches_are_kept() {
         let result = match_instances(&claims(&[("a", Some("i-2")), ("b", None)]), &living(&["i-1", "i-2"]));
         assert_eq!(result.assigned["a"], "i-2");
         assert_eq!(result.assigned["b"], "i-1");
@@ -65,22 +67,22 @@ mod tests {
     }
 
     #[test]
-    fn claims_without_instance_are_told() {
+    fn claims_without_an_instance_are_unmatched() {
         let result = match_instances(&claims(&[("a", None), ("b", None)]), &living(&["i-1"]));
         assert_eq!(result.unmatched, ["b"]);
     }
 
     proptest! {
-        /// A leader may crash after writing any part of a match: the next one completes the very same match.
+        /// A leader may crash after writing any part of a match: the next leader completes the same match.
         #[test]
-        fn a_match_that_was_written_in_part_is_completed_alike(count in 0_usize..8, bought in 0_usize..8, written in 0_u8..=255) {
+        fn partially_written_match_is_completed_to_the_same_match(count in 0_usize..8, bought in 0_usize..8, written in 0_u8..=255) {
             let names: Vec<String> = (0..count).map(|i| format!("claim-{i}")).collect();
             let ids: BTreeSet<String> = (0..bought).map(|i| format!("i-{i}")).collect();
-            let fresh: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), None)).collect();
-            let first = match_instances(&fresh, &ids);
+            let unwritten: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), None)).collect();
+            let first = match_instances(&unwritten, &ids);
             let partly: BTreeMap<_, _> = names.iter().enumerate().map(|(i, name)| {
-                let kept = if written >> i & 1 == 1 { first.assigned.get(name).cloned() } else { None };
-                (name.clone(), kept)
+                let assigned = if written >> i & 1 == 1 { first.assigned.get(name).cloned() } else { None };
+                (name.clone(), assigned)
             }).collect();
             prop_assert_eq!(&match_instances(&partly, &ids), &first);
             let used: BTreeSet<_> = first.assigned.values().collect();

@@ -1,7 +1,7 @@
-//! What claims say of their launch group, and how a new leader reads it back (safety rules 2 and 3).
+//! What claims record of their launch group, and how a new leader restores it (safety rules 2 and 3).
 //!
-//! The attempt and the one copy of the launch request are on the group's *primary claim*, the claim whose name is first. It is
-//! written last: where it is there, all claims of the group were, and where it is not, nothing was ever sent.
+//! The attempt and the only copy of the launch request are on the group's *primary claim*, the claim with the first
+//! name. It is written last: if it exists, all claims of the group were written; if not, nothing was ever sent.
 
 use super::attempt::Attempt;
 use crate::durable;
@@ -13,17 +13,17 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// A claim of a group.
+/// A claim of a launch group.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// The object as it was last seen or written.
+    /// The object as last seen or written.
     pub claim: NodeClaim,
-    /// The action that made it.
+    /// The action that created the claim.
     pub action: Option<ActionId>,
 }
 
 impl Member {
-    /// From an object.
+    /// Creates a member from an object.
     #[must_use]
     pub fn of(claim: NodeClaim) -> Self {
         let action = annotation(&claim, annotation::ACTION_ID).map(ActionId::from);
@@ -36,7 +36,7 @@ impl Member {
         self.claim.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The instance that is written on it, `i-...`.
+    /// The instance id recorded on the claim, `i-...`.
     #[must_use]
     pub fn instance(&self) -> Option<&str> {
         let id = self.claim.status.as_ref()?.provider_id.as_deref()?;
@@ -44,33 +44,33 @@ impl Member {
     }
 }
 
-/// A group with all that is needed to buy it.
+/// A launch group with its request.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// Id and size.
     pub group: LaunchGroup,
-    /// What is sent.
+    /// The request.
     pub request: FleetRequest,
-    /// Its claims by name.
+    /// Claims by name.
     pub members: BTreeMap<String, Member>,
-    /// Names the round in logs.
+    /// Correlation id of the planning cycle, for logs.
     pub cycle_id: String,
 }
 
-/// What is left of a group in the cluster.
+/// The state of a launch group in the cluster.
 #[derive(Debug, Clone)]
-pub enum Found {
-    /// All of it is there and still wanted: it may have been sent, and may be sent again.
+pub enum GroupState {
+    /// The group is complete and wanted. It may have been sent, and may be sent again.
     Whole(Box<Group>, Attempt),
-    /// Its primary claim was never written, so nothing was sent.
+    /// The primary claim was never written, so nothing was sent.
     Unsent(BTreeMap<String, Member>),
-    /// It may have been sent and must not be sent again: its instances are looked up by tag.
+    /// The group may have been sent and must not be sent again: its instances are looked up by tag.
     LookUp {
         /// The group.
         group: LaunchGroup,
-        /// Its claims.
+        /// Claims by name.
         members: BTreeMap<String, Member>,
-        /// Why it is not sent again.
+        /// Why the request is not sent again.
         problem: String,
     },
 }
@@ -86,13 +86,13 @@ pub(crate) fn epoch_of(claim: &NodeClaim) -> Option<u64> {
     annotation(claim, annotation::EPOCH)?.parse().ok()
 }
 
-/// The group that a claim belongs to, if it says so readably.
+/// The launch group of a claim, if its annotation is present and readable.
 #[must_use]
 pub fn group_of(claim: &NodeClaim) -> Option<LaunchGroup> {
     durable::read(annotation(claim, annotation::LAUNCH_GROUP)?).ok()
 }
 
-/// Whether an attempt is, or may be, under way for a claim: it belongs to a group and has no instance.
+/// Whether an attempt may be in progress for a claim: it belongs to a group and has no instance.
 #[must_use]
 pub fn awaits_instance(claim: &NodeClaim) -> bool {
     let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
@@ -102,7 +102,7 @@ pub fn awaits_instance(claim: &NodeClaim) -> bool {
 /// The annotations of a primary claim.
 #[must_use]
 pub fn primary_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMap<String, String> {
-    // Ordered structs of texts and numbers: nothing that could fail.
+    // Cannot fail: ordered structs of strings and numbers.
     let text = durable::write(request).unwrap_or_default();
     [
         (annotation::LAUNCH_REQUEST, text),
@@ -114,23 +114,24 @@ pub fn primary_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMa
     .collect()
 }
 
-/// Reads a group back from its claims, all those that are there. `may_send_again` is what the ledger says of a claim by name.
+/// Restores a group from its claims; `members` must hold all that exist. `may_send_again` is the ledger's answer for a
+/// claim by name.
 #[must_use]
 pub fn read(
     group: LaunchGroup,
     members: BTreeMap<String, Member>,
     cycle_id: &str,
     may_send_again: impl Fn(&str) -> bool,
-) -> Found {
+) -> GroupState {
     let primary = members.values().find(|member| annotation(&member.claim, annotation::LAUNCH_ATTEMPT).is_some());
     let Some(primary) = primary else {
-        // A claim with an instance was sent for, whatever became of the primary claim.
+        // A claim with an instance proves that the request was sent, even without the primary claim.
         let sent = members.values().any(|member| member.instance().is_some());
         let problem = "its primary claim is gone".to_owned();
-        return if sent { Found::LookUp { group, members, problem } } else { Found::Unsent(members) };
+        return if sent { GroupState::LookUp { group, members, problem } } else { GroupState::Unsent(members) };
     };
     if let Some(problem) = unwanted(&group, &members, may_send_again) {
-        return Found::LookUp { group, members, problem };
+        return GroupState::LookUp { group, members, problem };
     }
     let claim = &primary.claim;
     let number = annotation(claim, annotation::LAUNCH_ATTEMPT).and_then(|text| text.parse().ok());
@@ -139,20 +140,20 @@ pub fn read(
     match (number, started, request) {
         (Some(number), Some(started), Some(Ok(request))) => {
             let attempt = Attempt::resumed(number, Timestamp(started));
-            Found::Whole(Box::new(Group { group, request, members, cycle_id: cycle_id.to_owned() }), attempt)
+            GroupState::Whole(Box::new(Group { group, request, members, cycle_id: cycle_id.to_owned() }), attempt)
         }
         (_, _, Some(Err(error))) => {
             let problem = format!("NodeClaim {}: {}: {error}", primary.name(), annotation::LAUNCH_REQUEST);
-            Found::LookUp { group, members, problem }
+            GroupState::LookUp { group, members, problem }
         }
         _ => {
             let problem = format!("NodeClaim {}: attempt, start or request is missing or wrong", primary.name());
-            Found::LookUp { group, members, problem }
+            GroupState::LookUp { group, members, problem }
         }
     }
 }
 
-/// Why the request of a group, which is for all of its claims, must not be sent again; `None` if it may be.
+/// Why the request of a group, which covers all its claims, must not be sent again; `None` if it may be.
 fn unwanted(
     group: &LaunchGroup,
     members: &BTreeMap<String, Member>,
@@ -164,7 +165,7 @@ fn unwanted(
     if let Some(deleted) = members.values().find(|member| member.claim.metadata.deletion_timestamp.is_some()) {
         return Some(format!("NodeClaim {} is being deleted", deleted.name()));
     }
-    // One that has its instance was sent for; what the ledger says concerns those that wait.
+    // A claim with an instance was sent for; the ledger's answer matters only for claims without one.
     let stray = members.values().find(|member| member.instance().is_none() && !may_send_again(member.name()));
     stray.map(|member| format!("NodeClaim {} was written late or its launch has failed", member.name()))
 }
@@ -199,43 +200,43 @@ mod tests {
     }
 
     #[test]
-    fn what_a_primary_claim_says_is_read_back_as_it_was() {
+    fn primary_claim_round_trips() {
         let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
         let primary = member("a", primary_annotations(&request(), &attempt), None);
         let members = [primary, member("b", BTreeMap::new(), None)].into();
-        let Found::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
+        let GroupState::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
         assert_eq!((found.request, found.members.len()), (request(), 2));
         assert_eq!(resumed, Attempt::resumed(2, Timestamp(7)));
     }
 
     #[test]
-    fn a_group_without_primary_claim_was_never_sent_unless_an_instance_says_otherwise() {
+    fn group_without_primary_claim_is_unsent_unless_a_claim_has_an_instance() {
         let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c", |_| true);
-        assert!(matches!(unsent, Found::Unsent(_)));
+        assert!(matches!(unsent, GroupState::Unsent(_)));
         let lost = read(
             group(),
             [member("b", BTreeMap::new(), Some("aws:///z/i-1")), member("c", BTreeMap::new(), None)].into(),
             "c",
             |_| true,
         );
-        assert!(matches!(lost, Found::LookUp { .. }));
+        assert!(matches!(lost, GroupState::LookUp { .. }));
         let mut broken = primary_annotations(&request(), &Attempt::first(Timestamp(1)));
         broken.insert(annotation::LAUNCH_REQUEST.to_owned(), "{".to_owned());
         let members = [member("a", broken, None), member("b", BTreeMap::new(), None)].into();
         let read = read(group(), members, "c", |_| true);
         assert!(
-            matches!(read, Found::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
+            matches!(read, GroupState::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
         );
     }
 
     #[test]
-    fn what_is_not_wanted_any_more_is_looked_up() {
+    fn unwanted_group_is_looked_up_and_not_sent() {
         let primary = || member("a", primary_annotations(&request(), &Attempt::first(Timestamp(1))), None);
         let problem =
             |members: BTreeMap<String, Member>, may_send_again: bool| match read(group(), members, "c", |name| {
                 name != "b" || may_send_again
             }) {
-                Found::LookUp { problem, .. } => problem,
+                GroupState::LookUp { problem, .. } => problem,
                 other => panic!("not looked up: {other:?}"),
             };
         assert_eq!(problem([primary()].into(), true), "1 of its 2 NodeClaims are there");
@@ -246,6 +247,6 @@ mod tests {
         let late = problem([primary(), member("b", BTreeMap::new(), None)].into(), false);
         assert_eq!(late, "NodeClaim b was written late or its launch has failed");
         let bought = [primary(), member("b", BTreeMap::new(), Some("aws:///z/i-1"))].into();
-        assert!(matches!(read(group(), bought, "c", |name| name != "b"), Found::Whole(..)));
+        assert!(matches!(read(group(), bought, "c", |name| name != "b"), GroupState::Whole(..)));
     }
 }

@@ -1,7 +1,7 @@
-//! The like-for-like replacement of a node whose capacity is taken back, when no plan comes in time (safety rule 13).
+//! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
-use super::admit::{self, Admitted};
-use super::build::{self, Live};
+use super::admit::{self, AdmittedLaunch};
+use super::build::{self, LiveObjects};
 use crate::clock::Timestamped;
 use crate::launch::admit::Admission;
 use crate::ledger::{Admission as LedgerAnswer, Rejection};
@@ -17,43 +17,43 @@ use plimsoll_model::resources::Resources;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// What became of it.
+/// Result of a replacement request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ReplacementResult {
     /// A claim is being launched.
     Launching {
-        /// Its name.
+        /// The claim's name.
         claim: String,
     },
-    /// It was asked for before.
-    AlreadyAsked,
+    /// A replacement was requested before.
+    AlreadyRequested,
 }
 
 /// Why there is no replacement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplacementError {
-    /// The gate is shut.
+    /// The fence refuses.
     #[error(transparent)]
     NotAllowed(#[from] crate::fencing::NotAllowed),
-    /// The claim lacks its pool, its UID or something that can be read.
+    /// The claim lacks its pool or UID, or has an unreadable field.
     #[error("NodeClaim {0} does not say what to replace it with: {1}")]
     Claim(String, String),
-    /// Pool, node class or catalog do not allow it now.
+    /// Pool, node class or catalog do not allow the replacement now.
     #[error("{0}")]
     Refused(String),
-    /// The ledger does not.
+    /// The ledger rejects the replacement.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// Too much waits to be launched.
+    /// The launch queue is full.
     #[error("too many launches wait")]
     Busy,
 }
 
-/// Launches a node with the old claim's requirements, less its offering, within the pool's limits. Asking twice is asking once.
+/// Launches a node with the old claim's requirements, except its offering, within the pool's limits. Idempotent.
 ///
 /// # Errors
-/// There is none, for that reason.
-pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced, ReplacementError> {
+/// Why there is no replacement.
+pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<ReplacementResult, ReplacementError> {
     deps.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
     let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
@@ -71,8 +71,9 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         deps.stores.pools.get(pool_name.as_str()).ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
     let class =
         deps.stores.classes.get(class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
-    let asked: Vec<NodeSelectorRequirement> = old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
-    let requirements = Requirements::from_api(&asked).map_err(|error| lacks(&error.to_string()))?;
+    let old_requirements: Vec<NodeSelectorRequirement> =
+        old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
+    let requirements = Requirements::from_api(&old_requirements).map_err(|error| lacks(&error.to_string()))?;
     let requests = requests(old).map_err(|error| lacks(&error))?;
     let of = |key: &str| labels.get(key).cloned().unwrap_or_default();
     let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
@@ -81,7 +82,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         node_pool: pool_name.clone(),
         node_class: class_name.clone(),
         offerings: Arc::new(offerings(catalog, &requirements, &requests, &former)),
-        requirements: Arc::new(asked),
+        requirements: Arc::new(old_requirements),
         requests,
         taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
         labels: Default::default(),
@@ -90,27 +91,29 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         why: format!("in place of NodeClaim {name}, whose capacity is taken back"),
     };
     let now = deps.clock.timestamp();
-    let live = Live { pool: &pool, class: &class, catalog };
+    let live = LiveObjects { pool: &pool, class: &class, catalog };
     let narrowed = {
-        let memory = deps.insufficient_capacity.lock();
-        let closed = |it: &OfferingChoice| memory.contains(&it.instance_type, &it.zone, it.capacity_type, now);
+        let unavailable = deps.insufficient_capacity.lock();
+        let closed = |choice: &OfferingChoice| {
+            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
+        };
         build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
     };
-    let mut room = deps.launches.room(1).ok_or(ReplacementError::Busy)?;
-    let reserve = crate::ledger::most(&narrowed.launch, catalog)?;
+    let mut slots = deps.launches.reserve(1).ok_or(ReplacementError::Busy)?;
+    let reserve = crate::ledger::max_usage(&narrowed.launch, catalog)?;
     let admission = deps.ledger.with(|ledger| ledger.admit_replacement(&pool_name, &launch.action_id, reserve));
     let (claim, position) = match admission {
         LedgerAnswer::Admitted { claim, position } => (claim, position),
-        LedgerAnswer::Repeated(_) => return Ok(Replaced::AlreadyAsked),
+        LedgerAnswer::Repeated(_) => return Ok(ReplacementResult::AlreadyRequested),
         LedgerAnswer::Rejected(rejection) => return Err(rejection.into()),
     };
     let take_back = |message: String| {
         deps.ledger.with(|ledger| ledger.gone(&claim));
         refused(message)
     };
-    let admitted = Admitted::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
+    let admitted = AdmittedLaunch::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
     let admitted = admitted.ok_or_else(|| take_back("an instance type is not in the catalog".to_owned()))?;
-    admit::show(deps, &admitted);
+    admit::show_launching(deps, &admitted);
     let cycle_id = format!("replace-{uid}");
     let (groups, errors) = admit::bundle(deps, vec![admitted], &cycle_id);
     if let Some((_, error)) = errors.first() {
@@ -118,9 +121,9 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replaced
         return Err(take_back(error.to_string()));
     }
     for group in groups {
-        room.launch(group, Instant::now());
+        slots.launch(group, Instant::now());
     }
-    Ok(Replaced::Launching { claim })
+    Ok(ReplacementResult::Launching { claim })
 }
 
 fn requests(claim: &NodeClaim) -> Result<Resources, String> {
@@ -129,7 +132,7 @@ fn requests(claim: &NodeClaim) -> Result<Resources, String> {
     parse_resources(amounts).map_err(|(name, error)| format!("spec.resources.requests.{name}: {error}"))
 }
 
-/// All that the requirements allow and that holds the requests, but not the former offering.
+/// All offerings that the requirements allow and that fit the requests, except the former offering.
 fn offerings(
     catalog: &Catalog,
     requirements: &Requirements,
@@ -137,25 +140,26 @@ fn offerings(
     former: &(String, String, Option<CapacityType>),
 ) -> Vec<OfferingChoice> {
     let allows = |key: &str, value: &str| requirements.get(key).has(value);
-    let types = catalog
-        .instance_types
-        .iter()
-        .filter(|it| allows(label::INSTANCE_TYPE, &it.name) && requests.fits_in(&it.allocatable()));
-    let mut all: Vec<OfferingChoice> = types
-        .flat_map(|it| it.offerings.iter().map(move |offering| (it, offering)))
+    let types = catalog.instance_types.iter().filter(|instance_type| {
+        allows(label::INSTANCE_TYPE, &instance_type.name) && requests.fits_in(&instance_type.allocatable())
+    });
+    let mut choices: Vec<OfferingChoice> = types
+        .flat_map(|instance_type| instance_type.offerings.iter().map(move |offering| (instance_type, offering)))
         .filter(|(_, offering)| offering.available)
-        .filter(|(_, it)| allows(label::ZONE, &it.zone) && allows(label::CAPACITY_TYPE, it.capacity_type.as_str()))
-        .filter(|(it, offering)| {
-            (it.name.as_str(), offering.zone.as_str(), Some(offering.capacity_type))
+        .filter(|(_, offering)| {
+            allows(label::ZONE, &offering.zone) && allows(label::CAPACITY_TYPE, offering.capacity_type.as_str())
+        })
+        .filter(|(instance_type, offering)| {
+            (instance_type.name.as_str(), offering.zone.as_str(), Some(offering.capacity_type))
                 != (former.0.as_str(), former.1.as_str(), former.2)
         })
-        .map(|(it, offering)| OfferingChoice {
-            instance_type: it.name.clone(),
+        .map(|(instance_type, offering)| OfferingChoice {
+            instance_type: instance_type.name.clone(),
             zone: offering.zone.clone(),
             capacity_type: offering.capacity_type,
             price: offering.price,
         })
         .collect();
-    all.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
-    all
+    choices.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+    choices
 }

@@ -1,9 +1,9 @@
-//! The launch request of a group: templates that exist, overrides in order of price, tags.
+//! Builds the launch request of a group: launch templates, overrides in order of price, tags.
 
 use super::admit::Admission;
-use super::build::{self, Live, Narrowed};
+use super::build::{self, LiveObjects, NarrowedLaunch};
 use crate::clock::Timestamped;
-use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, Planned, Wanted};
+use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, PlannedTemplate, TemplateInput};
 use crate::ports::{FleetRequest, LaunchTemplateConfig, Override, Tags};
 use crate::resolve::{NotReady, Resolved, for_launch};
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -16,16 +16,16 @@ use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 
-/// Why there is no launch request.
+/// Why a launch request cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The node class cannot be used.
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    /// No launch template can be made.
+    /// A launch template cannot be specified.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A launch template is not there.
+    /// A launch template cannot be ensured.
     #[error(transparent)]
     Template(#[from] EnsureError),
     /// No subnet of the node class is in a zone of the offerings.
@@ -33,10 +33,10 @@ pub enum RequestError {
     NoSubnet(String),
 }
 
-/// What is bought, without the names that only its group gives it: launches with the same one share a group.
+/// A request without the names that depend on its group. Launches with an equal purchase share a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Purchase {
-    planned: Vec<Planned>,
+    planned: Vec<PlannedTemplate>,
     overrides: Vec<Override>,
     capacity_type: CapacityType,
     prioritized: bool,
@@ -45,30 +45,30 @@ pub struct Purchase {
 }
 
 impl Purchase {
-    /// Works out what a launch buys. Asks nobody.
+    /// Computes the purchase of a launch, without IO.
     ///
     /// # Errors
-    /// The node class cannot be used for it.
-    pub fn plan(deps: &Admission, live: Live<'_>, narrowed: &Narrowed) -> Result<Self, RequestError> {
+    /// The node class cannot be used for the launch.
+    pub fn plan(deps: &Admission, live: LiveObjects<'_>, narrowed: &NarrowedLaunch) -> Result<Self, RequestError> {
         let (class, catalog) = (live.class, live.catalog);
         let resolved = for_launch(class)?;
         let launch = &narrowed.launch;
-        let mut seen = BTreeSet::new();
+        let mut unique = BTreeSet::new();
         let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
         let types: Vec<&InstanceType> =
-            names.filter(|name| seen.insert(*name)).filter_map(|name| catalog.get(name)).collect();
+            names.filter(|name| unique.insert(*name)).filter_map(|name| catalog.get(name)).collect();
         let tenancy = narrowed.requirements.find(&format!("{}/instance-tenancy", label::AWS_DOMAIN));
         let template = NodeClaimSpec::from(&live.pool.spec.template.spec);
         let taints = template.taints.iter().chain(&template.startup_taints).map(Taint::from).collect();
-        let wanted = Wanted {
+        let input = TemplateInput {
             node_pool: launch.node_pool.0.clone(),
             labels: build::labels(narrowed, live),
             taints,
             capacity_type: narrowed.capacity_type,
-            dedicated: tenancy.is_some_and(|it| it.has("dedicated") && !it.has("default")),
+            dedicated: tenancy.is_some_and(|requirement| requirement.has("dedicated") && !requirement.has("default")),
             requests: launch.requests.clone(),
         };
-        let planned = launch_template::plan(&deps.current.get(), class, &resolved, &wanted, &types)?;
+        let planned = launch_template::plan(&deps.current.get(), class, &resolved, &input, &types)?;
         let overrides = overrides(
             &launch.offerings,
             catalog,
@@ -89,10 +89,11 @@ impl Purchase {
         })
     }
 
-    /// The request of a group, with templates that exist. The one claim of a group of one is named in the tags.
+    /// Builds the request of a group and ensures its launch templates. In a group of one, the claim is named in the
+    /// tags.
     ///
     /// # Errors
-    /// A template is not there.
+    /// A launch template cannot be ensured.
     pub async fn request(
         &self,
         templates: &LaunchTemplates,
@@ -131,14 +132,14 @@ impl Purchase {
     }
 }
 
-/// Names the group and the attempt in a request (safety rules 3 and 4).
+/// Writes the group and the attempt into a request (safety rules 3 and 4).
 pub fn stamp(request: &mut FleetRequest, group: &LaunchGroup, attempt: u32) {
     request.client_token = group.client_token(attempt);
     request.tags.insert(tag::LAUNCH_GROUP.to_owned(), group.id.clone());
     request.tags.insert(tag::LAUNCH_ATTEMPT.to_owned(), attempt.to_string());
 }
 
-/// One way to launch for each offering, in order of price; none where no subnet of its zone has a free address.
+/// One override per offering, in order of price. Offerings in zones without a free subnet address are skipped.
 fn overrides(
     offerings: &[OfferingChoice],
     catalog: &Catalog,

@@ -1,11 +1,11 @@
-//! What a launch came to, told to everyone: the cluster, the ledger, the board of outcomes, the instance's tags.
+//! Publishes the result of a launch: to the cluster, the ledger, the outcomes, and the instance's tags.
 
 use super::attempt::Failure;
 use super::record::{Member, annotation};
-use super::write::{self, Bought};
+use super::write::{self, LaunchedInstance};
 use crate::clock::Timestamped;
 use crate::events::{Note, object};
-use crate::io::{Answer, Updated, WriteError};
+use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, Tags};
 use futures::StreamExt;
@@ -14,21 +14,21 @@ use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::{annotation as key, label, tag};
 
-/// Claims taken away at once.
+/// Claims deleted concurrently.
 const DELETES_AT_ONCE: usize = 16;
-/// Length of a failure's message in an outcome.
+/// Maximum length of a failure's message in an outcome.
 const MAX_MESSAGE: usize = 500;
 
-/// Who refused.
+/// Which side refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum RefusedBy {
     /// EC2.
     Cloud,
     /// The API server.
     Cluster,
 }
 
-/// The cause that failures are counted by (safety rule 8).
+/// The cause under which failures are counted (safety rule 8).
 #[must_use]
 pub fn cause(failure: &Failure) -> &str {
     match failure {
@@ -51,10 +51,10 @@ fn message(failure: &Failure) -> String {
 }
 
 fn post(deps: &Launcher, action: Option<&ActionId>, status: OutcomeStatus, claim: &str) {
-    told(deps, action, status, None, String::new(), claim);
+    post_outcome(deps, action, status, None, String::new(), claim);
 }
 
-fn told(
+fn post_outcome(
     deps: &Launcher,
     action: Option<&ActionId>,
     status: OutcomeStatus,
@@ -73,10 +73,11 @@ fn told(
     });
 }
 
-/// A claim has its instance: writes it, and says so. `None` if the claim is gone: then the instance is ended.
+/// Records a claim's instance in the cluster and the ledger. `None` if the claim is gone; then the instance is
+/// terminated.
 ///
 /// # Errors
-/// It is not written; it is to be tried again.
+/// The claim was not updated; the caller must retry.
 pub async fn launched(
     deps: &Launcher,
     cycle_id: &str,
@@ -94,17 +95,17 @@ pub async fn launched(
         let subnet = status.subnets.iter().find(|subnet| subnet.zone == instance.zone)?;
         subnet.zone_id.clone()
     });
-    let bought = Bought {
+    let launched = LaunchedInstance {
         instance,
         instance_type,
         region: &deps.settings.region,
         zone_id: zone_id.unwrap_or_default(),
         instance_profile: status.and_then(|status| status.instance_profile.clone()).unwrap_or_default(),
     };
-    let claim = match write::mark_launched(deps, &member.claim, &bought).await? {
-        Updated::Written(claim) => *claim,
-        Updated::AlreadySo => member.claim.clone(),
-        Updated::Gone => {
+    let claim = match write::mark_launched(deps, &member.claim, &launched).await? {
+        UpdateResult::Written(claim) => *claim,
+        UpdateResult::Unchanged => member.claim.clone(),
+        UpdateResult::Gone => {
             tracing::warn!(
                 cycle_id,
                 claim = name,
@@ -121,7 +122,7 @@ pub async fn launched(
         cycle_id, claim = name, instance = instance.instance_id, instance_type = instance.instance_type,
         zone = instance.zone, capacity_type = %instance.capacity_type, "launched"
     );
-    if let Some(counted) = bought.counted() {
+    if let Some(counted) = launched.counted() {
         deps.ledger.with(|ledger| ledger.launched(name, counted));
     }
     post(deps, member.action.as_ref(), OutcomeStatus::Launched, name);
@@ -129,7 +130,8 @@ pub async fn launched(
     Ok(Some(claim))
 }
 
-/// Names the claim on its instance (safety rule 4). Nothing rests on it that the group's tag does not give: an error is logged.
+/// Tags the instance with its claim's name (safety rule 4). Best effort: the group's tag suffices, so an error is only
+/// logged.
 async fn tag_instance(deps: &Launcher, claim: &NodeClaim, instance: &str) {
     let mut tags = Tags::new();
     let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
@@ -141,22 +143,22 @@ async fn tag_instance(deps: &Launcher, claim: &NodeClaim, instance: &str) {
     }
 }
 
-/// Claims that got no instance and will get none: they are taken away, and their pods are planned again.
+/// Fails claims that will get no instance: deletes them, so that their pods are planned again.
 pub async fn fail(
     deps: &Launcher,
     members: impl Iterator<Item = Member>,
     failure: &Failure,
     cycle_id: &str,
-    whose: Whose,
+    refused_by: RefusedBy,
 ) {
-    let reason = match (failure, whose) {
+    let reason = match (failure, refused_by) {
         (Failure::InsufficientCapacity, _) => OutcomeReason::NoCapacity,
-        (_, Whose::Cloud) => OutcomeReason::CloudRefused,
-        (_, Whose::Cluster) => OutcomeReason::ClusterRefused,
+        (_, RefusedBy::Cloud) => OutcomeReason::CloudRefused,
+        (_, RefusedBy::Cluster) => OutcomeReason::ClusterRefused,
     };
     let cause = cause(failure);
     let deletes = members.map(|member| async move {
-        // One that was never written is not there to be taken away.
+        // A claim that was never written need not be deleted.
         let result = write::abandon(deps, &member.claim).await;
         (member, result)
     });
@@ -175,18 +177,18 @@ pub async fn fail(
             ledger.failed(name, cause, now);
             match &result {
                 Ok(()) => ledger.gone(name),
-                // It counts until it is seen to be gone; the sweep takes it away.
+                // The claim counts until it is gone; the scan for unfinished groups deletes it.
                 Err(error) => tracing::warn!(claim = name, %error, "the claim is still there"),
             }
         });
         deps.ledger.not_launching(name);
         let action = annotation(&member.claim, key::ACTION_ID).map(ActionId::from);
-        told(deps, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
+        post_outcome(deps, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
     }
 }
 
-/// Claims that were admitted but never written: only the ledger knows of them.
-pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
+/// Fails claims that were admitted but never written: only the ledger knows of these claims.
+pub fn fail_unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
     let now = deps.clock.timestamp();
     for member in members {
         let name = member.name();
@@ -196,24 +198,24 @@ pub fn unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure
         });
         deps.ledger.not_launching(name);
         let (status, reason) = (OutcomeStatus::Failed, Some(OutcomeReason::PoolChanged));
-        told(deps, member.action.as_ref(), status, reason, message(failure), name);
+        post_outcome(deps, member.action.as_ref(), status, reason, message(failure), name);
     }
 }
 
-/// Instances that nobody asked for.
+/// Terminates instances without a claim.
 pub async fn surplus(deps: &Launcher, ids: &[String]) {
     if ids.is_empty() {
         return;
     }
     tracing::warn!(?ids, "more instances than claims, the surplus is ended");
     deps.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
-    let tell = |id: &str, answer: Answer| {
-        // Collection finds it: no claim names it.
+    let report = |id: &str, answer: TerminateResult| {
+        // Garbage collection will find the instance, since no claim names it.
         if let Err(error) = answer {
             tracing::warn!(instance = id, %error, "the surplus is still there");
         }
     };
-    if let Err(error) = deps.cloud.terminate(ids, tell).await {
+    if let Err(error) = deps.cloud.terminate(ids, report).await {
         tracing::warn!(?ids, %error, "the surplus is still there");
     }
 }

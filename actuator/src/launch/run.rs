@@ -1,6 +1,6 @@
-//! One launch group from its claims to its instances, as [`super::attempt`] decides.
+//! Executes one launch group, from its claims to its instances, as [`super::attempt`] decides.
 
-use super::admit::Prepared;
+use super::admit::PreparedGroup;
 use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending};
 use super::create::{CreateError, create};
 use super::matching::match_instances;
@@ -19,54 +19,54 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Claims of one group that are written at once: they wait for the API server only.
+/// Concurrent writes per group, which mostly wait for the API server.
 const WRITES_AT_ONCE: usize = 16;
-/// Steps of one group, as a bound on what a defect can cost; look-ups for the longest wait take a few dozen.
+/// Maximum number of steps per group, to bound the cost of a bug. Look-ups over the longest wait take a few dozen.
 const MAX_STEPS: u32 = 1000;
-/// Pause before a gate that is shut is tried again: Karpenter is running, or the lease is about to be renewed.
-const GATE_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a look-up that was refused.
+/// Pause while the fence refuses: Karpenter is active, or the lease is about to be renewed.
+const FENCE_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a failed look-up.
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
-/// Buys a group that was admitted just now: writes its claims, sends the request, writes what came of it.
-pub async fn start(deps: &Launcher, prepared: Prepared, received: Instant) {
+/// Launches a newly admitted group: writes its claims, sends the request and records the result.
+pub async fn start(deps: &Launcher, prepared: PreparedGroup, received: Instant) {
     let mut group = match prepared.complete(&deps.launch_templates).await {
         Ok(group) => group,
         Err((prepared, error)) => {
             let group = prepared.group.id.as_str();
             tracing::warn!(cycle_id = %prepared.cycle_id, group, %error, "nothing is launched");
             let failure = Failure::Refused { code: "LaunchTemplateNotReady".to_owned(), message: error.to_string() };
-            results::unwritten(deps, prepared.members.into_values(), &failure);
+            results::fail_unwritten(deps, prepared.members.into_values(), &failure);
             return;
         }
     };
     let attempt = Attempt::first(deps.clock.timestamp());
     if let Err(error) = write_claims(deps, &mut group, &attempt).await {
         if deps.fence.lost().is_cancelled() {
-            // The next leader reads what is there; nothing was sent.
+            // A new leader reads what was written. Nothing was sent.
             return;
         }
         tracing::warn!(cycle_id = %group.cycle_id, group = %group.group.id, %error, "claims not written, nothing is launched");
         let failure = Failure::Refused { code: "ClaimNotWritten".to_owned(), message: error.to_string() };
-        results::fail(deps, group.members.into_values(), &failure, &group.cycle_id, results::Whose::Cluster).await;
+        results::fail(deps, group.members.into_values(), &failure, &group.cycle_id, results::RefusedBy::Cluster).await;
         return;
     }
     deps.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
-    Run::new(deps, group, attempt, received).go(Decision::Send { after: Millis(0) }).await;
+    GroupRun::new(deps, group, attempt, received).run(Decision::Send { after: Millis(0) }).await;
 }
 
-/// Goes on with a group that a former leader, or this one before an error, may have sent.
+/// Resumes a group that may have been sent, by a former leader or by this one before an error.
 pub async fn resume(deps: &Launcher, group: Group, attempt: Attempt) {
     let first = attempt::first_decision(attempt, deps.clock.timestamp());
     tracing::info!(group = %group.group.id, attempt = attempt.number, ?first, "a launch goes on");
-    Run::new(deps, group, attempt, Instant::now()).go(first).await;
+    GroupRun::new(deps, group, attempt, Instant::now()).run(first).await;
 }
 
-/// The primary claim last: where it is, all are (see [`super::record`]).
+/// Writes the primary claim last: if it exists, all claims exist (see [`super::record`]).
 async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> Result<(), CreateError> {
     let Some((primary_name, mut primary)) = group.members.pop_first() else { return Ok(()) };
-    let others = std::mem::take(&mut group.members);
-    let writes = others.into_iter().map(|(name, member)| async move {
+    let secondary = std::mem::take(&mut group.members);
+    let writes = secondary.into_iter().map(|(name, member)| async move {
         let result = create(deps, &member.claim).await;
         (name, member, result)
     });
@@ -74,7 +74,7 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
     let mut failure = None;
     while let Some((name, mut member, result)) = writes.next().await {
         match result {
-            Ok(written) => member.claim = written,
+            Ok(created) => member.claim = created,
             Err(error) => failure = Some(error),
         }
         group.members.insert(name, member);
@@ -83,7 +83,7 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
         let annotations = primary.claim.metadata.annotations.get_or_insert_default();
         annotations.extend(primary_annotations(&group.request, attempt));
         match create(deps, &primary.claim).await {
-            Ok(written) => primary.claim = written,
+            Ok(created) => primary.claim = created,
             Err(error) => failure = Some(error),
         }
     }
@@ -91,10 +91,10 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
     failure.map_or(Ok(()), Err)
 }
 
-struct Run<'a> {
+struct GroupRun<'a> {
     deps: &'a Launcher,
     group: LaunchGroup,
-    /// `None` if it cannot be read: nothing is sent then.
+    /// `None` if the stored request is unreadable: then nothing is sent.
     request: Option<FleetRequest>,
     members: BTreeMap<String, Member>,
     cycle_id: String,
@@ -103,14 +103,14 @@ struct Run<'a> {
     received: Instant,
 }
 
-impl<'a> Run<'a> {
+impl<'a> GroupRun<'a> {
     fn new(deps: &'a Launcher, group: Group, attempt: Attempt, received: Instant) -> Self {
         let Group { group, request, members, cycle_id } = group;
         let (request, look_ups) = (Some(request), LookUps::default());
         Self { deps, group, request, members, cycle_id, attempt, look_ups, received }
     }
 
-    async fn go(mut self, first: Decision) {
+    async fn run(mut self, first: Decision) {
         let mut decision = first;
         for _ in 0..MAX_STEPS {
             tracing::debug!(cycle_id = %self.cycle_id, group = %self.group.id, ?decision, "launch");
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
                 None => return,
             }
         }
-        // The sweep finds its claims and begins again.
+        // The scan for unfinished groups finds its claims and resumes them.
         tracing::error!(group = %self.group.id, "a launch did not come to an end");
     }
 
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
             Ok(outcome) => outcome,
             Err(NotAllowed::NotLeader) if deps.fence.lost().is_cancelled() => return None,
             Err(_) => {
-                tokio::time::sleep(GATE_PAUSE).await;
+                tokio::time::sleep(FENCE_PAUSE).await;
                 return Some(attempt::first_decision(self.attempt, deps.clock.timestamp()));
             }
         };
@@ -160,16 +160,16 @@ impl<'a> Run<'a> {
         Some(after_sending(&mut self.attempt, outcome, deps.clock.timestamp()))
     }
 
-    /// What was refused is remembered, also where something was bought.
+    /// Records refused offerings, even if other offerings succeeded.
     fn learn(&self, answer: &FleetAnswer) {
         let now = self.deps.clock.timestamp();
-        let mut learnt = false;
-        let mut memory = self.deps.insufficient_capacity.lock();
+        let mut changed = false;
+        let mut unavailable = self.deps.insufficient_capacity.lock();
         for error in &answer.errors {
-            learnt |= memory.learn(error, now);
+            changed |= unavailable.learn(error, now);
         }
-        drop(memory);
-        if learnt {
+        drop(unavailable);
+        if changed {
             self.deps.ledger.wake();
         }
         tracing::info!(
@@ -185,14 +185,14 @@ impl<'a> Run<'a> {
         stamp(&mut request, &self.group, next.number);
         let primary = self.primary()?;
         match write::raise(self.deps, &primary.claim, &request, &next).await {
-            Ok(written) if written.is_there() => {
+            Ok(updated) if updated.exists() => {
                 self.request = Some(request);
                 self.attempt = next;
                 Some(Decision::Send { after: Millis(0) })
             }
             Ok(_) => Some(Decision::LookUp { after: Millis(0) }),
             Err(error) => {
-                // Whether it was written is not known: what is in the cluster decides, by the sweep.
+                // The write may have succeeded: the scan for unfinished groups decides by what is in the cluster.
                 tracing::warn!(group = %self.group.id, %error, "attempt not written");
                 None
             }
@@ -238,19 +238,19 @@ impl<'a> Run<'a> {
             Some(async move { (name, results::launched(deps, cycle_id, member, instance).await) })
         });
         let mut writes = futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE);
-        let (mut done, mut again) = (BTreeMap::new(), false);
+        let (mut done, mut retry) = (BTreeMap::new(), false);
         while let Some((name, result)) = writes.next().await {
             match result {
-                Ok(settled) => drop(done.insert(name.clone(), settled)),
+                Ok(claim_after) => drop(done.insert(name.clone(), claim_after)),
                 Err(error) => {
                     tracing::warn!(claim = %name, %error, "the match is not written yet");
-                    again = true;
+                    retry = true;
                 }
             }
         }
         drop(writes);
-        for (name, settled) in done {
-            match settled {
+        for (name, claim_after) in done {
+            match claim_after {
                 Some(claim) => drop(self.members.insert(name, Member::of(claim))),
                 None => drop(self.members.remove(&name)),
             }
@@ -259,8 +259,8 @@ impl<'a> Run<'a> {
         if deps.fence.lost().is_cancelled() {
             return None;
         }
-        if again {
-            tokio::time::sleep(GATE_PAUSE).await;
+        if retry {
+            tokio::time::sleep(FENCE_PAUSE).await;
             return Some(Decision::Adopt { instances, rest });
         }
         results::surplus(deps, &matched.surplus).await;
@@ -272,16 +272,16 @@ impl<'a> Run<'a> {
     }
 
     async fn fail(&mut self, failure: &Failure) {
-        let (without, _): (Vec<_>, Vec<_>) =
+        let (failed, _): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.members).into_values().partition(|member| member.instance().is_none());
-        results::fail(self.deps, without.into_iter(), failure, &self.cycle_id, results::Whose::Cloud).await;
+        results::fail(self.deps, failed.into_iter(), failure, &self.cycle_id, results::RefusedBy::Cloud).await;
     }
 }
 
 /// Living instances of a group, by its tag.
 ///
 /// # Errors
-/// EC2 did not answer.
+/// The cloud returned an error.
 pub async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetInstance>, CloudError> {
     let filter = InstanceFilter::LaunchGroup { cluster: deps.settings.cluster_name.clone(), group: group.id.clone() };
     let instances = deps.cloud_reads.instances(&filter).await?;
@@ -298,11 +298,11 @@ pub async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetIns
         .collect())
 }
 
-/// Goes on with a group whose request cannot be read: nothing is sent, instances are looked up by tag.
+/// Resumes a group whose request is unreadable: nothing is sent, and its instances are looked up by tag.
 pub async fn look_up_only(deps: &Launcher, group: LaunchGroup, members: BTreeMap<String, Member>, cycle_id: String) {
     let attempt = Attempt::resumed(1, plimsoll_model::time::Timestamp(0));
     let (look_ups, received) = (LookUps::default(), Instant::now());
-    Run { deps, group, request: None, members, cycle_id, attempt, look_ups, received }
-        .go(Decision::LookUp { after: Millis(0) })
+    GroupRun { deps, group, request: None, members, cycle_id, attempt, look_ups, received }
+        .run(Decision::LookUp { after: Millis(0) })
         .await;
 }

@@ -1,37 +1,45 @@
-//! Names instances after their Nodes, once there is one (spec: AWS provider section 0.3): for people who look into EC2.
+//! Names instances after their Nodes (spec: AWS provider section 0.3), for users of the EC2 console.
 
 use super::record::annotation;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
-use crate::io::{CloudCalls, Part, WriteError, Writes};
+use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::ports::Tags;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// The tag that EC2's console shows as an instance's name.
+/// The tag that the EC2 console shows as an instance's name.
 const NAME: &str = "Name";
 
-/// Names instances after their Nodes.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Tagging {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
     /// Calls to the cloud.
     pub cloud: CloudCalls,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
 }
 
-/// Tags until `stop`.
+/// Tags instances until `stop`.
 pub async fn run(deps: Tagging, stop: CancellationToken) {
     let work = |claim: Arc<NodeClaim>| name_instance(deps.clone(), claim);
-    controller_loop::run("tagging", &deps.stores, &deps.fence, &stop, &[Kind::NodeClaim], || candidates(&deps), work)
-        .await;
+    controller_loop::run(
+        "tagging",
+        &deps.stores,
+        &deps.fence,
+        &stop,
+        &[WatchedKind::NodeClaim],
+        || candidates(&deps),
+        work,
+    )
+    .await;
 }
 
 fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
@@ -47,18 +55,18 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
         .collect()
 }
 
-async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Again, WriteError> {
+async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let Some(status) = &claim.status else { return Ok(None) };
     let (Some(node), Some(provider_id)) = (&status.node_name, &status.provider_id) else { return Ok(None) };
     let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);
-    // Who names instances in the node class wants that name.
+    // A `Name` tag in the node class takes precedence.
     let named = class.is_some_and(|class| class.spec.tags.contains_key(NAME));
     if let Some(id) = provider_id.rsplit('/').next().filter(|_| !named) {
         let (ids, tags) = ([id.to_owned()], Tags::from([(NAME.to_owned(), node.clone())]));
         deps.cloud.create_tags(&ids, &tags).await?;
     }
     deps.writes
-        .update(claim.as_ref(), Part::Main, |claim| {
+        .update(claim.as_ref(), ObjectPart::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().insert(key::TAGGED.to_owned(), "true".to_owned());
         })
         .await?;

@@ -1,8 +1,8 @@
-//! Claims in the cluster: marked once their instance is known, taken away where nothing was bought. [`super::create`] writes them first.
+//! Updates and deletes claims: records their instance, or deletes claims without one. [`super::create`] creates them.
 
 use super::attempt::Attempt;
 use super::record::primary_annotations;
-use crate::io::{Part, Updated, WriteError};
+use crate::io::{ObjectPart, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::ports::{FleetInstance, FleetRequest};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -14,36 +14,37 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// Writes the next attempt and its request durably, before it is sent (safety rule 3).
+/// Durably writes the next attempt and its request, before the request is sent (safety rule 3).
 ///
 /// # Errors
-/// It was not written.
+/// The write failed.
 pub async fn raise(
     deps: &Launcher,
     primary: &NodeClaim,
     request: &FleetRequest,
     attempt: &Attempt,
-) -> Result<Updated<NodeClaim>, WriteError> {
+) -> Result<UpdateResult<NodeClaim>, WriteError> {
     let annotations = primary_annotations(request, attempt);
     deps.writes
-        .update(primary, Part::Main, |claim| {
+        .update(primary, ObjectPart::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
         })
         .await
 }
 
-/// Takes away a claim that has no instance and never will: its finalizer goes at once, since there is nothing to end. One
-/// that we never saw written has no UID here: whatever has its name is not ours to delete, and the sweep finds it if it is.
+/// Deletes a claim that has no instance and will get none. Its finalizer is removed at once, since there is nothing to
+/// terminate. A claim whose creation was not confirmed has no UID here, so an object with its name is not deleted; the
+/// scan for unfinished groups finds it if it is ours.
 ///
 /// # Errors
-/// It may still be there.
+/// The claim may still exist.
 pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteError> {
     if claim.metadata.uid.is_none() {
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
     deps.writes
-        .update(claim, Part::Main, |claim| {
+        .update(claim, ObjectPart::Main, |claim| {
             if let Some(finalizers) = &mut claim.metadata.finalizers {
                 finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
             }
@@ -52,29 +53,29 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
     Ok(())
 }
 
-/// What a claim has once its instance is known.
+/// Facts about a claim's instance.
 #[derive(Debug, Clone)]
-pub struct Bought<'a> {
+pub struct LaunchedInstance<'a> {
     /// The instance.
     pub instance: &'a FleetInstance,
-    /// Its type in the node class's catalog, if it is still there.
+    /// Its type in the node class's catalog, if still present.
     pub instance_type: Option<&'a InstanceType>,
     /// Region.
     pub region: &'a str,
-    /// Zone by id; empty where unknown.
+    /// Zone id; empty if unknown.
     pub zone_id: String,
-    /// The instance profile that it was launched with; empty where unknown.
+    /// The instance profile it was launched with; empty if unknown.
     pub instance_profile: String,
 }
 
-impl Bought<'_> {
-    /// As Nodes name it: `aws:///zone/id`.
+impl LaunchedInstance<'_> {
+    /// The provider id of its Node: `aws:///zone/id`.
     #[must_use]
     pub fn provider_id(&self) -> String {
         format!("aws:///{}/{}", self.instance.zone, self.instance.instance_id)
     }
 
-    /// What the claim counts against limits; `None` if the type is not known.
+    /// Resources that the claim counts against limits; `None` if the type is unknown.
     #[must_use]
     pub fn counted(&self) -> Option<Resources> {
         let mut counted = self.instance_type?.capacity.clone();
@@ -107,43 +108,44 @@ impl Bought<'_> {
     }
 }
 
-/// Writes the match: labels first, then providerID, capacity and the condition Launched, which end the launch.
+/// Writes the match: labels first, then providerID, capacity and the condition Launched, which together complete the
+/// launch.
 ///
 /// # Errors
-/// It was not written, or not all of it.
+/// The claim was not written, or only in part.
 pub async fn mark_launched(
     deps: &Launcher,
     claim: &NodeClaim,
-    bought: &Bought<'_>,
-) -> Result<Updated<NodeClaim>, WriteError> {
-    let labels = bought.labels();
+    launched: &LaunchedInstance<'_>,
+) -> Result<UpdateResult<NodeClaim>, WriteError> {
+    let labels = launched.labels();
     let labelled = deps
         .writes
-        .update(claim, Part::Main, |claim| {
-            let own = claim.metadata.labels.take().unwrap_or_default();
-            // What the claim says itself comes before what the type says.
-            let mut all = labels.clone();
-            all.extend(own);
-            claim.metadata.labels = Some(all);
-            if !bought.instance_profile.is_empty() {
+        .update(claim, ObjectPart::Main, |claim| {
+            let own_labels = claim.metadata.labels.take().unwrap_or_default();
+            // The claim's own labels take precedence over the type's.
+            let mut merged = labels.clone();
+            merged.extend(own_labels);
+            claim.metadata.labels = Some(merged);
+            if !launched.instance_profile.is_empty() {
                 let annotations = claim.metadata.annotations.get_or_insert_default();
-                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), bought.instance_profile.clone());
+                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), launched.instance_profile.clone());
             }
         })
         .await?;
     let claim = match &labelled {
-        Updated::Written(written) => written,
-        Updated::AlreadySo => claim,
-        Updated::Gone => return Ok(Updated::Gone),
+        UpdateResult::Written(updated) => updated,
+        UpdateResult::Unchanged => claim,
+        UpdateResult::Gone => return Ok(UpdateResult::Gone),
     };
     let now = deps.clock.now();
     deps.writes
-        .update(claim, Part::Status, |claim| {
+        .update(claim, ObjectPart::Status, |claim| {
             let moment = Moment::of(&claim.metadata, now);
             let status = claim.status.get_or_insert_default();
-            status.provider_id = Some(bought.provider_id());
-            status.image_id = Some(bought.instance.image_id.clone()).filter(|image| !image.is_empty());
-            if let Some(instance_type) = bought.instance_type {
+            status.provider_id = Some(launched.provider_id());
+            status.image_id = Some(launched.instance.image_id.clone()).filter(|image| !image.is_empty());
+            if let Some(instance_type) = launched.instance_type {
                 status.capacity = quantities(&instance_type.capacity);
                 status.allocatable = quantities(&instance_type.allocatable());
             }

@@ -1,11 +1,11 @@
-//! Disks of an instance.
+//! Block devices of an instance.
 
 use crate::ports::BlockDevice;
 use plimsoll_api::ec2_node_class::BlockDeviceMapping;
 use plimsoll_api::{AmiFamily, EC2NodeClassSpec};
 use plimsoll_model::quantity::Quantity;
 
-/// The class's own disks, else those of the family.
+/// The class's own devices, or else the defaults of the AMI family.
 pub(super) fn block_devices(spec: &EC2NodeClassSpec, family: AmiFamily) -> Vec<BlockDevice> {
     if spec.block_device_mappings.is_empty() {
         return family.default_volumes().iter().map(|(device, size)| default(device, *size)).collect();
@@ -37,11 +37,11 @@ fn empty(device: &str) -> BlockDevice {
     }
 }
 
-/// The schema takes a mapping without volume; then the image's own stays.
+/// A mapping may have no volume; then the image's own volume is used.
 fn device(mapping: &BlockDeviceMapping) -> BlockDevice {
     let mut device = empty(mapping.device_name.as_deref().unwrap_or_default());
     let Some(ebs) = &mapping.ebs else { return device };
-    // EC2 takes no 0 where it means "not set".
+    // EC2 does not accept 0 for "not set".
     let figure = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
     device.size_gib = ebs.volume_size.as_ref().and_then(|size| Quantity::parse(&size.0).ok()?.gib_ceil());
     device.volume_type = ebs.volume_type.map(|kind| kind.as_str().to_owned());
@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_mapping_of_the_class_replaces_the_familys() {
+    fn class_mappings_replace_family_defaults() {
         let mapping = json!([{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi", "volumeType": "io2", "iops": 0,
             "throughput": 250, "encrypted": false, "kmsKeyID": "key", "deleteOnTermination": true}}]);
         let spec = EC2NodeClassSpec {

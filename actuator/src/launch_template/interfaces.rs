@@ -4,7 +4,7 @@ use crate::ports::NetworkInterface;
 use plimsoll_api::EC2NodeClassSpec;
 use plimsoll_api::ec2_node_class::InterfaceType;
 
-/// The class's own interfaces; else one for each elastic fabric adapter; else one.
+/// The class's own interfaces; or else one per EFA interface; or else a single one.
 pub(super) fn network_interfaces(
     spec: &EC2NodeClassSpec,
     security_group_ids: &[String],
@@ -14,22 +14,22 @@ pub(super) fn network_interfaces(
     let addressed = addressed(spec, security_group_ids, ipv6);
     if !spec.network_interfaces.is_empty() {
         let index = |number: i32| u32::try_from(number).unwrap_or(0);
-        let own = spec.network_interfaces.iter().map(|own| {
-            let base = match own.interface_type {
+        let configured = spec.network_interfaces.iter().map(|configured| {
+            let base = match configured.interface_type {
                 InterfaceType::Interface => addressed.clone(),
-                // It has no address.
+                // An EFA-only interface has no IP address.
                 InterfaceType::EfaOnly => {
                     NetworkInterface { security_group_ids: security_group_ids.to_vec(), ..NetworkInterface::default() }
                 }
             };
             NetworkInterface {
-                network_card_index: index(own.network_card_index),
-                device_index: index(own.device_index),
-                interface_type: Some(own.interface_type.as_str().to_owned()),
+                network_card_index: index(configured.network_card_index),
+                device_index: index(configured.device_index),
+                interface_type: Some(configured.interface_type.as_str().to_owned()),
                 ..base
             }
         });
-        return own.collect();
+        return configured.collect();
     }
     let adapters = u32::try_from(efa).unwrap_or(0);
     if adapters == 0 {
@@ -45,7 +45,7 @@ pub(super) fn network_interfaces(
         .collect()
 }
 
-/// An interface with addresses, as the class wants them.
+/// An interface with IP addresses, as configured in the class.
 fn addressed(spec: &EC2NodeClassSpec, security_group_ids: &[String], ipv6: bool) -> NetworkInterface {
     let tracking = spec.connection_tracking.clone().unwrap_or_default();
     let figure = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_one_has_what_the_class_says_of_addresses() {
+    fn default_interface_uses_the_class_settings() {
         let spec = EC2NodeClassSpec {
             associate_public_ip_address: Some(false),
             ip_prefix_count: Some(2),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn adapters_are_one_to_a_card_and_the_first_is_the_first_device() {
+    fn efa_interfaces_use_one_card_each_and_the_first_is_device_zero() {
         let interfaces = network_interfaces(&EC2NodeClassSpec::default(), &groups(), 3, false);
         let places: Vec<_> = interfaces
             .iter()
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_for_efa_alone_have_no_addresses() {
+    fn efa_only_interfaces_have_no_addresses() {
         let spec = EC2NodeClassSpec {
             associate_public_ip_address: Some(true),
             network_interfaces: serde_json::from_value(json!([

@@ -1,4 +1,4 @@
-//! Which launch templates a launch needs, and what is in each (spec: AWS provider sections 4.1 and 4.3). Pure.
+//! Which launch templates a launch needs, and their content (spec: AWS provider sections 4.1 and 4.3). Pure functions.
 
 use super::{devices, interfaces};
 use crate::ports::{LaunchTemplateSpec, MetadataOptions, Tags};
@@ -14,54 +14,54 @@ use plimsoll_model::taints::Taint;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Resource of elastic fabric adapters.
+/// Resource name of Elastic Fabric Adapters.
 const EFA: &str = "vpc.amazonaws.com/efa";
-/// Resource by which a claim asks for Nitro Enclaves.
+/// Resource name by which a claim requests Nitro Enclaves.
 const NITRO_SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
 
-/// What a claim wants of its instance, besides what its node class says.
+/// What a claim needs of its instance, besides the node class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct TemplateInput {
     /// The claim's NodePool.
     pub node_pool: String,
-    /// The claim's labels; that of the capacity type is added.
+    /// The claim's labels. The capacity type label is added.
     pub labels: BTreeMap<String, String>,
-    /// The claim's taints and start-up taints.
+    /// The claim's taints and startup taints.
     pub taints: Vec<Taint>,
-    /// How it is bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
-    /// On hardware of its own.
+    /// Dedicated tenancy.
     pub dedicated: bool,
-    /// What the claim requests.
+    /// Resource requests of the claim.
     pub requests: Resources,
 }
 
-/// A launch template and the types that are launched from it.
+/// A launch template with the instance types that use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedTemplate {
     /// The template.
     pub spec: LaunchTemplateSpec,
-    /// Types by name, in the order in which they were given.
+    /// Instance type names, in the given order.
     pub instance_types: Vec<String>,
 }
 
-/// Why a launch cannot be made from a node class.
+/// Why no launch templates can be planned for a node class.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// None of the images runs on any of the types.
+    /// No image supports any of the types.
     #[error("EC2NodeClass {0}: no image in its status runs on any of the wanted instance types")]
     NoImage(String),
-    /// There is no user data.
+    /// User data cannot be rendered.
     #[error("EC2NodeClass {node_class}: {error}")]
     UserData {
         /// The node class.
         node_class: String,
-        /// Why.
+        /// The cause.
         error: UserDataError,
     },
 }
 
-/// What types must have in common to share a template.
+/// Properties that types must share to use the same template.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Variant {
     image: usize,
@@ -69,25 +69,25 @@ struct Variant {
     pods: i64,
 }
 
-/// The templates of a launch, each with at least one type, in the order in which their first types were given. Types that
-/// no image runs on are left out.
+/// The templates of a launch, each with at least one type, ordered by their first type. Types that no image supports
+/// are left out.
 ///
 /// # Errors
-/// No type is left, or there is no user data.
+/// No type is left, or user data cannot be rendered.
 pub fn plan(
     settings: &Settings,
     class: &EC2NodeClass,
     resolved: &Resolved,
-    wanted: &Wanted,
+    wanted: &TemplateInput,
     instance_types: &[&InstanceType],
-) -> Result<Vec<Planned>, PlanError> {
+) -> Result<Vec<PlannedTemplate>, PlanError> {
     let mut variants: Vec<(Variant, Vec<String>)> = Vec::new();
     for instance_type in instance_types {
         let Some(image) = resolved.images.iter().position(|image| image.runs_on(instance_type)) else { continue };
         let uses_efa = class.spec.network_interfaces.is_empty() && wanted.requests.get(EFA) > 0;
         let efa = if uses_efa { instance_type.capacity.get(EFA) } else { 0 };
         let variant = Variant { image, efa, pods: instance_type.capacity.get(PODS) };
-        match variants.iter_mut().find(|(known, _)| *known == variant) {
+        match variants.iter_mut().find(|(existing, _)| *existing == variant) {
             Some((_, names)) => names.push(instance_type.name.clone()),
             None => variants.push((variant, vec![instance_type.name.clone()])),
         }
@@ -99,12 +99,14 @@ pub fn plan(
     variants
         .into_iter()
         .filter_map(|(variant, names)| Some((resolved.images.get(variant.image)?, variant, names)))
-        .map(|(image, variant, instance_types)| Ok(Planned { spec: template.spec(image, &variant)?, instance_types }))
+        .map(|(image, variant, instance_types)| {
+            Ok(PlannedTemplate { spec: template.spec(image, &variant)?, instance_types })
+        })
         .collect()
 }
 
-/// Tags of everything that is made in EC2 for nodes of a pool and a class. The reserved ones are a boundary of rights, not
-/// decoration: IAM policies let nobody touch what lacks them (spec: AWS provider section 9.2).
+/// Tags of all EC2 resources created for nodes of a pool and a class. The reserved tags are a security boundary: IAM
+/// policies deny changes to resources without them (spec: AWS provider section 9.2).
 #[must_use]
 pub fn tags(settings: &Settings, class: &EC2NodeClass, node_pool: &str) -> Tags {
     let mut tags = class.spec.tags.clone();
@@ -122,7 +124,7 @@ struct Template<'a> {
     settings: &'a Settings,
     class: &'a EC2NodeClass,
     resolved: &'a Resolved,
-    wanted: &'a Wanted,
+    wanted: &'a TemplateInput,
 }
 
 impl Template<'_> {
@@ -180,7 +182,7 @@ impl Template<'_> {
     }
 }
 
-/// A cluster's services have addresses of one kind, and its DNS is one of them.
+/// Whether the cluster uses IPv6. Service addresses are of a single family, and the DNS address is one of them.
 fn is_ipv6(settings: &Settings) -> bool {
     settings.cluster_dns.as_deref().is_some_and(|dns| dns.contains(':'))
 }
@@ -189,7 +191,7 @@ fn metadata(spec: &EC2NodeClassSpec, region: &str) -> MetadataOptions {
     let options = spec.metadata_options();
     let word =
         |value: Option<EnabledOrDisabled>, otherwise: EnabledOrDisabled| value.unwrap_or(otherwise).as_str().to_owned();
-    // The isolated regions do not know the setting.
+    // The isolated regions do not support this setting.
     let knows_ipv6 = !["us-iso-", "us-isob-", "us-isof-"].iter().any(|prefix| region.starts_with(prefix));
     MetadataOptions {
         http_endpoint: word(options.http_endpoint, EnabledOrDisabled::Enabled),
@@ -202,7 +204,7 @@ fn metadata(spec: &EC2NodeClassSpec, region: &str) -> MetadataOptions {
     }
 }
 
-/// From the alias, else from the selectors' names, else from the image's own name.
+/// The version in the alias, or else in the selectors' names, or else in the image's name.
 fn bottlerocket_version(spec: &EC2NodeClassSpec, image: &ResolvedImage) -> Option<String> {
     if spec.effective_ami_family() != AmiFamily::Bottlerocket {
         return None;
@@ -217,9 +219,9 @@ fn bottlerocket_version(spec: &EC2NodeClassSpec, image: &ResolvedImage) -> Optio
     alias.map(str::to_owned).or_else(|| names.into_iter().find_map(in_name)).or_else(|| in_name(&image.name))
 }
 
-/// `karpenter.k8s.aws/` and a number made of all that is in the template.
+/// The name: `karpenter.k8s.aws/` and a hash of the template's content.
 fn name(template: &LaunchTemplateSpec) -> String {
-    // Plain structs of texts, numbers and ordered maps always can be written.
+    // Cannot fail: plain structs of strings, numbers and ordered maps.
     let content = serde_json::to_vec(template).unwrap_or_default();
     let digest = Sha256::digest(content);
     let number = digest.iter().take(8).fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));

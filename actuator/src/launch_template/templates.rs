@@ -1,4 +1,4 @@
-//! Launch templates in EC2: made when a launch needs them, deleted once none has for a while.
+//! Launch templates in EC2: created on demand, deleted when unused for a while.
 
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
@@ -15,26 +15,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a template is taken to exist without asking EC2 again. Whoever deletes one behind our back costs a launch one
-/// failed attempt.
-const TRUSTED: Millis = Millis::from_seconds(60);
-/// A template that no launch has used for so long is deleted. Longer than a request can be sent again.
-const UNUSED: Millis = Millis::from_seconds(900);
-/// Time between two clean-ups. What is left over costs nothing but a place among the account's 5,000 templates.
+/// How long a template is assumed to exist without asking EC2 again. If someone else deletes it, a launch loses one
+/// attempt.
+const TRUST_PERIOD: Millis = Millis::from_seconds(60);
+/// A template unused for this long is deleted. Longer than a request may be sent again.
+const DELETE_UNUSED_AFTER: Millis = Millis::from_seconds(900);
+/// Interval between clean-ups. Unused templates cost nothing, but count against the account's limit of 5,000.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
 
-/// Which templates exist and when each was used last. Clones share it.
+/// Known templates and when each was last used. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Templates {
-    known: Arc<Mutex<BTreeMap<String, Known>>>,
+pub struct KnownTemplates {
+    known: Arc<Mutex<BTreeMap<String, KnownTemplate>>>,
 }
 
-/// Makes and deletes launch templates.
+/// Dependencies of the management of launch templates.
 #[derive(Clone)]
 pub struct LaunchTemplates {
-    /// Templates that exist.
-    pub templates: Templates,
-    /// Cluster as the watches show it.
+    /// Templates that are known to exist.
+    pub templates: KnownTemplates,
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Calls to the cloud.
     pub cloud: CloudCalls,
@@ -47,62 +47,64 @@ pub struct LaunchTemplates {
 }
 
 #[derive(Debug, Clone)]
-struct Known {
-    /// As EC2 told, and when; `None` for one that was only listed.
+struct KnownTemplate {
+    /// The template as EC2 returned it, and when; `None` if it was only listed.
     seen: Option<(LaunchTemplate, Timestamp)>,
     used: Timestamp,
 }
 
-/// Why there is no launch template.
+/// Why a launch template cannot be ensured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnsureError {
-    /// This process may not act.
+    /// The fence refuses.
     #[error(transparent)]
     NotAllowed(#[from] NotAllowed),
-    /// EC2 did not make it.
+    /// EC2 returned an error.
     #[error(transparent)]
     Cloud(#[from] CloudError),
 }
 
-impl Templates {
-    /// EC2 says that these do not exist: the next launch asks.
+impl KnownTemplates {
+    /// Forgets templates that EC2 reported as missing, so that the next launch asks EC2.
     pub fn forget(&self, names: &[String]) {
-        let mut known = self.known.lock();
+        let mut templates = self.known.lock();
         for name in names {
-            if let Some(known) = known.get_mut(name) {
-                known.seen = None;
+            if let Some(template) = templates.get_mut(name) {
+                template.seen = None;
             }
         }
     }
 
-    /// Notes a use. The template, if it was seen lately.
+    /// Records a use. Returns the template if it was seen recently.
     fn used(&self, name: &str, now: Timestamp) -> Option<LaunchTemplate> {
-        let mut known = self.known.lock();
-        let entry = known.entry(name.to_owned()).or_insert(Known { seen: None, used: now });
+        let mut templates = self.known.lock();
+        let entry = templates.entry(name.to_owned()).or_insert(KnownTemplate { seen: None, used: now });
         entry.used = now;
         let (template, seen) = entry.seen.as_ref()?;
-        (now.since(*seen) < TRUSTED).then(|| template.clone())
+        (now.since(*seen) < TRUST_PERIOD).then(|| template.clone())
     }
 
-    fn saw(&self, template: &LaunchTemplate, now: Timestamp) {
+    fn record_seen(&self, template: &LaunchTemplate, now: Timestamp) {
         let seen = Some((template.clone(), now));
-        self.known.lock().insert(template.name.clone(), Known { seen, used: now });
+        self.known.lock().insert(template.name.clone(), KnownTemplate { seen, used: now });
     }
 
-    /// Those of `listed` that can go. One that this process has not seen before counts as used now: it may be a former
-    /// leader's, in use.
+    /// Templates in `listed` that can be deleted. A template that this process sees for the first time counts as used
+    /// now, since a former leader may have used it.
     fn unused(&self, listed: &[LaunchTemplate], needed: &BTreeSet<String>, now: Timestamp) -> Vec<String> {
-        let mut known = self.known.lock();
+        let mut templates = self.known.lock();
         let exists: BTreeSet<&str> = listed.iter().map(|template| template.name.as_str()).collect();
-        known.retain(|name, known| exists.contains(name.as_str()) || now.since(known.used) < UNUSED);
+        templates.retain(|name, templates| {
+            exists.contains(name.as_str()) || now.since(templates.used) < DELETE_UNUSED_AFTER
+        });
         let mut unused = Vec::new();
         for template in listed {
-            let entry = known.entry(template.name.clone()).or_insert(Known { seen: None, used: now });
+            let entry = templates.entry(template.name.clone()).or_insert(KnownTemplate { seen: None, used: now });
             if needed.contains(&template.name) {
                 entry.used = now;
-            } else if now.since(entry.used) >= UNUSED {
+            } else if now.since(entry.used) >= DELETE_UNUSED_AFTER {
                 unused.push(template.name.clone());
-                // From here on a launch must make it anew.
+                // From now on, a launch must create it again.
                 entry.seen = None;
             }
         }
@@ -110,20 +112,20 @@ impl Templates {
     }
 }
 
-/// The template of a launch, made if it is missing.
+/// Returns the template of a launch; creates it if it is missing.
 ///
 /// # Errors
-/// This process may not act, or EC2 did not make it.
+/// The fence refuses, or EC2 returns an error.
 pub async fn ensure(deps: &LaunchTemplates, spec: &LaunchTemplateSpec) -> Result<LaunchTemplate, EnsureError> {
     if let Some(template) = deps.templates.used(&spec.name, deps.clock.timestamp()) {
         return Ok(template);
     }
     let template = deps.cloud.ensure_launch_template(spec).await??;
-    deps.templates.saw(&template, deps.clock.timestamp());
+    deps.templates.record_seen(&template, deps.clock.timestamp());
     Ok(template)
 }
 
-/// Deletes, from time to time, templates of this cluster that no launch uses any more.
+/// Periodically deletes templates of this cluster that no launch uses any more.
 pub async fn cleanup(deps: LaunchTemplates, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -143,10 +145,10 @@ async fn clean(deps: &LaunchTemplates) -> Result<(), WriteError> {
     delete(deps, &unused).await
 }
 
-/// Deletes all templates that were made for a node class.
+/// Deletes all templates created for a node class.
 ///
 /// # Errors
-/// This process may not act, or EC2 did not do it.
+/// The fence refuses, or EC2 returns an error.
 pub(crate) async fn delete_of_class(deps: &LaunchTemplates, node_class: &str) -> Result<(), WriteError> {
     let mut filter = ours(&deps.settings.cluster_name);
     filter.tags.insert(tag::EC2_NODE_CLASS.to_owned(), node_class.to_owned());
@@ -155,7 +157,7 @@ pub(crate) async fn delete_of_class(deps: &LaunchTemplates, node_class: &str) ->
     delete(deps, &names).await
 }
 
-/// One at a time, so that each call stays within its deadline.
+/// Deletes templates one by one, so that each call stays within its timeout.
 async fn delete(deps: &LaunchTemplates, names: &[String]) -> Result<(), WriteError> {
     for name in names {
         deps.cloud.delete_launch_template(name).await?;
@@ -165,7 +167,7 @@ async fn delete(deps: &LaunchTemplates, names: &[String]) -> Result<(), WriteErr
     Ok(())
 }
 
-/// Templates that a stored request names: it may have to be sent again, byte for byte (safety rule 3).
+/// Templates that a stored request names, since the request may be sent again byte for byte (safety rule 3).
 fn needed(deps: &LaunchTemplates, listed: &[LaunchTemplate]) -> BTreeSet<String> {
     let claims = deps.stores.claims.state();
     let requests: Vec<&String> = claims
@@ -177,7 +179,7 @@ fn needed(deps: &LaunchTemplates, listed: &[LaunchTemplate]) -> BTreeSet<String>
     names.filter(|name| requests.iter().any(|request| request.contains(name.as_str()))).cloned().collect()
 }
 
-/// Of this cluster, and made by Plimsoll.
+/// Templates of this cluster that Plimsoll created.
 fn ours(cluster: &str) -> LaunchTemplateFilter {
     let tags: Tags = [
         (format!("{}{cluster}", tag::CLUSTER_PREFIX), "owned".to_owned()),
@@ -198,26 +200,26 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_trusted_for_a_minute_and_not_once_ec2_denies_it() {
-        let templates = Templates::default();
+    fn template_is_trusted_for_a_minute_unless_forgotten() {
+        let templates = KnownTemplates::default();
         assert_eq!(templates.used("a", START), None);
-        templates.saw(&template("a"), START);
+        templates.record_seen(&template("a"), START);
         assert_eq!(templates.used("a", START.plus(Millis(59_999))), Some(template("a")));
-        assert_eq!(templates.used("a", START.plus(TRUSTED)), None);
+        assert_eq!(templates.used("a", START.plus(TRUST_PERIOD)), None);
         templates.forget(&["a".to_owned()]);
         assert_eq!(templates.used("a", START), None);
     }
 
     #[test]
-    fn what_no_launch_used_for_long_goes_but_not_what_a_stored_request_names() {
-        let templates = Templates::default();
+    fn unused_templates_are_deleted_unless_a_stored_request_names_them() {
+        let templates = KnownTemplates::default();
         let listed = [template("former"), template("needed"), template("used")];
         let needed: BTreeSet<String> = ["needed".to_owned()].into();
         assert_eq!(templates.unused(&listed, &needed, START), Vec::<String>::new(), "all are seen for the first time");
-        let later = START.plus(UNUSED);
+        let later = START.plus(DELETE_UNUSED_AFTER);
         templates.used("used", later);
         assert_eq!(templates.unused(&listed, &needed, later), ["former"]);
-        let much_later = later.plus(UNUSED);
+        let much_later = later.plus(DELETE_UNUSED_AFTER);
         assert_eq!(templates.unused(&listed[1..], &BTreeSet::new(), much_later), ["needed", "used"]);
     }
 }

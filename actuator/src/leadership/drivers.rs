@@ -1,12 +1,12 @@
-//! Follows the watcher's Lease, so that a newer watcher is known before its first plan comes (safety rule 17).
+//! Follows the watcher's Lease, so that a new watcher is known before its first plan arrives (safety rule 17).
 
 use crate::server::driver;
-use crate::server::driver::Drivers;
+use crate::server::driver::DriverCheck;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-/// Tells the ledger of each holder until `stop`.
-pub(super) async fn follow(deps: Drivers, stop: CancellationToken) {
+/// Reports each holder to the ledger until `stop`.
+pub(super) async fn follow(deps: DriverCheck, stop: CancellationToken) {
     let name = &deps.settings.watcher_lease;
     let mut leases = std::pin::pin!(deps.reads.watch_lease(name));
     loop {
@@ -22,12 +22,12 @@ pub(super) async fn follow(deps: Drivers, stop: CancellationToken) {
                     continue;
                 }
                 tracing::info!(holder = shown.holder, transitions = shown.transitions, "the watcher that drives");
-                // A watch may lag behind what was read live, also over a deletion: it only says that it is time to read.
+                // The watch may lag behind a live read, even across a deletion. It only triggers the live read.
                 if let Err(error) = driver::read(&deps).await {
                     tracing::warn!(lease = %name, error, "not read, the next renewal or plan has it read again");
                 }
             }
-            // Each plan has the Lease read anyway if its sender is not known.
+            // Execute reads the Lease anyway if the sender of a plan is unknown.
             Some(Err(error)) => tracing::warn!(lease = %name, %error, "watch failed, it is begun again"),
             None => return,
         }

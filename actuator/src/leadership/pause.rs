@@ -1,11 +1,11 @@
-//! One autoscaler at a time (safety rule 20): while Karpenter's Lease is held, nothing is written but that, and what would be
-//! done, as a condition on each NodePool.
+//! Only one autoscaler may be active (safety rule 20). While Karpenter's Lease is held, nothing is written except a
+//! condition on each NodePool, which reports the pause and the actions that Plimsoll would take.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
-use crate::io::{Part, Reads, WriteError, Writes};
+use crate::io::{ObjectPart, Reads, WriteError, Writes};
 use crate::settings::ObjectName;
 use crate::state::unexecuted::{Intent, Unexecuted};
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::ResourceExt;
 use plimsoll_api::NodePool;
@@ -17,46 +17,46 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The Lease is read so often: a few times in its length.
-const EVERY: Duration = Duration::from_secs(5);
-/// Length of a Lease that does not tell it.
-const USUAL_LENGTH: Duration = Duration::from_secs(15);
+/// Interval between reads of the Lease: a few per lease duration.
+const READ_INTERVAL: Duration = Duration::from_secs(5);
+/// Assumed duration of a Lease without one.
+const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
 
-/// Before Karpenter's Lease was read for the first time.
+/// Reason for the pause before Karpenter's Lease was first read.
 pub const UNKNOWN: &str = "it is not known yet whether Karpenter is running";
 /// Reason of the condition [`PAUSED`].
 const REASON: &str = "KarpenterIsRunning";
-/// The condition is written at most so often: plans come several times a second.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// One that could not be written is tried again after so long.
-const TELL_AGAIN: Duration = Duration::from_secs(10);
+/// Minimum interval between writes of the condition, since plans arrive several times a second.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay before a failed write is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Shows on each NodePool that nothing is written.
+/// Reports the pause on each NodePool.
 #[derive(Clone)]
 pub(super) struct PausedStatus {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
-    /// What plans would have done while paused.
+    /// Actions of plans that were not executed while paused.
     pub unexecuted: Unexecuted,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-/// Says on each NodePool that nothing is done for it and what would be, for as long as that is so.
-pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
+/// While paused, keeps a condition on each NodePool that reports the pause and the skipped actions.
+pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     let mut fence = deps.fence.clone();
     let mut intents = deps.unexecuted.0.subscribe();
-    let mut pools = deps.stores.changes(&[Kind::NodePool]);
+    let mut pools = deps.stores.changes(&[WatchedKind::NodePool]);
     loop {
-        let again = match say(&deps).await {
+        let again = match write_conditions(&deps).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "the NodePools do not say whether anything is done for them");
-                Some(TELL_AGAIN)
+                Some(RETRY_DELAY)
             }
         };
         let wait = async {
@@ -73,11 +73,11 @@ pub(super) async fn show(deps: PausedStatus, stop: CancellationToken) {
             () = pools.next() => {}
             () = wait => {}
         }
-        tokio::time::sleep(TOLD_EVERY).await;
+        tokio::time::sleep(WRITE_INTERVAL).await;
     }
 }
 
-async fn say(deps: &PausedStatus) -> Result<(), WriteError> {
+async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
     let pause = deps.fence.paused();
     if pause.as_deref() == Some(UNKNOWN) {
         return Ok(());
@@ -92,15 +92,15 @@ async fn say(deps: &PausedStatus) -> Result<(), WriteError> {
             match &message {
                 Some(message) => drop(CONDITIONS.set(conditions, moment, PAUSED, Status::True, REASON, message)),
                 None if condition::get(conditions, PAUSED).is_some() => {
-                    // It stands alone, so it can be cleared.
+                    // No other condition depends on it, so it can be cleared.
                     let _cleared = CONDITIONS.clear(conditions, moment, PAUSED);
                 }
                 None => {}
             }
         };
-        let known = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
-        if known.is_some() || message.is_some() {
-            deps.writes.update(pool.as_ref(), Part::Notice, change).await?;
+        let condition = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
+        if condition.is_some() || message.is_some() {
+            deps.writes.update(pool.as_ref(), ObjectPart::Notice, change).await?;
         }
     }
     Ok(())
@@ -115,16 +115,16 @@ fn message(reason: &str, intent: Option<&Intent>, pool: &str) -> String {
     )
 }
 
-/// Says why nothing may be written, for as long as that is so. What is not known counts as held.
+/// Publishes the reason for a pause while there is one. An unknown state counts as held.
 pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: watch::Sender<Option<String>>) {
     let Some(name) = lease else {
         pause.send_replace(None);
         return pause.closed().await;
     };
-    let mut seen: Option<(LeaseSpec, Instant)> = None;
+    let mut observed: Option<(LeaseSpec, Instant)> = None;
     loop {
         let reason = match tokio::time::timeout(CLUSTER_CALL, reads.lease(&name)).await {
-            Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut seen, Instant::now())),
+            Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut observed, Instant::now())),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {CLUSTER_CALL:?}")),
         };
@@ -140,32 +140,33 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
                     differs
                 });
             }
-            // What was known before stands.
+            // The earlier result stays valid.
             Err(error) => tracing::warn!(lease = %name, error, "it is not known whether Karpenter is running"),
         }
         tokio::select! {
             biased;
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(READ_INTERVAL) => {}
             () = pause.closed() => return,
         }
     }
 }
 
-/// Who holds it. It is over once it was seen unchanged for its whole length; clocks of others are not compared.
-fn held(lease: Option<LeaseSpec>, seen: &mut Option<(LeaseSpec, Instant)>, now: Instant) -> Option<String> {
+/// The holder of the Lease. A Lease counts as expired once it was seen unchanged for its whole duration; timestamps of
+/// other clocks are not compared.
+fn held(lease: Option<LeaseSpec>, observed: &mut Option<(LeaseSpec, Instant)>, now: Instant) -> Option<String> {
     let Some(spec) = lease.filter(|spec| spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty()))
     else {
-        *seen = None;
+        *observed = None;
         return None;
     };
-    let since = match seen {
-        Some((known, since)) if *known == spec => *since,
+    let since = match observed {
+        Some((last, since)) if *last == spec => *since,
         _ => now,
     };
     let length = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let holder = spec.holder_identity.clone();
-    *seen = Some((spec, since));
-    holder.filter(|_| now.duration_since(since) < length.unwrap_or(USUAL_LENGTH))
+    *observed = Some((spec, since));
+    holder.filter(|_| now.duration_since(since) < length.unwrap_or(DEFAULT_LEASE_DURATION))
 }
 
 #[cfg(test)]
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_told_what_would_be_done() {
+    fn pause_condition_describes_the_skipped_actions() {
         let intent = Intent { launches: [("a".to_owned(), 2)].into(), removals: 1 };
         assert_eq!(
             message("Karpenter is running", Some(&intent), "a"),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_held_until_it_was_seen_unchanged_for_its_length() {
+    async fn lease_is_held_until_unchanged_for_its_duration() {
         let (start, mut seen) = (Instant::now(), None);
         let after = |seconds| start + Duration::from_secs(seconds);
         let name = Some("karpenter-0".to_owned());

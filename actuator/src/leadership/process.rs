@@ -1,10 +1,10 @@
-//! What the process shares between its terms of leadership.
+//! State that the terms of leadership of a process share.
 
 use crate::catalogs::Catalogs;
 use crate::cluster_facts::Current;
 use crate::events::Recorder;
 use crate::io::Connections;
-use crate::launch_template::Templates;
+use crate::launch_template::KnownTemplates;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -14,25 +14,25 @@ use parking_lot::Mutex;
 use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
 
-/// From which [`super::term`] builds the controllers of each term.
+/// The input from which [`super::term`] builds the controllers of each term.
 pub struct Process {
     /// Clients of the cluster and of the cloud.
     pub connections: Connections,
     /// Time.
     pub clock: Clock,
-    /// Settings of the installation, with the facts of the cluster as at the start.
+    /// Settings of the installation, with the cluster's facts at startup.
     pub settings: Arc<Settings>,
-    /// Settings with the facts of the cluster as they are now.
+    /// Settings with the current facts of the cluster.
     pub current: Current,
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
-    /// What each node class can buy.
+    /// Catalog of each node class.
     pub catalogs: Catalogs,
-    /// Launch templates that exist.
-    pub templates: Templates,
-    /// Whether instances became nodes of late.
+    /// Launch templates that are known to exist.
+    pub templates: KnownTemplates,
+    /// Recent registration results by pool.
     pub registrations: Registrations,
     /// Metrics.
     pub metrics: ActuatorMetrics,

@@ -1,4 +1,4 @@
-//! One term of leadership: its controllers, each built with what it needs and nothing else.
+//! One term of leadership: its controllers, each built with exactly the dependencies it needs.
 
 use super::pause::{self, PausedStatus};
 use super::{Process, drivers};
@@ -9,7 +9,7 @@ use crate::interruption::{self, DrainDelay, Interruptions};
 use crate::launch::admit::Admission;
 use crate::launch::launcher::{self, Launcher};
 use crate::launch::tagging::{self, Tagging};
-use crate::launch::{Groups, Launches};
+use crate::launch::{Groups, LaunchQueue};
 use crate::launch_template::{self, LaunchTemplates};
 use crate::ledger::feed::{self, Sources};
 use crate::ledger::handle::LedgerHandle;
@@ -20,10 +20,10 @@ use crate::node_pool_status::{self, NodePoolStatus};
 use crate::nomination::{self, Nominations};
 use crate::removal::{self, Removals};
 use crate::server::Leader;
-use crate::server::driver::Drivers;
+use crate::server::driver::DriverCheck;
 use crate::server::terminations::{self, Job};
 use crate::state::buffer_reports::BufferReports;
-use crate::state::nominations::Placed;
+use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;
 use crate::termination::{self, Termination};
@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A term: what answers calls, and the controllers, which are started by [`Term::start`] and [`Term::start_admitted`].
+/// A term of leadership. [`Term::start`] and [`Term::start_admitted`] start its controllers.
 pub(super) struct Term {
     pub(super) leader: Leader,
     buffer_status: BufferStatus,
@@ -52,15 +52,15 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// Builds the controllers of the term of `fence` around its ledger.
+    /// Builds the controllers of a term.
     pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
         let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, .. } = process;
         let (clock, connections) = (*clock, &process.connections);
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
-        let (placed, buffers) = (Placed::default(), BufferReports::default());
-        let (launches, groups) = Launches::new();
+        let (placements, buffers) = (Placements::default(), BufferReports::default());
+        let (launches, groups) = LaunchQueue::new();
         let (queue, jobs) = terminations::queue();
         let launch_templates = LaunchTemplates {
             templates: process.templates.clone(),
@@ -93,7 +93,7 @@ impl Term {
         };
         let drain_delay =
             DrainDelay { stores: stores.clone(), outcomes: outcomes.clone(), admission: admission.clone(), clock };
-        let drivers = Drivers {
+        let drivers = DriverCheck {
             ledger: ledger.clone(),
             reads: reads.clone(),
             settings: Arc::clone(settings),
@@ -117,7 +117,7 @@ impl Term {
                 catalogs: catalogs.clone(),
                 ledger: ledger.clone(),
                 outcomes: outcomes.clone(),
-                placed: placed.clone(),
+                placements: placements.clone(),
                 buffers: buffers.clone(),
                 unexecuted: unexecuted.clone(),
                 terminations: queue,
@@ -200,7 +200,7 @@ impl Term {
             nominations: Nominations {
                 stores: stores.clone(),
                 ledger: ledger.clone(),
-                placed: placed.clone(),
+                placements: placements.clone(),
                 writes: writes.clone(),
                 settings: Arc::clone(settings),
                 metrics: metrics.clone(),
@@ -239,13 +239,13 @@ impl Term {
         }
     }
 
-    /// Starts what runs whether or not actions are admitted yet.
+    /// Starts the controllers that run before actions are admitted.
     pub(super) fn start(&self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
         let stop = || stop.clone();
         let Leader { drivers, sources, removals, .. } = &self.leader;
         tasks.spawn(feed::run(sources.clone(), stop()));
         tasks.spawn(drivers::follow(drivers.clone(), stop()));
-        tasks.spawn(pause::show(self.paused.clone(), stop()));
+        tasks.spawn(pause::report_pause(self.paused.clone(), stop()));
         tasks.spawn(node_class::run(self.node_classes.clone(), stop()));
         tasks.spawn(launch_template::cleanup(self.launch_templates.clone(), stop()));
         tasks.spawn(lifecycle::run(self.lifecycle.clone(), stop()));
@@ -258,7 +258,7 @@ impl Term {
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
     }
 
-    /// Starts what acts on admitted actions, and what judges what a former leader may have left.
+    /// Starts the controllers that execute admitted actions or judge what a former leader left behind.
     pub(super) fn start_admitted(self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
         tasks.spawn(launcher::run(self.launcher, self.groups, stop.clone()));
         tasks.spawn(terminations::run(self.leader, self.jobs, stop.clone()));

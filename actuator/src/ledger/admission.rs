@@ -1,4 +1,4 @@
-//! What is asked of the ledger, and what it answers.
+//! Requests to the ledger and its answers.
 
 use super::Ledger;
 use super::changes::Subject;
@@ -11,7 +11,7 @@ use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The watcher that drives (rule 17): read from its Lease, and sent with each plan.
+/// The watcher that drives the actuator (rule 17): read from its Lease, and sent with each plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Driver {
     /// Holder of the watcher's lease.
@@ -20,48 +20,49 @@ pub struct Driver {
     pub transitions: u64,
 }
 
-/// What a plan says of itself.
+/// Metadata of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanContext {
-    /// Who sends it.
+    /// The sender.
     pub driver: Driver,
-    /// The ledger position that its snapshot knows.
+    /// The ledger position that the plan's snapshot includes.
     pub position: LedgerPosition,
-    /// Its snapshot's sequence; names the plan among those of a driver.
+    /// Sequence of the plan's snapshot; identifies the plan among those of one driver.
     pub snapshot_sequence: u64,
-    /// Pods of its launches that stand for room alone: what is reserved for them may be launched for again, once the plan knows of it.
+    /// Virtual pods of CapacityBuffers. A plan that includes their former launch may launch for them again.
     pub virtual_pods: Arc<BTreeSet<PodUid>>,
 }
 
-/// What a pool allows, by the actuator's own watch.
+/// Limits and budgets of a pool, from the watch cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolFacts {
     /// Limits; `nodes` counts nodes.
     pub limits: Resources,
-    /// How many nodes may be on their way out at once, by reason, evaluated now; a reason that is missing has no limit.
+    /// Allowed concurrent disruptions by reason, evaluated now. A missing reason has no limit.
     pub allowed: BTreeMap<DisruptionReason, u32>,
-    /// How many nodes a static pool has.
+    /// Number of nodes of a static pool.
     pub replicas: Option<u64>,
 }
 
-/// What came of asking for admission.
+/// Result of an admission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// Admitted: the claim (the candidate's, for a removal), and the position from which snapshots know of it.
+    /// Admitted: the claim (for a removal, the candidate's), and the position from which snapshots include the action.
     Admitted {
         /// The claim's name.
         claim: String,
         /// Position after the admission.
         position: LedgerPosition,
     },
-    /// The same action is under way or done already: nothing changed.
+    /// The same action is in progress or done: nothing changed.
     Repeated(Outcome),
     /// Refused: nothing changed.
     Rejected(Rejection),
 }
 
 impl Ledger {
-    /// A launch that was admitted is not carried out after all, and nothing of it was written: it is as if it had been refused.
+    /// Withdraws an admitted launch that is not executed after all. Nothing of it was written, so it counts as
+    /// rejected.
     pub fn withdraw(&mut self, claim: &str, rejection: Rejection, plan: &PlanContext) {
         let Some(record) = self.claims.remove(claim) else { return };
         for pod in &record.pods {
@@ -73,8 +74,8 @@ impl Ledger {
         }
     }
 
-    /// Room that a real pod has taken is bought anew, though it is reserved: by a plan that knows of the former launch. Of such a pod, a plan does not
-    /// even know its own earlier actions.
+    /// A virtual pod may be launched for again although it is reserved: a real pod has taken its place. The plan must
+    /// include the former launch. Unlike for real pods, this also holds for earlier actions of the plan itself.
     pub(super) fn check_virtual(&self, pod: &PodRef, plan: &PlanContext) -> Result<(), Rejection> {
         let subject = Subject::Pod(pod.uid.clone());
         if self.changes.changed_since(&subject, plan.position) { Err(Rejection::Changed(subject)) } else { Ok(()) }

@@ -1,24 +1,27 @@
-//! When what changed (safety rule 18): a plan rests on pods, nodes and pools as they were at its ledger position.
+//! Tracks when subjects changed (safety rule 18). A plan rests on pods, nodes and pools as they were at its ledger
+//! position.
 
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::snapshot::LedgerPosition;
 use std::collections::BTreeMap;
 
-/// More subjects than a cluster of 100,000 pods touches between two plans; beyond it, older plans are refused as a whole.
+/// Subjects remembered: more than a cluster of 100,000 pods changes between two plans. When exceeded, older plans are
+/// rejected as a whole.
 const MAX_SUBJECTS: usize = 200_000;
 
-/// What a plan's action may rest on.
+/// A subject that a plan's action may rest on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A pod.
     Pod(PodUid),
-    /// A node, or a claim on its way to one.
+    /// A node, or a claim that will become one.
     Node(NodeName),
     /// A pool.
     Pool(NodePoolName),
 }
 
-/// A plan: the number of its driver in this term, and its snapshot's sequence, which each driver counts by itself.
+/// Identifies a plan: the number of its driver in this term, and the snapshot's sequence, which each driver counts on
+/// its own.
 pub(super) type PlanKey = (u64, u64);
 
 /// The last change of each subject, and the plan that made it.
@@ -29,7 +32,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Starts at a position: what happened before is not known, so plans from before are refused.
+    /// Starts at a position. Earlier changes are unknown, so plans from before are rejected.
     pub(super) fn starting_at(floor: LedgerPosition) -> Self {
         Self { last: BTreeMap::new(), floor }
     }
@@ -46,12 +49,12 @@ impl Changes {
         }
     }
 
-    /// Whether `subject` changed after `known`, by whomever.
+    /// Whether anyone changed `subject` after `known`.
     pub(super) fn changed_since(&self, subject: &Subject, known: LedgerPosition) -> bool {
         self.last.get(subject).is_some_and(|(at, _)| *at > known)
     }
 
-    /// Whether `subject` changed after `known`, other than by the plan itself: a plan knows its own earlier actions.
+    /// Whether `subject` changed after `known`, other than by the plan itself, which includes its own earlier actions.
     pub(super) fn changed_after(&self, subject: &Subject, known: LedgerPosition, plan: PlanKey) -> bool {
         self.last.get(subject).is_some_and(|(at, by)| *at > known && *by != Some(plan))
     }

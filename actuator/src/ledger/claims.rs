@@ -1,4 +1,4 @@
-//! Claims in the ledger: those that others made, and what watchers of the ledger are shown.
+//! Claims in the ledger: adoption of claims made by others, and read access for watchers of the ledger.
 
 use super::changes::Subject;
 use super::outcomes::Outcome;
@@ -11,31 +11,31 @@ use plimsoll_model::time::Timestamp;
 use record::ClaimRecord;
 use std::collections::BTreeSet;
 
-/// A claim as the ledger has it.
+/// A claim as the ledger records it.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimView<'a> {
     /// Name.
     pub name: &'a str,
     /// Pool.
     pub pool: &'a NodePoolName,
-    /// The action that made it.
+    /// The action that created the claim.
     pub action: Option<&'a ActionId>,
-    /// Its Node.
+    /// The claim's Node.
     pub node: Option<&'a NodeName>,
-    /// What it counts against limits.
+    /// Resources that count against limits.
     pub counted: &'a Resources,
-    /// Its instance is known.
+    /// The instance is known.
     pub launched: bool,
-    /// Its node is in service.
+    /// The node is initialized.
     pub initialized: bool,
-    /// It is on its way out.
+    /// The claim is being deleted.
     pub deleting: bool,
     pods: &'a BTreeSet<PodUid>,
     pods_until: Option<Timestamp>,
 }
 
 impl<'a> ClaimView<'a> {
-    /// The pods that are reserved for it now.
+    /// The pods that are currently reserved for the claim.
     pub fn pods(&self, now: Timestamp) -> impl Iterator<Item = &'a PodUid> + use<'a> {
         let over = self.pods_until.is_some_and(|until| until <= now);
         self.pods.iter().filter(move |_| !over)
@@ -43,19 +43,19 @@ impl<'a> ClaimView<'a> {
 }
 
 impl Ledger {
-    /// The watcher that drives, as far as is known.
+    /// The current driver, as far as known.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// A pool as it was taken in last.
+    /// The recorded facts of a pool.
     #[must_use]
     pub fn pool(&self, name: &NodePoolName) -> Option<&PoolFacts> {
         self.pools.get(name)
     }
 
-    /// Whether a claim of that name is counted.
+    /// Whether a claim with that name is in the ledger.
     #[must_use]
     pub fn knows(&self, claim: &str) -> bool {
         self.claims.contains_key(claim) || self.unreadable.contains_key(claim)
@@ -72,39 +72,39 @@ impl Ledger {
         self.claims.get_key_value(name).map(|(name, claim)| view(name, claim))
     }
 
-    /// Every pod that some claim is reserved for.
+    /// All reserved pods.
     pub fn reserved_pods(&self) -> impl Iterator<Item = &PodUid> {
         self.reserved.keys()
     }
 
-    /// Every reserved pod with the claim that it is reserved for.
+    /// All reserved pods, each with its claim.
     pub fn reservations(&self) -> impl Iterator<Item = (&PodUid, &str)> {
         self.reserved.iter().map(|(pod, claim)| (pod, claim.as_str()))
     }
 
-    /// Whether a claim could not be read when it was looked at last.
+    /// Whether the claim's annotations were unreadable at the last look.
     #[must_use]
     pub fn is_unreadable(&self, claim: &str) -> bool {
         self.unreadable.contains_key(claim)
     }
 
-    /// The term admits actions from now on. What a former leader wrote was read before.
+    /// Starts admitting actions. What a former leader wrote was read before.
     pub fn begin_admitting(&mut self) {
         self.admits = true;
     }
 
-    /// Whether the stored launch request of a claim may be sent again: this term admitted it or read it before it admitted
-    /// anything, so its pods are reserved for it, and nobody was told that it failed.
+    /// Whether the stored launch request of a claim may be sent again. True if this term admitted the claim, or read it
+    /// before it admitted anything: then the claim's pods are reserved for it, and nobody was told that it failed.
     #[must_use]
     pub fn may_send_again(&self, claim: &str) -> bool {
         self.claims.get(claim).is_some_and(|record| !record.late && !record.deleting)
     }
 
-    /// Counts a claim that somebody else made, or a former leader's that came late. One that is known stays as it is; one
-    /// that could not be read is read again.
+    /// Adds a claim that this term did not admit: created by somebody else, or by a late write of a former leader. A
+    /// known claim is unchanged; an unreadable one is read again.
     ///
     /// # Errors
-    /// Its annotations cannot be read: its pool is closed to launches until they can, or until it is gone.
+    /// The annotations are unreadable. The pool admits no launches until they are readable or the claim is gone.
     pub fn adopt(&mut self, seed: &ClaimSeed) -> Result<(), LedgerProblem> {
         if self.claims.contains_key(&seed.name) {
             return Ok(());
@@ -118,8 +118,8 @@ impl Ledger {
                 Ok(())
             }
             Err(problem) => {
-                let known = self.unreadable.insert(seed.name.clone(), problem.clone());
-                if known.as_ref() != Some(&problem) {
+                let previous = self.unreadable.insert(seed.name.clone(), problem.clone());
+                if previous.as_ref() != Some(&problem) {
                     self.note([Subject::Pool(seed.pool.clone())], None);
                 }
                 Err(problem)
@@ -127,7 +127,7 @@ impl Ledger {
         }
     }
 
-    /// Admits a launch that no plan asks for: the like-for-like replacement of a forced removal (rule 13). Limits hold.
+    /// Admits a launch without a plan: the like-for-like replacement of a forced removal (rule 13). Limits apply.
     pub fn admit_replacement(&mut self, pool: &NodePoolName, action: &ActionId, reserve: Resources) -> Admission {
         let name = claim_name(pool, action);
         if self.claims.contains_key(&name) {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_others_counts_once_and_outdates_plans_for_its_pool() {
+    fn adopted_claim_counts_once_and_outdates_plans_for_its_pool() {
         let (mut ledger, _) = Ledger::from_claims(1, &[]);
         let before = ledger.position();
         ledger.adopt(&seed("a", 4000)).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_keeps_to_the_limits_and_is_admitted_once() {
+    fn replacement_respects_limits_and_is_admitted_once() {
         let (mut ledger, _) = Ledger::from_claims(1, &[seed("a", 4000)]);
         let pool = NodePoolName::from("pool");
         ledger.set_pool(&pool, PoolFacts { limits: Resources::from([("cpu", 8000)]), ..PoolFacts::default() });

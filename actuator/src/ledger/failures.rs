@@ -1,22 +1,22 @@
-//! Failure slows down (safety rule 8): back-off per pool and cause, and a cap on claims per minute.
+//! Back-off after failures (safety rule 8), per pool and cause, and a cap on claims per minute.
 
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Claims that a pool may make in a minute: room for a burst of some hundreds, but a loop that makes and fails claims
-/// is stopped before it fills the API server.
+/// Claims that a pool may create per minute. Allows a burst of several hundred, but stops a loop that creates and fails
+/// claims before it fills the API server.
 pub const CLAIMS_PER_MINUTE: usize = 600;
 const MINUTE: Millis = Millis::from_seconds(60);
-/// The cause of a launch that none of its offerings had capacity for.
+/// Cause of a launch for which no offering had capacity.
 pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
-/// First pause after it. The refused offerings are left alone by themselves, so the next ones may be asked for at once.
+/// First pause after this cause. Refused offerings are skipped anyway, so others may be tried at once.
 const FIRST_CAPACITY_PAUSE: Millis = Millis(100);
-/// Pause after any other first failure: what was learnt reaches the next plan by then.
+/// First pause after any other cause. By then, the next plan knows of the failure.
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
-/// Longest pause: as long as a refused offering is left alone.
+/// Longest pause: as long as a refused offering is skipped.
 const LONGEST_PAUSE: Millis = Millis::from_seconds(180);
-/// Causes kept per pool; error codes come from outside, so their number must be bounded.
+/// Causes kept per pool. Error codes come from outside, so their number must be bounded.
 const MAX_CAUSES: usize = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ struct Pause {
     until: Timestamp,
 }
 
-/// Failures and recent claims of all pools. In memory only: its loss costs one failed call per cause.
+/// Failures and recent claims of all pools. Kept in memory only: a restart costs one failed call per cause.
 #[derive(Debug, Clone, Default)]
 pub struct Failures {
     pauses: BTreeMap<NodePoolName, BTreeMap<String, Pause>>,
@@ -33,7 +33,8 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Notes a failure. Failures during a pause are of launches admitted before it and do not lengthen it.
+    /// Records a failure. A failure during a pause belongs to a launch admitted before it and does not extend the
+    /// pause.
     pub fn failed(&mut self, pool: &NodePoolName, cause: &str, now: Timestamp) {
         let causes = self.pauses.entry(pool.clone()).or_default();
         if causes.len() >= MAX_CAUSES && !causes.contains_key(cause) {
@@ -49,19 +50,19 @@ impl Failures {
         *pause = Pause { count: pause.count.saturating_add(1), until: now.plus(Millis(length)) };
     }
 
-    /// A launch of the pool came through: what failed before is over.
+    /// Records a successful launch of the pool, which ends its pauses.
     pub fn succeeded(&mut self, pool: &NodePoolName) {
         self.pauses.remove(pool);
     }
 
-    /// The cause that holds a pool back the longest, and for how long still.
+    /// The longest remaining pause of a pool, with its cause.
     #[must_use]
     pub fn pause(&self, pool: &NodePoolName, now: Timestamp) -> Option<(&str, Millis)> {
         let (cause, pause) = self.pauses.get(pool)?.iter().max_by_key(|(_, pause)| pause.until)?;
         (pause.until > now).then(|| (cause.as_str(), pause.until.since(now)))
     }
 
-    /// Notes a claim.
+    /// Records a new claim.
     pub fn claimed(&mut self, pool: &NodePoolName, now: Timestamp) {
         let recent = self.claims.entry(pool.clone()).or_default();
         while recent.len() >= CLAIMS_PER_MINUTE || recent.front().is_some_and(|at| now.since(*at) >= MINUTE) {
@@ -70,7 +71,7 @@ impl Failures {
         recent.push_back(now);
     }
 
-    /// How long the pool must wait before its next claim, if it made too many of late.
+    /// How long the pool must wait before its next claim, if it created too many recently.
     #[must_use]
     pub fn too_many(&self, pool: &NodePoolName, now: Timestamp) -> Option<Millis> {
         let recent = self.claims.get(pool)?;
@@ -86,7 +87,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     #[test]
-    fn pauses_double_per_cause_and_end_with_a_success() {
+    fn pauses_double_per_cause_and_reset_on_success() {
         let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
         let mut now = NOW;
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 180, 180] {

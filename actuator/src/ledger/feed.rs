@@ -1,20 +1,19 @@
-//! What is seen in the cluster, told to the ledger (safety rules 7, 10 and 18).
+//! Feeds changes of the cluster to the ledger (safety rules 7, 10 and 18).
 
-mod marks;
 mod nodes;
+mod preferences;
 mod seeds;
-mod wishes;
+mod verdicts;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
 pub use seeds::seed;
 
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Pod;
-use marks::Mark;
 use nodes::NodeFacts;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodePool, condition};
@@ -22,25 +21,26 @@ use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
+use preferences::Preferences;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use wishes::Wishes;
+use verdicts::SchedulingVerdict;
 
-/// Changes come in bursts: they are told together, at most so often.
+/// Delay that coalesces bursts of changes.
 const COALESCE: Duration = Duration::from_millis(20);
-/// Reservations run out and budgets open by time alone: looked at so often.
+/// Interval of a full pass, since reservations expire and budgets open by time alone.
 const TICK: Duration = Duration::from_secs(10);
 
-/// How long our watch may lag behind a claim's end. A claim that is still seen after it was given up by mistake: its write had
-/// succeeded, but the answer did not arrive.
+/// Bound on the lag of the watch cache behind the end of a claim. A claim that is still seen after this time was given
+/// up by mistake: its write had succeeded, but the response was lost.
 const LAG: Millis = Millis::from_seconds(60);
 
-/// What the ledger is fed from.
+/// Dependencies of the feed.
 #[derive(Clone)]
 pub struct Sources {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
@@ -50,37 +50,39 @@ pub struct Sources {
     pub clock: Clock,
 }
 
-/// What was seen before.
+/// State of the cluster at the last pass.
 #[derive(Debug, Default)]
 pub struct Feed {
     claims: BTreeSet<String>,
-    /// Claims that are seen though the ledger knows them to be gone, and since when.
+    /// Claims that are seen although the ledger knows that they are gone, and since when.
     unknown: BTreeMap<String, Timestamp>,
-    /// Claims with annotations that cannot be read, as they were read last.
+    /// Claims with unreadable annotations, as last read.
     unreadable: BTreeMap<String, ClaimSeed>,
     /// Reserved pods.
-    pods: BTreeMap<PodUid, Awaiting>,
+    pods: BTreeMap<PodUid, ReservedPod>,
     nodes: BTreeMap<NodeName, NodeFacts>,
     pools: BTreeSet<NodePoolName>,
-    wishes: Wishes,
+    preferences: Preferences,
 }
 
-/// A reserved pod as it was seen last.
+/// State of a reserved pod at the last pass.
 #[derive(Debug, Clone, Copy)]
-struct Awaiting {
-    /// It had a node when it was first seen reserved: one that is to move keeps its reservation.
+struct ReservedPod {
+    /// The pod was bound when it was first seen as reserved: it is to move, so being bound does not end the
+    /// reservation.
     to_move: bool,
-    /// What kube-scheduler said of it before its claim's node was in service: whatever it says later, it says of that node too.
-    mark: Option<Mark>,
+    /// kube-scheduler's verdict before the claim's node was initialized. Any later verdict takes that node into
+    /// account.
+    verdict: Option<SchedulingVerdict>,
 }
 
-/// Tells the ledger until `stop`.
+/// Feeds the ledger until `stop`.
 pub async fn run(deps: Sources, stop: CancellationToken) {
     let mut feed = Feed::default();
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod, Kind::NodePool];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::NodePool];
     let mut changes = deps.stores.changes(&kinds);
     loop {
-        feed.look(&deps);
+        feed.pass(&deps);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -92,14 +94,14 @@ pub async fn run(deps: Sources, stop: CancellationToken) {
 }
 
 impl Feed {
-    /// Looks at everything once.
-    pub fn look(&mut self, deps: &Sources) {
+    /// Runs one pass over all sources.
+    pub fn pass(&mut self, deps: &Sources) {
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
         let pods = deps.stores.pods.state();
         self.pods(deps, &pods);
         self.nodes(deps, &pods);
-        self.wishes.look(deps, &pods);
+        self.preferences.check(deps, &pods);
     }
 
     fn claims(&mut self, deps: &Sources) {
@@ -109,17 +111,18 @@ impl Feed {
         for claim in &claims {
             let seed = seed(claim);
             present.insert(seed.name.clone());
-            let (known, unreadable) =
+            let (is_recorded, unreadable) =
                 deps.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
-            if !known {
-                // One that was seen before and is not known is gone: our watch lags, but not for long.
+            if !is_recorded {
+                // A claim that was seen before but is unknown to the ledger is gone. The watch cache lags, but not for
+                // long.
                 let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
                 if self.claims.contains(&seed.name) && since.plus(LAG) > now {
                     continue;
                 }
                 adopt(deps, &seed);
             } else if unreadable && self.unreadable.get(&seed.name) != Some(&seed) {
-                // Somebody may have mended it.
+                // The annotations may have been repaired.
                 adopt(deps, &seed);
                 self.unreadable.insert(seed.name.clone(), seed.clone());
             }
@@ -159,28 +162,27 @@ impl Feed {
         self.claims = present;
     }
 
-    /// Pods that are reserved: those that were bound since, and those that are gone, need no room any more; those that
-    /// kube-scheduler refused again need another.
+    /// Ends the reservations of pods that were bound, are gone, or were refused by kube-scheduler again.
     fn pods(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
         let reserved: BTreeMap<PodUid, bool> = deps.ledger.read(|ledger| {
             let in_service = |claim: &str| ledger.claim(claim).is_some_and(|view| view.initialized);
             ledger.reservations().map(|(pod, claim)| (pod.clone(), in_service(claim))).collect()
         });
         let (mut present, mut released, mut marked) = (BTreeMap::new(), Vec::new(), Vec::new());
-        // Mostly nothing is reserved, and there may be many pods.
+        // Usually nothing is reserved, while there may be many pods.
         for pod in pods.iter().filter(|_| !reserved.is_empty()) {
             let Some(uid) = pod.metadata.uid.clone().map(PodUid) else { continue };
             let Some(in_service) = reserved.get(&uid).copied() else { continue };
             let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-            let mark = marks::of(pod);
-            let before = self.pods.get(&uid).copied().unwrap_or(Awaiting { to_move: bound, mark });
+            let verdict = verdicts::current(pod);
+            let before = self.pods.get(&uid).copied().unwrap_or(ReservedPod { to_move: bound, verdict });
             if is_over(pod) || (bound && !before.to_move) {
                 released.push(uid.clone());
-            } else if in_service && mark.is_some() && mark != before.mark {
+            } else if in_service && verdict.is_some() && verdict != before.verdict {
                 marked.push(uid.clone());
             }
-            let mark = if in_service { before.mark } else { mark };
-            present.insert(uid, Awaiting { mark, ..before });
+            let verdict = if in_service { before.verdict } else { verdict };
+            present.insert(uid, ReservedPod { verdict, ..before });
         }
         released
             .extend(self.pods.keys().filter(|uid| reserved.contains_key(uid) && !present.contains_key(uid)).cloned());
@@ -193,7 +195,7 @@ impl Feed {
         self.pods = present;
     }
 
-    /// Nodes whose named facts changed: plans made before do not rest on them any more.
+    /// Records nodes whose facts changed, which outdates plans that rest on them.
     fn nodes(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
         let now = nodes::facts(&deps.stores.nodes.state(), pods);
         let changed: Vec<NodeName> = now
@@ -225,8 +227,9 @@ fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Limits and budgets of all pools as they are now. To be asked again before an admission: budgets open and close with time.
-pub fn refresh_pools(deps: &Sources, known: &mut BTreeSet<NodePoolName>) {
+/// Updates limits and budgets of all pools. Must run again before each admission, since budgets open and close with
+/// time.
+pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
@@ -240,10 +243,10 @@ pub fn refresh_pools(deps: &Sources, known: &mut BTreeSet<NodePoolName>) {
             Err(message) => tracing::warn!(pool = %name, message, "limits cannot be read, nothing is launched for it"),
         }
     }
-    for gone in known.difference(&present) {
+    for gone in previous.difference(&present) {
         deps.ledger.with(|ledger| ledger.remove_pool(gone));
     }
-    *known = present;
+    *previous = present;
 }
 
 fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFacts, String> {
@@ -264,9 +267,9 @@ fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFac
         (BudgetReason::Underutilized, DisruptionReason::Underutilized),
         (BudgetReason::Drifted, DisruptionReason::Drifted),
     ] {
-        let most = pool.spec.allowed_disruptions(budget, now, total);
-        if most != u32::MAX {
-            allowed.insert(reason, most);
+        let limit = pool.spec.allowed_disruptions(budget, now, total);
+        if limit != u32::MAX {
+            allowed.insert(reason, limit);
         }
     }
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());

@@ -1,4 +1,5 @@
-//! What a leader may still do (safety rule 16). A lease fences nothing by itself: each side effect must end before the lease does.
+//! What a leader may still do (safety rule 16). A lease alone does not prevent late effects, so each side effect must
+//! end before the lease does.
 
 use plimsoll_model::time::Millis;
 
@@ -6,7 +7,7 @@ use plimsoll_model::time::Millis;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Monotonic(pub u64);
 
-/// The leader's standing.
+/// Until when a leader may act, and from when it may admit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     lease_until: Monotonic,
@@ -14,26 +15,28 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// For a leader elected at `elected`, whose own lease was last renewed by a request *sent* at `renewed`. Nothing is admitted
-    /// until the former leader's lease of `lease` and a side effect of at most `longest_call` begun under it are over.
+    /// Creates the fence of a leader elected at `elected`, whose lease was last renewed by a request *sent* at
+    /// `renewed`. Nothing is admitted until the former leader's lease of duration `lease`, and a side effect of at most
+    /// `longest_call` started under it, are over.
     #[must_use]
     pub fn new(elected: Monotonic, renewed: Monotonic, lease: Millis, longest_call: Millis) -> Self {
         let admits_from = Monotonic(elected.0.saturating_add(lease.0).saturating_add(longest_call.0));
         Self { lease_until: Monotonic(renewed.0.saturating_add(lease.0)), admits_from }
     }
 
-    /// Notes a renewal whose request was sent at `sent`; one that arrives out of order changes nothing.
+    /// Records a renewal whose request was sent at `sent`. A renewal that arrives out of order has no effect.
     pub fn renewed(&mut self, sent: Monotonic, lease: Millis) {
         self.lease_until = self.lease_until.max(Monotonic(sent.0.saturating_add(lease.0)));
     }
 
-    /// Whether a side effect with that total deadline, retries included, may begin now.
+    /// Whether a side effect with timeout `deadline`, retries included, may start now.
     #[must_use]
     pub fn may_begin(&self, now: Monotonic, deadline: Millis) -> bool {
         now.0.saturating_add(deadline.0) < self.lease_until.0
     }
 
-    /// Whether new actions may be admitted now. Drains of interrupted nodes need not ask: doing them twice does no harm.
+    /// Whether new actions may be admitted now. Drains of interrupted nodes need not check, since repeating them is
+    /// harmless.
     #[must_use]
     pub fn may_admit(&self, now: Monotonic) -> bool {
         now >= self.admits_from && now < self.lease_until
@@ -48,7 +51,7 @@ mod tests {
     const CALL: Millis = Millis(10_000);
 
     #[test]
-    fn a_call_must_end_within_the_lease() {
+    fn call_must_end_before_the_lease_expires() {
         let mut fence = Fence::new(Monotonic(0), Monotonic(0), LEASE, CALL);
         assert!(fence.may_begin(Monotonic(4_999), CALL));
         assert!(!fence.may_begin(Monotonic(5_000), CALL));
@@ -59,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_waits_for_the_old_ones_last_call() {
+    fn new_leader_waits_for_the_former_leaders_last_call() {
         let mut fence = Fence::new(Monotonic(1_000), Monotonic(1_000), LEASE, CALL);
         fence.renewed(Monotonic(20_000), LEASE);
         assert!(!fence.may_admit(Monotonic(25_999)));

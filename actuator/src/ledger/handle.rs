@@ -1,4 +1,4 @@
-//! The ledger as the tasks of a term share it, and the signal by which watchers of it wake.
+//! The ledger shared by the tasks of a term, with a signal that wakes watchers of the ledger.
 
 use super::Ledger;
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use plimsoll_runtime::signal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The ledger of a term. Clones share it. No lock is held across an await: every step is one synchronous closure.
+/// The ledger of a term. Clones share it. Every step is one synchronous closure, so no lock is held across an await.
 #[derive(Debug, Clone)]
 pub struct LedgerHandle {
     ledger: Arc<Mutex<Ledger>>,
@@ -23,46 +23,46 @@ impl LedgerHandle {
         Self { ledger: Arc::new(Mutex::new(ledger)), launching: Arc::default(), changed: signal::Sender::default() }
     }
 
-    /// One step that may change it; watchers look afterwards.
+    /// Runs a step that may change the ledger, then wakes watchers.
     pub fn with<T>(&self, step: impl FnOnce(&mut Ledger) -> T) -> T {
         let result = step(&mut self.ledger.lock());
         self.wake();
         result
     }
 
-    /// Reads it.
+    /// Runs a step that only reads the ledger.
     pub fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
         read(&self.ledger.lock())
     }
 
-    /// Where it stands.
+    /// The current position.
     #[must_use]
     pub fn position(&self) -> LedgerPosition {
         self.read(Ledger::position)
     }
 
-    /// Tells of every step.
+    /// Subscribes to the signal of each step.
     #[must_use]
     pub fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
-    /// Makes watchers look again, for what they show besides the ledger: claims, offerings without capacity.
+    /// Wakes watchers, for changes outside the ledger that they show: claims, offerings without capacity.
     pub fn wake(&self) {
         self.changed.tell();
     }
 
-    /// What watchers are to be shown of a claim that was admitted, until the cluster's own shows in our watch.
+    /// Stores the view of an admitted claim until the watch cache shows the NodeClaim.
     pub fn launching(&self, claim: InFlightClaim) {
         self.launching.lock().insert(claim.name.clone(), claim);
     }
 
-    /// A claim that was admitted is seen in our watch, or will never be.
+    /// Removes the view of a claim that the watch cache shows, or that will never appear.
     pub fn not_launching(&self, claim: &str) {
         self.launching.lock().remove(claim);
     }
 
-    /// Claims that were admitted and are not seen in our watch yet, by name.
+    /// Admitted claims that the watch cache does not show yet, by name.
     #[must_use]
     pub fn all_launching(&self) -> BTreeMap<String, InFlightClaim> {
         self.launching.lock().clone()

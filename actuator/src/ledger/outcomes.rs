@@ -1,26 +1,26 @@
-//! What became of actions, kept so that it can be asked for again (safety rule 17).
+//! Outcomes of actions, remembered so that a repeated request gets the same answer (safety rule 17).
 
 use super::rejection::Rejection;
 use plimsoll_model::identity::ActionId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Outcomes kept: some plans' worth; a watcher asks again within seconds.
+/// Outcomes remembered, enough for several plans. A watcher asks again within seconds.
 const MAX_OUTCOMES: usize = 20_000;
 
-/// What became of an action.
+/// Outcome of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Admitted and under way.
+    /// Admitted and in progress.
     Admitted,
-    /// Refused.
+    /// Rejected.
     Rejected(Rejection),
-    /// Came through.
+    /// Succeeded.
     Done,
-    /// Admitted, but failed, for this cause.
+    /// Admitted, but failed for this cause.
     Failed(String),
 }
 
-/// Outcomes by action, the oldest forgotten first.
+/// Outcomes by action. The oldest are evicted first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outcomes {
     by_action: BTreeMap<ActionId, Outcome>,

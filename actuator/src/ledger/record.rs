@@ -1,4 +1,4 @@
-//! What the ledger keeps of claims and removals, and how it is read back from claims (safety rules 2, 7 and 12).
+//! Records of claims and removals, and how they are restored from claims (safety rules 2, 7 and 12).
 
 use crate::durable;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A claim as it is in the cluster.
+/// The ledger's input from a NodeClaim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClaimSeed {
     /// Name.
@@ -20,68 +20,69 @@ pub struct ClaimSeed {
     pub pool: NodePoolName,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its Node.
+    /// The claim's Node.
     pub node: Option<NodeName>,
-    /// Capacity from its status, `nodes: 1` included, once it is launched.
+    /// Capacity from the status, including `nodes: 1`, once the claim is launched.
     pub capacity: Option<Resources>,
-    /// It is initialized.
+    /// The claim is initialized.
     pub initialized: bool,
-    /// It is being deleted.
+    /// The claim is being deleted.
     pub deleting: bool,
 }
 
-/// An annotation that cannot be read.
+/// An unreadable annotation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("NodeClaim {claim}: annotation {annotation}: {message}")]
 pub struct LedgerProblem {
     /// The claim.
     pub claim: String,
-    /// Its pool.
+    /// The claim's pool.
     pub pool: NodePoolName,
     /// The annotation.
     pub annotation: &'static str,
-    /// What is wrong with it.
+    /// What is wrong with the annotation.
     pub message: String,
 }
 
-/// A claim in the ledger. An in-flight claim and its Node are one record.
+/// A claim in the ledger. A claim in flight and its Node share one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimRecord {
     pub(super) pool: NodePoolName,
     pub(super) action: Option<ActionId>,
     pub(super) node: Option<NodeName>,
-    /// What it counts against limits: the most it may become, or what it is.
+    /// Resources that count against limits: the most the claim may become, or what it is.
     pub(super) counted: Resources,
     pub(super) pods: BTreeSet<PodUid>,
     pub(super) launched: bool,
     pub(super) initialized: bool,
     pub(super) deleting: bool,
-    /// When its reservations of pods end at the latest; set when its node is initialized.
+    /// When the reservations of pods expire; set when the node is initialized.
     pub(super) pods_until: Option<Timestamp>,
-    /// It appeared after this term began to admit without an admission of this term, or another claim has its pods: its launch
-    /// is not sent again.
+    /// The claim appeared without an admission after this term began to admit, or another claim has its pods. Its
+    /// launch is not sent again.
     pub(super) late: bool,
 }
 
-/// A removal under way: the value of [`annotation::REMOVAL`] on the candidate's claim, so that a new leader finishes or undoes it.
+/// A removal in progress. Stored as [`annotation::REMOVAL`] on the candidate claim, so that a new leader finishes or
+/// undoes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
-    /// The plan's action.
+    /// The action of the plan.
     pub action: ActionId,
     /// Node.
     pub node: NodeName,
-    /// Why.
+    /// Disruption reason.
     pub reason: DisruptionReason,
-    /// Launches that must be Initialized first.
+    /// Launches whose nodes must be initialized first.
     pub replacements: Vec<ActionId>,
-    /// Evictions admitted and unfinished, by PodDisruptionBudget (`namespace/name`).
+    /// Admitted but unfinished evictions by PodDisruptionBudget (`namespace/name`).
     pub evictions: BTreeMap<String, u32>,
-    /// Room taken on other nodes.
+    /// Resources reserved on other nodes.
     pub rooms: BTreeMap<NodeName, Resources>,
-    /// Pods that have to go elsewhere: others that come later undo the removal (rule 10).
+    /// Pods to reschedule. Pods that arrive later undo the removal (rule 10).
     #[serde(default)]
     pub pods: BTreeSet<PodUid>,
-    /// When it was admitted: it is undone if it takes too long.
+    /// When the removal was admitted. A removal that takes too long is undone.
     #[serde(default)]
     pub admitted: Timestamp,
 }
@@ -95,7 +96,7 @@ fn problem(seed: &ClaimSeed, annotation: &'static str, message: String) -> Ledge
     LedgerProblem { claim: seed.name.clone(), pool: seed.pool.clone(), annotation, message }
 }
 
-/// Amounts as Kubernetes writes them, by resource.
+/// Reserved amounts by resource, as Kubernetes quantities.
 fn reserved(seed: &ClaimSeed) -> Result<Resources, LedgerProblem> {
     let amounts: BTreeMap<String, String> = read(seed, annotation::RESERVED)?.unwrap_or_default();
     parse_resources(&amounts)
@@ -115,7 +116,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         Some(capacity) => capacity.clone(),
         None => reserved(seed)?,
     };
-    // A node that is initialized has its pods, or they are marked again: nothing of them is reserved any more.
+    // An initialized node has its pods, or they are marked unschedulable again: nothing is reserved any more.
     let pods = if seed.initialized { BTreeSet::new() } else { read(seed, annotation::PODS)?.unwrap_or_default() };
     Ok(ClaimRecord {
         pool: seed.pool.clone(),

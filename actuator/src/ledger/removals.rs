@@ -1,4 +1,4 @@
-//! Admission of removals (safety rules 9 and 11): budgets, disruption budgets of pods, room where the pods are to go.
+//! Admission of removals (safety rules 9 and 11): pool budgets, PodDisruptionBudgets, and capacity at the destinations.
 
 use super::changes::Subject;
 use super::outcomes::Outcome;
@@ -11,27 +11,27 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// What the actuator's own watch says about a removal, at this moment.
+/// Facts about a removal, from the watch cache at this moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RemovalFacts {
-    /// The candidate's claim.
+    /// The candidate claim.
     pub claim: String,
     /// Evictions by PodDisruptionBudget that covers pods of the node.
     pub evictions: BTreeMap<String, u32>,
-    /// disruptionsAllowed of each such budget; one whose observedGeneration lags is not in here, and has no room.
+    /// disruptionsAllowed by budget. A budget whose observedGeneration lags is missing, and counts as 0.
     pub disruptions_allowed: BTreeMap<String, u32>,
-    /// What the pods that move to other nodes ask for there.
+    /// Requests of the pods that move, by destination node.
     pub moves: BTreeMap<NodeName, Resources>,
-    /// What those nodes have free, by what is bound to them; one that takes no pods is not in here.
+    /// Free resources of the destination nodes, based on bound pods. A node that accepts no pods is missing.
     pub free: BTreeMap<NodeName, Resources>,
-    /// A terminationGracePeriod bounds what the node's pods can hold up.
+    /// A terminationGracePeriod bounds how long pods can delay the drain.
     pub bounded: bool,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
 impl Ledger {
-    /// Admits a removal, or says why not. `replacements` are the launches that it waits for.
+    /// Admits a removal, or rejects it with a reason. `replacements` are the launches that it waits for.
     pub fn admit_removal(
         &mut self,
         removal: &Termination,
@@ -76,7 +76,7 @@ impl Ledger {
             return Err(Rejection::AlreadyRemoving(node.clone()));
         }
         if self.removals.values().any(|other| other.rooms.contains_key(node)) {
-            return Err(Rejection::NodeWanted(node.clone()));
+            return Err(Rejection::NodeIsDestination(node.clone()));
         }
         self.check_dependencies(replacements)?;
         let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
@@ -87,21 +87,22 @@ impl Ledger {
         }
         self.check_budget(&claim.pool, removal.reason)?;
         self.check_disruption_budgets(removal.reason, facts)?;
-        self.check_room(facts)
+        self.check_capacity(facts)
     }
 
-    /// Checks a removal under way again, before its node goes: what it took itself does not stand against it. Budgets of the pool are about
-    /// beginning: a window that closes, or another node that somebody takes away, is no reason to waste the replacements.
+    /// Checks a removal in progress again before its node is deleted. The removal's own reservations do not count
+    /// against it. Pool budgets are not checked again: they limit when a removal starts, and a window that closes, or
+    /// another removal, is no reason to waste the replacements.
     ///
     /// # Errors
-    /// Why the node must not go.
+    /// Why the node must not be deleted.
     pub fn check_removal_again(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
         let removal = self.removals.get(&facts.claim).ok_or_else(|| Rejection::NotAdmitted(facts.claim.clone()))?;
         if removal.reason.is_forced() {
             return Ok(());
         }
         self.check_disruption_budgets(removal.reason, facts)?;
-        self.check_room(facts)
+        self.check_capacity(facts)
     }
 
     fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
@@ -118,15 +119,15 @@ impl Ledger {
         Ok(())
     }
 
-    /// One free eviction is enough: a node with two pods of a budget that allows one at a time drains in two steps, or it could never go.
-    /// Drift does not wait for room where the drain has a deadline.
+    /// One free eviction per budget is enough: a node with two pods of a budget that allows one disruption at a time
+    /// drains in two steps. Drift does not wait for a budget if the drain has a deadline.
     fn check_disruption_budgets(&self, reason: DisruptionReason, facts: &RemovalFacts) -> Result<(), Rejection> {
         if reason == DisruptionReason::Drifted && facts.bounded {
             return Ok(());
         }
         for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
-            let admitted: u32 = self.others(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
+            let admitted: u32 = self.other_removals(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
             if admitted >= allowed {
                 return Err(Rejection::NoDisruptionRoom(budget.clone()));
             }
@@ -134,58 +135,58 @@ impl Ledger {
         Ok(())
     }
 
-    fn check_room(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
-        for (node, asked) in &facts.moves {
-            let leaving = self.others(&facts.claim).any(|other| other.node == *node);
+    fn check_capacity(&self, facts: &RemovalFacts) -> Result<(), Rejection> {
+        for (node, requested) in &facts.moves {
+            let leaving = self.other_removals(&facts.claim).any(|other| other.node == *node);
             let none = Resources::new();
             let mut free = facts.free.get(node).filter(|_| !leaving).unwrap_or(&none).clone();
-            for taken in self.others(&facts.claim).filter_map(|other| other.rooms.get(node)) {
+            for taken in self.other_removals(&facts.claim).filter_map(|other| other.rooms.get(node)) {
                 free.subtract(taken);
             }
-            if let Some(resource) = asked.first_excess(&free) {
-                return Err(Rejection::NoRoom { node: node.clone(), resource: resource.to_owned() });
+            if let Some(resource) = requested.first_excess(&free) {
+                return Err(Rejection::InsufficientResources { node: node.clone(), resource: resource.to_owned() });
             }
         }
         Ok(())
     }
 
-    /// The removals under way but for that of a claim.
-    fn others<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Removal> {
+    /// The removals in progress, except the removal of `claim`.
+    fn other_removals<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Removal> {
         self.removals.iter().filter(move |(name, _)| *name != claim).map(|(_, removal)| removal)
     }
 
-    /// Whether an action was admitted and has not come to its end.
+    /// Whether an action was admitted and has no final outcome yet.
     #[must_use]
     pub fn is_under_way(&self, action: &ActionId) -> bool {
         self.outcomes.get(action) == Some(&Outcome::Admitted)
     }
 
-    /// The removal of a claim, if it is under way.
+    /// The removal of a claim, if it is in progress.
     #[must_use]
     pub fn removal(&self, claim: &str) -> Option<&Removal> {
         self.removals.get(claim)
     }
 
-    /// The removals under way, by claim.
+    /// The removals in progress, by claim.
     pub fn removals(&self) -> impl Iterator<Item = (&str, &Removal)> {
         self.removals.iter().map(|(claim, removal)| (claim.as_str(), removal))
     }
 
-    /// An admitted eviction is finished: the budget's own count shows it from now on.
+    /// Records that an admitted eviction is finished: from now on it is in the budget's own count.
     pub fn evicted(&mut self, claim: &str, budget: &str) {
         if let Some(count) = self.removals.get_mut(claim).and_then(|removal| removal.evictions.get_mut(budget)) {
             *count = count.saturating_sub(1);
         }
     }
 
-    /// All evictions of a removal are finished.
+    /// Records that all evictions of a removal are finished.
     pub fn drained(&mut self, claim: &str) {
         if let Some(removal) = self.removals.get_mut(claim) {
             removal.evictions.clear();
         }
     }
 
-    /// A removal is undone: its node is untainted and stays.
+    /// Records that a removal was undone: its node is untainted and stays.
     pub fn removal_undone(&mut self, claim: &str, cause: &str) {
         if let Some(removal) = self.removals.remove(claim) {
             self.outcomes.set(&removal.action, Outcome::Failed(cause.to_owned()));
@@ -193,14 +194,14 @@ impl Ledger {
         }
     }
 
-    /// A claim is being deleted, by whomever: it counts towards budgets and limits until it is gone.
+    /// Records that anyone deleted a claim: it counts towards budgets and limits until it is gone.
     pub fn deleting(&mut self, claim: &str) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.deleting = true;
         }
     }
 
-    /// A claim has its Node.
+    /// Records the Node of a claim.
     pub fn node_of(&mut self, claim: &str, node: NodeName) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.node = Some(node);

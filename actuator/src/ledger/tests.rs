@@ -85,7 +85,7 @@ fn rejection(admission: Admission) -> Rejection {
 }
 
 #[test]
-fn a_plan_sent_twice_buys_once() {
+fn repeated_plan_launches_once() {
     let mut ledger = ledger_of(&[]);
     let plan = plan(&ledger, 1);
     let first = launch("one", &["small"], &["p"]);
@@ -96,7 +96,7 @@ fn a_plan_sent_twice_buys_once() {
 }
 
 #[test]
-fn a_reserved_pod_is_not_bought_for_again() {
+fn reserved_pod_is_not_launched_for_again() {
     let mut ledger = ledger_of(&[]);
     let first = plan(&ledger, 1);
     let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "q"]), &first));
@@ -105,7 +105,7 @@ fn a_reserved_pod_is_not_bought_for_again() {
     let expected = Rejection::PodReserved { pod: "q".into(), claim: claim.clone() };
     assert_eq!(rejection(admit(&mut ledger, &again, &later)), expected);
 
-    // Marked Unschedulable before its node is initialized says nothing; after it, it ends the reservation.
+    // Before the node is initialized, the verdict has no effect; afterwards, it ends the reservation.
     ledger.marked_unschedulable(&"q".into());
     assert_eq!(ledger.reserved_by(&"q".into(), NOW), Some(claim.as_str()));
     ledger.initialized(&claim, NOW);
@@ -116,63 +116,63 @@ fn a_reserved_pod_is_not_bought_for_again() {
 }
 
 #[test]
-fn room_may_be_launched_for_again_by_a_plan_that_knows_of_the_former_launch() {
+fn virtual_pods_may_be_launched_for_again_by_a_newer_plan() {
     let mut ledger = ledger_of(&[]);
     let virtual_pods = Arc::new([PodUid::from("v")].into());
     let first = PlanContext { virtual_pods, ..plan(&ledger, 1) };
-    let one = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "v"]), &first));
+    let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "v"]), &first));
     let again = launch("two", &["small"], &["v"]);
-    // Neither a plan from before nor the same one, made once more.
+    // Rejected: an earlier plan, and the same plan recomputed.
     let changed = Rejection::Changed(Subject::Pod("v".into()));
     assert_eq!(rejection(admit(&mut ledger, &again, &first)), changed);
     let stale = PlanContext { snapshot_sequence: 2, ..first.clone() };
     assert_eq!(rejection(admit(&mut ledger, &again, &stale)), changed);
     let knows = PlanContext { position: ledger.position(), ..stale };
     let real = launch("three", &["small"], &["p"]);
-    let reserved = Rejection::PodReserved { pod: "p".into(), claim: one.clone() };
+    let reserved = Rejection::PodReserved { pod: "p".into(), claim: claim.clone() };
     assert_eq!(rejection(admit(&mut ledger, &real, &knows)), reserved, "whoever exists is reserved as ever");
     let two = claim_of(&admit(&mut ledger, &again, &knows));
     assert_eq!(ledger.reserved_by(&"v".into(), NOW), Some(two.as_str()));
-    ledger.gone(&one);
+    ledger.gone(&claim);
     assert_eq!(ledger.reserved_by(&"v".into(), NOW), Some(two.as_str()));
 }
 
 #[test]
-fn a_reservation_that_ran_out_passes_on_and_is_not_ended_by_its_former_claim() {
+fn expired_reservation_moves_to_the_new_claim() {
     let mut ledger = ledger_of(&[]);
-    let known = plan(&ledger, 1);
-    let first = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &known));
+    let context = plan(&ledger, 1);
+    let first = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &context));
     ledger.initialized(&first, NOW);
-    let (later, known) = (NOW.plus(Millis(30_000)), plan(&ledger, 2));
-    let second = claim_of(&ledger.admit_launch(&launch("two", &["small"], &["p"]), &[], &known, &catalog(), later));
+    let (later, context) = (NOW.plus(Millis(30_000)), plan(&ledger, 2));
+    let second = claim_of(&ledger.admit_launch(&launch("two", &["small"], &["p"]), &[], &context, &catalog(), later));
     ledger.gone(&first);
     assert_eq!(ledger.reserved_by(&"p".into(), later), Some(second.as_str()));
 }
 
 #[test]
-fn a_static_pool_has_no_more_nodes_than_it_says() {
+fn static_pool_does_not_exceed_its_replicas() {
     let mut ledger = ledger_of(&[]);
     ledger.set_pool(&"pool".into(), PoolFacts { replicas: Some(1), ..PoolFacts::default() });
-    let known = plan(&ledger, 1);
-    let first = claim_of(&admit(&mut ledger, &launch("a", &["small"], &[]), &known));
+    let context = plan(&ledger, 1);
+    let first = claim_of(&admit(&mut ledger, &launch("a", &["small"], &[]), &context));
     let over = Rejection::LimitExceeded { resource: "replicas".to_owned(), limit: 1, used: 1, asked: 1 };
-    assert_eq!(rejection(admit(&mut ledger, &launch("b", &["small"], &[]), &known)), over);
+    assert_eq!(rejection(admit(&mut ledger, &launch("b", &["small"], &[]), &context)), over);
     ledger.gone(&first);
-    claim_of(&admit(&mut ledger, &launch("c", &["small"], &[]), &known));
+    claim_of(&admit(&mut ledger, &launch("c", &["small"], &[]), &context));
 }
 
 #[test]
-fn limits_count_the_most_until_launched_and_what_is_deleted_until_it_is_gone() {
+fn limits_count_maximum_usage_until_launch_and_deleted_claims_until_gone() {
     let mut ledger = ledger_of(&[]);
-    let known = plan(&ledger, 1);
-    let claim = claim_of(&admit(&mut ledger, &launch("a", &["small", "large"], &[]), &known));
-    claim_of(&admit(&mut ledger, &launch("b", &["large"], &[]), &known));
+    let context = plan(&ledger, 1);
+    let claim = claim_of(&admit(&mut ledger, &launch("a", &["small", "large"], &[]), &context));
+    claim_of(&admit(&mut ledger, &launch("b", &["large"], &[]), &context));
     let third = launch("c", &["small"], &[]);
     let over = Rejection::LimitExceeded { resource: "cpu".to_owned(), limit: 8000, used: 8000, asked: 1000 };
-    assert_eq!(rejection(admit(&mut ledger, &third, &known)), over);
-    // It became a small one: 3 of 4 cores come free.
+    assert_eq!(rejection(admit(&mut ledger, &third, &context)), over);
+    // The claim became a small node: 3 of 4 cores are free again.
     ledger.launched(&claim, Resources::from([("cpu", 1000), ("nodes", 1)]));
-    claim_of(&admit(&mut ledger, &third, &known));
+    claim_of(&admit(&mut ledger, &third, &context));
     assert_eq!(ledger.used(&"pool".into()), Resources::from([("cpu", 6000), ("nodes", 3)]));
 
     ledger.deleting(&claim);
@@ -185,46 +185,49 @@ fn limits_count_the_most_until_launched_and_what_is_deleted_until_it_is_gone() {
 fn failure_pauses_the_pool_and_outdates_plans() {
     let mut ledger = ledger_of(&[]);
     let old = plan(&ledger, 1);
-    let one = launch("one", &["small"], &["p"]);
-    let claim = claim_of(&admit(&mut ledger, &one, &old));
+    let action = launch("one", &["small"], &["p"]);
+    let claim = claim_of(&admit(&mut ledger, &action, &old));
     ledger.failed(&claim, "LaunchFailed", NOW);
     assert_eq!(
         rejection(admit(&mut ledger, &launch("two", &["small"], &["q"]), &old)),
         Rejection::Changed(Subject::Pool("pool".into()))
     );
     let new = plan(&ledger, 2);
-    assert_eq!(rejection(admit(&mut ledger, &one, &new)), Rejection::ClaimExists(claim.clone()));
+    assert_eq!(rejection(admit(&mut ledger, &action, &new)), Rejection::ClaimExists(claim.clone()));
     ledger.gone(&claim);
     let new = plan(&ledger, 3);
     let pause = Rejection::BackOff { cause: "LaunchFailed".to_owned(), remaining: Millis(1000) };
-    assert_eq!(rejection(admit(&mut ledger, &one, &new)), pause);
-    let later = ledger.admit_launch(&one, &[], &new, &catalog(), NOW.plus(Millis(1000)));
+    assert_eq!(rejection(admit(&mut ledger, &action, &new)), pause);
+    let later = ledger.admit_launch(&action, &[], &new, &catalog(), NOW.plus(Millis(1000)));
     assert_eq!(claim_of(&later), claim);
 }
 
 #[test]
-fn older_watchers_and_positions_of_others_are_refused() {
+fn stale_drivers_and_foreign_positions_are_rejected() {
     let mut ledger = ledger_of(&[]);
-    let one = launch("one", &["small"], &[]);
+    let action = launch("one", &["small"], &[]);
     let good = plan(&ledger, 1);
     let newer = PlanContext { driver: driver(2), ..good.clone() };
-    assert_eq!(rejection(admit(&mut ledger, &one, &newer)), Rejection::UnknownDriver(2));
+    assert_eq!(rejection(admit(&mut ledger, &action, &newer)), Rejection::UnknownDriver(2));
     ledger.observe_driver(driver(2));
-    assert_eq!(rejection(admit(&mut ledger, &one, &good)), Rejection::StaleDriver(2));
-    // The Lease was deleted and created again: what the API server says now counts, not the larger number.
+    assert_eq!(rejection(admit(&mut ledger, &action, &good)), Rejection::StaleDriver(2));
+    // The Lease was deleted and created again: the live read counts, not the larger number.
     ledger.observe_driver(driver(0));
-    assert_eq!(rejection(admit(&mut ledger, &one, &newer)), Rejection::UnknownDriver(2));
+    assert_eq!(rejection(admit(&mut ledger, &action, &newer)), Rejection::UnknownDriver(2));
     ledger.observe_driver(driver(2));
     for (epoch, sequence) in [(6, 99), (7, 99), (8, 0)] {
         let position = LedgerPosition { epoch, sequence };
         let odd = PlanContext { position, ..newer.clone() };
-        assert!(matches!(rejection(admit(&mut ledger, &one, &odd)), Rejection::StalePosition { .. }), "{position:?}");
+        assert!(
+            matches!(rejection(admit(&mut ledger, &action, &odd)), Rejection::StalePosition { .. }),
+            "{position:?}"
+        );
     }
-    claim_of(&admit(&mut ledger, &one, &newer));
+    claim_of(&admit(&mut ledger, &action, &newer));
 }
 
 #[test]
-fn changes_after_the_snapshot_and_refused_dependencies_reject() {
+fn changed_subjects_and_rejected_dependencies_are_rejected() {
     let mut ledger = ledger_of(&[]);
     let old = plan(&ledger, 1);
     ledger.changed(Subject::Pod("p".into()));
@@ -274,49 +277,53 @@ fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {
 }
 
 #[test]
-fn two_removals_cannot_count_one_hole_twice() {
+fn two_removals_cannot_use_the_same_free_capacity() {
     let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
-    let known = plan(&ledger, 1);
+    let context = plan(&ledger, 1);
     let reason = DisruptionReason::Underutilized;
-    let first = ledger.admit_removal(&removal("a", reason), &[], &known, &facts("a", "c", 600));
+    let first = ledger.admit_removal(&removal("a", reason), &[], &context, &facts("a", "c", 600));
     assert_eq!(claim_of(&first), "a");
     let second = removal("b", reason);
-    let full = Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() };
-    assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "c", 401))), full);
-    // Neither to a node that is leaving, nor away from one that is to take pods.
-    let leaving = Rejection::NoRoom { node: "a".into(), resource: "cpu".to_owned() };
-    assert_eq!(rejection(ledger.admit_removal(&second, &[], &known, &facts("b", "a", 1))), leaving);
-    let wanted = ledger.admit_removal(&removal("c", reason), &[], &known, &facts("c", "b", 1));
-    assert_eq!(rejection(wanted), Rejection::NodeWanted("c".into()));
-    assert_eq!(claim_of(&ledger.admit_removal(&second, &[], &known, &facts("b", "c", 400))), "b");
+    let full = Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() };
+    assert_eq!(rejection(ledger.admit_removal(&second, &[], &context, &facts("b", "c", 401))), full);
+    // Rejected: a destination that is being removed, and the removal of a destination.
+    let leaving = Rejection::InsufficientResources { node: "a".into(), resource: "cpu".to_owned() };
+    assert_eq!(rejection(ledger.admit_removal(&second, &[], &context, &facts("b", "a", 1))), leaving);
+    let destination = ledger.admit_removal(&removal("c", reason), &[], &context, &facts("c", "b", 1));
+    assert_eq!(rejection(destination), Rejection::NodeIsDestination("c".into()));
+    assert_eq!(claim_of(&ledger.admit_removal(&second, &[], &context, &facts("b", "c", 400))), "b");
 }
 
 #[test]
-fn budgets_and_disruption_room_are_what_is_left_by_admitted_removals() {
+fn admitted_removals_reduce_budgets_and_allowed_disruptions() {
     let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
-    let known = plan(&ledger, 1);
+    let context = plan(&ledger, 1);
     let none = |claim: &str| RemovalFacts { claim: claim.to_owned(), ..RemovalFacts::default() };
-    claim_of(&ledger.admit_removal(&removal("a", DisruptionReason::Empty), &[], &known, &facts("a", "c", 0)));
+    claim_of(&ledger.admit_removal(&removal("a", DisruptionReason::Empty), &[], &context, &facts("a", "c", 0)));
     let exhausted = Rejection::BudgetExhausted { allowed: 1, removing: 1 };
-    let second = ledger.admit_removal(&removal("b", DisruptionReason::Empty), &[], &known, &none("b"));
+    let second = ledger.admit_removal(&removal("b", DisruptionReason::Empty), &[], &context, &none("b"));
     assert_eq!(rejection(second), exhausted);
 
     let drifted = removal("b", DisruptionReason::Drifted);
     let mut tight = RemovalFacts { disruptions_allowed: [("ns/pdb".to_owned(), 2)].into(), ..facts("b", "c", 0) };
     let no_room = Rejection::NoDisruptionRoom("ns/pdb".to_owned());
-    assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &known, &tight)), no_room);
+    assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &context, &tight)), no_room);
     tight.disruptions_allowed.clear();
-    assert_eq!(rejection(ledger.admit_removal(&drifted, &[], &known, &tight)), no_room, "a lagging budget has no room");
+    assert_eq!(
+        rejection(ledger.admit_removal(&drifted, &[], &context, &tight)),
+        no_room,
+        "a lagging budget has no room"
+    );
     let bounded = RemovalFacts { bounded: true, ..tight.clone() };
     let idle = removal("b", DisruptionReason::Underutilized);
-    assert_eq!(rejection(ledger.clone().admit_removal(&idle, &[], &known, &bounded)), no_room);
-    claim_of(&ledger.clone().admit_removal(&drifted, &[], &known, &bounded));
+    assert_eq!(rejection(ledger.clone().admit_removal(&idle, &[], &context, &bounded)), no_room);
+    claim_of(&ledger.clone().admit_removal(&drifted, &[], &context, &bounded));
     let forced = removal("b", DisruptionReason::Interrupted);
-    claim_of(&ledger.admit_removal(&forced, &[], &known, &tight));
+    claim_of(&ledger.admit_removal(&forced, &[], &context, &tight));
 }
 
 #[test]
-fn a_new_leader_knows_what_claims_say() {
+fn new_leader_restores_the_ledger_from_claims() {
     let mut launching = ClaimSeed { capacity: None, initialized: false, node: None, ..seed("x") };
     launching.annotations = [
         (annotation::ACTION_ID, "one"),
@@ -326,37 +333,40 @@ fn a_new_leader_knows_what_claims_say() {
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
     let mut before = ledger_of(&[seed("a"), seed("c")]);
-    let known = plan(&before, 1);
-    claim_of(&before.admit_removal(&removal("a", DisruptionReason::Empty), &[], &known, &facts("a", "c", 600)));
-    let (_, written) = before.removals().next().unwrap();
+    let context = plan(&before, 1);
+    claim_of(&before.admit_removal(&removal("a", DisruptionReason::Empty), &[], &context, &facts("a", "c", 600)));
+    let (_, stored) = before.removals().next().unwrap();
     let mut removing = seed("a");
-    removing.annotations.insert(annotation::REMOVAL.to_owned(), serde_json::to_string(written).unwrap());
+    removing.annotations.insert(annotation::REMOVAL.to_owned(), serde_json::to_string(stored).unwrap());
 
     let mut ledger = ledger_of(&[launching.clone(), removing, seed("b"), seed("c")]);
     assert_eq!(ledger.used(&"pool".into()).get("cpu"), 7000);
     assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some("x"));
-    let known = plan(&ledger, 1);
-    assert_eq!(admit(&mut ledger, &launch("one", &["small"], &["p"]), &known), Admission::Repeated(Outcome::Admitted));
-    let second = ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &known, &facts("b", "c", 401));
-    assert_eq!(rejection(second), Rejection::NoRoom { node: "c".into(), resource: "cpu".to_owned() });
+    let context = plan(&ledger, 1);
+    assert_eq!(
+        admit(&mut ledger, &launch("one", &["small"], &["p"]), &context),
+        Admission::Repeated(Outcome::Admitted)
+    );
+    let second = ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &context, &facts("b", "c", 401));
+    assert_eq!(rejection(second), Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() });
 
     launching.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
     let (mut ledger, problems) = Ledger::from_claims(8, &[launching]);
     assert!(problems[0].to_string().starts_with("NodeClaim x: annotation plimsoll.dev/reserved: "), "{}", problems[0]);
     ledger.observe_driver(driver(1));
     ledger.set_pool(&"pool".into(), pool(8000));
-    let known = plan(&ledger, 1);
-    let closed = rejection(admit(&mut ledger, &launch("two", &["small"], &[]), &known));
+    let context = plan(&ledger, 1);
+    let closed = rejection(admit(&mut ledger, &launch("two", &["small"], &[]), &context));
     assert!(matches!(closed, Rejection::PoolUnreadable { .. }));
     ledger.gone("x");
-    let known = plan(&ledger, 2);
-    claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &known));
+    let context = plan(&ledger, 2);
+    claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &context));
 }
 
 proptest! {
-    /// Whatever is asked, in whatever order: limits hold, and no pod is in two claims.
+    /// For any sequence of requests, limits hold, and no pod is in two claims.
     #[test]
-    fn limits_hold_and_pods_are_bought_for_once(asked in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..6, 0_u8..4), 1..60)) {
+    fn limits_hold_and_pods_are_launched_for_once(asked in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..6, 0_u8..4), 1..60)) {
         let mut ledger = ledger_of(&[]);
         let mut claims: Vec<String> = Vec::new();
         for (id, large, pod, event) in asked {

@@ -1,4 +1,4 @@
-//! The ledger as its watchers are shown it: claims that are on their way in or out.
+//! The ledger as its watchers see it: claims in flight, and claims being deleted.
 
 use crate::clock::Timestamped;
 use crate::ledger::handle::LedgerHandle;
@@ -20,20 +20,20 @@ use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Shows the ledger to its watchers.
+/// Dependencies of the view.
 #[derive(Clone)]
 pub struct LedgerView {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
-    /// Offerings without capacity.
+    /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Time.
     pub clock: Clock,
 }
 
-/// Claims in flight, by name. One in service is shown as long as pods are reserved for it.
+/// Claims in flight, by name. An initialized claim is included as long as pods are reserved for it.
 #[must_use]
 pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
     let now = deps.clock.timestamp();
@@ -49,10 +49,10 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
     deps.ledger.read(|ledger| {
         let open = ledger.claims().filter(|view| !view.initialized || view.deleting || view.pods(now).next().is_some());
         open.map(|view| {
-            let known = launching.get(view.name);
+            let admitted = launching.get(view.name);
             let object = shown.get(view.name);
             let named = |uid: &PodUid| {
-                let of_plan = known.and_then(|known| known.pods.iter().find(|pod| pod.uid == *uid));
+                let of_plan = admitted.and_then(|admitted| admitted.pods.iter().find(|pod| pod.uid == *uid));
                 let name = of_plan.map(|pod| pod.name.clone()).or_else(|| names.get(uid.as_str()).cloned());
                 PodRef { name: name.unwrap_or_default(), uid: uid.clone() }
             };
@@ -63,9 +63,9 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
                 action_id: view.action.cloned(),
                 pods: view.pods(now).map(named).collect(),
                 limit_usage: view.counted.clone(),
-                labels: labels(object.map(AsRef::as_ref), known),
-                taints: taints(object.map(AsRef::as_ref), known),
-                allocatable: allocatable(object.map(AsRef::as_ref), known),
+                labels: labels(object.map(AsRef::as_ref), admitted),
+                taints: taints(object.map(AsRef::as_ref), admitted),
+                allocatable: allocatable(object.map(AsRef::as_ref), admitted),
                 state: match (view.deleting, view.node.is_some(), view.launched) {
                     (true, _, _) => ClaimState::Terminating,
                     (_, true, _) => ClaimState::Registered,
@@ -76,13 +76,13 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
             };
             (view.name.to_owned(), claim)
         })
-        // A claim without pool is nobody's business but its maker's.
+        // A claim without a pool is not managed by us.
         .filter(|(_, claim)| !claim.node_pool.as_str().is_empty())
         .collect()
     })
 }
 
-/// Names of reserved pods where no plan that named them is at hand: after a change of leader.
+/// Names of reserved pods that no recorded launch provides, as after a change of leader.
 fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
     let named: BTreeSet<&PodUid> = launching.values().flat_map(|claim| &claim.pods).map(|pod| &pod.uid).collect();
     let nameless = deps.ledger.read(|ledger| ledger.reserved_pods().any(|uid| !named.contains(uid)));
@@ -94,8 +94,8 @@ fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, InFlightClaim>) -> 
     pods.iter().filter_map(|pod| name(pod)).collect()
 }
 
-fn labels(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> BTreeMap<String, String> {
-    let mut labels = known.map(|known| known.labels.clone()).unwrap_or_default();
+fn labels(claim: Option<&NodeClaim>, admitted: Option<&InFlightClaim>) -> BTreeMap<String, String> {
+    let mut labels = admitted.map(|admitted| admitted.labels.clone()).unwrap_or_default();
     labels.extend(claim.and_then(|claim| claim.metadata.labels.clone()).unwrap_or_default());
     if let Some(claim) = claim {
         labels.insert(label::EC2_NODE_CLASS.to_owned(), claim.spec.node_class_ref.name.clone());
@@ -103,19 +103,19 @@ fn labels(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> BTreeMap<
     labels
 }
 
-fn taints(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> Vec<Taint> {
-    match (claim, known) {
+fn taints(claim: Option<&NodeClaim>, admitted: Option<&InFlightClaim>) -> Vec<Taint> {
+    match (claim, admitted) {
         (Some(claim), _) => claim.spec.taints.iter().map(Taint::from).collect(),
-        (None, known) => known.map(|known| known.taints.clone()).unwrap_or_default(),
+        (None, admitted) => admitted.map(|admitted| admitted.taints.clone()).unwrap_or_default(),
     }
 }
 
-/// What its instance leaves to pods; before there is one, the least of what any of its types does.
-fn allocatable(claim: Option<&NodeClaim>, known: Option<&InFlightClaim>) -> Resources {
+/// Allocatable resources of the instance; before there is one, the minimum over all accepted types.
+fn allocatable(claim: Option<&NodeClaim>, admitted: Option<&InFlightClaim>) -> Resources {
     let status = claim.and_then(|claim| claim.status.as_ref());
     let amounts = status.into_iter().flat_map(|status| &status.allocatable);
     let read = parse_resources(amounts.map(|(name, amount)| (name.as_str(), amount.0.as_str()))).unwrap_or_default();
-    if read.is_empty() { known.map(|known| known.allocatable.clone()).unwrap_or_default() } else { read }
+    if read.is_empty() { admitted.map(|admitted| admitted.allocatable.clone()).unwrap_or_default() } else { read }
 }
 
 fn launched_at(claim: &NodeClaim) -> Option<Timestamp> {
@@ -124,7 +124,7 @@ fn launched_at(claim: &NodeClaim) -> Option<Timestamp> {
     Some(Timestamp(launched.last_transition_time.0.as_millisecond()))
 }
 
-/// Offerings that are left alone, and how much longer.
+/// Offerings to skip, with the remaining time.
 #[must_use]
 pub fn unavailable(deps: &LedgerView) -> Vec<UnavailableOffering> {
     let memory = deps.insufficient_capacity.lock();

@@ -1,4 +1,4 @@
-//! What a Node is given when it is matched to its claim, and when it is in service. Pure.
+//! Changes to a Node when it registers and when it is initialized. Pure functions.
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -7,28 +7,28 @@ use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::taints::{Taint as ModelTaint, TaintEffect};
 
-/// Annotations of claims that are the actuator's own business.
+/// Prefix of annotations that are internal to the actuator and not copied to Nodes.
 const OWN_PREFIX: &str = "plimsoll.dev/";
 
-/// What a Node lacks to be in service.
+/// Why a Node is not initialized yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Lack {
-    /// Its kubelet does not say Ready.
+pub(super) enum MissingPrerequisite {
+    /// The kubelet does not report Ready.
     #[error("the Node is not ready")]
     NotReady,
-    /// A start-up taint is there.
+    /// A startup taint is present.
     #[error("start-up taint {0} is still on the Node")]
     StartupTaint(String),
-    /// Kubernetes or a cloud controller has not finished with it.
+    /// A taint of Kubernetes or a cloud controller is present.
     #[error("taint {0} is still on the Node")]
     EphemeralTaint(String),
-    /// A resource that was asked for is not there.
+    /// A requested resource is missing.
     #[error("the Node does not offer any {0} yet")]
     Resource(String),
 }
 
-impl Lack {
-    /// The condition's reason, in Karpenter's words.
+impl MissingPrerequisite {
+    /// The condition's reason, as in Karpenter.
     #[must_use]
     pub(super) fn reason(&self) -> &'static str {
         match self {
@@ -52,16 +52,16 @@ fn is(taint: &Taint, key: &str, effect: &str) -> bool {
     taint.key == key && taint.effect == effect
 }
 
-/// Whether nothing kept pods from a Node that is not matched yet.
+/// Whether an unregistered Node lacks the taint that keeps pods away.
 pub(super) fn lacks_unregistered_taint(node: &Node) -> bool {
     !has_label(node, label::REGISTERED) && !taints(node).iter().any(|it| it.key == taint::UNREGISTERED)
 }
 
-/// The Node as it is once it is matched to its claim.
+/// The Node after registration.
 pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     let mut node = node.clone();
     let finalizers = node.metadata.finalizers.get_or_insert_default();
-    if !finalizers.iter().any(|it| it == TERMINATION_FINALIZER) {
+    if !finalizers.iter().any(|existing| existing == TERMINATION_FINALIZER) {
         finalizers.push(TERMINATION_FINALIZER.to_owned());
     }
     let (name, uid) = (claim.metadata.name.clone().unwrap_or_default(), claim.metadata.uid.clone().unwrap_or_default());
@@ -79,59 +79,63 @@ pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     labels.extend(claim.metadata.labels.clone().unwrap_or_default());
     labels.insert(label::REGISTERED.to_owned(), "true".to_owned());
     let keep = |key: &str| !key.starts_with(OWN_PREFIX) && key != annotation::TERMINATION_TIMESTAMP;
-    let own = claim.metadata.annotations.iter().flatten().filter(|(key, _)| keep(key));
-    node.metadata.annotations.get_or_insert_default().extend(own.map(|(key, value)| (key.clone(), value.clone())));
+    let copied = claim.metadata.annotations.iter().flatten().filter(|(key, _)| keep(key));
+    node.metadata.annotations.get_or_insert_default().extend(copied.map(|(key, value)| (key.clone(), value.clone())));
     let by_itself = has_label(&node, label::DO_NOT_SYNC_TAINTS);
     let list = node.spec.get_or_insert_with(NodeSpec::default).taints.get_or_insert_default();
     if !by_itself {
-        for wanted in claim.spec.taints.iter().chain(&claim.spec.startup_taints) {
-            let effect = TaintEffect::from(wanted.effect).as_str();
-            if !list.iter().any(|it| is(it, &wanted.key, effect)) {
+        for taint in claim.spec.taints.iter().chain(&claim.spec.startup_taints) {
+            let effect = TaintEffect::from(taint.effect).as_str();
+            if !list.iter().any(|existing| is(existing, &taint.key, effect)) {
                 list.push(Taint {
-                    key: wanted.key.clone(),
-                    value: wanted.value.clone(),
+                    key: taint.key.clone(),
+                    value: taint.value.clone(),
                     effect: effect.to_owned(),
                     time_added: None,
                 });
             }
         }
     }
-    list.retain(|it| it.key != taint::UNREGISTERED);
+    list.retain(|existing| existing.key != taint::UNREGISTERED);
     node
 }
 
-/// The Node as it is once it is in service.
+/// The Node after initialization.
 pub(super) fn initialized(node: &Node) -> Node {
     let mut node = node.clone();
     node.metadata.labels.get_or_insert_default().insert(label::INITIALIZED.to_owned(), "true".to_owned());
     node
 }
 
-/// What keeps the Node from service.
-pub(super) fn lacks(node: &Node, claim: &NodeClaim) -> Option<Lack> {
+/// Why the Node is not initialized yet, if so.
+pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim) -> Option<MissingPrerequisite> {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
-        return Some(Lack::NotReady);
+        return Some(MissingPrerequisite::NotReady);
     }
-    let startup = |it: &&Taint| {
-        claim.spec.startup_taints.iter().any(|own| is(it, &own.key, TaintEffect::from(own.effect).as_str()))
+    let startup = |taint: &&Taint| {
+        claim
+            .spec
+            .startup_taints
+            .iter()
+            .any(|startup_taint| is(taint, &startup_taint.key, TaintEffect::from(startup_taint.effect).as_str()))
     };
-    if let Some(found) = taints(node).iter().find(startup) {
-        return Some(Lack::StartupTaint(format!("{}:{}", found.key, found.effect)));
+    if let Some(blocking) = taints(node).iter().find(startup) {
+        return Some(MissingPrerequisite::StartupTaint(format!("{}:{}", blocking.key, blocking.effect)));
     }
-    let ephemeral = |it: &&Taint| {
-        TaintEffect::parse(&it.effect)
-            .is_some_and(|effect| ModelTaint { key: it.key.clone(), value: String::new(), effect }.is_ephemeral())
+    let ephemeral = |taint: &&Taint| {
+        TaintEffect::parse(&taint.effect)
+            .is_some_and(|effect| ModelTaint { key: taint.key.clone(), value: String::new(), effect }.is_ephemeral())
     };
-    if let Some(found) = taints(node).iter().find(ephemeral) {
-        return Some(Lack::EphemeralTaint(format!("{}:{}", found.key, found.effect)));
+    if let Some(blocking) = taints(node).iter().find(ephemeral) {
+        return Some(MissingPrerequisite::EphemeralTaint(format!("{}:{}", blocking.key, blocking.effect)));
     }
-    let there = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let is_zero =
         |text: &str| Quantity::parse(text).ok().and_then(Quantity::value_ceil).is_none_or(|amount| amount == 0);
-    let asked = claim.spec.resources.iter().flat_map(|resources| &resources.requests);
-    let missing = asked
-        .filter(|(_, amount)| !is_zero(&amount.0))
-        .find(|(name, _)| there.and_then(|there| there.get(*name)).is_none_or(|amount| is_zero(&amount.0)));
-    missing.map(|(name, _)| Lack::Resource(name.clone()))
+    let requested = claim.spec.resources.iter().flat_map(|resources| &resources.requests);
+    let missing = requested.filter(|(_, amount)| !is_zero(&amount.0)).find(|(name, _)| {
+        allocatable.and_then(|allocatable| allocatable.get(*name)).is_none_or(|amount| is_zero(&amount.0))
+    });
+    missing.map(|(name, _)| MissingPrerequisite::Resource(name.clone()))
 }

@@ -1,4 +1,4 @@
-//! What a claim's next step is, from its launch until its node is in service (spec: core section 6.1). Pure.
+//! The next step of a claim between launch and initialization (spec: core section 6.1). Pure functions.
 
 use super::node;
 use crate::launch::record::group_of;
@@ -8,33 +8,33 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REG
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{NodeClaim, NodeClaimStatus};
 
-/// A claim without instance after so long is given up.
+/// A claim without an instance is deleted after this time.
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
-/// A claim without Node after so long is given up.
+/// A claim without a Node is deleted after this time.
 pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 
-/// A claim and the Nodes of its instance, at one moment.
+/// A snapshot of a claim and the Nodes of its instance.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
-    /// The claim; not being deleted.
+    /// The claim, which is not being deleted.
     pub claim: &'a NodeClaim,
     /// Nodes whose providerID is the claim's.
     pub nodes: &'a [&'a Node],
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// Why a claim is given up.
+/// Which timeout a claim exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedOut {
-    /// No instance came.
+    /// The claim was not launched in time.
     Launch,
-    /// No Node came.
+    /// The Node did not register in time.
     Registration,
 }
 
 impl TimedOut {
-    /// The word in metrics and in the ledger.
+    /// The label value in metrics and the cause in the ledger.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,36 +44,36 @@ impl TimedOut {
     }
 }
 
-/// What to do: the Node first, then the claim's status.
+/// The next step: update the Node first, then the claim's status.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
-    /// The Node as it should be, if that is not what it is.
+    /// Desired Node; `None` if it is already so.
     pub node: Option<Node>,
-    /// The Node came without the taint that keeps pods away until it is known: pods may be on it that do not belong there.
+    /// The Node registered without the taint that keeps pods away, so unsuitable pods may be on it.
     pub taint_was_missing: bool,
-    /// The status as it should be, if that is not what it is.
+    /// Desired status; `None` if it is already so.
     pub status: Option<NodeClaimStatus>,
     /// Conditions that become true.
     pub reached: Vec<&'static str>,
-    /// The claim is given up: it is to be deleted.
+    /// The claim exceeded a timeout and is to be deleted.
     pub timed_out: Option<TimedOut>,
-    /// When time alone may change this.
+    /// When time alone may change the step.
     pub look_again: Option<Timestamp>,
 }
 
-/// The next step.
+/// Computes the next step.
 #[must_use]
-pub fn next(seen: &Observation<'_>) -> Step {
-    let moment = Moment::of(&seen.claim.metadata, seen.now);
-    let old = seen.claim.status.clone().unwrap_or_default();
+pub fn next(observed: &Observation<'_>) -> Step {
+    let moment = Moment::of(&observed.claim.metadata, observed.now);
+    let old = observed.claim.status.clone().unwrap_or_default();
     let mut status = old.clone();
     let mut step = Step::default();
     CONDITIONS.initialize(&mut status.conditions, moment);
     if condition::is_true(&status.conditions, LAUNCHED) {
-        register(seen, moment, &mut status, &mut step);
-        initialize(seen, moment, &mut status, &mut step);
+        register(observed, moment, &mut status, &mut step);
+        initialize(observed, moment, &mut status, &mut step);
     }
-    live(seen.claim, &status, seen.now, &mut step);
+    live(observed.claim, &status, observed.now, &mut step);
     for name in [REGISTERED, INITIALIZED] {
         if condition::is_true(&status.conditions, name) && !condition::is_true(&old.conditions, name) {
             step.reached.push(name);
@@ -87,18 +87,18 @@ fn unknown(status: &mut NodeClaimStatus, moment: Moment, name: &str, reason: &st
     CONDITIONS.set(&mut status.conditions, moment, name, Status::Unknown, reason, message);
 }
 
-fn register(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
+fn register(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
     let state = condition::get(&status.conditions, REGISTERED).map(|condition| condition.status.as_str());
     if matches!(state, Some("True" | "False")) {
         return;
     }
-    match seen.nodes {
+    match observed.nodes {
         [] => unknown(status, moment, REGISTERED, "NodeNotFound", "the instance has not become a Node yet"),
-        [found] => {
-            let wanted = node::registered(found, seen.claim);
-            step.taint_was_missing = node::lacks_unregistered_taint(found);
-            step.node = (wanted != **found).then_some(wanted);
-            status.node_name.clone_from(&found.metadata.name);
+        [node] => {
+            let desired = node::registered(node, observed.claim);
+            step.taint_was_missing = node::lacks_unregistered_taint(node);
+            step.node = (desired != **node).then_some(desired);
+            status.node_name.clone_from(&node.metadata.name);
             CONDITIONS.set_true(&mut status.conditions, moment, REGISTERED);
         }
         several => {
@@ -110,40 +110,41 @@ fn register(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus
     }
 }
 
-fn initialize(seen: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
+fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
     if !condition::is_true(&status.conditions, REGISTERED) || condition::is_true(&status.conditions, INITIALIZED) {
         return;
     }
-    // Several Nodes of one instance were never registered, so there is at most one.
-    let Some(found) = step.node.as_ref().or_else(|| seen.nodes.first().copied()) else {
+    // An instance with several Nodes is never registered, so there is at most one.
+    let Some(current) = step.node.as_ref().or_else(|| observed.nodes.first().copied()) else {
         unknown(status, moment, INITIALIZED, "NodeNotFound", "the Node is gone");
         return;
     };
-    if let Some(lack) = node::lacks(found, seen.claim) {
-        unknown(status, moment, INITIALIZED, lack.reason(), &lack.to_string());
+    if let Some(missing) = node::missing_prerequisite(current, observed.claim) {
+        unknown(status, moment, INITIALIZED, missing.reason(), &missing.to_string());
         return;
     }
-    let wanted = node::initialized(found);
-    if seen.nodes.first().is_some_and(|node| **node != wanted) {
-        step.node = Some(wanted);
+    let desired = node::initialized(current);
+    if observed.nodes.first().is_some_and(|node| **node != desired) {
+        step.node = Some(desired);
     }
     CONDITIONS.set_true(&mut status.conditions, moment, INITIALIZED);
 }
 
 fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut Step) {
-    // What was or was not bought for a launch group is found out by whoever launches it, who adopts or fails its claims.
-    // One whose group cannot be read is nobody's, and times out as any other.
+    // The launcher decides about claims of a launch group: it adopts instances or fails the claims. A claim whose group
+    // is unreadable times out like any other.
     let of_group = group_of(claim).is_some();
     let waiting =
         [(LAUNCHED, LAUNCH_TIMEOUT, TimedOut::Launch), (REGISTERED, REGISTRATION_TIMEOUT, TimedOut::Registration)];
     for (name, limit, timed_out) in waiting {
-        let Some(found) = condition::get(&status.conditions, name).filter(|found| found.status != "True") else {
+        let Some(condition) = condition::get(&status.conditions, name).filter(|condition| condition.status != "True")
+        else {
             continue;
         };
         if of_group && timed_out == TimedOut::Launch {
             continue;
         }
-        let until = found.last_transition_time.0.saturating_add(limit).unwrap_or(Timestamp::MAX);
+        let until = condition.last_transition_time.0.saturating_add(limit).unwrap_or(Timestamp::MAX);
         if until <= now {
             step.timed_out = step.timed_out.or(Some(timed_out));
         } else {

@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -73,20 +71,20 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn a_node_is_given_what_its_claim_says_and_freed_for_pods() {
+fn registration_copies_the_claims_metadata_and_removes_the_unregistered_taint() {
     let step = step(&claim(true), &[&node(&json!({}))], 30);
-    let wanted = step.node.clone().unwrap();
-    let labels = wanted.metadata.labels.unwrap();
+    let registered = step.node.clone().unwrap();
+    let labels = registered.metadata.labels.unwrap();
     assert_eq!(labels["team"], "blue", "the claim wins");
     assert_eq!(labels["kubernetes.io/hostname"], "n", "its own labels stay");
     assert_eq!(labels["karpenter.sh/registered"], "true");
     assert!(!labels.contains_key("karpenter.sh/initialized"));
-    let annotations = wanted.metadata.annotations.unwrap();
+    let annotations = registered.metadata.annotations.unwrap();
     assert_eq!(annotations.keys().collect::<Vec<_>>(), ["note"], "what is ours alone stays on the claim");
-    assert_eq!(wanted.metadata.finalizers.unwrap(), ["karpenter.sh/termination"]);
-    assert_eq!(wanted.metadata.owner_references.unwrap()[0].uid, "claim-uid");
+    assert_eq!(registered.metadata.finalizers.unwrap(), ["karpenter.sh/termination"]);
+    assert_eq!(registered.metadata.owner_references.unwrap()[0].uid, "claim-uid");
     let taints: Vec<String> =
-        wanted.spec.unwrap().taints.unwrap().into_iter().map(|it| format!("{}:{}", it.key, it.effect)).collect();
+        registered.spec.unwrap().taints.unwrap().into_iter().map(|it| format!("{}:{}", it.key, it.effect)).collect();
     assert_eq!(taints, ["dedicated:NoSchedule", "cni:NoExecute"]);
     assert_eq!(after(&step, "Registered"), pair("True", "Registered"));
     assert_eq!(after(&step, "Initialized"), pair("Unknown", "StartupTaintsExist"));
@@ -97,7 +95,7 @@ fn a_node_is_given_what_its_claim_says_and_freed_for_pods() {
 }
 
 #[test]
-fn a_node_that_brings_its_taints_itself_keeps_them_as_they_are() {
+fn node_with_do_not_sync_taints_keeps_its_taints() {
     let own =
         node(&json!({"metadata": {"labels": {"karpenter.sh/do-not-sync-taints": "true"}}, "spec": {"taints": []}}));
     let step = step(&claim(true), &[&own], 30);
@@ -110,29 +108,38 @@ fn a_node_that_brings_its_taints_itself_keeps_them_as_they_are() {
 }
 
 #[test]
-fn each_thing_that_a_node_lacks_is_named() {
+fn missing_prerequisites_are_named() {
     let mut registered = claim(true);
     registered.status = step(&registered, &[&node(&json!({}))], 30).status;
     let clean = json!({"spec": {"taints": []}, "metadata": {"labels": {"karpenter.sh/registered": "true"}}});
-    let lacks = |change: &Value| {
-        let mut whole = clean.clone();
-        merge(&mut whole, change);
-        let step = step(&registered, &[&node(&whole)], 40);
-        // What is as it was is not written again.
+    let missing_prerequisite = |change: &Value| {
+        let mut merged = clean.clone();
+        merge(&mut merged, change);
+        let step = step(&registered, &[&node(&merged)], 40);
+        // An unchanged status is not written again.
         let status = step.status.or_else(|| registered.status.clone()).unwrap();
         condition::get(&status.conditions, "Initialized").unwrap().reason.clone()
     };
-    assert_eq!(lacks(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})), "NodeNotReady");
-    assert_eq!(lacks(&json!({"spec": {"taints": [{"key": "cni", "effect": "NoExecute"}]}})), "StartupTaintsExist");
+    assert_eq!(
+        missing_prerequisite(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
+        "NodeNotReady"
+    );
+    assert_eq!(
+        missing_prerequisite(&json!({"spec": {"taints": [{"key": "cni", "effect": "NoExecute"}]}})),
+        "StartupTaintsExist"
+    );
     let not_ready = json!({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}});
-    assert_eq!(lacks(&not_ready), "KnownEphemeralTaintsExist");
-    assert_eq!(lacks(&json!({"status": {"allocatable": {"example.com/gpu": "0"}}})), "ResourceNotRegistered");
-    assert_eq!(lacks(&json!({})), "Initialized");
+    assert_eq!(missing_prerequisite(&not_ready), "KnownEphemeralTaintsExist");
+    assert_eq!(
+        missing_prerequisite(&json!({"status": {"allocatable": {"example.com/gpu": "0"}}})),
+        "ResourceNotRegistered"
+    );
+    assert_eq!(missing_prerequisite(&json!({})), "Initialized");
     assert_eq!(after(&step(&registered, &[], 40), "Initialized").1, "NodeNotFound");
 }
 
 #[test]
-fn a_step_that_was_done_is_not_done_again() {
+fn completed_steps_are_not_repeated() {
     let clean = json!({"spec": {"taints": []}});
     let mut claim = claim(true);
     claim.spec.startup_taints.clear();
@@ -153,7 +160,7 @@ fn two_nodes_of_one_instance_are_an_error() {
 }
 
 #[test]
-fn claims_are_given_up_when_their_time_is_over_and_not_before() {
+fn claims_time_out_after_their_timeout() {
     let new = claim(false);
     let early = step(&new, &[], LAUNCH_TIMEOUT.as_secs() - 1);
     assert_eq!(early.timed_out, None);

@@ -1,4 +1,4 @@
-//! Aliases of images: the SSM parameters by which AWS publishes the images of each family (spec: AWS provider section 2.1).
+//! AMI aliases: the SSM parameters in which AWS publishes the images of each family (spec: AWS provider section 2.1).
 
 use plimsoll_api::ec2_node_class::AmiAlias;
 use plimsoll_api::{AmiFamily, Operator, Requirement};
@@ -6,19 +6,19 @@ use plimsoll_model::names::label;
 
 const GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
 const ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
-/// The last minor version that Amazon Linux 2 was built for, plus one.
+/// The first minor version without Amazon Linux 2 images.
 const AL2_ENDS: (u32, u32) = (1, 33);
-/// The first minor version that Windows Server 2025 is built for.
+/// The first minor version with Windows Server 2025 images.
 const WINDOWS_2025_BEGINS: (u32, u32) = (1, 35);
 
-/// A parameter whose value is an image, and for which types it is meant: any of the sets.
+/// An SSM parameter that holds an image id, and the alternative requirements of the instance types it is meant for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parameter {
     pub(super) path: String,
     pub(super) needs: Vec<Vec<Requirement>>,
 }
 
-/// For which machines an image is built.
+/// The kind of machine that an image is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
     Standard,
@@ -40,7 +40,7 @@ impl Variant {
     }
 }
 
-/// The parameters of an alias in a cluster of that Kubernetes version, `1.36`. An error says why it has none.
+/// The parameters of an alias for a Kubernetes version such as `1.36`. The error says why the version has none.
 pub(super) fn parameters(alias: &AmiAlias, kubernetes: &str) -> Result<Vec<Parameter>, String> {
     let minor = minor(kubernetes);
     let parameters = match alias.family {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_under_which_aws_publishes() {
+    fn parameter_paths_match_aws() {
         assert_eq!(
             paths("al2023@latest", "1.36")[0],
             "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/recommended/image_id"
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_that_the_clusters_version_does_not_have_is_refused() {
+    fn alias_without_images_for_the_version_is_rejected() {
         let refused = |alias: &str, kubernetes: &str| parameters(&AmiAlias::parse(alias).unwrap(), kubernetes).is_err();
         assert!(refused("al2@latest", "1.33") && !refused("al2@latest", "1.32"));
         assert!(refused("windows2025@latest", "1.34") && !refused("windows2025@latest", "1.35"));
     }
 
     #[test]
-    fn the_gpu_image_of_al2_is_listed_for_both_kinds_of_accelerators() {
+    fn al2_gpu_image_is_listed_for_nvidia_and_neuron() {
         let all = parameters(&AmiAlias::parse("al2@latest").unwrap(), "1.30").unwrap();
         let keys: Vec<&str> = all[2].needs.iter().map(|needs| needs[0].key.as_str()).collect();
         assert_eq!(keys, [ACCELERATOR_COUNT, GPU_COUNT]);

@@ -1,14 +1,14 @@
-//! The loop over node classes.
+//! The EC2NodeClass controller loop.
 
-use super::status::{self, Memory};
+use super::status::{self, LookUpCache};
 use super::{finalize, hash, profile};
 use crate::cluster_facts::Current;
-use crate::controller_loop::{self, Again, Candidate};
+use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
-use crate::io::{CloudCalls, CloudReads, Part, WriteError, Writes};
+use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
 use crate::settings::Settings;
-use crate::stores::{Kind, Stores};
+use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_model::identity::ContentHasher;
@@ -20,17 +20,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// While another autoscaler is at work nothing is written; its end is noticed after this time at the latest.
-const PAUSED: Duration = Duration::from_secs(10);
-/// Time between two looks for instance profiles that nobody uses.
+/// Polling interval while another autoscaler is active and nothing may be written.
+const PAUSED_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between scans for unused instance profiles.
 const PROFILES_PERIOD: Duration = Duration::from_secs(1800);
-/// A profile is left alone for so long after it was last used: an instance may be about to be launched with it.
+/// How long a profile is kept after its last use, since an instance may be about to launch with it.
 const PROFILE_PROTECTED: Duration = Duration::from_secs(3600);
 
-/// Keeps the status of node classes.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct NodeClasses {
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
@@ -44,40 +44,40 @@ pub struct NodeClasses {
     pub current: Current,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
 
-type Memories = Arc<Mutex<BTreeMap<String, Memory>>>;
+type LookUpCaches = Arc<Mutex<BTreeMap<String, LookUpCache>>>;
 
-/// Keeps the status of all node classes up to date, and ends those that are deleted.
+/// Keeps the status of all node classes up to date, and finalizes deleted ones.
 pub async fn run(deps: NodeClasses, stop: CancellationToken) {
-    let memories = Memories::default();
-    let known = Arc::clone(&memories);
+    let caches_by_uid = LookUpCaches::default();
+    let caches = Arc::clone(&caches_by_uid);
     let list_deps = deps.clone();
     let list = move || {
         let deps = &list_deps;
         let classes = deps.stores.classes.state();
         let uids: BTreeSet<&str> = classes.iter().filter_map(|class| class.metadata.uid.as_deref()).collect();
-        known.lock().retain(|uid, _| uids.contains(uid.as_str()));
+        caches.lock().retain(|uid, _| uids.contains(uid.as_str()));
         classes.iter().map(|class| candidate(deps, Arc::clone(class))).collect()
     };
     let work_context = deps.clone();
     let work = move |class: Arc<EC2NodeClass>| {
-        let (deps, memories) = (work_context.clone(), Arc::clone(&memories));
-        async move { reconcile(&deps, &class, &memories).await }
+        let (deps, caches_by_uid) = (work_context.clone(), Arc::clone(&caches_by_uid));
+        async move { reconcile(&deps, &class, &caches_by_uid).await }
     };
-    let kinds = [Kind::EC2NodeClass, Kind::NodeClaim];
+    let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
     tokio::join!(
         controller_loop::run("node_class", &deps.stores, &deps.fence, &stop, &kinds, list, work),
         collect_profiles(&deps, &stop),
     );
 }
 
-/// What the class is looked at by: what users write, and while it is being deleted the claims that hold it. Not its status,
-/// which is our own.
+/// Candidate of a class. Its version covers what users write and, while the class is being deleted, the claims that use
+/// it. The status is excluded, since this controller writes it.
 fn candidate(deps: &NodeClasses, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2NodeClass>> {
     let metadata = &class.metadata;
     let mut hasher = ContentHasher::new("node class");
@@ -90,34 +90,38 @@ fn candidate(deps: &NodeClasses, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2N
     Candidate { key: metadata.name.clone().unwrap_or_default(), version, input: class }
 }
 
-async fn reconcile(deps: &NodeClasses, class: &EC2NodeClass, memories: &Memories) -> Result<Again, WriteError> {
+async fn reconcile(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    caches_by_uid: &LookUpCaches,
+) -> Result<Requeue, WriteError> {
     if deps.fence.paused().is_some() {
-        return Ok(Some(PAUSED));
+        return Ok(Some(PAUSED_POLL_INTERVAL));
     }
-    // The store may lag behind what was written a moment ago; the next change wakes us again.
+    // The watch cache may lag behind the last write. The next change triggers another pass.
     if class.metadata.deletion_timestamp.is_some() {
         let done = finalize::finalize(deps, class).await?;
-        return Ok((!done).then_some(PAUSED));
+        return Ok((!done).then_some(PAUSED_POLL_INTERVAL));
     }
     hash::mark(deps, class).await?;
     let uid = class.metadata.uid.clone().unwrap_or_default();
-    let mut memory = memories.lock().get(&uid).cloned().unwrap_or_default();
-    let refreshed = status::refresh(deps, class, &mut memory).await;
-    let next = memory.next();
-    let written = deps
+    let mut cache = caches_by_uid.lock().get(&uid).cloned().unwrap_or_default();
+    let refreshed = status::refresh(deps, class, &mut cache).await;
+    let next = cache.next();
+    let updated = deps
         .writes
-        .update(class, Part::Status, |class| {
+        .update(class, ObjectPart::Status, |class| {
             class.status = Some(refreshed.clone());
         })
         .await?;
-    // Only what was written counts as looked up.
-    if written.is_there() {
-        memories.lock().insert(uid, memory);
+    // A part counts as looked up only if its result was written.
+    if updated.exists() {
+        caches_by_uid.lock().insert(uid, cache);
     }
     Ok(Some(next))
 }
 
-/// Deletes, from time to time, instance profiles that no class and no claim uses any more.
+/// Periodically deletes instance profiles that no class and no claim uses any more.
 async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     let mut last_used: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
@@ -131,16 +135,16 @@ async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
         last_used.extend(used.iter().map(|name| (name.clone(), now)));
         let result = async {
             let unused = profile::unused(deps, &used).await?;
-            // One that was never seen in use may be a former leader's: its time begins now.
+            // A profile that was never seen in use may be a former leader's: its protection starts now.
             let protected =
                 |name: &String| now.duration_since(*last_used.get(name).unwrap_or(&now)) < PROFILE_PROTECTED;
-            let (kept, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
+            let (retained, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
             profile::delete(deps, &gone).await?;
-            Ok::<_, WriteError>((kept, gone))
+            Ok::<_, WriteError>((retained, gone))
         };
         match result.await {
-            Ok((kept, gone)) => {
-                for name in kept {
+            Ok((retained, gone)) => {
+                for name in retained {
                     last_used.entry(name).or_insert(now);
                 }
                 last_used.retain(|name, _| !gone.contains(name));
@@ -150,7 +154,7 @@ async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     }
 }
 
-/// Profiles of classes, and those that claims were launched with.
+/// Profiles of classes, and profiles that claims were launched with.
 fn used_profiles(deps: &NodeClasses) -> BTreeSet<String> {
     let classes = deps.stores.classes.state();
     let claims = deps.stores.claims.state();

@@ -1,7 +1,7 @@
-//! The end of a node class: it waits for the claims that use it, then what was made for it in AWS goes.
+//! Deletion of a node class: waits for the claims that use it, then deletes its AWS resources.
 
 use super::profile;
-use crate::io::{Part, WriteError};
+use crate::io::{ObjectPart, WriteError};
 use crate::launch_template;
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::names::EC2_NODE_CLASS_FINALIZER;
 use std::sync::Arc;
 
-/// Claims that use a class, by name.
+/// The claims that use a class, sorted by name.
 pub(super) fn claims_of(deps: &NodeClasses, class: &EC2NodeClass) -> Vec<Arc<NodeClaim>> {
     let mut claims = deps.stores.claims.state();
     claims.retain(|claim| {
@@ -20,9 +20,9 @@ pub(super) fn claims_of(deps: &NodeClasses, class: &EC2NodeClass) -> Vec<Arc<Nod
     claims
 }
 
-/// Takes away what was made for a class that is being deleted, once no claim uses it. Whether it is done.
+/// Deletes the AWS resources of a class that is being deleted, once no claim uses it. Returns whether it is done.
 pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result<bool, WriteError> {
-    if !class.finalizers().iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
+    if !class.finalizers().iter().any(|finalizer| finalizer == EC2_NODE_CLASS_FINALIZER) {
         return Ok(true);
     }
     let claims = claims_of(deps, class);
@@ -34,8 +34,8 @@ pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result
     launch_template::delete_of_class(&deps.launch_templates, class.metadata.name.as_deref().unwrap_or_default())
         .await?;
     deps.writes
-        .update(class, Part::Main, |class| {
-            class.finalizers_mut().retain(|it| it != EC2_NODE_CLASS_FINALIZER);
+        .update(class, ObjectPart::Main, |class| {
+            class.finalizers_mut().retain(|finalizer| finalizer != EC2_NODE_CLASS_FINALIZER);
         })
         .await?;
     Ok(true)

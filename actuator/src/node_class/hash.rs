@@ -1,31 +1,32 @@
-//! The hash by which drift is told: written on the class, and carried over on claims when the way of hashing changes.
+//! The hash for drift detection. It is written to the class, and to its claims when the hash algorithm changes.
 
-use crate::io::{Part, WriteError};
+use crate::io::{ObjectPart, WriteError};
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
 use plimsoll_api::{EC2NodeClass, NodeClaim, condition, hash};
 use plimsoll_model::names::{EC2_NODE_CLASS_FINALIZER, annotation};
 
-/// The class with its annotations and its finalizer as they should be.
+/// Writes the class's annotations and finalizer.
 pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
     let hash = hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle);
-    let version = class.metadata.annotations.as_ref().and_then(|it| it.get(annotation::EC2_NODE_CLASS_HASH_VERSION));
+    let version =
+        class.metadata.annotations.as_ref().and_then(|item| item.get(annotation::EC2_NODE_CLASS_HASH_VERSION));
     if version.is_some_and(|version| version != hash::EC2_NODE_CLASS_VERSION) {
-        // Claims first: a crash in between does it again.
+        // Update claims first: after a crash in between, the next pass repeats it.
         for claim in super::finalize::claims_of(deps, class) {
             carry_over(deps, &claim, &hash).await?;
         }
     }
     deps.writes
-        .update(class, Part::Main, |class| {
+        .update(class, ObjectPart::Main, |class| {
             let annotations = class.metadata.annotations.get_or_insert_default();
             annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
             let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
             annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);
             if class.metadata.deletion_timestamp.is_none() {
                 let finalizers = class.finalizers_mut();
-                if !finalizers.iter().any(|it| it == EC2_NODE_CLASS_FINALIZER) {
+                if !finalizers.iter().any(|item| item == EC2_NODE_CLASS_FINALIZER) {
                     finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
                 }
             }
@@ -34,7 +35,8 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(),
     Ok(())
 }
 
-/// A claim hashed in an older way: what the old hash said of drift stands, what it did not say is forgotten.
+/// Updates a claim hashed by an older algorithm. A drift that the old hash showed stays; otherwise the claim gets the
+/// new hash.
 async fn carry_over(deps: &NodeClasses, claim: &NodeClaim, hash: &str) -> Result<(), WriteError> {
     let of_claim =
         |claim: &NodeClaim| claim.metadata.annotations.as_ref()?.get(annotation::EC2_NODE_CLASS_HASH_VERSION).cloned();
@@ -42,7 +44,7 @@ async fn carry_over(deps: &NodeClasses, claim: &NodeClaim, hash: &str) -> Result
         return Ok(());
     }
     deps.writes
-        .update(claim, Part::Main, |claim| {
+        .update(claim, ObjectPart::Main, |claim| {
             let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
             let drifted = condition::get(conditions, DRIFTED).is_some();
             let annotations = claim.metadata.annotations.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Images of a node class: which there are, and what each runs on (spec: AWS provider section 2).
+//! Images of a node class, and the instance types that can run them (spec: AWS provider section 2).
 
 use super::alias;
 use crate::io::CloudReads;
@@ -8,16 +8,16 @@ use plimsoll_api::{EC2NodeClassSpec, Operator, Requirement};
 use plimsoll_model::names::label;
 use std::collections::BTreeMap;
 
-/// Whose images a name means where the term does not say.
+/// Image owners searched if a term with a name has no owner.
 const DEFAULT_OWNERS: [&str; 2] = ["self", "amazon"];
 
-/// Why there are no images.
+/// Why images cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ImagesError {
-    /// This cluster's version has no such images.
+    /// This Kubernetes version has no such images.
     #[error("{0}")]
     UnsupportedAlias(String),
-    /// The cloud did not tell.
+    /// The cloud returned an error.
     #[error(transparent)]
     Cloud(#[from] CloudError),
 }
@@ -25,7 +25,7 @@ pub(super) enum ImagesError {
 /// Requirements of an image, sorted.
 type Needs = Vec<Requirement>;
 
-/// The images that a class selects, the newest first; none if its selectors find nothing.
+/// The images that a class selects, the newest first; empty if nothing matches.
 pub(super) async fn resolve(
     cloud: &CloudReads,
     spec: &EC2NodeClassSpec,
@@ -39,14 +39,15 @@ pub(super) async fn resolve(
     Ok(status(images))
 }
 
-/// Images of EKS, by the parameters that name them. One parameter may stand for several variants.
+/// Images that an alias names through SSM parameters. One parameter may stand for several variants.
 async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Result<Vec<(Image, Needs)>, ImagesError> {
     let parameters = alias::parameters(alias, kubernetes).map_err(ImagesError::UnsupportedAlias)?;
     let mut variants: BTreeMap<String, Vec<Needs>> = BTreeMap::new();
     for parameter in parameters {
         match cloud.parameter(&parameter.path).await {
             Ok(id) => variants.entry(id.trim().to_owned()).or_default().extend(parameter.needs),
-            // Not every family has every variant. Any other failure would make a variant disappear, and its nodes drift.
+            // Not every family has every variant. Any other failure must not be ignored: a variant would disappear, and
+            // its nodes drift.
             Err(CloudError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -56,13 +57,13 @@ async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Res
     }
     let ids = variants.keys().cloned().collect();
     let images = cloud.images(&ImageQuery::Ids(ids)).await?;
-    let mut found = Vec::new();
+    let mut selected = Vec::new();
     for image in images {
         for needs in variants.remove(&image.id).unwrap_or_default() {
-            found.push((image.clone(), needs));
+            selected.push((image.clone(), needs));
         }
     }
-    Ok(found)
+    Ok(selected)
 }
 
 async fn of_terms(cloud: &CloudReads, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image, Needs)>, ImagesError> {
@@ -101,28 +102,28 @@ async fn of_terms(cloud: &CloudReads, terms: &[AmiSelectorTerm]) -> Result<Vec<(
     if !selectors.is_empty() {
         images.extend(cloud.images(&ImageQuery::Terms(selectors)).await?);
     }
-    let found = images.into_iter().filter_map(|image| {
+    let candidates = images.into_iter().filter_map(|image| {
         let needs = vec![architecture(&image)?];
         Some((image, needs))
     });
-    Ok(best(found))
+    Ok(best(candidates))
 }
 
-/// Of those with the same requirements one: not deprecated, then the newest, then the last by name.
+/// Keeps one image per set of requirements: not deprecated, then the newest, then the last by name.
 fn best(images: impl Iterator<Item = (Image, Needs)>) -> Vec<(Image, Needs)> {
-    let mut kept: Vec<(Image, Needs)> = Vec::new();
+    let mut selected: Vec<(Image, Needs)> = Vec::new();
     let rank = |image: &Image| (!image.deprecated, image.created, image.name.clone());
     for (image, needs) in images {
-        match kept.iter_mut().find(|(_, known)| *known == needs) {
-            Some((known, _)) if rank(&image) > rank(known) => *known = image,
+        match selected.iter_mut().find(|(_, existing)| *existing == needs) {
+            Some((existing, _)) if rank(&image) > rank(existing) => *existing = image,
             Some(_) => {}
-            None => kept.push((image, needs)),
+            None => selected.push((image, needs)),
         }
     }
-    kept
+    selected
 }
 
-/// `None` for machines that cannot be a node.
+/// `None` for architectures that cannot run a node.
 fn architecture(image: &Image) -> Option<Requirement> {
     let word = match image.architecture.as_str() {
         "x86_64" => "amd64",
@@ -132,7 +133,7 @@ fn architecture(image: &Image) -> Option<Requirement> {
     Some(Requirement::new(label::ARCH, Operator::In, [word]))
 }
 
-/// As the status has them: the newest first, each with its architecture and the rest of what it needs.
+/// Images as the status lists them: the newest first, each with its architecture and other requirements.
 fn status(mut images: Vec<(Image, Needs)>) -> Vec<Ami> {
     images.sort_by(|(left, left_needs), (right, right_needs)| {
         let order = |needs: &Needs| needs.iter().map(|it| (it.key.clone(), it.operator.as_str())).collect::<Vec<_>>();

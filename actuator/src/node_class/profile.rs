@@ -1,4 +1,4 @@
-//! Instance profiles: the user's, or one that is made for the class's role (spec: AWS provider section 6.3).
+//! Instance profiles: the user's, or one created for the class's role (spec: AWS provider section 6.3).
 
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
@@ -7,10 +7,10 @@ use plimsoll_api::{EC2NodeClass, hash};
 use plimsoll_model::names::{label, tag};
 use std::collections::BTreeSet;
 
-/// IAM's limit of a profile's name.
+/// Maximum length of a profile's name in IAM.
 const NAME_MAX: usize = 128;
 
-/// The profile that instances of the class get, made if it has to be.
+/// The instance profile of the class; creates it if necessary.
 pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<String, WriteError> {
     if let Some(profile) = &class.spec.instance_profile {
         return Ok(profile.clone());
@@ -19,7 +19,7 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
     if let Some(current) = class.status.as_ref().and_then(|status| status.instance_profile.clone()) {
         match deps.cloud_reads.profile(&current).await {
             Ok(profile) if profile.role.as_deref() == Some(role) => return Ok(current),
-            // Another role needs another profile: running instances keep theirs.
+            // A changed role needs another profile, since running instances keep theirs.
             Ok(_) | Err(CloudError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -29,12 +29,12 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
     Ok(name)
 }
 
-/// Roles may have a path, which profiles do not name.
+/// The role's name without its path, which profiles do not include.
 fn role_name(role: &str) -> &str {
     role.rsplit('/').next().unwrap_or(role)
 }
 
-/// Made of what the profile is for, so that whoever makes it again makes the same one.
+/// A name derived from the profile's inputs, so that a repeated create uses the same name.
 fn name(deps: &NodeClasses, class: &EC2NodeClass, role: &str) -> String {
     let metadata = &class.metadata;
     let (class_name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
@@ -43,12 +43,12 @@ fn name(deps: &NodeClasses, class: &EC2NodeClass, role: &str) -> String {
     format!("{cluster}_{suffix}")
 }
 
-/// Profiles of this cluster.
+/// Path of this cluster's profiles.
 fn cluster_path(deps: &NodeClasses) -> String {
     format!("/karpenter/{}/{}/", deps.settings.region, deps.settings.cluster_name)
 }
 
-/// Profiles of a class.
+/// Path of a class's profiles.
 fn path(deps: &NodeClasses, class: &EC2NodeClass) -> String {
     format!("{}{}/", cluster_path(deps), class.metadata.uid.as_deref().unwrap_or_default())
 }
@@ -62,7 +62,7 @@ fn tags(deps: &NodeClasses, class: &EC2NodeClass) -> Tags {
     tags
 }
 
-/// Deletes the profiles that were made for a class.
+/// Deletes the profiles created for a class.
 pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
     if class.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Ok(());
@@ -72,7 +72,7 @@ pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Resu
     delete(deps, &names).await
 }
 
-/// Profiles of this cluster that nobody uses, by name.
+/// Names of this cluster's profiles that are not in `used`.
 pub(super) async fn unused(deps: &NodeClasses, used: &BTreeSet<String>) -> Result<Vec<String>, CloudError> {
     let listed = deps.cloud_reads.profiles(&cluster_path(deps)).await?;
     Ok(listed.into_iter().map(|profile| profile.name).filter(|name| !used.contains(name)).collect())
@@ -92,7 +92,7 @@ mod tests {
     use super::role_name;
 
     #[test]
-    fn a_role_is_named_without_its_path() {
+    fn role_name_omits_the_path() {
         assert_eq!(role_name("node"), "node");
         assert_eq!(role_name("arn:aws:iam::1:role/team/node"), "node");
     }

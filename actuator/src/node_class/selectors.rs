@@ -1,16 +1,16 @@
-//! Selector terms of a node class in the words of the ports.
+//! Converts the selector terms of a node class to those of the ports.
 //!
-//! A term that says too much counts by its id, else by its name; one that says nothing selects nothing.
+//! If a term sets several fields, its id wins, then its name. An empty term selects nothing.
 
 use crate::ports::{SelectorTerm, Tags};
 use plimsoll_api::EC2NodeClassSpec;
 
-/// What selects subnets.
+/// Selector terms for subnets.
 pub(super) fn subnets(spec: &EC2NodeClassSpec) -> Vec<SelectorTerm> {
     spec.subnet_selector_terms.iter().filter_map(|it| term(it.id.as_ref(), None, &it.tags)).collect()
 }
 
-/// What selects security groups.
+/// Selector terms for security groups.
 pub(super) fn security_groups(spec: &EC2NodeClassSpec) -> Vec<SelectorTerm> {
     let terms = spec.security_group_selector_terms.iter();
     terms.filter_map(|it| term(it.id.as_ref(), it.name.as_ref(), &it.tags)).collect()
@@ -33,7 +33,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_term_without_anything_selects_nothing_and_an_id_wins() {
+    fn empty_term_selects_nothing_and_id_takes_precedence() {
         let spec = EC2NodeClassSpec {
             subnet_selector_terms: serde_json::from_value(json!([
                 {"tags": {}},

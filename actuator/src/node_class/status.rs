@@ -1,5 +1,5 @@
-//! The status of a node class: each part is looked up when its time has come, and stays as it is when EC2 does not answer,
-//! so that launches go on (spec: AWS provider section 8.4).
+//! The status of a node class. Each part is looked up periodically and keeps its value while EC2 does not answer, so
+//! that launches continue (spec: AWS provider section 8.4).
 
 use super::images::{self, ImagesError};
 use super::{profile, selectors, validation};
@@ -15,19 +15,19 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reason of a condition that is not known since the cloud did not answer.
+/// Reason of a condition that is unknown because the cloud did not answer.
 const RESOLUTION_FAILED: &str = "ResolutionFailed";
 
-/// A part of the status that is looked up by itself.
+/// A part of the status with its own look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum StatusPart {
     Images,
     Subnets,
     SecurityGroups,
     Profile,
 }
 
-impl Part {
+impl StatusPart {
     const ALL: [Self; 4] = [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile];
 
     fn condition(self) -> &'static str {
@@ -39,7 +39,7 @@ impl Part {
         }
     }
 
-    /// How long an answer holds: free addresses change with every launch, the others when somebody changes them.
+    /// How long a result is valid. Free addresses change with every launch, the others only by user changes.
     fn period(self) -> Duration {
         match self {
             Self::Subnets => Duration::from_secs(60),
@@ -49,27 +49,27 @@ impl Part {
     }
 }
 
-/// A part that found nothing, or could not be looked up, is looked up again after this time.
+/// Delay before a part that found nothing or failed is looked up again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// When the parts of a class were looked up last. In memory: a new leader looks everything up.
+/// When the parts of a class were last looked up. In memory: a new leader looks everything up.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
-    /// Generation that it is about.
+pub(super) struct LookUpCache {
+    /// The generation that was looked up.
     generation: Option<i64>,
-    /// Version of Kubernetes that the images were looked up for.
+    /// The Kubernetes version that the images were looked up for.
     kubernetes_version: String,
-    due: [Option<Instant>; Part::ALL.len()],
-    /// What was written then: the store may lag behind it.
+    due: [Option<Instant>; StatusPart::ALL.len()],
+    /// The status written last; the watch cache may lag behind it.
     status: Option<EC2NodeClassStatus>,
 }
 
-impl Memory {
-    fn due(&self, part: Part) -> Option<Instant> {
+impl LookUpCache {
+    fn due(&self, part: StatusPart) -> Option<Instant> {
         self.due[part as usize]
     }
 
-    /// When the next part is due.
+    /// Time until the next part is due.
     pub(super) fn next(&self) -> Duration {
         let now = Instant::now();
         let next = self.due.iter().flatten().min();
@@ -77,61 +77,61 @@ impl Memory {
     }
 }
 
-/// What became of one part.
-enum Found {
-    /// It is there.
+/// Result of looking up one part.
+enum LookUpResult {
+    /// Found.
     Yes,
-    /// Definitely not: reason and words.
+    /// Definitely not found: reason and message.
     No(&'static str, String),
 }
 
-/// The status as it should be now.
-pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, memory: &mut Memory) -> EC2NodeClassStatus {
-    if memory.generation != class.metadata.generation {
-        *memory = Memory { generation: class.metadata.generation, ..Memory::default() };
+/// Computes the current status.
+pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mut LookUpCache) -> EC2NodeClassStatus {
+    if cache.generation != class.metadata.generation {
+        *cache = LookUpCache { generation: class.metadata.generation, ..LookUpCache::default() };
     }
     let version = &deps.current.get().kubernetes_version;
-    if memory.kubernetes_version != *version {
-        memory.kubernetes_version.clone_from(version);
-        memory.due[Part::Images as usize] = None;
+    if cache.kubernetes_version != *version {
+        cache.kubernetes_version.clone_from(version);
+        cache.due[StatusPart::Images as usize] = None;
     }
     let moment = Moment::of(&class.metadata, deps.clock.now());
-    let mut status = memory.status.take().or_else(|| class.status.clone()).unwrap_or_default();
+    let mut status = cache.status.take().or_else(|| class.status.clone()).unwrap_or_default();
     let conditions = &mut status.conditions;
     CONDITIONS.initialize(conditions, moment);
-    for part in Part::ALL {
+    for part in StatusPart::ALL {
         let now = Instant::now();
-        if memory.due(part).is_some_and(|due| due > now) {
+        if cache.due(part).is_some_and(|at| at > now) {
             continue;
         }
-        let found = look_up(deps, class, part, &mut status).await;
-        if let Err(error) = &found {
+        let result = look_up(deps, class, part, &mut status).await;
+        if let Err(error) = &result {
             tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "looked up in vain");
         }
-        let holds = if matches!(found, Ok(Found::Yes)) { part.period() } else { RETRY };
-        memory.due[part as usize] = Some(Instant::now() + holds);
-        record(&mut status.conditions, moment, part.condition(), found);
+        let holds = if matches!(result, Ok(LookUpResult::Yes)) { part.period() } else { RETRY };
+        cache.due[part as usize] = Some(Instant::now() + holds);
+        record(&mut status.conditions, moment, part.condition(), result);
     }
     placement_group(class, &mut status.conditions, moment);
     validation::check(&deps.current.get(), class, &mut status, moment);
-    memory.status = Some(status.clone());
+    cache.status = Some(status.clone());
     status
 }
 
-/// Sets the condition of a part. Where the cloud did not answer, what was true of this generation stays so.
-fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, found: Result<Found, impl Display>) {
-    match found {
-        Ok(Found::Yes) => {
+/// Sets the condition of a part. If the cloud did not answer, a condition that is true for this generation is kept.
+fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, result: Result<LookUpResult, impl Display>) {
+    match result {
+        Ok(LookUpResult::Yes) => {
             CONDITIONS.set_true(conditions, moment, name);
         }
-        Ok(Found::No(reason, message)) => {
+        Ok(LookUpResult::No(reason, message)) => {
             CONDITIONS.set(conditions, moment, name, Status::False, reason, &message);
         }
         Err(error) => {
-            let stands = condition::get(conditions, name).is_some_and(|condition| {
+            let still_true = condition::get(conditions, name).is_some_and(|condition| {
                 condition.status != Status::Unknown.as_str() && condition.observed_generation == Some(moment.generation)
             });
-            if !stands {
+            if !still_true {
                 let message = error.to_string();
                 CONDITIONS.set(conditions, moment, name, Status::Unknown, RESOLUTION_FAILED, &message);
             }
@@ -142,14 +142,14 @@ fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, found: Re
 async fn look_up(
     deps: &NodeClasses,
     class: &EC2NodeClass,
-    part: Part,
+    part: StatusPart,
     status: &mut EC2NodeClassStatus,
-) -> Result<Found, WriteError> {
+) -> Result<LookUpResult, WriteError> {
     match part {
-        Part::Images => images(deps, class, status).await,
-        Part::Subnets => subnets(deps, class, status).await,
-        Part::SecurityGroups => security_groups(deps, class, status).await,
-        Part::Profile => instance_profile(deps, class, status).await,
+        StatusPart::Images => images(deps, class, status).await,
+        StatusPart::Subnets => subnets(deps, class, status).await,
+        StatusPart::SecurityGroups => security_groups(deps, class, status).await,
+        StatusPart::Profile => instance_profile(deps, class, status).await,
     }
 }
 
@@ -157,7 +157,7 @@ async fn images(
     deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
-) -> Result<Found, WriteError> {
+) -> Result<LookUpResult, WriteError> {
     let settings = deps.current.get();
     let version = &settings.kubernetes_version;
     match images::resolve(&deps.cloud_reads, &class.spec, version).await {
@@ -170,11 +170,11 @@ async fn images(
                 }
                 None => "spec.amiSelectorTerms select no image that can be a node".to_owned(),
             };
-            Ok(if any { Found::Yes } else { Found::No("AMINotFound", message()) })
+            Ok(if any { LookUpResult::Yes } else { LookUpResult::No("AMINotFound", message()) })
         }
         Err(ImagesError::UnsupportedAlias(message)) => {
             status.amis.clear();
-            Ok(Found::No("UnsupportedAlias", format!("spec.amiSelectorTerms: {message}")))
+            Ok(LookUpResult::No("UnsupportedAlias", format!("spec.amiSelectorTerms: {message}")))
         }
         Err(ImagesError::Cloud(error)) => Err(error.into()),
     }
@@ -184,48 +184,54 @@ async fn subnets(
     deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
-) -> Result<Found, WriteError> {
+) -> Result<LookUpResult, WriteError> {
     let terms = selectors::subnets(&class.spec);
-    let mut found = match terms.is_empty() {
+    let mut subnets = match terms.is_empty() {
         true => Vec::new(),
         false => deps.cloud_reads.subnets(&terms).await?,
     };
-    found.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
+    subnets.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
     let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
-    status.subnets =
-        found.into_iter().map(|it| Subnet { id: it.id, zone: it.zone, zone_id: zone_id(it.zone_id) }).collect();
+    status.subnets = subnets
+        .into_iter()
+        .map(|subnet| Subnet { id: subnet.id, zone: subnet.zone, zone_id: zone_id(subnet.zone_id) })
+        .collect();
     let message = || "spec.subnetSelectorTerms select no subnet".to_owned();
-    Ok(if status.subnets.is_empty() { Found::No("SubnetsNotFound", message()) } else { Found::Yes })
+    Ok(if status.subnets.is_empty() { LookUpResult::No("SubnetsNotFound", message()) } else { LookUpResult::Yes })
 }
 
 async fn security_groups(
     deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
-) -> Result<Found, WriteError> {
+) -> Result<LookUpResult, WriteError> {
     let terms = selectors::security_groups(&class.spec);
-    let mut found = match terms.is_empty() {
+    let mut groups = match terms.is_empty() {
         true => Vec::new(),
         false => deps.cloud_reads.security_groups(&terms).await?,
     };
-    found.sort_by(|left, right| left.id.cmp(&right.id));
+    groups.sort_by(|left, right| left.id.cmp(&right.id));
     status.security_groups =
-        found.into_iter().map(|group| SecurityGroup { id: group.id, name: Some(group.name) }).collect();
+        groups.into_iter().map(|group| SecurityGroup { id: group.id, name: Some(group.name) }).collect();
     let message = || "spec.securityGroupSelectorTerms select no security group".to_owned();
-    Ok(if status.security_groups.is_empty() { Found::No("SecurityGroupsNotFound", message()) } else { Found::Yes })
+    Ok(if status.security_groups.is_empty() {
+        LookUpResult::No("SecurityGroupsNotFound", message())
+    } else {
+        LookUpResult::Yes
+    })
 }
 
 async fn instance_profile(
     deps: &NodeClasses,
     class: &EC2NodeClass,
     status: &mut EC2NodeClassStatus,
-) -> Result<Found, WriteError> {
+) -> Result<LookUpResult, WriteError> {
     if class.spec.role.is_none() && class.spec.instance_profile.is_none() {
         let message = "spec.role: one of role and instanceProfile is needed".to_owned();
-        return Ok(Found::No("InstanceProfileNotFound", message));
+        return Ok(LookUpResult::No("InstanceProfileNotFound", message));
     }
     status.instance_profile = Some(profile::resolve(deps, class).await?);
-    Ok(Found::Yes)
+    Ok(LookUpResult::Yes)
 }
 
 fn placement_group(class: &EC2NodeClass, conditions: &mut Vec<Condition>, moment: Moment) {

@@ -1,5 +1,5 @@
-//! Whether the settings of a node class are valid, as its condition `ValidationSucceeded` says (spec: AWS provider
-//! sections 1.4 and 8.3). Pure: EC2 is not asked to try them.
+//! Validates the spec of a node class for its condition `ValidationSucceeded` (spec: AWS provider sections 1.4 and
+//! 8.3). Pure functions; no EC2 dry runs.
 
 use crate::settings::Settings;
 use crate::user_data::{Bootstrap, UserDataError};
@@ -11,18 +11,18 @@ use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
 use plimsoll_api::{AmiFamily, EC2NodeClass, Validate};
 use std::collections::BTreeMap;
 
-/// Pods of a large node: what user data is rendered with to see that it can be.
+/// Pod count used to check that user data can be rendered.
 const SAMPLE_PODS: i64 = 110;
-/// Conditions that must hold before anything can be launched.
+/// Conditions that must be true before validation.
 const DEPENDENCIES: [&str; 4] = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY];
 
-/// Reason and words of what is wrong.
+/// Reason and message of a problem.
 type Problem = (&'static str, String);
 
 /// Sets the condition.
 pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2NodeClassStatus, moment: Moment) {
     let conditions = &mut status.conditions;
-    let ignored = match look(settings, class) {
+    let ignored = match validate(settings, class) {
         Ok(ignored) => ignored,
         Err((reason, message)) => {
             CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
@@ -40,13 +40,13 @@ pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2N
         return;
     }
     let refused = unmet.iter().any(|dependency| condition::is_false(conditions, dependency));
-    let known = if refused { Status::False } else { Status::Unknown };
+    let state = if refused { Status::False } else { Status::Unknown };
     let message = format!("waits for {}", unmet.join(", "));
-    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, known, "DependenciesNotReady", &message);
+    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, state, "DependenciesNotReady", &message);
 }
 
-/// What of the class has no effect; or the first thing that is wrong with it, with its field.
-fn look(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Problem> {
+/// Paths of settings that have no effect; or the first problem, with its field.
+fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Problem> {
     let family = class.spec.effective_ami_family();
     if family == AmiFamily::AL2023 && settings.service_cidr.is_none() {
         let message = "the cluster's service CIDR is not known, which AL2023 nodes need";
@@ -74,7 +74,7 @@ fn look(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Proble
     Ok(ignored)
 }
 
-/// Renders what a node of the class would get, but for the labels and taints of its claim; tells what of it has no effect.
+/// Renders user data of the class, without the labels and taints of a claim. Returns the settings that have no effect.
 fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, UserDataError> {
     let bootstrap = Bootstrap {
         cluster_name: &settings.cluster_name,
@@ -106,7 +106,7 @@ mod tests {
         Settings { service_cidr: Some("10.100.0.0/16".to_owned()), ..Settings::default() }
     }
 
-    /// Reason and message of the condition that a class gets whose spec is valid but for `change`.
+    /// Reason and message of the condition for a class whose spec is valid except for `change`.
     fn verdict(settings: &Settings, change: serde_json::Value) -> (String, String) {
         let mut spec: serde_json::Value = serde_json::from_str(VALID).unwrap();
         let change: serde_json::Map<String, serde_json::Value> = serde_json::from_value(change).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_field() {
+    fn problems_name_their_field() {
         let reason = |change| verdict(&settings(), change).0;
         assert_eq!(reason(json!({})), VALIDATION_SUCCEEDED);
         assert_eq!(reason(json!({"kubelet": {"noSuchField": 1}})), "InvalidKubeletConfiguration");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_told() {
+    fn ignored_settings_are_reported() {
         let change = json!({
             "amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "userData": "[settings.kubernetes]\nno-such-key = 1\n",
             "capacityReservationSelectorTerms": [{"id": "cr-1"}],
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_that_is_not_there_is_named() {
+    fn missing_dependency_is_named() {
         let class = EC2NodeClass::new("default", serde_json::from_str(VALID).unwrap());
         let moment = Moment::of(&class.metadata, Timestamp::UNIX_EPOCH);
         let mut status = EC2NodeClassStatus::default();

@@ -1,11 +1,11 @@
-//! NodeClaims: whether they have drifted from their pool, when a pod last came to them or left them, and whether they may be
-//! consolidated (spec: core sections 6.3 and 6.4).
+//! Conditions of NodeClaims: drift, the time of the last pod event, and consolidatability (spec: core sections 6.3 and
+//! 6.4).
 
-use crate::controller_loop::{self, Again, Candidate};
-use crate::io::{Part, WriteError};
+use crate::controller_loop::{self, Candidate, Requeue};
+use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::pods;
-use crate::stores::Kind;
+use crate::stores::WatchedKind;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -21,30 +21,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Pods come in bursts: the time of the last one is written at most so often.
+/// Minimum interval between writes of the last pod event, since pods come in bursts.
 const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
-/// What was last seen of a node's pods.
-type Seen = BTreeMap<String, u64>;
+/// Hash of the pods of each node at the last pass.
+type PodHashes = BTreeMap<String, u64>;
 
 /// A claim with its pool and node class.
 #[derive(Clone)]
-struct Subject {
+struct ClaimWithPool {
     claim: Arc<NodeClaim>,
     pool: Option<Arc<NodePool>>,
     class: Option<Arc<EC2NodeClass>>,
-    /// A hash of its pods.
+    /// Hash of the node's pods.
     pods: u64,
 }
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
-    let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Pod, Kind::EC2NodeClass];
-    let seen: Arc<Mutex<Seen>> = Arc::default();
-    let work = |subject: Subject| reconcile(deps.clone(), Arc::clone(&seen), subject);
+    let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Pod, WatchedKind::EC2NodeClass];
+    let seen: Arc<Mutex<PodHashes>> = Arc::default();
+    let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
     controller_loop::run("node_claim_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<ClaimWithPool>> {
     let stores = &deps.stores;
     let pools: BTreeMap<String, Arc<NodePool>> =
         stores.pools.state().into_iter().map(|pool| (pool.name_any(), pool)).collect();
@@ -52,7 +52,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
         stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
     let mut by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in stores.pods.state() {
-        // Coming, ending and being deleted are what counts of a pod; daemons do not.
+        // Creation, termination and deletion of a pod count as events; DaemonSet pods do not.
         let counts = pods::is_reschedulable(&pod);
         if let (Some(node), true) = (pods::node_name(&pod), counts) {
             by_node.entry(node.to_owned()).or_default().insert(pods::uid(&pod));
@@ -72,7 +72,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
             pods,
         );
         let version = Some(hash_of(&version));
-        Candidate { key: claim.name_any(), version, input: Subject { claim, pool, class, pods } }
+        Candidate { key: claim.name_any(), version, input: ClaimWithPool { claim, pool, class, pods } }
     })
     .collect()
 }
@@ -83,7 +83,11 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(
+    deps: NodePoolStatus,
+    pod_hashes: Arc<Mutex<PodHashes>>,
+    subject: ClaimWithPool,
+) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let now = deps.clock.now();
     let status = claim.status.as_ref();
@@ -91,7 +95,7 @@ async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subjec
         return Ok(None);
     }
     let key = claim.uid().unwrap_or_default();
-    let changed = seen.lock().get(&key).is_some_and(|before| *before != subject.pods);
+    let changed = pod_hashes.lock().get(&key).is_some_and(|before| *before != subject.pods);
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
     let next_event = last.and_then(|last| last.checked_add(POD_EVENT_EVERY).ok()).filter(|next| *next > now);
     let event = if changed && next_event.is_none() { Some(now) } else { None };
@@ -113,9 +117,9 @@ async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subjec
             Err(_) => clear(conditions, moment, CONSOLIDATABLE),
         };
     };
-    deps.writes.update(claim, Part::Status, show).await?;
+    deps.writes.update(claim, ObjectPart::Status, show).await?;
     if !changed || event.is_some() {
-        seen.lock().insert(key, subject.pods);
+        pod_hashes.lock().insert(key, subject.pods);
     }
     let last = event.or(last);
     let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
@@ -127,12 +131,12 @@ async fn reconcile(deps: NodePoolStatus, seen: Arc<Mutex<Seen>>, subject: Subjec
 
 type Conditions = Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>;
 
-/// Both stand alone, so they can be cleared.
+/// Clears a condition. No other condition depends on it.
 fn clear(conditions: &mut Conditions, moment: Moment, name: &str) -> bool {
     condition::get(conditions, name).is_some() && CONDITIONS.clear(conditions, moment, name).unwrap_or(false)
 }
 
-/// Whether the node was left alone for long enough; else when it will have been, if ever.
+/// Whether the node had no pod event for long enough; otherwise the time when it will have, if ever.
 fn consolidatable(
     conditions: &Conditions,
     last_pod: Option<Timestamp>,
@@ -141,20 +145,21 @@ fn consolidatable(
 ) -> Result<(), Option<Timestamp>> {
     let pool = pool.filter(|pool| !pool.spec.is_static()).ok_or(None)?;
     let after = pool.spec.consolidate_after().value().ok_or(None)?;
-    let in_service = condition::get(conditions, INITIALIZED).filter(|it| it.status == "True").ok_or(None)?;
+    let in_service =
+        condition::get(conditions, INITIALIZED).filter(|condition| condition.status == "True").ok_or(None)?;
     let since = last_pod.unwrap_or(in_service.last_transition_time.0);
     let at = since.checked_add(SignedDuration::try_from(after).map_err(|_| None)?).map_err(|_| None)?;
     if at <= now { Ok(()) } else { Err(Some(at)) }
 }
 
-/// Why the claim is no longer what its pool or node class asks for.
+/// Why the claim has drifted from its pool or node class, if so.
 fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Option<&'static str> {
     let of = |annotations: &BTreeMap<String, String>, hash: &str, version: &str| {
         Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
     };
-    let differs = |one: Option<(String, String)>, other: Option<(String, String)>| match (one, other) {
-        // Hashes of different versions cannot be compared.
-        (Some((one, version)), Some((other, other_version))) => version == other_version && one != other,
+    let differs = |ours: Option<(String, String)>, theirs: Option<(String, String)>| match (ours, theirs) {
+        // Hashes of different versions are not comparable.
+        (Some((ours, version)), Some((theirs, other_version))) => version == other_version && ours != theirs,
         _ => false,
     };
     let (hash, version) = (annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION);
@@ -169,18 +174,24 @@ fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Op
     differs(of(claim.annotations(), hash, version), class).then_some("NodeClassDrifted")
 }
 
-/// Whether the claim's labels are what the pool's requirements allow.
+/// Whether the claim's labels satisfy the pool's requirements.
 fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
-    let asked: Vec<NodeSelectorRequirement> = pool
+    let requirements: Vec<NodeSelectorRequirement> = pool
         .spec
         .template
         .spec
         .requirements
         .iter()
-        .map(|it| NodeSelectorRequirement::new(it.key.as_str(), it.operator, it.values.iter().cloned()))
+        .map(|requirement| {
+            NodeSelectorRequirement::new(
+                requirement.key.as_str(),
+                requirement.operator,
+                requirement.values.iter().cloned(),
+            )
+        })
         .collect();
     let has = Requirements::from_labels(claim.labels());
-    Requirements::from_api(&asked).map_or(true, |asked| has.is_compatible(&asked, Undefined::None))
+    Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! NodePools: annotations and status.
+//! Annotations and status of NodePools.
 
-use crate::controller_loop::{self, Again, Candidate};
-use crate::io::{Part, WriteError};
+use crate::controller_loop::{self, Candidate, Requeue};
+use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
 use crate::state::registrations as health;
-use crate::stores::{Kind, provider_id};
+use crate::stores::{WatchedKind, provider_id};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -20,26 +20,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Resources that a pool's status always shows.
-const ALWAYS: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
-/// A pool whose nodes come and go by the hundred is written at most so often.
-const PACE: Duration = Duration::from_millis(500);
+/// Resources that every pool's status lists, even if zero.
+const ALWAYS_SHOWN: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+/// Minimum interval between writes for a pool whose nodes come and go by the hundred.
+const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A pool, and what it is judged by.
+/// A pool with the inputs of its status.
 #[derive(Clone)]
-struct Subject {
+struct PoolWithClass {
     pool: Arc<NodePool>,
     class: Option<Arc<EC2NodeClass>>,
     has: Resources,
 }
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
-    let kinds = [Kind::NodePool, Kind::NodeClaim, Kind::Node, Kind::EC2NodeClass];
-    let work = |subject: Subject| reconcile(deps.clone(), subject);
+    let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::EC2NodeClass];
+    let work = |subject: PoolWithClass| reconcile(deps.clone(), subject);
     controller_loop::run("node_pool_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
-fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
+fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
@@ -53,12 +53,16 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<Subject>> {
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
             deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
-            Candidate { key: pool.name_any(), version: Some(hasher.finish()), input: Subject { pool, class, has } }
+            Candidate {
+                key: pool.name_any(),
+                version: Some(hasher.finish()),
+                input: PoolWithClass { pool, class, has },
+            }
         })
         .collect()
 }
 
-/// What the nodes of each pool have together, those on their way out not counted.
+/// Total resources of each pool's nodes, excluding nodes being deleted.
 fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
     let nodes = deps.stores.nodes_by_provider();
     let mut by_pool: BTreeMap<String, Resources> = BTreeMap::new();
@@ -72,19 +76,19 @@ fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
     by_pool
 }
 
-/// The Node's own capacity once it is in service, the claim's for what it does not say before.
+/// The capacity of an initialized Node. Before that, the claim's capacity fills in what the Node does not report.
 fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     let read = |list: &ResourceList| {
         let texts: BTreeMap<&str, &str> =
             list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();
         parse_resources(&texts).unwrap_or_default()
     };
-    let said = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
-    let mut capacity = said.clone();
+    let reported = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
+    let mut capacity = reported.clone();
     let in_service = node.is_some_and(|node| node.labels().contains_key(label::INITIALIZED));
     if !in_service {
         let expected = claim.status.as_ref().map(|status| read(&status.capacity)).unwrap_or_default();
-        for (name, amount) in expected.iter().filter(|(name, _)| said.get(name) == 0) {
+        for (name, amount) in expected.iter().filter(|(name, _)| reported.get(name) == 0) {
             capacity.set(name, amount);
         }
     }
@@ -92,14 +96,14 @@ fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     capacity
 }
 
-async fn reconcile(deps: NodePoolStatus, subject: Subject) -> Result<Again, WriteError> {
+async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Requeue, WriteError> {
     let stamp = |pool: &mut NodePool| {
         let hash = hash::node_pool(&pool.spec.template);
         let annotations = pool.annotations_mut();
         annotations.insert(annotation::NODE_POOL_HASH.to_owned(), hash);
         annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
     };
-    deps.writes.update(&*subject.pool, Part::Main, stamp).await?;
+    deps.writes.update(&*subject.pool, ObjectPart::Main, stamp).await?;
     let (now, healthy) = (deps.clock.now(), is_healthy(&deps, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
@@ -123,21 +127,21 @@ async fn reconcile(deps: NodePoolStatus, subject: Subject) -> Result<Again, Writ
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
         health::show(&mut status.conditions, moment, healthy);
     };
-    deps.writes.update(&*subject.pool, Part::Status, show).await?;
-    tokio::time::sleep(PACE).await;
+    deps.writes.update(&*subject.pool, ObjectPart::Status, show).await?;
+    tokio::time::sleep(MIN_WRITE_INTERVAL).await;
     Ok(None)
 }
 
-/// Whether instances of the pool lately became nodes; unknown again once pool or class have changed.
-fn is_healthy(deps: &NodePoolStatus, subject: &Subject) -> Option<bool> {
+/// Whether instances of the pool registered recently; unknown after a change of pool or class.
+fn is_healthy(deps: &NodePoolStatus, subject: &PoolWithClass) -> Option<bool> {
     let pool = &subject.pool;
     let status = pool.status.as_ref();
-    let known = status.and_then(|status| health::shown(&status.conditions));
+    let condition = status.and_then(|status| health::shown(&status.conditions));
     let class = subject.class.as_ref().and_then(|class| class.metadata.generation);
     let of_class = status.and_then(|status| status.node_class_observed_generation);
-    let changed = known.is_some_and(|known| known.observed_generation != pool.metadata.generation)
+    let changed = condition.is_some_and(|condition| condition.observed_generation != pool.metadata.generation)
         || (of_class.is_some() && of_class != class);
-    deps.registrations.judge(&pool.name_any(), known, changed)
+    deps.registrations.judge(&pool.name_any(), condition, changed)
 }
 
 fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
@@ -157,7 +161,7 @@ fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
 
 fn shown(has: &Resources) -> ResourceList {
     let mut whole = has.clone();
-    for name in ALWAYS.into_iter().chain([NODES_RESOURCE]) {
+    for name in ALWAYS_SHOWN.into_iter().chain([NODES_RESOURCE]) {
         whole.set(name, has.get(name));
     }
     whole.iter().map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
@@ -169,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_in_service_counts_for_what_it_says_and_one_that_comes_up_for_what_was_asked() {
+    fn initialized_node_reports_its_capacity_and_starting_node_the_claims() {
         let claim: NodeClaim = serde_json::from_value(json!({
             "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
             "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pools_class_is_told_apart() {
+    fn node_class_condition_distinguishes_missing_unknown_and_unready() {
         let class = |conditions: serde_json::Value| -> EC2NodeClass {
             let status = json!({ "conditions": conditions });
             serde_json::from_value(json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",

@@ -1,4 +1,4 @@
-//! What is to be written about one pod. Pure.
+//! The write that is due for one pod. Pure functions.
 
 use super::FIELD_MANAGER;
 use crate::pods;
@@ -8,17 +8,17 @@ use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One write, what is taken back first.
+/// A write. Withdrawals are ordered before nominations.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// A nomination of ours is over.
+    /// Withdraw a nomination of ours.
     TakeBack,
-    /// The pod is for this node.
+    /// Nominate this node.
     Nominate(String),
 }
 
 impl Step {
-    /// The node that is nominated.
+    /// The node to nominate.
     pub(super) fn node(&self) -> Option<&str> {
         match self {
             Self::TakeBack => None,
@@ -27,12 +27,12 @@ impl Step {
     }
 }
 
-/// Whether the pod is still to get a node.
-pub(super) fn waits(pod: &Pod) -> bool {
+/// Whether the pod still waits for a node.
+pub(super) fn is_waiting(pod: &Pod) -> bool {
     pods::node_name(pod).is_none() && pods::is_reschedulable(pod)
 }
 
-/// What is to be written about a pod that waits, if anything. A nomination by others stands, whatever the plan says.
+/// The write that is due for a waiting pod, if any. Nominations by others are kept, whatever the plan says.
 pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
     match (nominated(pod), wanted) {
         (None, Some(wanted)) => Some(Step::Nominate(wanted.to_owned())),
@@ -43,9 +43,10 @@ pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
     }
 }
 
-/// `wanted` without pods that would keep each other out: they are nominated one after another, as those before them are bound. What stands comes first,
-/// so that nothing is taken back for a pod that came later.
-pub(super) fn sparing(
+/// Filters `wanted` so that no two pods exclude each other through their constraints: such pods are nominated one after
+/// another, as the earlier ones are bound. Existing nominations take precedence, so that none is withdrawn for a later
+/// pod.
+pub(super) fn without_conflicts(
     waiting: &BTreeMap<PodUid, Arc<Pod>>,
     wanted: &BTreeMap<PodUid, String>,
     nodes: &[Arc<Node>],
@@ -59,15 +60,15 @@ pub(super) fn sparing(
         .collect();
     let plain: Vec<Wish<'_>> = wishes.iter().map(|(_, wish)| *wish).collect();
     let may = nominations::at_once(&plain, nodes.iter().map(|node| &**node));
-    let kept = wishes.iter().zip(may).filter(|(_, may)| *may);
-    kept.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
+    let admitted = wishes.iter().zip(may).filter(|(_, may)| *may);
+    admitted.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
 }
 
 fn nominated(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether the nomination is ours by the API server's books: whoever changes the field owns it from then on.
+/// Whether `managedFields` shows us as the owner: whoever changes the field owns it from then on.
 fn is_ours(pod: &Pod) -> bool {
     pod.metadata.managed_fields.iter().flatten().any(|entry| {
         let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:status"));

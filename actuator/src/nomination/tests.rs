@@ -33,25 +33,25 @@ fn nominate(node: &str) -> Option<Step> {
 }
 
 #[test]
-fn a_pod_without_nomination_gets_that_of_the_plan() {
+fn pod_without_nomination_is_nominated() {
     assert_eq!(step::of(&pod("a", "1"), Some("n1")), nominate("n1"));
     assert_eq!(step::of(&pod("a", "1"), None), None);
     assert_eq!(step::of(&nominated(pod("a", "1"), "", "kube-scheduler"), Some("n1")), nominate("n1"));
 }
 
 #[test]
-fn a_nomination_by_others_stands() {
+fn nominations_by_others_are_kept() {
     let preempts = nominated(pod("a", "1"), "n2", "kube-scheduler");
     assert_eq!(step::of(&preempts, Some("n1")), None);
     assert_eq!(step::of(&preempts, None), None);
-    // We own another field of the status, and not this one.
+    // We own another field of the status, but not this one.
     let mut other = nominated(pod("a", "1"), "n2", FIELD_MANAGER);
     other.metadata.managed_fields.as_mut().unwrap()[0].fields_v1 = Some(FieldsV1(json!({"f:status": {"f:phase": {}}})));
     assert_eq!(step::of(&other, Some("n1")), None);
 }
 
 #[test]
-fn our_own_follows_the_plan_and_ends_with_it() {
+fn own_nomination_follows_the_plan_and_is_withdrawn_with_it() {
     let ours = nominated(pod("a", "1"), "n1", FIELD_MANAGER);
     assert_eq!(step::of(&ours, Some("n1")), None, "it is so already");
     assert_eq!(step::of(&ours, Some("n2")), nominate("n2"));
@@ -59,12 +59,12 @@ fn our_own_follows_the_plan_and_ends_with_it() {
 }
 
 #[test]
-fn only_pods_that_are_to_get_a_node_are_looked_at() {
-    assert!(step::waits(&pod("a", "1")));
+fn only_unbound_reschedulable_pods_are_waiting() {
+    assert!(step::is_waiting(&pod("a", "1")));
     let with = |change: &dyn Fn(&mut Pod)| {
         let mut pod = pod("a", "1");
         change(&mut pod);
-        step::waits(&pod)
+        step::is_waiting(&pod)
     };
     assert!(!with(&|pod| pod.spec.get_or_insert_default().node_name = Some("n".to_owned())));
     assert!(!with(&|pod| pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok()));
@@ -74,7 +74,7 @@ fn only_pods_that_are_to_get_a_node_are_looked_at() {
 }
 
 #[test]
-fn pods_that_spread_are_nominated_one_after_another() {
+fn pods_with_conflicting_constraints_are_nominated_one_after_another() {
     let spread = |key: &str| json!({"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": key.replace('/', ".")}}});
     let web = |name: &str, key: &str| -> Arc<Pod> {
         let mut pod = pod(name, "1");
@@ -104,63 +104,68 @@ fn pods_that_spread_are_nominated_one_after_another() {
         Arc::new(node)
     };
     let nodes = [node("a"), node("b")];
-    let names = |kept: BTreeMap<PodUid, String>| kept.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
-    // b waits for a, which is on the same node, and f for d; a's spread does not count d.
-    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["a", "c", "d", "e"]);
-    assert_eq!(names(step::sparing(&waiting, &wanted("a"), &nodes)), ["b", "c", "d", "e"]);
-    // In one zone alone none is too many.
-    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "d", "e"]);
-    // What stands is not taken back for a pod with a lower UID.
+    let names =
+        |nominated_pods: BTreeMap<PodUid, String>| nominated_pods.into_keys().map(|uid| uid.0).collect::<Vec<String>>();
+    // b waits for a on the same node, and f waits for d; a's spread constraint does not select d.
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes)), ["a", "c", "d", "e"]);
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted("a"), &nodes)), ["b", "c", "d", "e"]);
+    // With a single zone, the skew is never exceeded.
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes[..1])), ["a", "b", "c", "d", "e"]);
+    // An existing nomination is not withdrawn for a pod with a lower UID.
     let mut waiting = waiting;
-    let stands = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
-    stands.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
-    assert_eq!(names(step::sparing(&waiting, &wanted(""), &nodes)), ["b", "c", "d", "e"]);
+    let nominated_pod = waiting.get_mut(&PodUid::from("b")).map(Arc::make_mut).unwrap();
+    nominated_pod.status = Some(PodStatus { nominated_node_name: Some("n1".to_owned()), ..PodStatus::default() });
+    assert_eq!(names(step::without_conflicts(&waiting, &wanted(""), &nodes)), ["b", "c", "d", "e"]);
 }
 
 fn due(
     nominator: &mut Nominator,
     pods: &[Pod],
-    wanted: &[(&str, &str)],
+    planned: &[(&str, &str)],
     now: Timestamp,
 ) -> Vec<(String, Option<String>)> {
     let waiting = pods.iter().map(|pod| (PodUid(pods::uid(pod)), Arc::new(pod.clone()))).collect();
-    let wanted = wanted.iter().map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect();
-    let writes = nominator.due(&waiting, &wanted, now);
-    writes.iter().map(|it| (it.pod.name_any(), it.step.node().map(str::to_owned))).collect()
+    let planned = planned.iter().map(|(pod, node)| (PodUid::from(*pod), (*node).to_owned())).collect();
+    let writes = nominator.due(&waiting, &planned, now);
+    writes.iter().map(|write| (write.pod.name_any(), write.step.node().map(str::to_owned))).collect()
 }
 
 #[test]
-fn what_is_taken_back_goes_first_and_a_round_is_bounded() {
+fn withdrawals_come_first_and_rounds_are_bounded() {
     let mut pods: Vec<Pod> = (0..300).map(|number| pod(&format!("p{number:03}"), "1")).collect();
     pods.push(nominated(pod("z", "1"), "gone", FIELD_MANAGER));
     let names: Vec<String> = (0..300).map(|number| format!("p{number:03}")).collect();
-    let wanted: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "n1")).collect();
+    let planned: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "n1")).collect();
     let mut nominator = Nominator::default();
-    let first = due(&mut nominator, &pods, &wanted, NOW);
+    let first = due(&mut nominator, &pods, &planned, NOW);
     assert_eq!((first.len(), &first[0]), (PER_ROUND, &("z".to_owned(), None)));
-    let second = due(&mut nominator, &pods, &wanted, NOW);
+    let second = due(&mut nominator, &pods, &planned, NOW);
     assert_eq!((second.len(), second[0].0.as_str()), (101, "p199"), "the rest, and nothing twice");
 }
 
 #[test]
-fn a_nomination_that_was_taken_away_comes_again_but_not_for_ever() {
+fn cleared_nomination_is_retried_up_to_the_limit() {
     let mut nominator = Nominator::default();
-    let one = [("a".to_owned(), Some("n1".to_owned()))];
-    let wanted = [("a", "n1")];
-    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, NOW), one);
-    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, after(9)), [], "its effect is not seen yet");
-    assert_eq!(due(&mut nominator, &[pod("a", "1")], &wanted, after(10)), one, "it was lost");
+    let nomination = [("a".to_owned(), Some("n1".to_owned()))];
+    let planned = [("a", "n1")];
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &planned, NOW), nomination);
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &planned, after(9)), [], "its effect is not seen yet");
+    assert_eq!(due(&mut nominator, &[pod("a", "1")], &planned, after(10)), nomination, "it was lost");
     for version in 3..=MAX_TRIES {
-        assert_eq!(due(&mut nominator, &[pod("a", &version.to_string())], &wanted, after(11)), one, "{version}");
+        assert_eq!(
+            due(&mut nominator, &[pod("a", &version.to_string())], &planned, after(11)),
+            nomination,
+            "{version}"
+        );
     }
-    assert_eq!(due(&mut nominator, &[pod("a", "99")], &wanted, after(12)), [], "it does not fit there");
+    assert_eq!(due(&mut nominator, &[pod("a", "99")], &planned, after(12)), [], "it does not fit there");
     let ours = nominated(pod("a", "100"), "n1", FIELD_MANAGER);
     assert_eq!(
         due(&mut nominator, &[ours], &[], after(13)),
         [("a".to_owned(), None)],
         "what is ours is always taken back"
     );
-    assert_eq!(due(&mut nominator, &[pod("a", "101")], &wanted, after(14)), [], "which does not begin it anew");
+    assert_eq!(due(&mut nominator, &[pod("a", "101")], &planned, after(14)), [], "which does not begin it anew");
     let other = [("a".to_owned(), Some("n2".to_owned()))];
     assert_eq!(due(&mut nominator, &[pod("a", "101")], &[("a", "n2")], after(15)), other);
 }
@@ -171,9 +176,9 @@ fn plan(placements: &[(&str, &[&str])]) -> Plan {
     Plan { placements: placements.collect(), ..Plan::default() }
 }
 
-fn taken(placed: &Placed, nodes: &[(&str, &str)], now: Timestamp) -> Vec<(String, String)> {
+fn taken(placements: &Placements, nodes: &[(&str, &str)], now: Timestamp) -> Vec<(String, String)> {
     let node = |name: &str| nodes.iter().find(|(planned, _)| *planned == name).map(|(_, name)| (*name).to_owned());
-    placed.take(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
+    placements.resolve(node, now).into_iter().map(|(uid, node)| (uid.0, node)).collect()
 }
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -181,37 +186,37 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_placement_waits_for_its_node_and_stands_for_half_a_minute_then() {
-    let placed = Placed::default();
-    placed.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
-    let there: &[_] = &[("n1", "n1")];
-    assert_eq!(taken(&placed, there, NOW), pairs(&[("a", "n1")]));
-    placed.note(&plan(&[("n1", &["a"])]), after(20));
-    assert_eq!(taken(&placed, there, after(29)), pairs(&[("a", "n1")]));
-    assert_eq!(taken(&placed, there, after(30)), [], "saying it again does not prolong it");
-    let there: &[_] = &[("n1", "n1"), ("claim-1", "n2")];
-    assert_eq!(taken(&placed, there, after(600)), pairs(&[("b", "n2")]), "its node has come");
-    assert_eq!(taken(&placed, there, after(630)), []);
-    placed.note(&plan(&[("claim-2", &["c"])]), NOW);
-    assert_eq!(taken(&placed, &[], after(899)), []);
-    assert_eq!(taken(&placed, &[("claim-2", "n3")], after(899)), pairs(&[("c", "n3")]));
-    placed.note(&plan(&[("claim-3", &["d"])]), NOW);
-    assert_eq!(taken(&placed, &[], after(900)), []);
-    assert_eq!(taken(&placed, &[("claim-3", "n4")], after(900)), [], "it was given up");
+fn placement_waits_for_its_node_and_expires_after_30_seconds() {
+    let placements = Placements::default();
+    placements.note(&plan(&[("n1", &["a"]), ("claim-1", &["b"])]), NOW);
+    let nodes: &[_] = &[("n1", "n1")];
+    assert_eq!(taken(&placements, nodes, NOW), pairs(&[("a", "n1")]));
+    placements.note(&plan(&[("n1", &["a"])]), after(20));
+    assert_eq!(taken(&placements, nodes, after(29)), pairs(&[("a", "n1")]));
+    assert_eq!(taken(&placements, nodes, after(30)), [], "saying it again does not prolong it");
+    let nodes: &[_] = &[("n1", "n1"), ("claim-1", "n2")];
+    assert_eq!(taken(&placements, nodes, after(600)), pairs(&[("b", "n2")]), "its node has come");
+    assert_eq!(taken(&placements, nodes, after(630)), []);
+    placements.note(&plan(&[("claim-2", &["c"])]), NOW);
+    assert_eq!(taken(&placements, &[], after(899)), []);
+    assert_eq!(taken(&placements, &[("claim-2", "n3")], after(899)), pairs(&[("c", "n3")]));
+    placements.note(&plan(&[("claim-3", &["d"])]), NOW);
+    assert_eq!(taken(&placements, &[], after(900)), []);
+    assert_eq!(taken(&placements, &[("claim-3", "n4")], after(900)), [], "it was given up");
 }
 
 #[test]
-fn a_later_plan_says_otherwise_of_the_pods_that_it_names() {
-    let placed = Placed::default();
-    let there: &[_] = &[("n1", "n1"), ("n2", "n2")];
-    placed.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
-    placed.note(&plan(&[("n2", &["a"])]), NOW);
+fn later_plan_replaces_placements_of_the_pods_it_names() {
+    let placements = Placements::default();
+    let nodes: &[_] = &[("n1", "n1"), ("n2", "n2")];
+    placements.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
+    placements.note(&plan(&[("n2", &["a"])]), NOW);
     let pod = PodRef { name: "d/b".to_owned(), uid: "b".into() };
-    placed.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
-    assert_eq!(taken(&placed, there, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
-    placed.retain(|uid| uid.as_str() == "a", after(29));
-    assert_eq!(taken(&placed, there, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
-    placed.note(&plan(&[("n1", &["e"])]), after(1));
-    placed.retain(|uid| uid.as_str() == "a", after(31));
-    assert_eq!(placed.take(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
+    placements.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
+    assert_eq!(taken(&placements, nodes, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
+    placements.retain(|uid| uid.as_str() == "a", after(29));
+    assert_eq!(taken(&placements, nodes, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");
+    placements.note(&plan(&[("n1", &["e"])]), after(1));
+    placements.retain(|uid| uid.as_str() == "a", after(31));
+    assert_eq!(placements.resolve(|name| Some(name.to_owned()), after(29)).len(), 1, "the others are bound or gone");
 }

@@ -1,4 +1,4 @@
-//! EC2.
+//! The EC2 port.
 
 use super::{
     CloudError, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
@@ -8,7 +8,7 @@ use super::{
 use async_trait::async_trait;
 use std::fmt::Debug;
 
-/// EC2. Lists are whole: adapters follow pages. Lists come sorted by id or name, each once.
+/// EC2. Lists are complete (adapters follow pages), sorted by id or name, and free of duplicates.
 #[async_trait]
 pub trait Compute: Debug + Send + Sync {
     /// All instance types of the region.
@@ -20,27 +20,27 @@ pub trait Compute: Debug + Send + Sync {
     /// The latest Spot prices of Linux instances.
     async fn spot_prices(&self) -> Result<Vec<SpotPrice>, CloudError>;
 
-    /// Buys. A request that was sent before is answered as before; the same token with other parameters is
-    /// [`CloudError::IdempotentParameterMismatch`]. What offerings were refused is in the answer, not an error.
+    /// Launches instances. A repeated request gets the same answer; the same token with other parameters is
+    /// [`CloudError::IdempotentParameterMismatch`]. Refused offerings are part of the answer, not an error.
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError>;
 
-    /// Instances. Reads settle late: an instance that was just launched may be missing.
+    /// Instances. Eventually consistent: an instance that was just launched may be missing.
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError>;
 
-    /// Terminates in one call; one entry per id, in the order asked. One instance that is unknown or may not be terminated has
-    /// the whole call refused: nothing was done, or in other zones only.
+    /// Terminates instances in one call; one entry per id, in the given order. If one instance is unknown or may not be
+    /// terminated, EC2 refuses the whole call: nothing was done, or only in other zones.
     async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError>;
 
-    /// Sets tags on resources. Repeating it changes nothing.
+    /// Sets tags on resources. Idempotent.
     async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), CloudError>;
 
-    /// The template of that name, made if it is missing.
+    /// Returns the template with that name; creates it if it is missing.
     async fn ensure_launch_template(&self, template: &LaunchTemplateSpec) -> Result<LaunchTemplate, CloudError>;
 
-    /// Templates.
+    /// Launch templates.
     async fn list_launch_templates(&self, filter: &LaunchTemplateFilter) -> Result<Vec<LaunchTemplate>, CloudError>;
 
-    /// Deletes templates by name; missing ones are no error.
+    /// Deletes templates by name; missing templates are no error.
     async fn delete_launch_templates(&self, names: &[String]) -> Result<(), CloudError>;
 
     /// Subnets that match any of the terms.
@@ -49,7 +49,7 @@ pub trait Compute: Debug + Send + Sync {
     /// Security groups that match any of the terms.
     async fn describe_security_groups(&self, terms: &[SelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError>;
 
-    /// Images, also deprecated ones.
+    /// Images, including deprecated ones.
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError>;
 
     /// Instances of the account that are impaired or have a scheduled event.

@@ -1,9 +1,9 @@
-//! What EC2 says about instance types, where they are offered, and for how much.
+//! EC2 facts: instance types, where they are offered, and prices.
 
 pub use plimsoll_catalog::InstanceTypeFacts;
 use plimsoll_model::money::MicroUsdPerHour;
 
-/// A type is offered in a zone.
+/// A type that is offered in a zone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeOffering {
     /// Instance type.

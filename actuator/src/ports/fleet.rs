@@ -1,24 +1,25 @@
-//! CreateFleet: the one call that buys.
+//! CreateFleet, the only call that launches instances.
 
 use super::Tags;
 use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
-/// A CreateFleet request of type `instant`. Stored with the claims and sent again byte for byte (safety rules 2 and 3), so
-/// every field is ordered and nothing of it may be filled in while sending. A field that this version does not know makes it
-/// unreadable: without that field it would be another request. Such a group is looked up and not sent.
+/// A CreateFleet request of type `instant`. The request is stored on the claims and sent again byte for byte (safety
+/// rules 2 and 3). So every field is ordered, and nothing is filled in while sending.
+/// An unknown field makes the request unreadable, since the request would differ without it. The instances of such a
+/// group are looked up, and the request is not sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetRequest {
     /// Launch group, `-`, attempt.
     pub client_token: String,
-    /// How all of it is bought.
+    /// Capacity type of all instances.
     pub capacity_type: CapacityType,
     /// The launch group's size.
     pub total_target_capacity: u32,
     /// Templates with their overrides, in order; each template has at least one override.
     pub launch_template_configs: Vec<LaunchTemplateConfig>,
-    /// Honour [`Override::priority`] rather than price alone: a price overlay applies.
+    /// Honour [`Override::priority`] instead of price alone: a price overlay applies.
     pub prioritized: bool,
     /// `Context` of the fleet, from the node class.
     pub context: Option<String>,
@@ -33,19 +34,19 @@ impl FleetRequest {
     }
 }
 
-/// A launch template and what it is used for.
+/// A launch template with its overrides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchTemplateConfig {
     /// The template's name.
     pub launch_template_name: String,
-    /// Its version: always a number, since `$Latest` could change between two sendings.
+    /// The template's version. Always a number, since `$Latest` could change between two sends.
     pub version: u64,
     /// Ways to launch, in order of preference.
     pub overrides: Vec<Override>,
 }
 
-/// One way to launch.
+/// One combination of type, zone, subnet and image to launch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
@@ -53,20 +54,21 @@ pub struct Override {
     pub instance_type: String,
     /// Availability zone.
     pub zone: String,
-    /// Subnet in that zone; `None` where the template names it.
+    /// Subnet in the zone; `None` if the template names it.
     pub subnet_id: Option<String>,
     /// Image.
     pub image_id: String,
-    /// Smaller is preferred; the position or price in micro-dollars per hour, as a whole number so that it is stored exactly.
+    /// Lower is preferred: the position or the price in micro-dollars per hour. A whole number, so that it is stored
+    /// exactly.
     pub priority: u64,
 }
 
-/// What CreateFleet answered. Both lists may be filled at once.
+/// CreateFleet's answer. Both lists may be non-empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FleetAnswer {
     /// Instances that were launched.
     pub instances: Vec<FleetInstance>,
-    /// What was refused, by offering.
+    /// Refused offerings.
     pub errors: Vec<OfferingError>,
 }
 
@@ -77,34 +79,34 @@ pub struct FleetInstance {
     pub instance_id: String,
     /// Instance type.
     pub instance_type: String,
-    /// Availability zone; empty where the answer does not tell.
+    /// Availability zone; empty if not in the answer.
     pub zone: String,
-    /// How it was bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
-    /// Subnet; empty where the answer does not tell.
+    /// Subnet; empty if not in the answer.
     pub subnet_id: String,
-    /// Image; empty where the answer does not tell.
+    /// Image; empty if not in the answer.
     pub image_id: String,
 }
 
 /// Why an offering was refused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OfferingError {
-    /// Instance type; empty where the error is not about one.
+    /// Instance type; empty if the error does not name one.
     pub instance_type: String,
-    /// Availability zone; empty where the error is not about one.
+    /// Availability zone; empty if the error does not name one.
     pub zone: String,
-    /// Subnet; empty where the error is not about one.
+    /// Subnet; empty if the error does not name one.
     pub subnet_id: String,
-    /// How it was to be bought.
+    /// Requested capacity type.
     pub capacity_type: CapacityType,
     /// EC2's error code.
     pub code: String,
-    /// EC2's words.
+    /// EC2's message.
     pub message: String,
 }
 
-/// Codes that say "no capacity", not "wrong request" (spec: AWS provider section 4.8).
+/// Codes that mean "no capacity" rather than "invalid request" (spec: AWS provider section 4.8).
 const CAPACITY_CODES: [&str; 8] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
@@ -116,17 +118,17 @@ const CAPACITY_CODES: [&str; 8] = [
     "ReservationCapacityExceeded",
 ];
 
-/// The account may not use Spot: its service-linked role is missing and may not be made.
+/// The account cannot use Spot: its service-linked role is missing and cannot be created.
 const SPOT_ROLE_CODE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
 impl OfferingError {
-    /// Whether another offering, or the same one later, may do better.
+    /// Whether another offering, or the same one later, may succeed.
     #[must_use]
     pub fn is_capacity(&self) -> bool {
         CAPACITY_CODES.contains(&self.code.as_str())
     }
 
-    /// Whether Spot as a whole is closed to this account.
+    /// Whether the account cannot use Spot at all.
     #[must_use]
     pub fn is_spot_role_missing(&self) -> bool {
         self.code == SPOT_ROLE_CODE
@@ -140,7 +142,7 @@ impl OfferingError {
 }
 
 impl FleetAnswer {
-    /// Whether the answer, if it has no instance, is for lack of capacity alone. An empty list of errors counts as that.
+    /// Whether an answer without instances is due to lack of capacity alone. An empty list of errors counts as such.
     #[must_use]
     pub fn is_capacity_only(&self) -> bool {
         self.errors.iter().all(|error| error.is_capacity() || error.is_spot_role_missing())

@@ -7,23 +7,24 @@ use plimsoll_model::time::Timestamp;
 /// Which instances to describe.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceFilter {
-    /// These; ids that EC2 does not know are missing from the answer, not an error.
+    /// These ids. Ids that EC2 does not know are missing from the answer.
     Ids(Vec<String>),
-    /// All with this launch group's tag, cluster and owner tags too; terminated ones included as long as EC2 shows them.
+    /// All instances with this launch group's tag, the cluster tag and the owner tag. Includes terminated ones while
+    /// EC2 lists them.
     LaunchGroup {
         /// The cluster's name.
         cluster: String,
         /// The group's id.
         group: String,
     },
-    /// All with our cluster *and* owner tags (safety rule 14).
+    /// All instances with our cluster *and* owner tags (safety rule 14).
     Cluster {
         /// The cluster's name.
         cluster: String,
     },
 }
 
-/// EC2's states.
+/// Instance states of EC2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceState {
     /// Being started.
@@ -32,16 +33,16 @@ pub enum InstanceState {
     Running,
     /// Being stopped.
     Stopping,
-    /// Stopped; it can be started again.
+    /// Stopped; can be started again.
     Stopped,
-    /// On its way to terminated.
+    /// Being terminated.
     ShuttingDown,
-    /// Gone; shown for about an hour.
+    /// Terminated; listed for about an hour.
     Terminated,
 }
 
 impl InstanceState {
-    /// Whether it can still serve a claim: neither gone nor going.
+    /// Whether the instance can still serve a claim: it is neither terminated nor terminating.
     #[must_use]
     pub fn is_alive(self) -> bool {
         !matches!(self, Self::ShuttingDown | Self::Terminated)
@@ -65,11 +66,11 @@ pub struct Instance {
     pub subnet_id: String,
     /// Security groups, sorted.
     pub security_group_ids: Vec<String>,
-    /// How it was bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
-    /// The reservation it runs in.
+    /// The capacity reservation that the instance runs in.
     pub capacity_reservation_id: Option<String>,
-    /// Private DNS name; empty while there is none.
+    /// Private DNS name; empty if there is none yet.
     pub private_dns_name: String,
     /// When it was launched.
     pub launched: Timestamp,
@@ -85,23 +86,23 @@ impl Instance {
     }
 }
 
-/// What became of one instance that was to be terminated.
+/// Result of terminating one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Termination {
     /// `i-...`.
     pub instance_id: String,
-    /// Its state now; `None` if EC2 does not know it.
+    /// The current state; `None` if EC2 does not know the instance.
     pub state: Option<InstanceState>,
 }
 
-/// One of EC2's checks of an instance.
+/// Result of an EC2 status check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusCheck {
-    /// Nothing wrong, or not known yet.
+    /// Passed, or not known yet.
     Ok,
     /// Failed.
     Impaired {
-        /// Since when; `None` where EC2 does not say.
+        /// Since when; `None` if EC2 does not say.
         since: Option<Timestamp>,
     },
 }
@@ -109,21 +110,21 @@ pub enum StatusCheck {
 /// A scheduled event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstanceEvent {
-    /// `instance-retirement` and the like.
+    /// `instance-retirement` or similar.
     pub code: String,
-    /// Not before.
+    /// Earliest start of the event.
     pub not_before: Option<Timestamp>,
 }
 
-/// How an instance fares.
+/// Status checks and scheduled events of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceStatus {
     /// `i-...`.
     pub instance_id: String,
-    /// The instance's own reachability.
+    /// The instance status check.
     pub instance: StatusCheck,
-    /// The host's.
+    /// The system (host) status check.
     pub system: StatusCheck,
-    /// Scheduled events that are not over.
+    /// Scheduled events that have not completed.
     pub events: Vec<InstanceEvent>,
 }

@@ -4,7 +4,7 @@ use super::Tags;
 use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
-/// All that a launch template holds; its name derives from it, so an existing name is the same template.
+/// Content of a launch template. The name is derived from the content, so an existing name means the same template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchTemplateSpec {
     /// Name.
@@ -19,9 +19,9 @@ pub struct LaunchTemplateSpec {
     pub block_devices: Vec<BlockDevice>,
     /// Metadata service.
     pub metadata: MetadataOptions,
-    /// Metrics every minute.
+    /// Detailed monitoring (metrics every minute).
     pub detailed_monitoring: bool,
-    /// Nested virtualisation, where the node class says so.
+    /// Nested virtualization, if the node class sets it.
     pub nested_virtualization: Option<bool>,
     /// Nitro Enclaves.
     pub enclave: bool,
@@ -31,11 +31,11 @@ pub struct LaunchTemplateSpec {
     pub placement_group_id: Option<String>,
     /// Partition of the placement group.
     pub partition: Option<u32>,
-    /// At least one.
+    /// Network interfaces; at least one.
     pub network_interfaces: Vec<NetworkInterface>,
-    /// How it will be bought: Spot requests get tags of their own.
+    /// Capacity type; Spot requests get their own tags.
     pub capacity_type: CapacityType,
-    /// Use of reservations; `None` leaves it to EC2.
+    /// Use of capacity reservations; `None` leaves it to EC2.
     pub reservation: Option<ReservationSpec>,
     /// Tags of the template, of network interfaces and of Spot requests.
     pub tags: Tags,
@@ -46,7 +46,7 @@ pub struct LaunchTemplateSpec {
 pub struct BlockDevice {
     /// `/dev/xvda`.
     pub device_name: String,
-    /// GiB; `None` takes the snapshot's.
+    /// Size in GiB; `None` uses the snapshot's size.
     pub size_gib: Option<u64>,
     /// `gp3`.
     pub volume_type: Option<String>,
@@ -56,7 +56,7 @@ pub struct BlockDevice {
     pub throughput: Option<u64>,
     /// Encrypted.
     pub encrypted: Option<bool>,
-    /// Key.
+    /// KMS key.
     pub kms_key_id: Option<String>,
     /// Snapshot.
     pub snapshot_id: Option<String>,
@@ -71,9 +71,9 @@ pub struct BlockDevice {
 pub struct MetadataOptions {
     /// `enabled` or `disabled`.
     pub http_endpoint: String,
-    /// `enabled` or `disabled`; `None` where the region does not know it.
+    /// `enabled` or `disabled`; `None` if the region does not support the setting.
     pub http_protocol_ipv6: Option<String>,
-    /// Hops.
+    /// Hop limit.
     pub http_put_response_hop_limit: u32,
     /// `required` or `optional`.
     pub http_tokens: String,
@@ -82,15 +82,15 @@ pub struct MetadataOptions {
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NetworkInterface {
-    /// Card.
+    /// Network card index.
     pub network_card_index: u32,
-    /// Device.
+    /// Device index.
     pub device_index: u32,
     /// `interface`, `efa`, `efa-only`; `None` leaves it to EC2.
     pub interface_type: Option<String>,
     /// Security groups.
     pub security_group_ids: Vec<String>,
-    /// Public address; `None` takes the subnet's setting.
+    /// Public IP address; `None` uses the subnet's setting.
     pub associate_public_ip: Option<bool>,
     /// IPv4 prefixes.
     pub ipv4_prefix_count: Option<u32>,
@@ -98,23 +98,23 @@ pub struct NetworkInterface {
     pub ipv6_prefix_count: Option<u32>,
     /// IPv6 addresses.
     pub ipv6_address_count: Option<u32>,
-    /// The first IPv6 address stays the same.
+    /// The first IPv6 address is the primary one and never changes.
     pub primary_ipv6: Option<bool>,
-    /// Time-out of idle established TCP connections, seconds.
+    /// Idle timeout of established TCP connections, in seconds.
     pub tcp_established_timeout: Option<u32>,
-    /// Time-out of idle UDP streams, seconds.
+    /// Idle timeout of UDP streams, in seconds.
     pub udp_stream_timeout: Option<u32>,
-    /// Time-out of single UDP exchanges, seconds.
+    /// Idle timeout of single UDP request-response flows, in seconds.
     pub udp_timeout: Option<u32>,
 }
 
-/// How reservations are used.
+/// How capacity reservations are used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReservationSpec {
-    /// None, not even open ones.
+    /// Use none, not even open ones.
     Avoid,
-    /// Only this one.
+    /// Use only this one.
     Target {
         /// `cr-...`.
         id: String,
@@ -123,7 +123,7 @@ pub enum ReservationSpec {
     },
 }
 
-/// A launch template that exists.
+/// An existing launch template.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaunchTemplate {
     /// Name.
@@ -136,9 +136,9 @@ pub struct LaunchTemplate {
     pub tags: Tags,
 }
 
-/// Which launch templates to list: all with these tags.
+/// Filter for listing launch templates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LaunchTemplateFilter {
-    /// Tags that must be there with that value.
+    /// Tags that must be present with that value.
     pub tags: Tags,
 }

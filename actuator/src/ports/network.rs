@@ -3,7 +3,7 @@
 use super::Tags;
 use plimsoll_model::time::Timestamp;
 
-/// One selector term: all that is set must hold; terms are alternatives.
+/// One selector term. All fields that are set must match; terms are alternatives.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SelectorTerm {
     /// Id.
@@ -29,7 +29,7 @@ pub struct Subnet {
     pub free_ipv4_addresses: u32,
     /// VPC.
     pub vpc_id: String,
-    /// Instances get a public address.
+    /// Whether instances get a public address.
     pub assigns_public_ip: bool,
     /// Tags.
     pub tags: Tags,
@@ -66,11 +66,11 @@ pub struct Image {
     pub name: String,
     /// `x86_64` or `arm64`.
     pub architecture: String,
-    /// When it was made.
+    /// Creation time.
     pub created: Timestamp,
-    /// It should no longer be used.
+    /// Whether the image is deprecated.
     pub deprecated: bool,
-    /// Its root device, `/dev/xvda`.
+    /// Root device, such as `/dev/xvda`.
     pub root_device_name: String,
     /// Tags.
     pub tags: Tags,

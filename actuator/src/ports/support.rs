@@ -1,4 +1,4 @@
-//! The smaller services: SSM parameters, IAM instance profiles, the price list.
+//! The smaller services: SSM parameters, IAM instance profiles, price list.
 
 use super::{CloudError, Tags};
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use std::fmt::Debug;
 /// SSM's parameter store.
 #[async_trait]
 pub trait Parameters: Debug + Send + Sync {
-    /// The value of a parameter by path; [`CloudError::NotFound`] if there is none.
+    /// The value of a parameter; [`CloudError::NotFound`] if there is none.
     async fn get(&self, path: &str) -> Result<String, CloudError>;
 }
 
@@ -17,9 +17,9 @@ pub trait Parameters: Debug + Send + Sync {
 pub struct InstanceProfile {
     /// Name.
     pub name: String,
-    /// Path, `/` or `/karpenter/...`.
+    /// Path, such as `/` or `/karpenter/...`.
     pub path: String,
-    /// Role in it; at most one is allowed by IAM.
+    /// The profile's role. IAM allows at most one.
     pub role: Option<String>,
     /// Tags.
     pub tags: Tags,
@@ -31,13 +31,13 @@ pub trait InstanceProfiles: Debug + Send + Sync {
     /// The profile; [`CloudError::NotFound`] if there is none.
     async fn get(&self, name: &str) -> Result<InstanceProfile, CloudError>;
 
-    /// Makes a profile; one of that name that exists already is no error.
+    /// Creates a profile. An existing profile with that name is no error.
     async fn create(&self, name: &str, path: &str, tags: &Tags) -> Result<(), CloudError>;
 
-    /// Puts a role into a profile in place of the one that is there.
+    /// Sets the role of a profile, in place of any other role.
     async fn set_role(&self, name: &str, role: &str) -> Result<(), CloudError>;
 
-    /// Deletes a profile with its role's membership; a missing one is no error.
+    /// Removes the role from a profile and deletes the profile. A missing profile is no error.
     async fn delete(&self, name: &str) -> Result<(), CloudError>;
 
     /// Profiles under a path.

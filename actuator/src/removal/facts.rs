@@ -1,4 +1,4 @@
-//! What our own view says of a node that is to be removed: its pods, what they ask for, and where they are to go.
+//! Facts about a node to be removed, from the watch cache: its pods, their requests, and their destinations.
 
 use crate::ledger::RemovalFacts;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -12,54 +12,54 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node and those around it, as far as a removal rests on them.
+/// The objects that a removal rests on.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// The node's name.
+    /// The name of the node to be removed.
     pub node: NodeName,
-    /// It and the nodes that take its pods.
+    /// The node and the destinations of its pods.
     pub nodes: Vec<Node>,
-    /// Their claims.
+    /// Claims of these nodes.
     pub claims: Vec<NodeClaim>,
-    /// Their pods.
+    /// Pods on these nodes.
     pub pods: Vec<Pod>,
-    /// All budgets.
+    /// All PodDisruptionBudgets.
     pub budgets: Vec<PodDisruptionBudget>,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What keeps a node where it is.
+/// Why a node cannot be removed now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// It is not there, or not in service.
+    /// The node does not exist or is not initialized.
     #[error("node {0} is not in service")]
     NotInService(NodeName),
-    /// It says that it must not be disrupted.
+    /// The node has the do-not-disrupt annotation.
     #[error("the node must not be disrupted")]
     ProtectedNode,
-    /// A pod says that it must not be disrupted.
+    /// A pod has the do-not-disrupt annotation.
     #[error("pod {1} must not be disrupted")]
     ProtectedPod(PodUid, String),
-    /// A pod came that the plan did not know.
+    /// A pod arrived that the plan did not know.
     #[error("pod {1} came after the plan")]
     NewPod(PodUid, String),
-    /// A pod cannot be read, so nobody knows what it needs.
+    /// A pod cannot be parsed, so its needs are unknown.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// What is seen of a removal's surroundings.
+/// The parsed surroundings of a removal.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct RemovalView {
     snapshot: Snapshot,
     problems: Vec<String>,
     node: NodeName,
     now: Timestamp,
 }
 
-impl View {
-    /// Reads the objects.
+impl RemovalView {
+    /// Parses the objects.
     #[must_use]
     pub fn of(surroundings: Surroundings) -> Self {
         let Surroundings { node, nodes, claims, pods, budgets, now } = surroundings;
@@ -83,12 +83,12 @@ impl View {
         shape.map(|shape| shape.requests.clone()).unwrap_or_default()
     }
 
-    /// What stands against taking the node away, if its pods are to be at most `known`. Against a forced removal nothing does: its drain
-    /// waits for what it must, and pods that the plan did not know are planned for once the node is on its way out.
+    /// Checks that the node can be removed, and that its pods to reschedule are in `known`. A forced removal has no
+    /// obstacles: its drain waits as necessary, and unknown pods are planned once the node is being deleted.
     ///
     /// # Errors
     /// The first obstacle.
-    pub fn check(&self, known: &BTreeSet<PodUid>, reason: DisruptionReason) -> Result<(), Obstacle> {
+    pub fn check(&self, planned: &BTreeSet<PodUid>, reason: DisruptionReason) -> Result<(), Obstacle> {
         if reason.is_forced() {
             return Ok(());
         }
@@ -100,34 +100,34 @@ impl View {
         if node.do_not_disrupt {
             return Err(Obstacle::ProtectedNode);
         }
-        // A grace period bounds what a pod can hold up; then drift need not wait for it.
+        // A grace period bounds how long a pod can delay the drain, so drift need not wait for the pod.
         let bounded = reason == DisruptionReason::Drifted && node.termination_grace_period.is_some();
         for pod in self.pods_on(&self.node) {
             let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > self.now);
             if protected && !bounded {
                 return Err(Obstacle::ProtectedPod(pod.uid.clone(), pod.full_name()));
             }
-            if pod.moves() && !known.contains(&pod.uid) {
+            if pod.moves() && !planned.contains(&pod.uid) {
                 return Err(Obstacle::NewPod(pod.uid.clone(), pod.full_name()));
             }
         }
         Ok(())
     }
 
-    /// What pods ask for that are to go to other nodes.
+    /// Requests of the pods that move, by destination node.
     #[must_use]
     pub fn moves(&self, to: &BTreeMap<NodeName, BTreeSet<PodUid>>) -> BTreeMap<NodeName, Resources> {
-        let asked = |pods: &BTreeSet<PodUid>| {
+        let requests = |pods: &BTreeSet<PodUid>| {
             let mut sum = Resources::new();
             for pod in self.pods_on(&self.node).filter(|pod| pods.contains(&pod.uid)) {
                 sum.add(&self.requests(pod));
             }
             sum
         };
-        to.iter().map(|(node, pods)| (node.clone(), asked(pods))).collect()
+        to.iter().map(|(node, pods)| (node.clone(), requests(pods))).collect()
     }
 
-    /// What the ledger has to know. `moves` is what goes where.
+    /// Facts for the ledger. `moves` holds the requests by destination.
     #[must_use]
     pub fn facts(&self, claim: &str, moves: BTreeMap<NodeName, Resources>) -> RemovalFacts {
         let mut evictions: BTreeMap<String, u32> = BTreeMap::new();
@@ -137,17 +137,18 @@ impl View {
         }
         let budgets = self.snapshot.pod_disruption_budgets.iter();
         let allowed = budgets.filter(|budget| evictions.contains_key(&budget.name));
-        let disruptions_allowed =
-            allowed.map(|it| (it.name.clone(), u32::try_from(it.disruptions_allowed).unwrap_or(0))).collect();
+        let disruptions_allowed = allowed
+            .map(|budget| (budget.name.clone(), u32::try_from(budget.disruptions_allowed).unwrap_or(0)))
+            .collect();
         let free = moves.keys().filter_map(|name| Some((name.clone(), self.free(name)?))).collect();
         let bounded = self.node(&self.node).is_some_and(|node| node.termination_grace_period.is_some());
         RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, bounded, now: self.now }
     }
 
-    /// What a node has free; `None` if it takes no pods.
+    /// Free resources of a node; `None` if it accepts no pods.
     fn free(&self, name: &NodeName) -> Option<Resources> {
         let takes_pods = |node: &&NodeView| {
-            let closed = node.taints.iter().any(|it| it.key == taint::DISRUPTED);
+            let closed = node.taints.iter().any(|taint| taint.key == taint::DISRUPTED);
             node.ready && !node.cordoned && !node.deleting && !closed
         };
         let node = self.node(name).filter(takes_pods)?;

@@ -1,74 +1,75 @@
-//! What a removal under way does next (safety rule 9). Pure.
+//! The next step of a removal in progress (safety rule 9). Pure functions.
 
 use crate::ledger::Removal;
 use plimsoll_model::time::{Millis, Timestamp};
 
-/// A removal that took so long is undone: its replacements do not come, or somebody takes the taint away again and again.
-/// Longer than a node takes to boot, shorter than the time-out of a registration.
-pub const TIME_OUT: Millis = Millis::from_seconds(600);
+/// A removal that takes longer is undone: its replacements do not start, or someone keeps removing the taint. Longer
+/// than a node takes to boot, shorter than the registration timeout.
+pub const TIMEOUT: Millis = Millis::from_seconds(600);
 
-/// How the launches stand that a removal waits for.
+/// State of the launches that a removal waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replacements {
-    /// All are in service, or there are none.
+    /// All are initialized, or there are none.
     Ready,
-    /// These are not in service yet.
+    /// These are not initialized yet.
     Awaited(Vec<String>),
-    /// One failed or is gone.
+    /// This one failed or is gone.
     Lost(String),
 }
 
-/// A removal under way, at one moment.
+/// A snapshot of a removal in progress.
 #[derive(Debug, Clone)]
 pub struct Observation<'a> {
     /// The command.
     pub command: &'a Removal,
-    /// The Node is there.
+    /// The Node exists.
     pub node_is_there: bool,
-    /// Our watch shows the taint on it.
+    /// The watch cache shows the taint.
     pub tainted: bool,
-    /// What stands against it, if anything does.
+    /// Why the node cannot be removed now, if so.
     pub obstacle: Option<String>,
-    /// How its replacements stand.
+    /// State of the replacements.
     pub replacements: Replacements,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What to do.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Put the taint on the node; the watch will show it.
+    /// Taint the node; the watch will show the taint.
     Taint,
-    /// Nothing, until something changes.
+    /// Wait for a change.
     Wait(String),
-    /// Check once more on a live list of its pods, then delete the claim.
+    /// Check again on a live list of the node's pods, then delete the claim.
     Delete,
-    /// Take the taint off and forget it, for this reason.
+    /// Remove the taint and the command, for this reason.
     Undo(String),
 }
 
-/// The next step.
+/// Computes the next step.
 #[must_use]
-pub fn next(seen: &Observation<'_>) -> Step {
-    if !seen.node_is_there {
+pub fn next(observed: &Observation<'_>) -> Step {
+    if !observed.node_is_there {
         return Step::Undo("its node is gone".to_owned());
     }
-    if let Some(obstacle) = &seen.obstacle {
+    if let Some(obstacle) = &observed.obstacle {
         return Step::Undo(obstacle.clone());
     }
-    // A node whose time is over goes without replacements, if these do not come: undone, it would be replaced again and again.
-    let forced = seen.command.reason.is_forced();
-    let late = seen.now.since(seen.command.admitted) > TIME_OUT;
+    // An expired node is removed even if its replacements do not start: if undone, the removal would be retried again
+    // and again.
+    let forced = observed.command.reason.is_forced();
+    let late = observed.now.since(observed.command.admitted) > TIMEOUT;
     if late && !forced {
         return Step::Undo("it took too long".to_owned());
     }
-    match &seen.replacements {
+    match &observed.replacements {
         Replacements::Lost(_) if forced => Step::Delete,
         Replacements::Awaited(_) if forced && late => Step::Delete,
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
-        // Also while it waits for its replacements: no pod may come that the plan does not know.
-        _ if !seen.tainted => Step::Taint,
+        // Taint even while replacements are awaited, so that no unknown pods arrive.
+        _ if !observed.tainted => Step::Taint,
         Replacements::Awaited(names) => Step::Wait(format!("replacements {} are not in service yet", names.join(", "))),
         Replacements::Ready => Step::Delete,
     }
@@ -94,7 +95,7 @@ mod tests {
 
     fn step(change: impl FnOnce(&mut Observation<'_>)) -> Step {
         let command = command();
-        let mut seen = Observation {
+        let mut observed = Observation {
             command: &command,
             node_is_there: true,
             tainted: true,
@@ -102,12 +103,12 @@ mod tests {
             replacements: Replacements::Ready,
             now: Timestamp(1_000_000),
         };
-        change(&mut seen);
-        next(&seen)
+        change(&mut observed);
+        next(&observed)
     }
 
     #[test]
-    fn the_order_is_taint_replacements_delete() {
+    fn removal_taints_awaits_replacements_and_deletes() {
         assert_eq!(step(|seen| seen.tainted = false), Step::Taint);
         let awaited = Replacements::Awaited(vec!["r".to_owned()]);
         assert!(matches!(step(|seen| seen.replacements = awaited), Step::Wait(why) if why.contains("replacements r")));
@@ -115,10 +116,10 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_removal_waits_for_its_replacements_and_no_longer() {
+    fn forced_removal_waits_for_replacements_until_the_timeout() {
         let forced = Removal { reason: DisruptionReason::Expired, ..command() };
         let awaited = || Replacements::Awaited(vec!["r".to_owned()]);
-        let late = Timestamp(1_000_000).plus(TIME_OUT).plus(Millis(1));
+        let late = Timestamp(1_000_000).plus(TIMEOUT).plus(Millis(1));
         let step = |replacements, now| {
             let (node_is_there, tainted, obstacle) = (true, true, None);
             next(&Observation { command: &forced, node_is_there, tainted, obstacle, replacements, now })
@@ -129,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changed_undoes_it() {
+    fn obstacles_undo_the_removal() {
         let undo = |why: &str| Step::Undo(why.to_owned());
         assert_eq!(step(|seen| seen.node_is_there = false), undo("its node is gone"));
         assert_eq!(step(|seen| seen.obstacle = Some("a pod came".to_owned())), undo("a pod came"));
         assert_eq!(step(|seen| seen.replacements = Replacements::Lost("r".to_owned())), undo("replacement r failed"));
-        let late = Timestamp(1_000_000).plus(TIME_OUT);
+        let late = Timestamp(1_000_000).plus(TIMEOUT);
         assert_eq!(step(|seen| seen.now = late), Step::Delete);
         assert_eq!(step(|seen| seen.now = late.plus(Millis(1))), undo("it took too long"));
     }

@@ -50,7 +50,7 @@ fn instance_type(architecture: &str, gpus: Option<&str>) -> InstanceType {
 }
 
 #[test]
-fn a_launch_takes_what_the_status_says() {
+fn launch_resolves_the_status() {
     let resolved = for_launch(&class()).unwrap();
     assert_eq!(resolved.security_group_ids, ["sg-1", "sg-2"]);
     assert_eq!(resolved.instance_profile, "profile");
@@ -59,7 +59,7 @@ fn a_launch_takes_what_the_status_says() {
 }
 
 #[test]
-fn a_type_gets_the_first_image_that_it_runs() {
+fn type_gets_the_first_image_it_can_run() {
     let resolved = for_launch(&class()).unwrap();
     let image = |kind: InstanceType| resolved.image_for(&kind).map(|image| image.id.clone());
     assert_eq!(image(instance_type("amd64", Some("1"))).as_deref(), Some("ami-gpu"));
@@ -68,7 +68,7 @@ fn a_type_gets_the_first_image_that_it_runs() {
 }
 
 #[test]
-fn a_class_that_is_not_ready_is_refused_with_the_reason() {
+fn unready_class_is_rejected_with_the_reason() {
     let with = |change: fn(&mut EC2NodeClass)| {
         let mut class = class();
         change(&mut class);

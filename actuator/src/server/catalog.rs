@@ -1,4 +1,4 @@
-//! WatchCatalog: what each node class can buy; catalogs that the client has are not sent again.
+//! WatchCatalog: streams the catalog of each node class. Catalogs that the client already has are not sent again.
 
 use super::Leader;
 use super::{Responses, streaming};
@@ -10,7 +10,7 @@ use plimsoll_proto::actuator::v1 as wire;
 use std::collections::BTreeSet;
 use tokio_util::sync::CancellationToken;
 
-/// Ids that a client may name as known; more are not looked at, which costs sending a catalog again.
+/// Catalog ids that a client may declare as known. Further ids are ignored, so those catalogs are sent again.
 const MAX_KNOWN: usize = 1024;
 
 pub(super) fn watch(
@@ -21,27 +21,32 @@ pub(super) fn watch(
     let inner = deps.clone();
     streaming(deps, stop, move |sender| async move {
         let deps = inner;
-        let mut known: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
+        let mut known_ids: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
         let mut entries = deps.catalogs.subscribe();
         let mut ledger = deps.ledger.subscribe();
-        let mut told = Entries::default();
-        let mut told_unavailable: Option<Vec<UnavailableOffering>> = None;
+        let mut sent = Entries::default();
+        let mut sent_unavailable: Option<Vec<UnavailableOffering>> = None;
         let mut complete = false;
         loop {
             let now = entries.borrow_and_update().clone();
             ledger.mark_unchanged();
-            let mut updates = differences(&told, &now, &mut known);
+            let mut updates = differences(&sent, &now, &mut known_ids);
             let unavailable = view::unavailable(&deps.view);
             let unavailable_offerings =
-                told_unavailable.as_ref().is_none_or(|told| more_than(told, &unavailable)).then(|| unavailable.clone());
-            // A new leader works the catalogs out first: until then, what is missing is not known to be gone.
-            let whole = !complete && is_whole(&deps, &now);
-            if unavailable_offerings.is_some() || whole {
-                told_unavailable = Some(unavailable);
-                complete |= whole;
-                updates.push(CatalogUpdate { unavailable_offerings, complete: whole, ..CatalogUpdate::default() });
+                sent_unavailable.as_ref().is_none_or(|sent| has_new(sent, &unavailable)).then(|| unavailable.clone());
+            // A new leader builds the catalogs first. Until all are built, a missing catalog does not mean that it is
+            // gone.
+            let first_complete = !complete && is_whole(&deps, &now);
+            if unavailable_offerings.is_some() || first_complete {
+                sent_unavailable = Some(unavailable);
+                complete |= first_complete;
+                updates.push(CatalogUpdate {
+                    unavailable_offerings,
+                    complete: first_complete,
+                    ..CatalogUpdate::default()
+                });
             }
-            told = now;
+            sent = now;
             for update in updates {
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return Ok(());
@@ -56,39 +61,39 @@ pub(super) fn watch(
     })
 }
 
-/// Whether every node class of the cluster has been looked at.
+/// Whether every node class of the cluster has an entry.
 fn is_whole(deps: &Leader, entries: &Entries) -> bool {
     let classes = deps.stores.classes.state();
     classes.iter().all(|class| class.metadata.name.as_ref().is_none_or(|name| entries.contains_key(name)))
 }
 
-/// Whether something was refused since.
-fn more_than(told: &[UnavailableOffering], now: &[UnavailableOffering]) -> bool {
+/// Whether `now` contains an offering that `sent` does not.
+fn has_new(sent: &[UnavailableOffering], now: &[UnavailableOffering]) -> bool {
     now.iter().any(|offering| {
-        !told.iter().any(|told| {
-            told.instance_type == offering.instance_type
-                && told.zone == offering.zone
-                && told.capacity_type == offering.capacity_type
-                && told.remaining >= offering.remaining
+        !sent.iter().any(|sent| {
+            sent.instance_type == offering.instance_type
+                && sent.zone == offering.zone
+                && sent.capacity_type == offering.capacity_type
+                && sent.remaining >= offering.remaining
         })
     })
 }
 
-fn differences(told: &Entries, now: &Entries, known: &mut BTreeSet<String>) -> Vec<CatalogUpdate> {
-    let mut updates: Vec<CatalogUpdate> = told
+fn differences(sent: &Entries, now: &Entries, known_ids: &mut BTreeSet<String>) -> Vec<CatalogUpdate> {
+    let mut updates: Vec<CatalogUpdate> = sent
         .keys()
         .filter(|name| !now.contains_key(*name))
         .map(|name| CatalogUpdate { node_class: name.clone(), removed: true, ..CatalogUpdate::default() })
         .collect();
-    for (name, entry) in now.iter().filter(|(name, entry)| told.get(*name) != Some(*entry)) {
-        updates.push(update(name, entry, known));
+    for (name, entry) in now.iter().filter(|(name, entry)| sent.get(*name) != Some(*entry)) {
+        updates.push(update(name, entry, known_ids));
     }
     updates
 }
 
-fn update(name: &str, entry: &CatalogEntry, known: &mut BTreeSet<String>) -> CatalogUpdate {
+fn update(name: &str, entry: &CatalogEntry, known_ids: &mut BTreeSet<String>) -> CatalogUpdate {
     let id = entry.catalog.as_ref().map(|(id, _)| id.clone());
-    let unknown = id.as_ref().is_some_and(|id| known.insert(id.0.clone()));
+    let unknown = id.as_ref().is_some_and(|id| known_ids.insert(id.0.clone()));
     CatalogUpdate {
         node_class: name.to_owned(),
         generation: entry.generation,

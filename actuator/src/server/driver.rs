@@ -1,4 +1,5 @@
-//! Whose plans are carried out (safety rule 17): the holder of the watcher's Lease, read live where it is not known.
+//! Determines whose plans are executed (safety rule 17): the holder of the watcher's Lease, read live if the sender is
+//! unknown.
 
 use crate::fencing::CLUSTER_CALL;
 use crate::io::Reads;
@@ -9,21 +10,22 @@ use k8s_openapi::api::coordination::v1::Lease;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Knows whose plans are carried out.
+/// Dependencies of the driver check.
 #[derive(Clone)]
-pub struct Drivers {
+pub struct DriverCheck {
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Live reads of the cluster.
     pub reads: Reads,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
-    /// Held while the Lease is read and taken in.
+    /// Held while the Lease is read and recorded.
     pub driver_reads: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The driver as the ledger knows it by now; an older one is refused.
-pub(crate) async fn check(deps: &Drivers, driver: &Driver) -> Result<(), Status> {
+/// Checks that `driver` is the current driver. Reads the Lease live if the ledger does not know the driver; an older
+/// driver is rejected.
+pub(crate) async fn check(deps: &DriverCheck, driver: &Driver) -> Result<(), Status> {
     if is_known(deps, driver) {
         return Ok(());
     }
@@ -31,37 +33,37 @@ pub(crate) async fn check(deps: &Drivers, driver: &Driver) -> Result<(), Status>
     if is_known(deps, driver) {
         return Ok(());
     }
-    let known = deps.ledger.read(|ledger| ledger.driver().clone());
+    let current = deps.ledger.read(|ledger| ledger.driver().clone());
     tracing::warn!(
         sent_by = driver.holder,
         transitions = driver.transitions,
-        leads = known.holder,
+        leads = current.holder,
         "a plan of a watcher that does not lead"
     );
     let lease = &deps.settings.watcher_lease;
     let message = format!(
         "{} with transition {} does not hold the lease {lease}: {} does, with transition {}",
-        driver.holder, driver.transitions, known.holder, known.transitions
+        driver.holder, driver.transitions, current.holder, current.transitions
     );
     Err(Status::failed_precondition(message))
 }
 
-/// Whether it is the one that leads, as far as is known.
-pub(crate) fn is_known(deps: &Drivers, driver: &Driver) -> bool {
+/// Whether `driver` is the current driver, as far as known.
+pub(crate) fn is_known(deps: &DriverCheck, driver: &Driver) -> bool {
     deps.ledger.read(|ledger| ledger.driver() == driver)
 }
 
-/// Reads the Lease live and tells the ledger who holds it. One read at a time: an answer that was overtaken by a later read
-/// would bring the former holder back.
+/// Reads the Lease live and records its holder in the ledger. Reads are serialized: a response overtaken by a later
+/// read would restore the former holder.
 ///
 /// # Errors
-/// The API server does not answer in time, or with an error.
-pub(crate) async fn read(deps: &Drivers) -> Result<(), String> {
+/// The API server times out or returns an error.
+pub(crate) async fn read(deps: &DriverCheck) -> Result<(), String> {
     let name = &deps.settings.watcher_lease;
     let read = async {
         let _in_order = deps.driver_reads.lock().await;
         let lease = deps.reads.lease(name).await.map_err(|error| error.to_string())?;
-        // A Lease that is gone or free names nobody: whoever drove goes on until another holds it.
+        // A deleted or released Lease names no holder: the driver stays until another process holds the Lease.
         if let Some(driver) = lease.and_then(|lease| of(&lease)) {
             deps.ledger.with(|ledger| ledger.observe_driver(driver));
         }
@@ -70,7 +72,7 @@ pub(crate) async fn read(deps: &Drivers) -> Result<(), String> {
     tokio::time::timeout(CLUSTER_CALL, read).await.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
 }
 
-/// Who holds a Lease; `None` if nobody does.
+/// The holder of a Lease, if there is one.
 pub(crate) fn of(lease: &Lease) -> Option<Driver> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;

@@ -1,11 +1,11 @@
-//! Execute: a plan in, outcomes out. Everything is admitted in one go, on the actuator's own view; what was admitted is
-//! carried out whether or not the caller stays to hear of it.
+//! Execute: receives a plan and streams outcomes. All launches are admitted in one synchronous step, based on the
+//! actuator's own view. Admitted actions are executed even if the caller disconnects.
 
 use super::Leader;
 use super::{Responses, driver, refused, streaming, terminations};
 use crate::clock::Timestamped;
-use crate::launch::admit::{self, Admitted, Asked, Pods};
-use crate::launch::launcher::{QUEUE, Room};
+use crate::launch::admit::{self, AdmittedLaunch, LaunchDecision, LaunchPods};
+use crate::launch::launcher::{QUEUE, QueueSlots};
 use crate::launch::record::annotation as read;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use k8s_openapi::api::core::v1::Pod;
@@ -22,12 +22,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// A caller hears of its actions for so long; it may ask again. Longer than a node takes to come up or to drain.
-const LONGEST: Duration = Duration::from_secs(600);
-/// Actions in one plan: more come with the next one.
+/// How long a caller receives outcomes; it may ask again. Longer than a node takes to start or to drain.
+const MAX_STREAM_DURATION: Duration = Duration::from_secs(600);
+/// Actions executed from one plan. The rest comes with the next plan.
 const MAX_ACTIONS: usize = 10_000;
-/// Launches taken from one plan: each may be a group of its own, and the rest comes with the next plan.
-const AT_ONCE: usize = QUEUE / 2;
+/// Launches admitted from one plan, since each may need its own group. The rest comes with the next plan.
+const MAX_LAUNCHES: usize = QUEUE / 2;
 
 pub(super) async fn execute(
     deps: Leader,
@@ -62,13 +62,13 @@ pub(super) async fn execute(
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;
     deps.outcomes.planned(deps.clock.timestamp());
-    let room = deps.admission.launches.room(plan.launches.len().min(AT_ONCE));
+    let slots = deps.admission.launches.reserve(plan.launches.len().min(MAX_LAUNCHES));
     let busy = || Status::resource_exhausted("too many actions wait, ask again");
-    let mut room = room.ok_or_else(busy)?;
+    let mut slots = slots.ok_or_else(busy)?;
     let queue = deps.terminations.clone();
     let removals = queue.try_reserve().map_err(|_full| busy())?;
     let (position, snapshot_sequence) = (plan.ledger, plan.snapshot_sequence);
-    let about = PlanContext { driver, position, snapshot_sequence, virtual_pods: Arc::new(virtual_pods) };
+    let context = PlanContext { driver, position, snapshot_sequence, virtual_pods: Arc::new(virtual_pods) };
     tracing::info!(
         cycle_id,
         snapshot = plan.snapshot_sequence,
@@ -77,39 +77,40 @@ pub(super) async fn execute(
         unschedulable = plan.unschedulable.len(),
         "plan received"
     );
-    // From here to the queue there is no await: a caller that goes away cannot leave half of it.
+    // No await from here until the groups are queued, so a caller that disconnects cannot leave a partial execution.
     feed::refresh_pools(&deps.sources, &mut BTreeSet::new());
-    deps.placed.note(&plan, deps.clock.timestamp());
+    deps.placements.note(&plan, deps.clock.timestamp());
     deps.buffers.note(buffers);
-    let admitted = admit_launches(&deps, &plan, &about, &cycle_id);
-    let jobs = terminations::jobs(&deps, &plan, &about, &cycle_id);
-    let admitted = without_refused(&deps, &plan, &about, &jobs, admitted);
-    start(&deps, admitted, &cycle_id, &mut room, received);
-    drop(room);
+    let admitted = admit_launches(&deps, &plan, &context, &cycle_id);
+    let jobs = terminations::jobs(&deps, &plan, &context, &cycle_id);
+    let admitted = drop_unneeded(&deps, &plan, &context, &jobs, admitted);
+    start(&deps, admitted, &cycle_id, &mut slots, received);
+    drop(slots);
     if !jobs.is_empty() {
         removals.send(jobs);
     }
     let ids = plan.launches.iter().map(|launch| &launch.action_id);
-    let ids: Vec<ActionId> = ids.chain(plan.terminations.iter().map(|it| &it.action_id)).cloned().collect();
-    Ok(answers(&deps, ids, about.driver, stop))
+    let ids: Vec<ActionId> =
+        ids.chain(plan.terminations.iter().map(|termination| &termination.action_id)).cloned().collect();
+    Ok(stream_outcomes(&deps, ids, context.driver, stop))
 }
 
-/// The launches that the ledger admits. The others are told why not.
-fn admit_launches(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Admitted> {
+/// Admits launches in the ledger, and posts a rejection for each of the others.
+fn admit_launches(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -> Vec<AdmittedLaunch> {
     let pods = pods_of(deps, plan);
     let mut admitted = Vec::new();
-    for launch in plan.launches.iter().skip(AT_ONCE) {
-        let message = format!("more than {AT_ONCE} launches in one plan");
+    for launch in plan.launches.iter().skip(MAX_LAUNCHES) {
+        let message = format!("more than {MAX_LAUNCHES} launches in one plan");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot), message));
     }
-    for launch in plan.launches.iter().take(AT_ONCE) {
-        match admit::ask(&deps.admission, launch, about, &pods) {
-            Asked::Admitted(it) => admitted.push(*it),
-            Asked::Repeated(known) => {
+    for launch in plan.launches.iter().take(MAX_LAUNCHES) {
+        match admit::admit_launch(&deps.admission, launch, context, &pods) {
+            LaunchDecision::Admitted(launch) => admitted.push(*launch),
+            LaunchDecision::Repeated(outcome) => {
                 count(deps, "repeated");
-                repeated(deps, launch, &known);
+                post_repeated(deps, launch, &outcome);
             }
-            Asked::Rejected(reason, message) => {
+            LaunchDecision::Rejected(reason, message) => {
                 count(deps, "rejected");
                 tracing::info!(cycle_id, action = %launch.action_id, ?reason, message, "launch rejected");
                 deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));
@@ -119,52 +120,54 @@ fn admit_launches(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &st
     admitted
 }
 
-/// Admitted launches but for those that only replace nodes whose removals are refused (rule 18).
-fn without_refused(
+/// Drops admitted launches that only replace nodes whose removals are rejected (rule 18).
+fn drop_unneeded(
     deps: &Leader,
     plan: &Plan,
-    about: &PlanContext,
+    context: &PlanContext,
     jobs: &[terminations::Job],
-    mut admitted: Vec<Admitted>,
-) -> Vec<Admitted> {
-    for (index, removal) in terminations::refused(plan, about, jobs) {
+    mut admitted: Vec<AdmittedLaunch>,
+) -> Vec<AdmittedLaunch> {
+    for (index, removal) in terminations::refused(plan, context, jobs) {
         let Some(launch) = plan.launches.get(index) else { continue };
-        let Some(place) = admitted.iter().position(|it| *it.action() == launch.action_id) else { continue };
-        let taken = admitted.remove(place);
+        let Some(position) = admitted.iter().position(|candidate| *candidate.action() == launch.action_id) else {
+            continue;
+        };
+        let withdrawn = admitted.remove(position);
         let rejection = Rejection::DependencyRejected(removal.clone());
-        let (reason, message) = admit::words(&rejection);
-        deps.ledger.with(|ledger| ledger.withdraw(&taken.claim, rejection, about));
+        let (reason, message) = admit::wire_reason(&rejection);
+        deps.ledger.with(|ledger| ledger.withdraw(&withdrawn.claim, rejection, context));
         count(deps, "rejected");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));
     }
     admitted
 }
 
-/// Carries admitted launches out.
-fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, room: &mut Room<'_>, received: Instant) {
-    for it in &admitted {
+/// Queues admitted launches for execution.
+fn start(deps: &Leader, admitted: Vec<AdmittedLaunch>, cycle_id: &str, slots: &mut QueueSlots<'_>, received: Instant) {
+    for launch in &admitted {
         count(deps, "accepted");
-        admit::show(&deps.admission, it);
+        admit::show_launching(&deps.admission, launch);
         deps.outcomes.post(Outcome {
-            action_id: it.action().clone(),
+            action_id: launch.action().clone(),
             status: OutcomeStatus::Accepted,
             reason: None,
             message: String::new(),
-            node_claim: Some(it.claim.clone()),
+            node_claim: Some(launch.claim.clone()),
             ledger: deps.ledger.position(),
         });
     }
     let (groups, refused) = admit::bundle(&deps.admission, admitted, cycle_id);
     for (admitted, error) in refused {
-        take_back(deps, &admitted, &error.to_string());
+        withdraw_launch(deps, &admitted, &error.to_string());
     }
     for group in groups {
-        room.launch(group, received);
+        slots.launch(group, received);
     }
 }
 
-/// The node class cannot be used after all: nothing was written yet.
-fn take_back(deps: &Leader, admitted: &Admitted, message: &str) {
+/// Withdraws a launch whose node class cannot be used after all. Nothing was written yet.
+fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, message: &str) {
     let now = deps.clock.timestamp();
     deps.ledger.with(|ledger| {
         ledger.failed(&admitted.claim, "NodeClassNotReady", now);
@@ -181,21 +184,22 @@ fn take_back(deps: &Leader, admitted: &Admitted, message: &str) {
     });
 }
 
-/// Pods that the plan's launches are for, as our watch shows them.
-fn pods_of(deps: &Leader, plan: &Plan) -> Pods {
-    let wanted: BTreeSet<&str> =
+/// The pods of the plan's launches, from the watch cache.
+fn pods_of(deps: &Leader, plan: &Plan) -> LaunchPods {
+    let uids: BTreeSet<&str> =
         plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.uid.as_str()).collect();
-    if wanted.is_empty() {
-        return Pods::default();
+    if uids.is_empty() {
+        return LaunchPods::default();
     }
-    let all = deps.stores.pods.state().into_iter();
-    let of_plan = |pod: Arc<Pod>| Some((pod.metadata.uid.clone().filter(|uid| wanted.contains(uid.as_str()))?, pod));
-    Pods { by_uid: all.filter_map(of_plan).collect(), leaving: leaving(deps, plan) }
+    let pods = deps.stores.pods.state().into_iter();
+    let of_plan = |pod: Arc<Pod>| Some((pod.metadata.uid.clone().filter(|uid| uids.contains(uid.as_str()))?, pod));
+    LaunchPods { by_uid: pods.filter_map(of_plan).collect(), leaving: leaving(deps, plan) }
 }
 
-/// Nodes on their way out, by this plan or already.
+/// Nodes being removed, by this plan or already.
 fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
-    let mut leaving: BTreeSet<String> = plan.terminations.iter().map(|it| it.node.0.clone()).collect();
+    let mut leaving: BTreeSet<String> =
+        plan.terminations.iter().map(|termination| termination.node.0.clone()).collect();
     for claim in deps.stores.claims.state() {
         let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
         let node = claim.status.as_ref().and_then(|status| status.node_name.clone());
@@ -206,14 +210,14 @@ fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
     leaving
 }
 
-/// Asked for again: what is known is told again. Before a new leader has heard of it, what the claim says.
-fn repeated(deps: &Leader, launch: &Launch, known: &LedgerOutcome) {
+/// Answers a repeated launch with its known outcome. If this leader has no record, the claim's state is reported.
+fn post_repeated(deps: &Leader, launch: &Launch, ledger_outcome: &LedgerOutcome) {
     if !deps.outcomes.of(&launch.action_id).is_empty() {
         return;
     }
     let claim = crate::state::launch_group::claim_name(&launch.node_pool, &launch.action_id);
     let launched = deps.ledger.read(|ledger| ledger.claim(&claim).is_some_and(|view| view.launched));
-    let status = match known {
+    let status = match ledger_outcome {
         LedgerOutcome::Done => OutcomeStatus::Launched,
         _ if launched => OutcomeStatus::Launched,
         _ => OutcomeStatus::Accepted,
@@ -236,8 +240,8 @@ fn count(deps: &Leader, outcome: &str) {
     deps.metrics.actions.with_label_values(&["launch", outcome]).inc();
 }
 
-/// Outcomes of these actions, until all of them are final or another watcher drives.
-fn answers(
+/// Streams outcomes of these actions until all are final or another watcher is the driver.
+fn stream_outcomes(
     deps: &Leader,
     actions: Vec<ActionId>,
     driver: Driver,
@@ -246,7 +250,7 @@ fn answers(
     let inner = deps.clone();
     streaming(deps, stop, move |sender| async move {
         let deps = inner;
-        let until = Instant::now() + LONGEST;
+        let until = Instant::now() + MAX_STREAM_DURATION;
         let (mut posted, mut ledger) = (deps.outcomes.subscribe(), deps.ledger.subscribe());
         let mut open: BTreeMap<ActionId, usize> = actions.into_iter().map(|action| (action, 0)).collect();
         loop {
@@ -255,16 +259,16 @@ fn answers(
             if !driver::is_known(&deps.drivers, &driver) {
                 return Err(Status::failed_precondition("another watcher leads"));
             }
-            let mut fresh = Vec::new();
-            open.retain(|action, told| {
-                let all = deps.outcomes.of(action);
-                // It began anew: what was told is over.
-                *told = if *told > all.len() { 0 } else { *told };
-                fresh.extend(all.iter().skip(*told).cloned());
-                *told = all.len();
-                !all.last().is_some_and(|last| last.status.is_final())
+            let mut unsent = Vec::new();
+            open.retain(|action, sent_count| {
+                let outcomes = deps.outcomes.of(action);
+                // The action started over, so the outcomes sent before are obsolete.
+                *sent_count = if *sent_count > outcomes.len() { 0 } else { *sent_count };
+                unsent.extend(outcomes.iter().skip(*sent_count).cloned());
+                *sent_count = outcomes.len();
+                !outcomes.last().is_some_and(|last| last.status.is_final())
             });
-            for outcome in fresh {
+            for outcome in unsent {
                 if sender.send(Ok((&outcome).into())).await.is_err() {
                     return Ok(());
                 }

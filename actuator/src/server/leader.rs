@@ -1,4 +1,4 @@
-//! What the leader answers calls with.
+//! Dependencies of the gRPC handlers while this process leads.
 
 use super::driver;
 use super::terminations::Job;
@@ -12,7 +12,7 @@ use crate::ledger::view::LedgerView;
 use crate::metrics::ActuatorMetrics;
 use crate::removal::Removals;
 use crate::state::buffer_reports::BufferReports;
-use crate::state::nominations::Placed;
+use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;
 use crate::stores::Stores;
@@ -25,25 +25,25 @@ pub struct Leader {
     pub admission: Admission,
     /// Removals of nodes.
     pub removals: Removals,
-    /// Whose plans are carried out.
-    pub drivers: driver::Drivers,
-    /// What the ledger is fed from.
+    /// Check of the plan's driver.
+    pub drivers: driver::DriverCheck,
+    /// Sources of the ledger's feed.
     pub sources: Sources,
     /// Ledger as its watchers see it.
     pub view: LedgerView,
-    /// Cluster as the watches show it.
+    /// Watch cache of the cluster.
     pub stores: Stores,
-    /// What each node class can buy.
+    /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
-    /// Where plans place pods, besides launches.
-    pub placed: Placed,
-    /// What CapacityBuffers are to show.
+    /// Planned placements of pods on existing and starting nodes.
+    pub placements: Placements,
+    /// Reports on CapacityBuffers.
     pub buffers: BufferReports,
-    /// What plans would have done while paused.
+    /// Actions of plans that were not executed while paused.
     pub unexecuted: Unexecuted,
     /// Queue of removals.
     pub terminations: tokio::sync::mpsc::Sender<Vec<Job>>,
@@ -51,7 +51,7 @@ pub struct Leader {
     pub events: Recorder,
     /// Metrics.
     pub metrics: ActuatorMetrics,
-    /// The right to act.
+    /// Fence of the term.
     pub fence: Fence,
     /// Time.
     pub clock: Clock,

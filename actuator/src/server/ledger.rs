@@ -1,4 +1,4 @@
-//! WatchLedger: first all of it, then what differs from what this watcher was told.
+//! WatchLedger: sends the whole ledger first, then only differences from what this watcher received.
 
 use super::Leader;
 use super::{Responses, streaming};
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Offerings come back and reservations run out by time alone: looked at so often.
+/// Interval between passes without a signal, since offerings become available and reservations expire by time alone.
 const TICK: Duration = Duration::from_secs(5);
-/// Claims in one message: far below the size limit.
+/// Claims per message; far below the size limit.
 const CHUNK: usize = 500;
 
-/// What one watcher was told.
+/// The state that one watcher has received.
 #[derive(Default)]
-struct Told {
+struct SentState {
     position: Option<LedgerPosition>,
     claims: BTreeMap<String, InFlightClaim>,
     unavailable: Vec<UnavailableOffering>,
@@ -28,10 +28,10 @@ pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::W
     streaming(deps, stop, move |sender| async move {
         let deps = inner;
         let mut changed = deps.ledger.subscribe();
-        let mut told = Told::default();
+        let mut sent = SentState::default();
         loop {
             changed.mark_unchanged();
-            for update in told.differences(&deps) {
+            for update in sent.differences(&deps) {
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return Ok(());
                 }
@@ -45,10 +45,11 @@ pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::W
     })
 }
 
-impl Told {
-    /// Messages that bring the watcher up to date. The position comes with the last: what it covers came before.
+impl SentState {
+    /// Messages that bring the watcher up to date. The position is in the last message, since earlier ones carry what
+    /// it covers.
     fn differences(&mut self, deps: &Leader) -> Vec<LedgerUpdate> {
-        // Read first: what is looked at afterwards is at least as new.
+        // Read the position first: all state read afterwards is at least as new.
         let position = deps.ledger.position();
         let claims = view::in_flight(&deps.view);
         let unavailable = view::unavailable(&deps.view);
@@ -56,7 +57,7 @@ impl Told {
         let upserted: Vec<InFlightClaim> = claims
             .iter()
             .filter(|(name, claim)| self.claims.get(*name) != Some(*claim))
-            .map(|(_, it)| it.clone())
+            .map(|(_, claim)| claim.clone())
             .collect();
         let removed: Vec<String> = self.claims.keys().filter(|name| !claims.contains_key(*name)).cloned().collect();
         let offerings = (first || !same_offerings(&self.unavailable, &unavailable)).then(|| unavailable.clone());
@@ -85,7 +86,7 @@ impl Told {
     }
 }
 
-/// The same offerings, whatever time they have left: that runs by itself.
+/// Whether both name the same offerings. Remaining times are ignored, since they pass on their own.
 fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool {
     let key = |it: &UnavailableOffering| (it.instance_type.clone(), it.zone.clone(), it.capacity_type);
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| key(a) == key(b) && a.remaining >= b.remaining)

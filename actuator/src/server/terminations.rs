@@ -1,9 +1,10 @@
-//! Removals of a plan, begun one after the other. That writes to the cluster, so it does not hang on the call that asked.
+//! Starts the removals of a plan one after another, in a task of its own: starting a removal writes to the cluster,
+//! which must not depend on the call.
 
 use super::Leader;
-use crate::launch::admit::words;
+use crate::launch::admit::wire_reason;
 use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
-use crate::removal::{self, Asked};
+use crate::removal::{self, RemovalDecision};
 use kube::ResourceExt;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
@@ -12,62 +13,63 @@ use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Plans with removals that wait; a watcher sends one at a time.
+/// Capacity of the queue, in plans. A watcher sends one plan at a time.
 const QUEUE: usize = 64;
 
-/// A removal with what its plan says of it.
+/// A removal with its context from the plan.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The removal.
     pub termination: Termination,
-    /// Launches that it waits for.
+    /// Launches that the removal waits for.
     pub replacements: Vec<ActionId>,
     /// The plan.
     pub plan: PlanContext,
-    /// Names the round in logs.
+    /// Correlation id of the planning cycle, for logs.
     pub cycle_id: String,
-    /// What came of asking, if it was asked already.
-    asked: Option<Asked>,
+    /// The ledger's decision, if already requested.
+    decision: Option<RemovalDecision>,
 }
 
-/// Removals of one plan, in its order. Those that wait for launches are asked for at once: a launch that only replaces a node is carried out
-/// only if its removal is admitted. All others cost a look at all pods each, and can wait for their turn.
+/// The removals of a plan, in order. Removals that wait for launches are admitted at once, since a launch that only
+/// replaces a node is executed only if the removal is admitted. Each of the others costs a pass over all pods and waits
+/// for its turn.
 #[must_use]
-pub fn jobs(deps: &Leader, plan: &Plan, about: &PlanContext, cycle_id: &str) -> Vec<Job> {
+pub fn jobs(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -> Vec<Job> {
     let job = |termination: &Termination| {
         let launches = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
         let replacements: Vec<ActionId> = launches.map(|launch| launch.action_id.clone()).collect();
         let replaced = !replacements.is_empty();
-        let asked = replaced.then(|| removal::ask(&deps.removals, termination, &replacements, about));
-        let (termination, plan, cycle_id) = (termination.clone(), about.clone(), cycle_id.to_owned());
-        Job { termination, replacements, plan, cycle_id, asked }
+        let decision = replaced.then(|| removal::admit(&deps.removals, termination, &replacements, context));
+        let (termination, plan, cycle_id) = (termination.clone(), context.clone(), cycle_id.to_owned());
+        Job { termination, replacements, plan, cycle_id, decision }
     };
     plan.terminations.iter().map(job).collect()
 }
 
-/// The removal for whose sake a launch was planned and that is refused, if it is for nothing else: by place in the plan.
+/// Launches that serve only rejected removals, by index in the plan, each with the action of the first such removal.
 #[must_use]
-pub fn refused<'a>(plan: &Plan, about: &PlanContext, jobs: &'a [Job]) -> BTreeMap<usize, &'a ActionId> {
-    let mut found = BTreeMap::new();
+pub fn refused<'a>(plan: &Plan, context: &PlanContext, jobs: &'a [Job]) -> BTreeMap<usize, &'a ActionId> {
+    let mut rejected = BTreeMap::new();
     for (index, launch) in plan.launches.iter().enumerate() {
-        let served = || jobs.iter().filter(|job| job.termination.replaced_by.contains(&index));
-        let Some(first) = served().next() else { continue };
-        let moves = |pod: &PodRef| served().any(|job| job.termination.pods.contains(pod));
-        let replaces_only = launch.pods.iter().all(|pod| moves(pod) || about.virtual_pods.contains(&pod.uid));
-        if replaces_only && served().all(|job| matches!(job.asked, Some(Asked::Rejected(_)))) {
-            found.insert(index, &first.termination.action_id);
+        let jobs_served = || jobs.iter().filter(|job| job.termination.replaced_by.contains(&index));
+        let Some(first) = jobs_served().next() else { continue };
+        let moves = |pod: &PodRef| jobs_served().any(|job| job.termination.pods.contains(pod));
+        let replaces_only = launch.pods.iter().all(|pod| moves(pod) || context.virtual_pods.contains(&pod.uid));
+        if replaces_only && jobs_served().all(|job| matches!(job.decision, Some(RemovalDecision::Rejected(_)))) {
+            rejected.insert(index, &first.termination.action_id);
         }
     }
-    found
+    rejected
 }
 
-/// A queue for [`run`].
+/// Creates the queue for [`run`].
 #[must_use]
 pub fn queue() -> (mpsc::Sender<Vec<Job>>, mpsc::Receiver<Vec<Job>>) {
     mpsc::channel(QUEUE)
 }
 
-/// Begins removals until `stop`.
+/// Starts queued removals until `stop`.
 pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
     loop {
         let jobs = tokio::select! {
@@ -85,23 +87,23 @@ pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: Cancel
 }
 
 async fn admit(deps: &Leader, job: Job) {
-    let Job { termination, replacements, plan, cycle_id, asked } = job;
-    let asked = asked.unwrap_or_else(|| removal::ask(&deps.removals, &termination, &replacements, &plan));
-    let (status, reason, message, claim) = match asked {
-        Asked::Admitted(admitted) => match removal::begin(&deps.removals, &admitted).await {
+    let Job { termination, replacements, plan, cycle_id, decision } = job;
+    let decision = decision.unwrap_or_else(|| removal::admit(&deps.removals, &termination, &replacements, &plan));
+    let (status, reason, message, claim) = match decision {
+        RemovalDecision::Admitted(admitted) => match removal::begin(&deps.removals, &admitted).await {
             Ok(()) => (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any())),
             Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
         },
-        Asked::Repeated(known) => {
+        RemovalDecision::Repeated(outcome) => {
             if !deps.outcomes.of(&termination.action_id).is_empty() {
                 return;
             }
-            let done = known == LedgerOutcome::Done;
+            let done = outcome == LedgerOutcome::Done;
             let status = if done { OutcomeStatus::Removed } else { OutcomeStatus::Accepted };
             (status, None, String::new(), None)
         }
-        Asked::Rejected(rejection) => {
-            let (reason, message) = words(&rejection);
+        RemovalDecision::Rejected(rejection) => {
+            let (reason, message) = wire_reason(&rejection);
             (OutcomeStatus::Rejected, Some(reason), message, None)
         }
     };

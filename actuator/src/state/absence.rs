@@ -1,13 +1,14 @@
-//! Reads that did not find something. Reads of EC2 and of the cluster settle late, so that "absent" is never one read.
+//! Consecutive failed look-ups. Reads of EC2 and of the cluster are eventually consistent, so a single read never
+//! proves absence.
 
 use plimsoll_model::time::{Millis, Timestamp};
 
-/// How long look-ups by tag must have found nothing before an instance counts as never bought (rule 14).
+/// How long look-ups by tag must find nothing before an instance counts as never launched (rule 14).
 pub const SETTLING: Millis = Millis::from_seconds(120);
-/// Two reads count as apart from here on: a cached answer would not survive it.
+/// Minimum interval between two independent reads, longer than a response may be cached.
 const READS_APART: Millis = Millis::from_seconds(10);
 
-/// Reads in a row that did not find something.
+/// Consecutive reads that did not find the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Absence {
     first: Option<Timestamp>,
@@ -15,26 +16,26 @@ pub struct Absence {
 }
 
 impl Absence {
-    /// A read did not find it.
+    /// Records a read that did not find the subject.
     pub fn missed(&mut self, now: Timestamp) {
         self.first.get_or_insert(now);
         self.last = Some(now);
     }
 
-    /// A read found it.
+    /// Records a read that found the subject.
     pub fn found(&mut self) {
         *self = Self::default();
     }
 
-    /// Two reads apart did not find it.
+    /// Whether two independent reads did not find the subject.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
-        self.lasted().is_some_and(|lasted| lasted >= READS_APART)
+        self.duration().is_some_and(|duration| duration >= READS_APART)
     }
 
-    /// Time from the first to the last read that did not find it.
+    /// Time between the first and the last read that did not find the subject.
     #[must_use]
-    pub fn lasted(&self) -> Option<Millis> {
+    pub fn duration(&self) -> Option<Millis> {
         Some(self.last?.since(self.first?))
     }
 }

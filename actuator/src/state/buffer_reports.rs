@@ -1,4 +1,4 @@
-//! What CapacityBuffers are to show, as the watcher last reported it.
+//! The watcher's latest reports on CapacityBuffers.
 
 use parking_lot::Mutex;
 use plimsoll_model::execution::BufferReport;
@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Namespace and name.
-pub(crate) type Key = (String, String);
+pub(crate) type BufferKey = (String, String);
 
-/// What was said last of all buffers. Clones share it.
+/// The latest report of each buffer. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct BufferReports {
-    pub(crate) wanted: Arc<Mutex<BTreeMap<Key, BufferReport>>>,
+    pub(crate) wanted: Arc<Mutex<BTreeMap<BufferKey, BufferReport>>>,
     pub(crate) changed: signal::Sender,
 }
 
 impl BufferReports {
-    /// Takes in what is said of all buffers; nothing, if that is as before.
+    /// Replaces all reports. Does not notify if nothing changed.
     pub fn note(&self, reports: Vec<BufferReport>) {
         if reports.is_empty() {
             return;

@@ -1,19 +1,21 @@
-//! Offerings that were refused for lack of capacity, remembered for three minutes. In memory only: loss costs one failed call.
+//! Cache of offerings refused for lack of capacity, kept for three minutes. In memory only: a restart costs one failed
+//! call per offering.
 
 use crate::ports::OfferingError;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 
-/// How long an offering is left alone (spec: AWS provider section 4.8).
-pub const MEMORY: Millis = Millis::from_seconds(180);
-/// More entries than a region has offerings (about 1000 types in 6 zones, three ways); beyond it the oldest are forgotten.
+/// How long an offering is skipped (spec: AWS provider section 4.8).
+pub const TTL: Millis = Millis::from_seconds(180);
+/// Maximum number of entries: more than a region has offerings (about 1000 types in 6 zones and 3 capacity types). When
+/// exceeded, the oldest are evicted.
 const MAX_ENTRIES: usize = 20_000;
 
-/// What is out of capacity: `None` means every type or zone.
+/// What lacks capacity. `None` means every type or zone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// How it is bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
     /// Instance type.
     pub instance_type: Option<String>,
@@ -21,7 +23,7 @@ pub struct Key {
     pub zone: Option<String>,
 }
 
-/// The memory of refused offerings and full subnets.
+/// Cache of refused offerings and full subnets.
 #[derive(Debug, Clone, Default)]
 pub struct InsufficientCapacity {
     offerings: BTreeMap<Key, Timestamp>,
@@ -29,7 +31,7 @@ pub struct InsufficientCapacity {
 }
 
 impl InsufficientCapacity {
-    /// Learns from a refusal; one that is not about capacity teaches nothing. Returns whether something was learnt.
+    /// Records a refusal. Refusals that are not about capacity are ignored. Returns whether something was recorded.
     pub fn learn(&mut self, error: &OfferingError, now: Timestamp) -> bool {
         if error.is_spot_role_missing() {
             self.mark(Key { capacity_type: CapacityType::Spot, instance_type: None, zone: None }, now);
@@ -39,9 +41,9 @@ impl InsufficientCapacity {
             return false;
         }
         if error.is_subnet_full() && !error.subnet_id.is_empty() {
-            self.subnets.insert(error.subnet_id.clone(), now.plus(MEMORY));
+            self.subnets.insert(error.subnet_id.clone(), now.plus(TTL));
         }
-        // Without type and zone the refusal would close a whole capacity type, which it does not say.
+        // Without type and zone, the entry would block a whole capacity type, which the refusal does not say.
         if error.instance_type.is_empty() || error.zone.is_empty() {
             return false;
         }
@@ -54,7 +56,7 @@ impl InsufficientCapacity {
         true
     }
 
-    /// Marks an offering for [`MEMORY`] from `now`; marking again extends it.
+    /// Marks an offering for [`TTL`] from `now`. Marking it again extends the time.
     pub fn mark(&mut self, key: Key, now: Timestamp) {
         self.offerings.retain(|_, until| *until > now);
         self.subnets.retain(|_, until| *until > now);
@@ -63,10 +65,10 @@ impl InsufficientCapacity {
         {
             self.offerings.remove(&oldest);
         }
-        self.offerings.insert(key, now.plus(MEMORY));
+        self.offerings.insert(key, now.plus(TTL));
     }
 
-    /// Whether an offering is to be left alone.
+    /// Whether an offering is to be skipped.
     #[must_use]
     pub fn contains(&self, instance_type: &str, zone: &str, capacity_type: CapacityType, now: Timestamp) -> bool {
         let is = |set: &Option<String>, value: &str| set.as_ref().is_none_or(|set| set == value);
@@ -78,13 +80,14 @@ impl InsufficientCapacity {
         })
     }
 
-    /// Whether a subnet had no free address of late.
+    /// Whether a subnet recently had no free address.
     #[must_use]
     pub fn subnet_is_full(&self, subnet_id: &str, now: Timestamp) -> bool {
         self.subnets.get(subnet_id).is_some_and(|until| *until > now)
     }
 
-    /// What is left alone now and how much longer, sorted. Remaining times travel, not points in time (safety rule 23).
+    /// The entries with their remaining time, sorted. Durations are sent over the wire rather than points in time
+    /// (safety rule 23).
     pub fn remaining(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
         self.offerings.iter().map(move |(key, until)| (key, until.since(now))).filter(|(_, left)| left.0 > 0)
     }
@@ -108,21 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_offering_is_left_alone_for_three_minutes() {
+    fn refused_offering_is_skipped_for_three_minutes() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
-        let there = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
-        assert!(there("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(MEMORY.0 - 1))));
-        assert!(!there("us-east-1a", CapacityType::OnDemand, NOW.plus(MEMORY)));
-        assert!(!there("us-east-1b", CapacityType::OnDemand, NOW));
-        assert!(!there("us-east-1a", CapacityType::Spot, NOW));
-        let left: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, left)| left).collect();
-        assert_eq!(left, [Millis(MEMORY.0 - 1000)]);
+        let contains = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
+        assert!(contains("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(TTL.0 - 1))));
+        assert!(!contains("us-east-1a", CapacityType::OnDemand, NOW.plus(TTL)));
+        assert!(!contains("us-east-1b", CapacityType::OnDemand, NOW));
+        assert!(!contains("us-east-1a", CapacityType::Spot, NOW));
+        let remaining: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, remaining)| remaining).collect();
+        assert_eq!(remaining, [Millis(TTL.0 - 1000)]);
         assert!(!memory.subnet_is_full("subnet-1", NOW));
     }
 
     #[test]
-    fn other_refusals_teach_nothing() {
+    fn refusals_without_capacity_cause_are_ignored() {
         let mut memory = InsufficientCapacity::default();
         assert!(!memory.learn(&refusal("UnauthorizedOperation"), NOW));
         let nowhere = OfferingError { zone: String::new(), ..refusal("UnfulfillableCapacity") };
@@ -131,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_role_closes_spot_and_a_full_subnet_is_known() {
+    fn missing_role_marks_spot_and_full_subnet_is_remembered() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), NOW));
         assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, NOW));
         assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, NOW));
         assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), NOW));
         assert!(memory.subnet_is_full("subnet-1", NOW));
-        assert!(!memory.subnet_is_full("subnet-1", NOW.plus(MEMORY)));
+        assert!(!memory.subnet_is_full("subnet-1", NOW.plus(TTL)));
     }
 }

@@ -1,18 +1,19 @@
-//! Names of launch groups, client tokens and claims. All derive from the plan's actions, so that whoever repeats a step
-//! names the same things.
+//! Names of launch groups, client tokens and claims. All are derived from the plan's actions, so a repeated step uses
+//! the same names.
 
 use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
 use plimsoll_model::snapshot::LedgerPosition;
 use serde::{Deserialize, Serialize};
 
-/// Hexadecimal digits of a group's id: 96 bits; with the attempt it stays far below EC2's 64 characters of a client token.
+/// Hexadecimal digits of a group's id (96 bits). With the attempt it stays far below EC2's limit of 64 characters for a
+/// client token.
 const GROUP_DIGITS: usize = 24;
-/// Hexadecimal digits of a claim's name: 64 bits.
+/// Hexadecimal digits in a claim's name (64 bits).
 const CLAIM_DIGITS: usize = 16;
-/// A claim's name is used as a label's value too, which holds 63 characters.
+/// Maximum length of a claim's name, which is also used as a label value of at most 63 characters.
 const MAX_CLAIM_NAME: usize = 63;
 
-/// A fixed set of claims that are bought by one request. Never changes once written on its claims.
+/// A fixed set of claims that one CreateFleet request launches. Immutable once written to its claims.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LaunchGroup {
     /// Id.
@@ -22,9 +23,9 @@ pub struct LaunchGroup {
 }
 
 impl LaunchGroup {
-    /// The group of these actions, in whatever order and however often they are named; `None` for no action. `admitted` is the
-    /// ledger's position at their admission: the same actions, planned again after a failure, must not come to a token
-    /// that EC2 still answers with that failure.
+    /// The group of these actions, regardless of order and repetition; `None` without actions. `admitted` is the
+    /// ledger's position at their admission: the same actions planned again after a failure must get another token,
+    /// since EC2 still answers the old token with that failure.
     #[must_use]
     pub fn of(actions: &[ActionId], admitted: LedgerPosition) -> Option<Self> {
         let mut actions: Vec<&str> = actions.iter().map(ActionId::as_str).collect();
@@ -40,28 +41,28 @@ impl LaunchGroup {
         Some(Self { id: hasher.hex(GROUP_DIGITS), size })
     }
 
-    /// The client token of an attempt: names exactly one request (rule 3).
+    /// The client token of an attempt, which identifies exactly one request (rule 3).
     #[must_use]
     pub fn client_token(&self, attempt: u32) -> String {
         format!("{}-{attempt}", self.id)
     }
 }
 
-/// The name of the claim that carries out `action`: the pool's name, shortened if need be, and a hash of the action.
+/// The name of the claim for `action`: the pool's name, truncated if necessary, and a hash of the action.
 #[must_use]
 pub fn claim_name(pool: &NodePoolName, action: &ActionId) -> String {
     let mut hasher = ContentHasher::new("node claim");
     hasher.text(action.as_str());
     let hash = hasher.hex(CLAIM_DIGITS);
     let room = MAX_CLAIM_NAME - CLAIM_DIGITS - 1;
-    // Pool names are DNS names, hence ASCII; anything else would not have passed the API server.
+    // Pool names are DNS names and therefore ASCII; the API server rejects anything else.
     let prefix: String = pool.as_str().chars().filter(char::is_ascii).take(room).collect();
     let prefix = prefix.trim_end_matches(['-', '.']);
     if prefix.is_empty() { format!("claim-{hash}") } else { format!("{prefix}-{hash}") }
 }
 
-/// The action that replaces a claim like for like when no plan comes in time (rule 13): named after the old claim, so that
-/// it is launched once, whoever asks.
+/// The action of a like-for-like replacement of a claim without a plan (rule 13). It is derived from the old claim, so
+/// that the replacement is launched only once.
 #[must_use]
 pub fn replacement_action(claim_uid: &str) -> ActionId {
     ActionId(format!("replace-{claim_uid}"))
@@ -78,7 +79,7 @@ mod tests {
     const AT: LedgerPosition = LedgerPosition { epoch: 1, sequence: 5 };
 
     #[test]
-    fn a_group_is_its_set_of_actions() {
+    fn launch_group_id_depends_only_on_the_set_of_actions() {
         let of = |names: &[&str]| LaunchGroup::of(&actions(names), AT);
         let group = of(&["b", "a"]).unwrap();
         assert_eq!(group.size, 2);
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_one_attempt_and_fits_into_ec2s_64_characters() {
+    fn client_token_is_unique_per_attempt_and_at_most_64_characters() {
         let group = LaunchGroup::of(&actions(&["a"]), AT).unwrap();
         assert_eq!(group.client_token(3), format!("{}-3", group.id));
         assert_ne!(group.client_token(1), group.client_token(2));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claims_name_depends_on_its_action_alone_and_is_valid() {
+    fn claim_name_is_valid_and_derived_from_the_action() {
         let pool = NodePoolName::from("general");
         let name = claim_name(&pool, &ActionId::from("one"));
         assert!(name.starts_with("general-"));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_replaced_under_one_name() {
+    fn replacement_action_is_derived_from_the_claim() {
         let pool = NodePoolName::from("general");
         let of = |uid| claim_name(&pool, &replacement_action(uid));
         assert_eq!(of("u1"), of("u1"));

@@ -1,4 +1,5 @@
-//! Pods that plans place on nodes which are there or on their way. Nothing is reserved for them: it is a hint that ages.
+//! Pods that plans place on existing or starting nodes. Nothing is reserved for these pods: a placement is a hint that
+//! expires.
 
 use parking_lot::Mutex;
 use plimsoll_model::identity::{NodeName, PodUid};
@@ -8,35 +9,35 @@ use plimsoll_runtime::signal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long a nomination to a node that is there stands: kube-scheduler binds within it, or refuses the pod. The same as pods of
-/// a launch stay reserved once their node is in service.
-const STANDS: Millis = Millis::from_seconds(30);
-/// How long a node that is on its way is waited for: longer than that, it is given up.
-const ARRIVES: Millis = Millis::from_seconds(15 * 60);
-/// Pods remembered. Beyond it kube-scheduler goes by its own order.
-const MOST: usize = 50_000;
+/// How long a nomination to an existing node is valid. Within it, kube-scheduler binds or refuses the pod. Equals the
+/// time that pods of a launch stay reserved once their node is initialized.
+const NOMINATION_VALID: Millis = Millis::from_seconds(30);
+/// How long a starting node is waited for. After this time the node is given up.
+const NODE_ARRIVES_WITHIN: Millis = Millis::from_seconds(15 * 60);
+/// Placements remembered. Pods beyond it are not nominated.
+const MAX_PODS: usize = 50_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct PlacedPod {
     node: NodeName,
-    told: Timestamp,
-    /// Set once the node is there.
+    received: Timestamp,
+    /// Set once the node exists.
     until: Option<Timestamp>,
 }
 
-/// Where the latest plans place pods. Clones share it.
+/// The latest planned placements of pods. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Placed {
-    places: Arc<Mutex<BTreeMap<PodUid, Place>>>,
+pub struct Placements {
+    places: Arc<Mutex<BTreeMap<PodUid, PlacedPod>>>,
     changed: signal::Sender,
 }
 
-impl Placed {
-    /// Takes in what a plan says of the pods that it names; of others, what was said before stands.
+impl Placements {
+    /// Records a plan's placements. Placements of pods that the plan does not name stay.
     pub fn note(&self, plan: &Plan, now: Timestamp) {
         let mut places = self.places.lock();
         let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
-        for pod in launched.chain(plan.unschedulable.iter().map(|it| &it.pod)) {
+        for pod in launched.chain(plan.unschedulable.iter().map(|entry| &entry.pod)) {
             places.remove(&pod.uid);
         }
         for placement in &plan.placements {
@@ -44,8 +45,11 @@ impl Placed {
                 if places.get(&pod.uid).is_some_and(|place| place.node == placement.node) {
                     continue;
                 }
-                if places.len() < MOST || places.contains_key(&pod.uid) {
-                    places.insert(pod.uid.clone(), Place { node: placement.node.clone(), told: now, until: None });
+                if places.len() < MAX_PODS || places.contains_key(&pod.uid) {
+                    places.insert(
+                        pod.uid.clone(),
+                        PlacedPod { node: placement.node.clone(), received: now, until: None },
+                    );
                 }
             }
         }
@@ -53,28 +57,28 @@ impl Placed {
         self.changed.tell();
     }
 
-    /// Tells of every plan.
+    /// Subscribes to the signal of each plan.
     pub(crate) fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 
-    /// Forgets pods that do not wait any more. One that was placed just now may not be seen yet.
+    /// Forgets pods that no longer wait. Recent placements stay, since the watch cache may not show their pods yet.
     pub(crate) fn retain(&self, waits: impl Fn(&PodUid) -> bool, now: Timestamp) {
-        self.places.lock().retain(|uid, place| waits(uid) || place.told.plus(STANDS) > now);
+        self.places.lock().retain(|uid, place| waits(uid) || place.received.plus(NOMINATION_VALID) > now);
     }
 
-    /// The node of each pod whose node is there; `node` says which that is, by the name that plans have for it.
-    pub(crate) fn take(&self, node: impl Fn(&str) -> Option<String>, now: Timestamp) -> BTreeMap<PodUid, String> {
+    /// The node of each pod whose node exists. `node` maps a plan's node name to the Node's name.
+    pub(crate) fn resolve(&self, node: impl Fn(&str) -> Option<String>, now: Timestamp) -> BTreeMap<PodUid, String> {
         let (mut places, mut wanted) = (self.places.lock(), BTreeMap::new());
         places.retain(|uid, place| match node(place.node.as_str()) {
             Some(name) => {
-                let stands = *place.until.get_or_insert(now.plus(STANDS)) > now;
-                if stands {
+                let is_valid = *place.until.get_or_insert(now.plus(NOMINATION_VALID)) > now;
+                if is_valid {
                     wanted.insert(uid.clone(), name);
                 }
-                stands
+                is_valid
             }
-            None => place.told.plus(ARRIVES) > now,
+            None => place.received.plus(NODE_ARRIVES_WITHIN) > now,
         });
         wanted
     }

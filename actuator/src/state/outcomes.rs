@@ -1,4 +1,4 @@
-//! What becomes of actions, for whoever asks: Execute streams it, and the same plan sent again reads it again (safety rule 17).
+//! Outcomes of actions. Execute streams them, and a repeated plan reads them again (safety rule 17).
 
 use parking_lot::Mutex;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
@@ -8,30 +8,31 @@ use plimsoll_runtime::signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Actions kept: some plans' worth, as in the ledger.
+/// Actions remembered, enough for several plans; as many as in the ledger.
 const MAX_ACTIONS: usize = 20_000;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct OutcomeLog {
     by_action: BTreeMap<ActionId, Vec<Outcome>>,
     order: VecDeque<ActionId>,
     planned: Option<Timestamp>,
 }
 
-/// The board. Clones share it.
+/// Outcomes by action. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Outcomes {
-    kept: Arc<Mutex<Kept>>,
+    log: Arc<Mutex<OutcomeLog>>,
     changed: signal::Sender,
 }
 
 impl Outcomes {
-    /// Notes how far an action has come. One that begins anew (accepted or rejected) forgets what it came to before.
+    /// Records the progress of an action. If the action starts over (accepted or rejected), earlier outcomes are
+    /// discarded.
     pub fn post(&self, outcome: Outcome) {
         let action = outcome.action_id.clone();
         let anew = matches!(outcome.status, OutcomeStatus::Accepted | OutcomeStatus::Rejected);
-        let mut kept = self.kept.lock();
-        let Kept { by_action, order, .. } = &mut *kept;
+        let mut state = self.log.lock();
+        let OutcomeLog { by_action, order, .. } = &mut *state;
         let list = by_action.entry(action.clone()).or_insert_with(|| {
             order.push_back(action);
             Vec::new()
@@ -45,28 +46,28 @@ impl Outcomes {
                 by_action.remove(&oldest);
             }
         }
-        drop(kept);
+        drop(state);
         self.changed.tell();
     }
 
-    /// What is known of an action, oldest first.
+    /// The outcomes of an action, oldest first.
     #[must_use]
     pub fn of(&self, action: &ActionId) -> Vec<Outcome> {
-        self.kept.lock().by_action.get(action).cloned().unwrap_or_default()
+        self.log.lock().by_action.get(action).cloned().unwrap_or_default()
     }
 
-    /// A plan was received.
+    /// Records that a plan was received.
     pub fn planned(&self, now: Timestamp) {
-        self.kept.lock().planned = Some(now);
+        self.log.lock().planned = Some(now);
     }
 
     /// Whether a plan was received since then.
     #[must_use]
     pub fn planned_since(&self, since: Timestamp) -> bool {
-        self.kept.lock().planned.is_some_and(|planned| planned > since)
+        self.log.lock().planned.is_some_and(|planned| planned > since)
     }
 
-    /// Tells of every change.
+    /// Subscribes to the signal of each change.
     #[must_use]
     pub fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()

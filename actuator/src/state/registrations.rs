@@ -1,5 +1,5 @@
-//! Whether instances of a pool lately became nodes (spec: core section 6.2): of the last few, how many did not. It is shown
-//! and decides nothing.
+//! Recent registration results of each pool (spec: core section 6.2): how many of the last instances failed to
+//! register. Reported in the status only; no decision depends on it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
@@ -8,45 +8,45 @@ use plimsoll_api::condition::{self, AWAITING_RECONCILIATION, Moment, Status};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Outcomes that count, as in Karpenter.
-const KEPT: usize = 4;
-/// Failures among them that make a pool unhealthy: half.
-const TOO_MANY: usize = 2;
+/// Number of results that count, as in Karpenter.
+const WINDOW: usize = 4;
+/// Number of failures that make a pool unhealthy: half.
+const UNHEALTHY_FAILURES: usize = 2;
 
-/// What became of instances, by pool, the newest last. Clones share it.
+/// Registration results by pool, the newest last. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Registrations(Arc<Mutex<BTreeMap<String, VecDeque<bool>>>>);
 
 impl Registrations {
-    /// An instance of the pool became a node, or did not in time.
+    /// Records whether an instance of the pool registered in time.
     pub fn note(&self, pool: &str, registered: bool) {
         let mut pools = self.0.lock();
         let outcomes = pools.entry(pool.to_owned()).or_default();
         outcomes.push_back(registered);
-        while outcomes.len() > KEPT {
+        while outcomes.len() > WINDOW {
             outcomes.pop_front();
         }
     }
 
-    /// Whether the pool is healthy, as far as is known.
+    /// Whether the pool is healthy, if known.
     pub(crate) fn is_healthy(&self, pool: &str) -> Option<bool> {
         let pools = self.0.lock();
         let outcomes = pools.get(pool).filter(|outcomes| !outcomes.is_empty())?;
-        Some(outcomes.iter().filter(|registered| !**registered).count() < TOO_MANY)
+        Some(outcomes.iter().filter(|registered| !**registered).count() < UNHEALTHY_FAILURES)
     }
 
-    /// As [`Registrations::is_healthy`]. What was before the pool or its class changed does not count (`changed`); what a
-    /// former process knew is in the pool's condition.
-    pub(crate) fn judge(&self, pool: &str, known: Option<&Condition>, changed: bool) -> Option<bool> {
+    /// Like [`Registrations::is_healthy`], but falls back to the pool's condition, which holds the knowledge of a
+    /// former process. Results from before a change of the pool or its class (`changed`) do not count.
+    pub(crate) fn judge(&self, pool: &str, condition: Option<&Condition>, changed: bool) -> Option<bool> {
         if changed {
             self.0.lock().remove(pool);
             return None;
         }
         let healthy = self.is_healthy(pool);
         if healthy.is_none() {
-            match known.map(|condition| condition.status.as_str()) {
+            match condition.map(|condition| condition.status.as_str()) {
                 Some("True") => self.note(pool, true),
-                Some("False") => (0..TOO_MANY).for_each(|_| self.note(pool, false)),
+                Some("False") => (0..UNHEALTHY_FAILURES).for_each(|_| self.note(pool, false)),
                 _ => {}
             }
         }
@@ -54,7 +54,7 @@ impl Registrations {
     }
 }
 
-/// Shows it.
+/// Sets the condition.
 pub(crate) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Option<bool>) {
     let (status, reason, message) = match healthy {
         Some(true) => (Status::True, NODE_REGISTRATION_HEALTHY, ""),
@@ -66,7 +66,7 @@ pub(crate) fn show(conditions: &mut Vec<Condition>, moment: Moment, healthy: Opt
     CONDITIONS.set(conditions, moment, NODE_REGISTRATION_HEALTHY, status, reason, message);
 }
 
-/// What is shown of it now.
+/// The current condition.
 pub(crate) fn shown(conditions: &[Condition]) -> Option<&Condition> {
     condition::get(conditions, NODE_REGISTRATION_HEALTHY)
 }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_goes_by_the_condition_and_a_change_begins_anew() {
+    fn restart_uses_the_condition_and_a_change_resets_it() {
         let registrations = Registrations::default();
         assert_eq!(registrations.judge(POOL, None, false), None);
         assert_eq!(registrations.judge(POOL, Some(&condition_of(Some(false))), false), Some(false));

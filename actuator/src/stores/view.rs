@@ -1,5 +1,4 @@
-//! The objects of one kind as our watch shows them, always in the order of their names: whoever walks through them does
-//! things in the same order in every run.
+//! The watch cache of one kind. Objects are ordered by namespace and name, so that iteration is deterministic.
 
 use kube::Resource;
 use kube::runtime::watcher::Event;
@@ -7,62 +6,62 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Namespace (empty where there is none) and name.
+/// Namespace (empty for cluster-scoped kinds) and name.
 type Key = (String, String);
 type Objects<K> = BTreeMap<Key, Arc<K>>;
 
-/// What is seen of one kind. Clones share it.
+/// The cached objects of one kind. Clones share them.
 #[derive(Debug)]
-pub struct View<K> {
+pub struct CachedObjects<K> {
     objects: Arc<RwLock<Objects<K>>>,
 }
 
-impl<K> Clone for View<K> {
+impl<K> Clone for CachedObjects<K> {
     fn clone(&self) -> Self {
         Self { objects: Arc::clone(&self.objects) }
     }
 }
 
-impl<K> Default for View<K> {
+impl<K> Default for CachedObjects<K> {
     fn default() -> Self {
         Self { objects: Arc::new(RwLock::new(Objects::new())) }
     }
 }
 
-impl<K> View<K> {
-    /// All of them, by namespace and name.
+impl<K> CachedObjects<K> {
+    /// All objects, by namespace and name.
     #[must_use]
     pub fn state(&self) -> Vec<Arc<K>> {
         self.objects.read().values().map(Arc::clone).collect()
     }
 
-    /// The first that answers to `wanted`.
+    /// The first object that matches `wanted`.
     pub fn find(&self, wanted: impl Fn(&K) -> bool) -> Option<Arc<K>> {
         self.objects.read().values().find(|object| wanted(object)).map(Arc::clone)
     }
 
-    /// The one of that name, of a kind without namespaces.
+    /// The object with that name, of a cluster-scoped kind.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<K>> {
         self.objects.read().get(&(String::new(), name.to_owned())).map(Arc::clone)
     }
 }
 
-/// Keeps a view up to date from the events of a watch.
+/// Applies watch events to a view.
 #[derive(Debug, Default)]
 pub(super) struct Writer<K> {
-    view: View<K>,
-    /// A list that is not complete yet.
+    view: CachedObjects<K>,
+    /// An incomplete list.
     list: Objects<K>,
 }
 
 impl<K: Resource> Writer<K> {
-    /// For this view.
-    pub(super) fn new(view: View<K>) -> Self {
+    /// Creates a writer for a view.
+    pub(super) fn new(view: CachedObjects<K>) -> Self {
         Self { view, list: Objects::new() }
     }
 
-    /// Takes an event. A list is one step: only its end shows.
+    /// Applies an event. A relist becomes visible in one step, at its end.
     pub(super) fn take(&mut self, event: Event<K>) {
         match event {
             Event::Init => self.list.clear(),
@@ -91,7 +90,7 @@ mod tests {
         node
     }
 
-    fn seen(view: &View<Node>) -> Vec<String> {
+    fn seen(view: &CachedObjects<Node>) -> Vec<String> {
         let text = |node: &Arc<Node>| {
             format!("{}{}", node.metadata.name.as_deref().unwrap(), node.metadata.uid.as_deref().unwrap())
         };
@@ -99,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_in_one_step_and_everything_in_order() {
-        let view = View::default();
+    fn relist_becomes_visible_in_one_step_and_objects_are_ordered() {
+        let view = CachedObjects::default();
         let mut writer = Writer::new(view.clone());
         writer.take(Event::Init);
         writer.take(Event::InitApply(node("b", "1")));

@@ -1,29 +1,29 @@
-//! Which pods of a node go now, and which are waited for (spec: core section 8.1). Pure.
+//! Which pods of a node are evicted now, and which are waited for (spec: core section 8.1). Pure functions.
 
 use crate::pods;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
-/// What Kubernetes gives a pod that says nothing.
+/// Kubernetes' default grace period.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-/// What to do with a node's pods now.
+/// The next step of a node's drain.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
-    /// To be evicted, if their budgets allow.
+    /// Pods to evict, subject to their budgets.
     pub evict: Vec<Arc<Pod>>,
-    /// To be deleted whatever protects them, with this grace in seconds: the node's time is nearly over.
+    /// Pods to delete regardless of any protection, with the grace period in seconds: the node's deadline is near.
     pub force: Vec<(Arc<Pod>, u32)>,
-    /// Pods that the node waits for, those above included.
+    /// Number of pods that the node waits for, including those above.
     pub waiting: usize,
-    /// Pods that must not be disrupted, `namespace/name`.
+    /// Pods that must not be disrupted, as `namespace/name`.
     pub protected: Vec<String>,
-    /// When time alone changes this.
+    /// When time alone changes the result.
     pub look_again: Option<Timestamp>,
 }
 
-/// Pods go in this order: each begins only when the one before is gone.
+/// Eviction order. A tier starts only when all pods of the tier before are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tier {
     Usual,
@@ -43,17 +43,17 @@ impl Tier {
     }
 }
 
-/// Whether the node waits for the pod to go.
+/// Whether the drain waits for the pod.
 #[must_use]
 pub fn is_waited_for(pod: &Pod, now: Timestamp) -> bool {
     !pods::is_terminal(pod) && !pods::is_static(pod) && !pods::tolerates_disruption(pod) && !pods::is_stuck(pod, now)
 }
 
-/// What to do with the pods of a node that is to be gone by `deadline`, if there is one.
+/// Computes the next step of a drain, with an optional deadline.
 #[must_use]
-pub fn plan(all: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
     let mut drain = Drain::default();
-    let waiting: Vec<&Arc<Pod>> = all.iter().filter(|pod| is_waited_for(pod, now)).collect();
+    let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_waited_for(pod, now)).collect();
     drain.waiting = waiting.len();
     let first = waiting.iter().map(|pod| Tier::of(pod)).min();
     for pod in waiting {
@@ -66,17 +66,17 @@ pub fn plan(all: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Dr
             }
             continue;
         }
-        drain.sooner(forced_from);
+        drain.wake_by(forced_from);
         if pods::is_terminating(pod) {
             let stuck = pod
                 .metadata
                 .deletion_timestamp
                 .as_ref()
                 .and_then(|at| at.0.checked_add(SignedDuration::from_secs(61)).ok());
-            drain.sooner(stuck);
+            drain.wake_by(stuck);
         } else if pods::is_protected(pod, now) {
             drain.protected.push(pods::full_name(pod));
-            drain.sooner(pods::protected_until(pod).filter(|until| *until < Timestamp::MAX));
+            drain.wake_by(pods::protected_until(pod).filter(|until| *until < Timestamp::MAX));
         } else if Some(Tier::of(pod)) == first {
             drain.evict.push(Arc::clone(pod));
         }
@@ -85,7 +85,7 @@ pub fn plan(all: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Dr
 }
 
 impl Drain {
-    fn sooner(&mut self, at: Option<Timestamp>) {
+    fn wake_by(&mut self, at: Option<Timestamp>) {
         self.look_again = [self.look_again, at].into_iter().flatten().min();
     }
 }
@@ -95,17 +95,17 @@ fn grace(pod: &Pod) -> SignedDuration {
     SignedDuration::from_secs(seconds.unwrap_or(DEFAULT_GRACE_SECONDS).max(0))
 }
 
-/// From when on the pod is deleted so that its own grace period fits before the deadline.
+/// When the pod must be deleted so that its grace period ends before the deadline.
 fn forced_from(pod: &Pod, deadline: Timestamp) -> Timestamp {
     match &pod.metadata.deletion_timestamp {
-        // It goes by itself in time.
+        // The pod terminates in time on its own.
         Some(at) if at.0 <= deadline => Timestamp::MAX,
         Some(_) => Timestamp::MIN,
         None => deadline.saturating_sub(grace(pod)).unwrap_or(Timestamp::MIN),
     }
 }
 
-/// The grace that is left, at least a second. `None` if the pod is on its way out as fast as that already.
+/// The remaining grace period, at least one second. `None` if the pod already terminates that fast.
 fn forced_grace(pod: &Pod, deadline: Timestamp, now: Timestamp) -> Option<u32> {
     let left = deadline.duration_since(now).as_secs().max(1);
     let left = u32::try_from(left).unwrap_or(u32::MAX);

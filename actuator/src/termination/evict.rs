@@ -1,4 +1,4 @@
-//! Carrying out a drain: evictions that back off while budgets refuse them, and deletions where the time is over.
+//! Executes a drain: evictions with back-off while budgets refuse them, and deletions near the deadline.
 
 use super::drain::Drain;
 use crate::events::{Note, object, reason};
@@ -16,45 +16,45 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// First pause after a refusal; doubles up to [`LAST_PAUSE`].
+/// First pause after a refusal. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// Evictions under way for one node.
-const PER_NODE: usize = 16;
-/// Evictions under way for all nodes: the API server shares them with everybody else's calls.
-const IN_ALL: usize = 64;
-/// What is said of a claim that nobody gave a reason for.
+/// Concurrent evictions per node.
+const MAX_PER_NODE: usize = 16;
+/// Concurrent evictions in total, since the API server is shared with other clients.
+const MAX_TOTAL: usize = 64;
+/// Reason in Events for a claim without a disruption reason.
 const NO_REASON: &str = "Forceful Termination";
 
-/// When a pod may be tried again.
+/// Back-off of a pod.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     until: Instant,
     refusals: u32,
 }
 
-/// Evictions of all nodes.
+/// Back-off and concurrency of the evictions of all nodes.
 #[derive(Debug)]
 pub(super) struct Evictions {
-    /// By pod's UID.
+    /// Back-off by pod UID.
     paused: Mutex<BTreeMap<String, Pause>>,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 impl Default for Evictions {
     fn default() -> Self {
-        Self { paused: Mutex::default(), room: Semaphore::new(IN_ALL) }
+        Self { paused: Mutex::default(), permits: Semaphore::new(MAX_TOTAL) }
     }
 }
 
-/// What became of a try.
-enum Tried {
+/// Result of an eviction attempt.
+enum EvictionResult {
     Gone,
     Refused(String),
 }
 
 impl Evictions {
-    /// Evicts and deletes what is due. Returns when the next try is due, if one is waiting.
+    /// Evicts and deletes the pods that are due. Returns the time until the next attempt, if a pod is waiting.
     pub(super) async fn carry_out(
         &self,
         deps: &Termination,
@@ -66,26 +66,26 @@ impl Evictions {
             deps.writes.delete(&**pod, Some(*grace)).await?;
             deps.metrics.evictions.with_label_values(&["forced"]).inc();
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
-            deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).because("forced"));
+            deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).with_cause("forced"));
         }
         let now = Instant::now();
-        let due: Vec<Arc<Pod>> = {
+        let due_pods: Vec<Arc<Pod>> = {
             let paused = self.paused.lock();
             let is_due = |pod: &&Arc<Pod>| paused.get(&pods::uid(pod)).is_none_or(|pause| pause.until <= now);
             drain.evict.iter().filter(is_due).cloned().collect()
         };
-        let tries = due.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
-        let results: Vec<_> = stream::iter(tries).buffer_unordered(PER_NODE).collect().await;
+        let tries = due_pods.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
+        let results: Vec<_> = stream::iter(tries).buffer_unordered(MAX_PER_NODE).collect().await;
         let mut refusals = Vec::new();
         for (result, pod) in results {
             match result? {
-                Tried::Gone => {
+                EvictionResult::Gone => {
                     deps.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
                     let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
                     deps.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
                 }
-                Tried::Refused(message) => {
+                EvictionResult::Refused(message) => {
                     deps.metrics.evictions.with_label_values(&["refused"]).inc();
                     self.pause(&pods::uid(&pod));
                     refusals.push(format!("{}: {message}", pods::full_name(&pod)));
@@ -97,20 +97,21 @@ impl Evictions {
         if let (Some(node), false) = (node, refusals.is_empty()) {
             let message = format!("{} pods are waited for; {}", drain.waiting, refusals.join("; "));
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
-            deps.events.publish(note.because("refused"));
+            deps.events.publish(note.with_cause("refused"));
         }
         Ok(self.next(drain))
     }
 
-    async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<Tried, WriteError> {
-        let Ok(_room) = self.room.acquire().await else { return Ok(Tried::Refused(String::new())) };
+    async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<EvictionResult, WriteError> {
+        let Ok(_permit) = self.permits.acquire().await else { return Ok(EvictionResult::Refused(String::new())) };
         match deps.writes.evict(pod).await? {
-            Ok(_) => Ok(Tried::Gone),
-            // 409: another pod has the name by now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Tried::Gone),
-            // 429: a budget has no room. 500: several budgets cover the pod, which Kubernetes does not support.
+            Ok(_) => Ok(EvictionResult::Gone),
+            // 409: another pod has the name now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(EvictionResult::Gone),
+            // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
+            // support.
             Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
-                Ok(Tried::Refused(status.message.clone()))
+                Ok(EvictionResult::Refused(status.message.clone()))
             }
             Err(error) => Err(error.into()),
         }
@@ -119,7 +120,7 @@ impl Evictions {
     fn pause(&self, uid: &str) {
         let mut paused = self.paused.lock();
         let now = Instant::now();
-        // Pods that went some other way would stay for ever.
+        // Remove entries of pods that are gone for other reasons.
         paused.retain(|_, pause| pause.until + LAST_PAUSE * 6 > now);
         let refusals = paused.get(uid).map_or(0, |pause| pause.refusals);
         let wait = FIRST_PAUSE.saturating_mul(1_u32 << refusals.min(10)).min(LAST_PAUSE);
@@ -133,7 +134,7 @@ impl Evictions {
     }
 }
 
-/// Why the claim goes, for its pods' Events.
+/// Why the claim is disrupted, for Events on its pods.
 fn why(claim: &NodeClaim) -> String {
     let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let found = condition::get(conditions, DISRUPTION_REASON).filter(|it| it.status == "True");

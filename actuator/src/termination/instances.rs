@@ -1,8 +1,8 @@
-//! Ending instances, many in one call, and seeing them gone. "Gone" is EC2's word for it, or two reads apart without them
-//! (safety rule 14).
+//! Terminates instances in batches and waits until they are gone: EC2 reports them as terminated, or two independent
+//! reads miss them (safety rule 14).
 
 use crate::clock::Timestamped;
-use crate::io::Answer;
+use crate::io::TerminateResult;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
 use crate::state::absence::{Absence, SETTLING};
 use crate::termination::Termination;
@@ -13,29 +13,29 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Instances per read: that many ids fit into one filter.
+/// Instances per read; as many ids as fit into one filter.
 const PER_CALL: usize = 200;
-/// Pause before an instance that EC2 refuses to terminate is asked for again. Doubles: somebody has to change something first.
+/// First pause after EC2 refuses to terminate an instance. Doubles, since somebody must change something first.
 const FIRST_PAUSE: Millis = Millis::from_seconds(5);
-/// Whoever removes the protection sees the instance go within minutes.
+/// Longest pause. Whoever removes a termination protection sees the instance go within minutes.
 const LONGEST_PAUSE: Millis = Millis::from_seconds(300);
-/// Claims whose nodes are drained at the same moment are ended in one call.
+/// Delay that combines claims whose nodes are drained at about the same time into one call.
 const COALESCE: Duration = Duration::from_millis(50);
-/// Between reads of instances that are on their way out. One call serves all of them.
+/// Interval between reads of terminating instances. One call covers all of them.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// How an instance stands.
+/// Phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstancePhase {
-    /// Not read yet, or there.
-    There,
-    /// It was told to end.
-    Ending,
-    /// It is gone.
+    /// Not read yet, or running.
+    Running,
+    /// Termination was requested.
+    Terminating,
+    /// Terminated.
     Gone,
 }
 
-/// EC2 does not terminate an instance.
+/// A refused termination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Refusal {
     error: CloudError,
@@ -51,69 +51,69 @@ impl Refusal {
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct TrackedInstance {
     end: bool,
-    asked: bool,
+    requested: bool,
     terminated: bool,
     refusal: Option<Refusal>,
     absence: Absence,
     claim_created: Timestamp,
 }
 
-impl Watched {
+impl TrackedInstance {
     fn phase(&self, now: Timestamp) -> InstancePhase {
         let settled = now.since(self.claim_created) > SETTLING;
         if self.terminated || (self.absence.is_confirmed() && settled) {
             InstancePhase::Gone
-        } else if self.asked {
-            InstancePhase::Ending
+        } else if self.requested {
+            InstancePhase::Terminating
         } else {
-            InstancePhase::There
+            InstancePhase::Running
         }
     }
 }
 
-/// The instances that somebody waits for.
+/// Instances that terminations wait for.
 #[derive(Debug, Default)]
 pub(super) struct Instances {
-    watched: Mutex<BTreeMap<String, Watched>>,
+    watched: Mutex<BTreeMap<String, TrackedInstance>>,
     work: Notify,
 }
 
 impl Instances {
-    /// Looks at an instance without doing anything to it.
-    pub(super) fn look(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
+    /// The phase of an instance, without terminating it.
+    pub(super) fn observe(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, false, now)
     }
 
-    /// Ends an instance. To be called again until it is gone.
-    pub(super) fn end(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
+    /// Requests termination. Must be called again until the instance is gone.
+    pub(super) fn request_termination(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, true, now)
     }
 
     fn watch(&self, id: &str, claim_created: Timestamp, end: bool, now: Timestamp) -> InstancePhase {
-        let mut all = self.watched.lock();
-        let fresh = !all.contains_key(id);
-        let watched = all.entry(id.to_owned()).or_default();
+        let mut instances = self.watched.lock();
+        let is_new = !instances.contains_key(id);
+        let watched = instances.entry(id.to_owned()).or_default();
         watched.claim_created = claim_created;
-        if fresh || (end && !watched.end) {
+        if is_new || (end && !watched.end) {
             self.work.notify_one();
         }
         watched.end |= end;
         watched.phase(now)
     }
 
-    /// Why EC2 does not terminate it, if so.
+    /// Why EC2 refuses to terminate the instance, if it does.
     pub(super) fn refusal(&self, id: &str) -> Option<CloudError> {
         self.watched.lock().get(id)?.refusal.as_ref().map(|refusal| refusal.error.clone())
     }
 
-    /// Nobody waits for it any more.
+    /// Stops tracking an instance.
     pub(super) fn forget(&self, id: &str) {
         self.watched.lock().remove(id);
     }
 
-    /// Makes the calls until `stop`.
+    /// Makes the EC2 calls until `stop`.
     pub(super) async fn run(&self, deps: &Termination, stop: &CancellationToken) {
         loop {
             let idle = self.watched.lock().values().all(|watched| watched.terminated);
@@ -129,32 +129,33 @@ impl Instances {
         }
     }
 
-    fn ids(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<String> {
-        let all = self.watched.lock();
-        all.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
+    fn ids(&self, wanted: impl Fn(&TrackedInstance) -> bool) -> Vec<String> {
+        let tracked = self.watched.lock();
+        tracked.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
     }
 
     async fn terminate(&self, deps: &Termination) {
         let now = deps.clock.timestamp();
-        let due = |watched: &Watched| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
-        let ids = self.ids(|watched| watched.end && !watched.asked && !watched.terminated && due(watched));
-        let tell = |id: &str, answer: Answer| self.answered(id, answer, deps.clock.timestamp());
-        if let Err(error) = deps.cloud.terminate(&ids, tell).await {
+        let due = |watched: &TrackedInstance| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
+        let ids = self.ids(|watched| watched.end && !watched.requested && !watched.terminated && due(watched));
+        let report = |id: &str, answer: TerminateResult| self.answered(id, answer, deps.clock.timestamp());
+        if let Err(error) = deps.cloud.terminate(&ids, report).await {
             tracing::warn!(%error, "instances are not ended now");
         }
     }
 
-    fn answered(&self, id: &str, answer: Answer, now: Timestamp) {
-        let mut all = self.watched.lock();
-        let Some(watched) = all.get_mut(id) else { return };
+    fn answered(&self, id: &str, answer: TerminateResult, now: Timestamp) {
+        let mut instances = self.watched.lock();
+        let Some(watched) = instances.get_mut(id) else { return };
         match answer {
             Ok(Some(state)) => {
-                watched.asked = true;
+                watched.requested = true;
                 watched.terminated = state == InstanceState::Terminated;
                 watched.refusal = None;
                 watched.absence.found();
             }
-            // Reads settle late: one that was just launched may not be known, and is to be asked for again.
+            // Reads are eventually consistent: an instance that was just launched may be unknown, and the call is
+            // repeated.
             Ok(None) => watched.absence.missed(now),
             Err(error) if error.is_transient() => {
                 tracing::warn!(instance = id, %error, "not terminated, the next round asks again");
@@ -179,9 +180,9 @@ impl Instances {
                 }
             };
             let now = deps.clock.timestamp();
-            let mut all = self.watched.lock();
+            let mut tracked = self.watched.lock();
             for id in ids {
-                let Some(watched) = all.get_mut(id) else { continue };
+                let Some(watched) = tracked.get_mut(id) else { continue };
                 match instances.iter().find(|instance| instance.id == *id) {
                     Some(instance) => {
                         watched.absence.found();
@@ -199,26 +200,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_read_without_it_is_not_its_end() {
+    fn single_missed_read_does_not_mean_gone() {
         let instances = Instances::default();
         let time = |seconds: i64| Timestamp(seconds * 1000);
-        assert_eq!(instances.end("i-1", time(0), time(200)), InstancePhase::There);
+        assert_eq!(instances.request_termination("i-1", time(0), time(200)), InstancePhase::Running);
         instances.answered("i-1", Ok(None), time(200));
-        assert_eq!(instances.end("i-1", time(0), time(201)), InstancePhase::There);
+        assert_eq!(instances.request_termination("i-1", time(0), time(201)), InstancePhase::Running);
         instances.answered("i-1", Ok(None), time(211));
-        assert_eq!(instances.end("i-1", time(0), time(211)), InstancePhase::Gone, "two reads, 11 seconds apart");
-        assert_eq!(instances.end("i-1", time(150), time(211)), InstancePhase::There, "too young to be missing");
+        assert_eq!(
+            instances.request_termination("i-1", time(0), time(211)),
+            InstancePhase::Gone,
+            "two reads, 11 seconds apart"
+        );
+        assert_eq!(
+            instances.request_termination("i-1", time(150), time(211)),
+            InstancePhase::Running,
+            "too young to be missing"
+        );
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), time(212));
-        assert_eq!(instances.end("i-1", time(0), time(212)), InstancePhase::Ending);
+        assert_eq!(instances.request_termination("i-1", time(0), time(212)), InstancePhase::Terminating);
         instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
-        assert_eq!(instances.end("i-1", time(0), time(213)), InstancePhase::Gone);
+        assert_eq!(instances.request_termination("i-1", time(0), time(213)), InstancePhase::Gone);
     }
     #[test]
-    fn a_refused_instance_is_asked_for_ever_more_rarely() {
+    fn refused_termination_is_retried_with_backoff() {
         let instances = Instances::default();
         let refused = || Err(CloudError::Denied { message: "UnauthorizedOperation".to_owned() });
         let pause = || instances.watched.lock().get("i-1").and_then(|it| it.refusal.clone()).map(|it| it.pause);
-        instances.end("i-1", Timestamp(0), Timestamp(0));
+        instances.request_termination("i-1", Timestamp(0), Timestamp(0));
         instances.answered("i-1", Err(CloudError::Throttled), Timestamp(0));
         assert_eq!(pause(), None, "says nothing of the instance");
         let mut pauses = Vec::new();
@@ -229,6 +238,9 @@ mod tests {
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300].map(Millis::from_seconds));
         assert!(instances.refusal("i-1").is_some());
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), Timestamp(0));
-        assert_eq!((pause(), instances.end("i-1", Timestamp(0), Timestamp(0))), (None, InstancePhase::Ending));
+        assert_eq!(
+            (pause(), instances.request_termination("i-1", Timestamp(0), Timestamp(0))),
+            (None, InstancePhase::Terminating)
+        );
     }
 }

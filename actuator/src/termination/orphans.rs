@@ -1,11 +1,11 @@
-//! Deleted Nodes whose claim is gone, perhaps since somebody took its finalizer: they are drained and let go. Their instance
-//! is the collection's business.
+//! Deleted Nodes without a claim, for example because someone removed the claim's finalizer. They are drained, and
+//! their finalizer is removed. Garbage collection terminates their instances.
 
-use super::{LOOK_EVERY, Shared, closed, drain};
-use crate::controller_loop::{self, Again, Candidate};
-use crate::io::{Part, WriteError};
+use super::{POLL_INTERVAL, Shared, drain, taint_and_exclude};
+use crate::controller_loop::{self, Candidate, Requeue};
+use crate::io::{ObjectPart, WriteError};
 use crate::pods;
-use crate::stores::{Kind, provider_id};
+use crate::stores::{WatchedKind, provider_id};
 use crate::termination::Termination;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -22,14 +22,15 @@ struct Orphan {
 }
 
 pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &CancellationToken) {
-    let kinds = [Kind::NodeClaim, Kind::Node, Kind::Pod];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |orphan: Orphan| reconcile(deps.clone(), Arc::clone(shared), orphan);
     controller_loop::run("orphans", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
     let is_going = |node: &Arc<Node>| {
-        node.metadata.deletion_timestamp.is_some() && node.finalizers().iter().any(|it| it == TERMINATION_FINALIZER)
+        node.metadata.deletion_timestamp.is_some()
+            && node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER)
     };
     let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
     if going.is_empty() {
@@ -41,35 +42,35 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         id.is_some_and(|id| claimed.contains(id))
     };
-    let all = deps.stores.pods.state();
+    let pods_on_nodes = deps.stores.pods.state();
     let orphans = going.into_iter().filter(|node| !owned(node));
     orphans
         .map(|node| {
             let name = node.name_any();
             let on = |pod: &&Arc<Pod>| pods::node_name(pod) == Some(name.as_str());
-            let pods = all.iter().filter(on).cloned().collect();
+            let pods = pods_on_nodes.iter().filter(on).cloned().collect();
             Candidate { key: node.name_any(), version: None, input: Orphan { node, pods } }
         })
         .collect()
 }
 
-async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<Again, WriteError> {
+async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Result<Requeue, WriteError> {
     let node = &*orphan.node;
     for owner in node.owner_references().iter().filter(|owner| owner.kind == "NodeClaim") {
-        // Our watch may not show the claim yet, or not its providerID.
+        // The watch cache may not show the claim or its providerID yet.
         let live = deps.writes.read_claim(&owner.name).await?;
         if live.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&owner.uid)) {
-            return Ok(Some(LOOK_EVERY));
+            return Ok(Some(POLL_INTERVAL));
         }
     }
-    deps.writes.update(node, Part::Main, closed).await?;
+    deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await?;
     let plan = drain::plan(&orphan.pods, None, deps.clock.now());
     shared.evictions.carry_out(&deps, None, Some(&orphan.node), &plan).await?;
     if plan.waiting > 0 {
-        return Ok(Some(LOOK_EVERY));
+        return Ok(Some(POLL_INTERVAL));
     }
     tracing::info!(node = node.name_any(), "a Node without claim is let go");
-    let release = |node: &mut Node| node.finalizers_mut().retain(|it| it != TERMINATION_FINALIZER);
-    deps.writes.update(node, Part::Main, release).await?;
+    let release = |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
+    deps.writes.update(node, ObjectPart::Main, release).await?;
     Ok(None)
 }

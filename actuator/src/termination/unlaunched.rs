@@ -1,6 +1,6 @@
-//! Claims that go without a providerID (safety rule 14): one of a launch group may have an instance that nobody was told of,
-//! and is kept until look-ups by tag have found nothing for long enough. The attempt itself is written on one claim of the
-//! group only, so that its absence says nothing.
+//! Deletion of claims without a providerID (safety rule 14). A claim of a launch group may have an instance whose id
+//! was lost, so it is kept until look-ups by tag have found nothing for long enough. The attempt is recorded on only
+//! one claim of the group, so its absence on a claim proves nothing.
 
 use crate::clock::Timestamped;
 use crate::io::WriteError;
@@ -16,7 +16,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between look-ups of one claim.
+/// Interval between look-ups of a claim.
 const LOOK_UP_EVERY: Millis = Millis::from_seconds(10);
 
 #[derive(Debug, Default)]
@@ -25,20 +25,20 @@ struct LookUp {
     last: Timestamp,
 }
 
-/// Look-ups by the claim's UID.
+/// Look-ups by claim UID.
 #[derive(Debug, Default)]
 pub(super) struct LookUps {
     all: Mutex<BTreeMap<String, LookUp>>,
 }
 
 impl LookUps {
-    /// Whether the claim has no instance for certain.
-    pub(super) async fn is_over(&self, deps: &Termination, claim: &NodeClaim) -> Result<bool, WriteError> {
+    /// Whether it is certain that the claim has no instance.
+    pub(super) async fn has_no_instance(&self, deps: &Termination, claim: &NodeClaim) -> Result<bool, WriteError> {
         if !claim.annotations().contains_key(annotation::LAUNCH_GROUP) {
             return Ok(true);
         }
         let Some(group) = group_of(claim) else {
-            // Which instances are its own cannot be known; the collection of instances by tag finds them.
+            // The claim's instances cannot be determined; garbage collection finds them by tag.
             tracing::error!(
                 node_claim = claim.name_any(),
                 "its launch group cannot be read, it goes without a look-up"
@@ -47,8 +47,8 @@ impl LookUps {
         };
         let (uid, now) = (claim.uid().unwrap_or_default(), deps.clock.timestamp());
         {
-            let mut all = self.all.lock();
-            let look_up = all.entry(uid.clone()).or_default();
+            let mut look_ups = self.all.lock();
+            let look_up = look_ups.entry(uid.clone()).or_default();
             if look_up.last != Timestamp::default() && now.since(look_up.last) < LOOK_UP_EVERY {
                 return Ok(false);
             }
@@ -56,26 +56,27 @@ impl LookUps {
         }
         let filter =
             InstanceFilter::LaunchGroup { cluster: deps.settings.cluster_name.clone(), group: group.id.clone() };
-        let found = deps.cloud_reads.instances(&filter).await?;
-        let others = written(deps);
-        // Which claim has which instance is settled by the launch, also for claims being deleted; this one waits for it.
-        let gone = !found.iter().any(|instance| instance.state.is_alive() && !others.contains(&instance.id));
-        let mut all = self.all.lock();
-        let look_up = all.entry(uid.clone()).or_default();
+        let instances = deps.cloud_reads.instances(&filter).await?;
+        let recorded = written(deps);
+        // The launcher matches instances with claims, even claims being deleted. This claim waits for its match.
+        let gone = !instances.iter().any(|instance| instance.state.is_alive() && !recorded.contains(&instance.id));
+        let mut look_ups = self.all.lock();
+        let look_up = look_ups.entry(uid.clone()).or_default();
         if !gone {
             look_up.absence.found();
             return Ok(false);
         }
         look_up.absence.missed(now);
-        let over = look_up.absence.is_confirmed() && look_up.absence.lasted().is_some_and(|lasted| lasted >= SETTLING);
+        let over =
+            look_up.absence.is_confirmed() && look_up.absence.duration().is_some_and(|duration| duration >= SETTLING);
         if over {
-            all.remove(&uid);
+            look_ups.remove(&uid);
         }
         Ok(over)
     }
 }
 
-/// Instances that are written on some claim.
+/// Instances recorded on any claim.
 fn written(deps: &Termination) -> BTreeSet<String> {
     let claims = deps.stores.claims.state();
     claims.iter().filter_map(|claim| provider_id(claim).and_then(instance_id).map(str::to_owned)).collect()

@@ -1,4 +1,4 @@
-//! Volumes that are still attached to a node. They are read from the API server, and only while nodes wait for them.
+//! Volumes that are still attached to a node. Read live, and only while a termination waits for volumes.
 
 use super::drain::is_waited_for;
 use crate::io::WriteError;
@@ -12,20 +12,20 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// One list serves all nodes that wait.
-const FRESH: Duration = Duration::from_secs(1);
+/// Maximum age of the list, which all waiting terminations share.
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Names of attached PersistentVolumes by node.
 type ByNode = BTreeMap<String, BTreeSet<String>>;
 
-/// What is attached where, and when it was read.
+/// Attached volumes, and when they were read.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     read: Mutex<Option<(Instant, ByNode)>>,
 }
 
 impl Volumes {
-    /// PersistentVolumes attached to these nodes, without those of pods that nobody waits for.
+    /// PersistentVolumes attached to these nodes, except volumes of pods that the drain does not wait for.
     pub(super) async fn attached(
         &self,
         deps: &Termination,
@@ -35,13 +35,13 @@ impl Volumes {
         let mut attached = BTreeSet::new();
         {
             let mut read = self.read.lock().await;
-            let fresh = read.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
-            if !fresh {
+            let is_recent = read.as_ref().is_some_and(|(at, _)| at.elapsed() < MAX_AGE);
+            if !is_recent {
                 *read = Some((Instant::now(), list(deps).await?));
             }
             for node in nodes {
-                let own = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
-                attached.extend(own.into_iter().flatten().cloned());
+                let names = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
+                attached.extend(names.into_iter().flatten().cloned());
             }
         }
         if attached.is_empty() {
@@ -68,7 +68,7 @@ async fn list(deps: &Termination) -> Result<ByNode, WriteError> {
     Ok(by_node)
 }
 
-/// Volumes of a pod that stays until the instance ends.
+/// Volumes of a pod that stays until the instance is terminated.
 async fn kept_by(deps: &Termination, pod: &Pod) -> Result<Vec<String>, WriteError> {
     let mut names = Vec::new();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
@@ -78,8 +78,8 @@ async fn kept_by(deps: &Termination, pod: &Pod) -> Result<Vec<String>, WriteErro
             (None, Some(_)) => format!("{}-{}", pod.name_any(), volume.name),
             (None, None) => continue,
         };
-        let found = deps.writes.read_volume_claim(namespace, &claim).await?;
-        names.extend(found.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
+        let volume_claim = deps.writes.read_volume_claim(namespace, &claim).await?;
+        names.extend(volume_claim.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
     }
     Ok(names)
 }

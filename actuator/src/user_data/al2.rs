@@ -1,6 +1,6 @@
-//! Amazon Linux 2: a shell script that runs the image's own bootstrap script, after the user's parts.
+//! Amazon Linux 2: a shell script that calls the image's bootstrap script, after the user's parts.
 
-use super::mime::{self, Part};
+use super::mime::{self, MimePart};
 use super::{Bootstrap, UserDataError, flags};
 
 pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
@@ -8,9 +8,9 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         None => Vec::new(),
         Some(text) if text.trim().is_empty() => Vec::new(),
         Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
-        Some(text) => vec![Part::new(mime::SHELL_SCRIPT, text)],
+        Some(text) => vec![MimePart::new(mime::SHELL_SCRIPT, text)],
     };
-    parts.push(Part::new(mime::SHELL_SCRIPT, script(bootstrap)));
+    parts.push(MimePart::new(mime::SHELL_SCRIPT, script(bootstrap)));
     Ok(mime::render(&parts))
 }
 
@@ -40,7 +40,7 @@ fn script(bootstrap: &Bootstrap<'_>) -> String {
     )
 }
 
-/// As one word of the shell, whatever is in it.
+/// Quotes text as a single shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -1,6 +1,6 @@
-//! Amazon Linux 2023: parts of a MIME document that nodeadm merges in their order, so that ours, the last, wins.
+//! Amazon Linux 2023: parts of a MIME document that nodeadm merges in order. Our part is the last, so it wins.
 
-use super::mime::{self, Part};
+use super::mime::{self, MimePart};
 use super::{Bootstrap, UserDataError};
 use plimsoll_api::AmiFamily;
 use serde_json::{Map, Value, json};
@@ -10,10 +10,10 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         None => Vec::new(),
         Some(text) if text.trim().is_empty() => Vec::new(),
         Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
-        Some(text) if is_mapping(text) => vec![Part::new(mime::NODE_CONFIG, text)],
-        Some(text) => vec![Part::new(mime::SHELL_SCRIPT, text)],
+        Some(text) if is_mapping(text) => vec![MimePart::new(mime::NODE_CONFIG, text)],
+        Some(text) => vec![MimePart::new(mime::SHELL_SCRIPT, text)],
     };
-    parts.push(Part::new(mime::NODE_CONFIG, node_config(bootstrap)?));
+    parts.push(MimePart::new(mime::NODE_CONFIG, node_config(bootstrap)?));
     Ok(mime::render(&parts))
 }
 
@@ -45,7 +45,7 @@ fn node_config(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     Ok(format!("# Written by Plimsoll\n{text}"))
 }
 
-/// The user's settings as they are, but for what must be known here.
+/// The user's settings, overridden where the actuator must know the value.
 fn kubelet(bootstrap: &Bootstrap<'_>) -> Map<String, Value> {
     let mut config: Map<String, Value> =
         bootstrap.kubelet.0.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

@@ -1,11 +1,11 @@
-//! Bottlerocket: TOML settings. The user's are kept, but for those of Kubernetes that must be known here.
+//! Bottlerocket: TOML settings. The user's settings are kept, except Kubernetes settings that the actuator must know.
 
 use super::{Bootstrap, Rendered, UserDataError};
 use plimsoll_api::kubelet::KubeletSettings;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// Settings of Kubernetes that pass through from the user's; others have no effect.
+/// Kubernetes settings that are taken from the user's; others are ignored.
 const KUBERNETES_KEYS: &[&str] = &[
     "allowed-unsafe-sysctls",
     "api-server",
@@ -56,11 +56,11 @@ const KUBERNETES_KEYS: &[&str] = &[
     "topology-manager-scope",
 ];
 
-/// From this version on `ephemeral-storage bind` knows by itself what to bind.
-const BIND_KNOWS_DIRECTORIES: (u32, u32) = (1, 46);
-/// What must lie on the joined disks before that.
+/// From this version on, `ephemeral-storage bind` determines the directories itself.
+const BIND_DEFAULTS_SINCE: (u32, u32) = (1, 46);
+/// Directories to bind to the instance store before that version.
 const DIRECTORIES: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
-/// Name of our command; commands run in order of name.
+/// Name of our bootstrap command; commands run in order of name.
 const MOUNT_COMMAND: &str = "000-mount-instance-storage";
 
 pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<Rendered, UserDataError> {
@@ -75,15 +75,15 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<Rendered, UserDataErro
         commands.insert(MOUNT_COMMAND.to_owned(), mount(bootstrap.bottlerocket_version.as_deref()));
     }
     let kubernetes = table(settings, "kubernetes", "settings.kubernetes")?;
-    let (known, unknown): (Table, Table) =
+    let (supported, unknown): (Table, Table) =
         std::mem::take(kubernetes).into_iter().partition(|(key, _)| KUBERNETES_KEYS.contains(&key.as_str()));
-    *kubernetes = known;
+    *kubernetes = supported;
     put(kubernetes, bootstrap)?;
     let text = toml::to_string(&document).map_err(|error| UserDataError::Invalid(error.to_string()))?;
     Ok(Rendered { text, ignored: unknown.keys().map(|key| format!("settings.kubernetes.{key}")).collect() })
 }
 
-/// The table of that name in another, made if it is missing.
+/// The subtable with that name, created if missing.
 fn table<'a>(within: &'a mut Table, key: &str, path: &str) -> Result<&'a mut Table, UserDataError> {
     within
         .entry(key)
@@ -131,7 +131,7 @@ fn put_kubelet(set: &mut impl FnMut(&str, Value), settings: KubeletSettings) {
     if let Some(seconds) = settings.eviction_max_pod_grace_period {
         set("eviction-max-pod-grace-period", seconds.into());
     }
-    // Bottlerocket wants these two as texts.
+    // Bottlerocket expects these two as strings.
     let percent = [
         ("image-gc-high-threshold-percent", settings.image_gc_high_threshold_percent),
         ("image-gc-low-threshold-percent", settings.image_gc_low_threshold_percent),
@@ -146,15 +146,16 @@ fn put_kubelet(set: &mut impl FnMut(&str, Value), settings: KubeletSettings) {
     }
 }
 
-/// Joins the instance's disks and puts the node's files on them, at each start.
+/// A bootstrap command that joins the instance store disks and mounts the node's directories on them, at each boot.
 fn mount(version: Option<&str>) -> Value {
-    let words = |words: &[&str]| -> Value { words.iter().copied().map(Value::from).collect::<Vec<_>>().into() };
+    let string_array =
+        |string_array: &[&str]| -> Value { string_array.iter().copied().map(Value::from).collect::<Vec<_>>().into() };
     let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
     if !version.is_some_and(knows_directories) {
         bind.push("--dirs");
         bind.extend(DIRECTORIES);
     }
-    let commands = vec![words(&["apiclient", "ephemeral-storage", "init"]), words(&bind)];
+    let commands = vec![string_array(&["apiclient", "ephemeral-storage", "init"]), string_array(&bind)];
     let entries = [("commands", commands.into()), ("mode", "always".into()), ("essential", Value::Boolean(true))];
     Value::Table(entries.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect())
 }
@@ -166,7 +167,7 @@ fn knows_directories(version: &str) -> bool {
     }
     let mut numbers = version.split(['.', '-']).map(str::parse);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= BIND_KNOWS_DIRECTORIES,
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= BIND_DEFAULTS_SINCE,
         _ => false,
     }
 }

@@ -1,25 +1,25 @@
-//! The kubelet's command line, which images without a configuration file of their own take.
+//! Kubelet command-line flags, for images whose kubelet has no configuration file.
 
 use super::Bootstrap;
 use std::collections::BTreeMap;
 
-/// All flags, separated by blanks, in Karpenter's order.
+/// All flags, separated by spaces, in Karpenter's order.
 pub(super) fn kubelet(bootstrap: &Bootstrap<'_>) -> String {
     let settings = bootstrap.kubelet.settings();
     let mut flags = Vec::new();
-    let labels = joined(bootstrap.kubelet_labels().into_iter().map(|(key, value)| format!("{key}={value}")));
+    let labels = join(bootstrap.kubelet_labels().into_iter().map(|(key, value)| format!("{key}={value}")));
     flags.push(format!("--node-labels=\"{labels}\""));
     let taints = bootstrap.kubelet_taints().into_iter().map(|taint| match taint.value.as_str() {
         "" => format!("{}:{}", taint.key, taint.effect.as_str()),
         value => format!("{}={value}:{}", taint.key, taint.effect.as_str()),
     });
-    flags.push(format!("--register-with-taints=\"{}\"", joined(taints)));
+    flags.push(format!("--register-with-taints=\"{}\"", join(taints)));
     flags.push(format!("--max-pods={}", bootstrap.pods()));
     let mut number = |flag: &str, value: Option<i32>| flags.extend(value.map(|value| format!("--{flag}={value}")));
     number("pods-per-core", settings.pods_per_core);
     let mut pairs = |flag: &str, between: char, entries: &BTreeMap<String, String>| {
         if !entries.is_empty() {
-            let entries = joined(entries.iter().map(|(key, value)| format!("{key}{between}{value}")));
+            let entries = join(entries.iter().map(|(key, value)| format!("{key}{between}{value}")));
             flags.push(format!("--{flag}=\"{entries}\""));
         }
     };
@@ -36,6 +36,6 @@ pub(super) fn kubelet(bootstrap: &Bootstrap<'_>) -> String {
     flags.join(" ")
 }
 
-fn joined(items: impl Iterator<Item = String>) -> String {
+fn join(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(",")
 }

@@ -1,26 +1,26 @@
-//! Multipart MIME as cloud-init reads it.
+//! Multipart MIME documents as cloud-init reads them.
 
-/// Boundary that Karpenter's documents have.
+/// The boundary that Karpenter uses.
 const BOUNDARY: &str = "//";
 pub(super) const SHELL_SCRIPT: &str = "text/x-shellscript; charset=\"us-ascii\"";
 pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";
 
 /// A part of a multipart document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct MimePart {
     /// Its header, line by line.
     pub(super) header: Vec<String>,
-    /// Its body.
+    /// Body.
     pub(super) body: String,
 }
 
-impl Part {
+impl MimePart {
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
         Self { header: vec![format!("Content-Type: {content_type}")], body: body.into() }
     }
 }
 
-/// Whether a text says that it is MIME.
+/// Whether the text has a MIME header.
 pub(super) fn is_mime(text: &str) -> bool {
     let head = text.trim_start();
     ["mime-version:", "content-type:"]
@@ -28,13 +28,13 @@ pub(super) fn is_mime(text: &str) -> bool {
         .any(|name| head.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
 }
 
-/// The parts of a document; a document of one part is that part.
-pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
+/// The parts of a document. A document that is not multipart is a single part.
+pub(super) fn parse(text: &str) -> Result<Vec<MimePart>, String> {
     let text = text.trim_start().replace('\r', "");
     let (header, body) = split_header(&text);
     let content_type = field(&header, "content-type").ok_or("a MIME document without Content-Type")?;
     if !content_type.to_ascii_lowercase().starts_with("multipart/") {
-        return Ok(vec![Part { header, body: body.to_owned() }]);
+        return Ok(vec![MimePart { header, body: body.to_owned() }]);
     }
     let boundary = boundary(&content_type).ok_or("a multipart document without boundary")?;
     let (delimiter, end) = (format!("--{boundary}"), format!("--{boundary}--"));
@@ -58,13 +58,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
     let part = |lines: Vec<&str>| {
         let text = lines.join("\n");
         let (header, body) = split_header(&text);
-        Part { header, body: body.to_owned() }
+        MimePart { header, body: body.to_owned() }
     };
     Ok(parts.into_iter().map(part).collect())
 }
 
-/// One document of these parts.
-pub(super) fn render(parts: &[Part]) -> String {
+/// Renders a multipart document.
+pub(super) fn render(parts: &[MimePart]) -> String {
     let boundary = free_boundary(parts);
     let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
     for part in parts {
@@ -77,8 +77,8 @@ pub(super) fn render(parts: &[Part]) -> String {
     text
 }
 
-/// A boundary that no line of the parts looks like.
-fn free_boundary(parts: &[Part]) -> String {
+/// A boundary that does not occur in any part.
+fn free_boundary(parts: &[MimePart]) -> String {
     let mut boundary = BOUNDARY.to_owned();
     let is_used = |boundary: &str| {
         let mark = format!("--{boundary}");
@@ -90,7 +90,7 @@ fn free_boundary(parts: &[Part]) -> String {
     boundary
 }
 
-/// The header's lines and what follows the empty line.
+/// The header lines, and the body after the empty line.
 fn split_header(text: &str) -> (Vec<String>, &str) {
     let mut header = Vec::new();
     let mut rest = text;
@@ -101,33 +101,33 @@ fn split_header(text: &str) -> (Vec<String>, &str) {
         }
         header.push(line.to_owned());
     }
-    // All header, or a last line without end.
+    // There is only a header, or the last line has no newline.
     if !rest.trim().is_empty() {
         header.push(rest.to_owned());
     }
     (header, "")
 }
 
-/// A field of a header; lines that begin with a blank continue the one before.
+/// A header field, with its continuation lines.
 fn field(header: &[String], name: &str) -> Option<String> {
-    let mut found: Option<String> = None;
+    let mut result: Option<String> = None;
     for line in header {
         if line.starts_with([' ', '\t']) {
-            if let Some(value) = &mut found {
+            if let Some(value) = &mut result {
                 value.push(' ');
                 value.push_str(line.trim());
             }
             continue;
         }
-        if found.is_some() {
+        if result.is_some() {
             break;
         }
         let (key, value) = line.split_once(':')?;
         if key.trim().eq_ignore_ascii_case(name) {
-            found = Some(value.trim().to_owned());
+            result = Some(value.trim().to_owned());
         }
     }
-    found
+    result
 }
 
 fn boundary(content_type: &str) -> Option<String> {
@@ -144,8 +144,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_again() {
-        let parts = vec![Part::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), Part::new(NODE_CONFIG, "spec: {}\n")];
+    fn rendered_document_round_trips() {
+        let parts =
+            vec![MimePart::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), MimePart::new(NODE_CONFIG, "spec: {}\n")];
         let text = render(&parts);
         assert!(text.ends_with("spec: {}\n--//--\n"), "{text}");
         let bodies: Vec<String> = parse(&text).unwrap().into_iter().map(|part| part.body).collect();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn other_boundaries_folded_headers_and_carriage_returns_are_understood() {
+    fn parse_accepts_other_boundaries_folded_headers_and_crlf() {
         let text = "\r\nContent-Type: multipart/mixed;\r\n boundary=BND\r\nMIME-Version: 1.0\r\n\r\nprologue\r\n--BND\r\n\
                     Content-Type: text/cloud-config\r\nContent-Disposition: x\r\n\r\na: 1\r\n--BND--\r\nepilogue";
         assert!(is_mime(text));
@@ -164,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_looks_like_a_boundary_gets_another() {
-        let text = render(&[Part::new(SHELL_SCRIPT, "--//\n")]);
+    fn render_avoids_boundaries_that_occur_in_a_body() {
+        let text = render(&[MimePart::new(SHELL_SCRIPT, "--//\n")]);
         assert_eq!(parse(&text).unwrap()[0].body, "--//");
     }
 
     #[test]
-    fn broken_documents_are_refused() {
+    fn malformed_documents_are_rejected() {
         for text in ["MIME-Version: 1.0\n\nx", "Content-Type: multipart/mixed\n\n--a\n\nx\n--a--"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -5,7 +5,7 @@ fn bootstrap(user_data: Option<&str>) -> Bootstrap<'_> {
     let labels = [
         ("karpenter.sh/nodepool", "general"),
         ("karpenter.sh/capacity-type", "spot"),
-        // A kubelet may set neither of these on its own Node.
+        // A kubelet may not set either of these on its own Node.
         ("topology.kubernetes.io/zone", "a"),
         ("team.node-restriction.kubernetes.io/x", "y"),
     ];
@@ -19,7 +19,7 @@ fn bootstrap(user_data: Option<&str>) -> Bootstrap<'_> {
         labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: vec![
             taint("dedicated", "gpu", TaintEffect::NoSchedule),
-            // The same key and effect again.
+            // A duplicate key and effect.
             taint("dedicated", "other", TaintEffect::NoSchedule),
         ],
         kubelet: KubeletConfiguration::default(),
@@ -38,7 +38,7 @@ fn text(bootstrap: &Bootstrap<'_>, family: AmiFamily) -> String {
     bootstrap.render(family).unwrap().text
 }
 
-/// The last NodeConfig of a document.
+/// The last NodeConfig in the document.
 fn node_config(text: &str) -> Value {
     let part = mime::parse(text).unwrap().pop().unwrap();
     assert_eq!(part.header, ["Content-Type: application/node.eks.aws"]);
@@ -77,7 +77,7 @@ fn amazon_linux_2023_gets_a_node_config() {
 }
 
 #[test]
-fn the_users_kubelet_settings_pass_verbatim_but_for_taints() {
+fn user_kubelet_settings_pass_verbatim_except_taints() {
     let settings = json!({
         "maxPods": 50, "clusterDNS": ["10.0.0.9"], "evictionHard": {"memory.available": "5%"},
         "kubeReserved": {"cpu": "100m"}, "serializeImagePulls": false, "registerWithTaints": [{"key": "mine"}],
@@ -95,7 +95,7 @@ fn the_users_kubelet_settings_pass_verbatim_but_for_taints() {
 }
 
 #[test]
-fn the_users_parts_come_before_ours() {
+fn user_parts_precede_ours() {
     let types = |own: &str| {
         let parts = mime::parse(&text(&bootstrap(Some(own)), AmiFamily::AL2023)).unwrap();
         parts.into_iter().map(|part| part.header[0].replace("Content-Type: ", "")).collect::<Vec<_>>()
@@ -110,7 +110,7 @@ fn the_users_parts_come_before_ours() {
 }
 
 #[test]
-fn what_is_not_known_or_too_large_is_refused() {
+fn unknown_service_cidr_and_oversized_user_data_are_rejected() {
     let unknown = Bootstrap { service_cidr: None, ..bootstrap(None) };
     assert_eq!(unknown.render(AmiFamily::AL2023), Err(UserDataError::ServiceCidrUnknown(AmiFamily::AL2023)));
     assert!(unknown.render(AmiFamily::AL2).is_ok());
@@ -137,14 +137,14 @@ fn amazon_linux_2_runs_the_bootstrap_script() {
 }
 
 #[test]
-fn a_quote_in_a_value_stays_a_part_of_it() {
+fn quotes_in_values_are_escaped() {
     let bootstrap = Bootstrap { cluster_name: "it's", ..bootstrap(None) };
     assert!(text(&bootstrap, AmiFamily::AL2).contains("bootstrap.sh 'it'\\''s' "));
     assert!(text(&bootstrap, AmiFamily::Windows2022).contains("-EKSClusterName 'it''s' "));
 }
 
 #[test]
-fn windows_gets_one_block_with_the_users_text_first() {
+fn windows_renders_one_block_with_the_user_text_first() {
     let own = bootstrap(Some("Write-Host hi"));
     let expected = format!(
         "<powershell>\nWrite-Host hi\n\
@@ -158,7 +158,7 @@ fn windows_gets_one_block_with_the_users_text_first() {
 }
 
 #[test]
-fn custom_passes_the_users_text_as_it_is() {
+fn custom_family_passes_user_data_unchanged() {
     assert_eq!(text(&bootstrap(Some("anything\r\n")), AmiFamily::Custom), "anything\r\n");
     assert_eq!(text(&bootstrap(None), AmiFamily::Custom), "");
 }
@@ -169,7 +169,7 @@ fn bottlerocket(bootstrap: &Bootstrap<'_>) -> (toml::Table, Vec<String>) {
 }
 
 #[test]
-fn bottlerocket_keeps_the_users_settings_but_for_those_that_must_be_known() {
+fn bottlerocket_keeps_user_settings_except_required_ones() {
     let own = "[settings.host-containers.admin]\nenabled = true\n\
                [settings.kubernetes]\nmax-pods = 3\nlog-level = 4\nno-such-key = 1\n\
                [settings.kubernetes.node-labels]\n\"mine\" = \"1\"\n\"karpenter.sh/nodepool\" = \"stolen\"\n\
@@ -191,7 +191,7 @@ fn bottlerocket_keeps_the_users_settings_but_for_those_that_must_be_known() {
 }
 
 #[test]
-fn bottlerocket_mounts_the_disks_of_the_instance_as_its_version_needs() {
+fn bottlerocket_mounts_instance_disks_depending_on_its_version() {
     let bind = |version: Option<&str>| {
         let bootstrap = Bootstrap { raid0: true, bottlerocket_version: version.map(str::to_owned), ..bootstrap(None) };
         let (document, _) = bottlerocket(&bootstrap);
@@ -207,7 +207,7 @@ fn bottlerocket_mounts_the_disks_of_the_instance_as_its_version_needs() {
 }
 
 #[test]
-fn text_that_is_not_toml_is_refused_with_its_field() {
+fn invalid_toml_is_rejected_with_its_field() {
     let error = bootstrap(Some("#!/bin/sh\necho")).render(AmiFamily::Bottlerocket).unwrap_err();
     assert!(error.to_string().starts_with("spec.userData: not TOML: "), "{error}");
     let error = bootstrap(Some("settings = 1")).render(AmiFamily::Bottlerocket).unwrap_err();

@@ -1,12 +1,12 @@
-//! Windows: one PowerShell block, the user's text first.
+//! Windows: a single PowerShell block that starts with the user's text.
 
 use super::{Bootstrap, flags};
 
 pub(super) fn render(bootstrap: &Bootstrap<'_>) -> String {
     let mut text = String::from("<powershell>\n");
-    if let Some(own) = bootstrap.user_data.filter(|own| !own.trim().is_empty()) {
-        text.push_str(own);
-        if !own.ends_with('\n') {
+    if let Some(script) = bootstrap.user_data.filter(|script| !script.trim().is_empty()) {
+        text.push_str(script);
+        if !script.ends_with('\n') {
             text.push('\n');
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> String {
     text
 }
 
-/// As one literal of PowerShell, whatever is in it.
+/// Quotes text as a PowerShell string literal.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

@@ -1,4 +1,4 @@
-//! DescribeInstanceTypes in the catalog's words.
+//! Converts DescribeInstanceTypes to the catalog's facts.
 
 use aws_sdk_ec2::types::{
     EbsOptimizedSupport, EnaSupport, EphemeralNvmeSupport, InstanceTypeInfo, NetworkInfo, NitroEnclavesSupport,
@@ -6,7 +6,7 @@ use aws_sdk_ec2::types::{
 use plimsoll_actuator::ports::InstanceTypeFacts;
 use plimsoll_catalog::facts::{AcceleratorFacts, GpuFacts, InstanceStoreFacts, NetworkFacts, NeuronFacts};
 
-/// `None` for one without name.
+/// `None` for an instance type without a name.
 pub(super) fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
     let name = info.instance_type.as_ref()?.as_str().to_owned();
     let words = |words: &mut Vec<String>| {
@@ -49,7 +49,7 @@ fn mhz(ghz: f64) -> i64 {
     mhz
 }
 
-/// Only where the type has it without asking.
+/// Only for types that are EBS-optimized by default.
 fn ebs_bandwidth(info: &InstanceTypeInfo) -> i64 {
     let Some(ebs) = &info.ebs_info else { return 0 };
     if ebs.ebs_optimized_support != Some(EbsOptimizedSupport::Default) {

@@ -1,4 +1,5 @@
-//! CreateFleet of type `instant`. What is sent is a function of the request alone: sent again, it is the same byte for byte.
+//! CreateFleet of type `instant`. The call is a pure function of the request, so a repeated request is identical byte
+//! for byte.
 
 use super::{number, to_tags};
 use crate::error::classify;
@@ -48,10 +49,15 @@ pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest)
     }
     match call.send().await.map_err(|error| (code(&error), classify(error))) {
         Ok(answer) => Ok(FleetAnswer {
-            instances: answer.instances.unwrap_or_default().into_iter().flat_map(|it| instances(it, request)).collect(),
+            instances: answer
+                .instances
+                .unwrap_or_default()
+                .into_iter()
+                .flat_map(|item| instances(item, request))
+                .collect(),
             errors: answer.errors.unwrap_or_default().into_iter().map(|error| refusal(error, request)).collect(),
         }),
-        // What is missing is a part of the request: whoever made it must know which.
+        // A missing resource is part of the request: report the code, so that the caller knows which.
         Err((code, CloudError::NotFound { message })) => Err(CloudError::InvalidRequest { code, message }),
         Err((_, error)) => Err(error),
     }
@@ -69,53 +75,53 @@ fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(config.overrides.iter().map(way).collect()))
+        .set_overrides(Some(config.overrides.iter().map(override_request).collect()))
         .build()
 }
 
-fn way(way: &Override) -> FleetLaunchTemplateOverridesRequest {
+fn override_request(item: &Override) -> FleetLaunchTemplateOverridesRequest {
     #[expect(clippy::cast_precision_loss, reason = "positions and micro-dollars are far below 2^53")]
-    let priority = way.priority as f64;
+    let priority = item.priority as f64;
     FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(way.instance_type.as_str()))
-        .availability_zone(&way.zone)
-        .set_subnet_id(way.subnet_id.clone())
-        .image_id(&way.image_id)
+        .instance_type(InstanceType::from(item.instance_type.as_str()))
+        .availability_zone(&item.zone)
+        .set_subnet_id(item.subnet_id.clone())
+        .image_id(&item.image_id)
         .priority(priority)
         .build()
 }
 
-fn instances(found: CreateFleetInstance, request: &FleetRequest) -> impl Iterator<Item = FleetInstance> {
-    let place = found.launch_template_and_overrides.and_then(|it| it.overrides);
-    let place = place.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
-    let instance_type = found.instance_type.or(place.instance_type);
+fn instances(item: CreateFleetInstance, request: &FleetRequest) -> impl Iterator<Item = FleetInstance> {
+    let overrides = item.launch_template_and_overrides.and_then(|it| it.overrides);
+    let overrides = overrides.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
+    let instance_type = item.instance_type.or(overrides.instance_type);
     let template = FleetInstance {
         instance_id: String::new(),
         instance_type: instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
-        zone: found.availability_zone.or(place.availability_zone).unwrap_or_default(),
-        capacity_type: bought(found.lifecycle.as_ref(), request),
-        subnet_id: found.subnet_id.or(place.subnet_id).unwrap_or_default(),
-        image_id: place.image_id.unwrap_or_default(),
+        zone: item.availability_zone.or(overrides.availability_zone).unwrap_or_default(),
+        capacity_type: capacity_type_of(item.lifecycle.as_ref(), request),
+        subnet_id: item.subnet_id.or(overrides.subnet_id).unwrap_or_default(),
+        image_id: overrides.image_id.unwrap_or_default(),
     };
-    let ids = found.instance_ids.unwrap_or_default().into_iter();
+    let ids = item.instance_ids.unwrap_or_default().into_iter();
     ids.map(move |instance_id| FleetInstance { instance_id, ..template.clone() })
 }
 
 fn refusal(error: CreateFleetError, request: &FleetRequest) -> OfferingError {
-    let place = error.launch_template_and_overrides.and_then(|it| it.overrides);
-    let place = place.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
+    let overrides = error.launch_template_and_overrides.and_then(|it| it.overrides);
+    let overrides = overrides.unwrap_or_else(|| FleetLaunchTemplateOverrides::builder().build());
     OfferingError {
-        instance_type: place.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
-        zone: place.availability_zone.unwrap_or_default(),
-        subnet_id: place.subnet_id.unwrap_or_default(),
-        capacity_type: bought(error.lifecycle.as_ref(), request),
+        instance_type: overrides.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: overrides.availability_zone.unwrap_or_default(),
+        subnet_id: overrides.subnet_id.unwrap_or_default(),
+        capacity_type: capacity_type_of(error.lifecycle.as_ref(), request),
         code: error.error_code.unwrap_or_default(),
         message: error.error_message.unwrap_or_default(),
     }
 }
 
-/// EC2 calls reserved capacity on-demand.
-fn bought(lifecycle: Option<&InstanceLifecycle>, request: &FleetRequest) -> CapacityType {
+/// EC2 reports reserved capacity as on-demand.
+fn capacity_type_of(lifecycle: Option<&InstanceLifecycle>, request: &FleetRequest) -> CapacityType {
     match lifecycle {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,
         Some(InstanceLifecycle::OnDemand) if request.capacity_type == CapacityType::Spot => CapacityType::OnDemand,

@@ -7,7 +7,7 @@ use aws_sdk_ec2::types::Filter;
 use plimsoll_actuator::ports::{CloudError, Image, ImageQuery};
 use plimsoll_model::time::Timestamp;
 
-/// `now` is milliseconds since the epoch: what is deprecated depends on it.
+/// `now` is in milliseconds since the epoch and decides which images are deprecated.
 pub(super) async fn images(
     client: &aws_sdk_ec2::Client,
     query: &ImageQuery,
@@ -24,7 +24,7 @@ pub(super) async fn images(
                 let mut filters = tag_filters(&term.tags);
                 filters.extend(term.id.as_ref().map(|id| filter("image-id", [id.as_str()])));
                 filters.extend(term.name.as_ref().map(|name| filter("name", [name.as_str()])));
-                // Without any filter every public image of EC2 would be meant.
+                // A query without filters would match every public image.
                 if !filters.is_empty() {
                     queries.push((filters, term.owner.clone()));
                 }
@@ -32,7 +32,7 @@ pub(super) async fn images(
             queries
         }
     };
-    let mut found = Vec::new();
+    let mut images = Vec::new();
     for (mut filters, owner) in queries {
         filters.push(filter("state", ["available"]));
         let call = client
@@ -43,12 +43,12 @@ pub(super) async fn images(
             .max_results(ITEMS);
         let mut items = call.into_paginator().items().send();
         while let Some(item) = items.next().await {
-            found.extend(image(item.map_err(classify)?, now));
+            images.extend(image(item.map_err(classify)?, now));
         }
     }
-    found.sort();
-    found.dedup_by(|left, right| left.id == right.id);
-    Ok(found)
+    images.sort();
+    images.dedup_by(|left, right| left.id == right.id);
+    Ok(images)
 }
 
 fn image(item: aws_sdk_ec2::types::Image, now: i64) -> Option<Image> {

@@ -1,4 +1,4 @@
-//! Instances: reading and ending them.
+//! Describes and terminates instances.
 
 use super::{FILTER_VALUES, ITEMS, filter, from_tags};
 use crate::error::classify;
@@ -19,7 +19,7 @@ pub(super) async fn describe(
         ]
     };
     let queries: Vec<Vec<Filter>> = match wanted {
-        // A filter, not the call's own parameter: that refuses the whole call for one unknown id.
+        // A filter rather than the call's id parameter, which would fail the whole call for one unknown id.
         InstanceFilter::Ids(ids) => {
             ids.chunks(FILTER_VALUES).map(|ids| vec![filter("instance-id", ids.iter().map(String::as_str))]).collect()
         }
@@ -30,43 +30,42 @@ pub(super) async fn describe(
             vec![filters]
         }
     };
-    let mut found = Vec::new();
+    let mut described = Vec::new();
     for filters in queries {
         let call = client.describe_instances().set_filters(Some(filters)).max_results(ITEMS);
         let mut reservations = call.into_paginator().items().send();
         while let Some(reservation) = reservations.next().await {
             let instances = reservation.map_err(classify)?.instances.unwrap_or_default();
-            found.extend(instances.into_iter().filter_map(instance));
+            described.extend(instances.into_iter().filter_map(instance));
         }
     }
-    found.sort_by(|left: &Instance, right| left.id.cmp(&right.id));
-    found.dedup_by(|left, right| left.id == right.id);
-    Ok(found)
+    described.sort_by(|left: &Instance, right| left.id.cmp(&right.id));
+    described.dedup_by(|left, right| left.id == right.id);
+    Ok(described)
 }
 
-fn instance(found: aws_sdk_ec2::types::Instance) -> Option<Instance> {
-    let spot =
-        found.instance_lifecycle == Some(InstanceLifecycleType::Spot) || found.spot_instance_request_id.is_some();
+fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
+    let spot = item.instance_lifecycle == Some(InstanceLifecycleType::Spot) || item.spot_instance_request_id.is_some();
     let mut groups: Vec<String> =
-        found.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
+        item.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
     groups.sort();
     Some(Instance {
-        id: found.instance_id?,
-        state: found.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
-        instance_type: found.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
-        zone: found.placement.and_then(|it| it.availability_zone).unwrap_or_default(),
-        image_id: found.image_id.unwrap_or_default(),
-        subnet_id: found.subnet_id.unwrap_or_default(),
+        id: item.instance_id?,
+        state: item.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
+        instance_type: item.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        zone: item.placement.and_then(|it| it.availability_zone).unwrap_or_default(),
+        image_id: item.image_id.unwrap_or_default(),
+        subnet_id: item.subnet_id.unwrap_or_default(),
         security_group_ids: groups,
         capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
-        capacity_reservation_id: found.capacity_reservation_id,
-        private_dns_name: found.private_dns_name.unwrap_or_default(),
-        launched: Timestamp(found.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
-        tags: from_tags(found.tags),
+        capacity_reservation_id: item.capacity_reservation_id,
+        private_dns_name: item.private_dns_name.unwrap_or_default(),
+        launched: Timestamp(item.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
+        tags: from_tags(item.tags),
     })
 }
 
-/// A state that EC2 may have invented since counts as alive: nothing is taken for gone that is not.
+/// An unknown state counts as alive, so that no living instance is taken for terminated.
 fn state(name: &InstanceStateName) -> InstanceState {
     match name {
         InstanceStateName::Pending => InstanceState::Pending,
@@ -78,7 +77,7 @@ fn state(name: &InstanceStateName) -> InstanceState {
     }
 }
 
-/// One call: EC2 refuses the whole call for one instance that is unknown or may not be terminated.
+/// A single call. EC2 rejects the whole call if one instance is unknown or may not be terminated.
 pub(super) async fn terminate(client: &aws_sdk_ec2::Client, ids: &[String]) -> Result<Vec<Termination>, CloudError> {
     if ids.is_empty() {
         return Ok(Vec::new());

@@ -1,11 +1,11 @@
-//! Subnets and security groups: one query for each term with tags, one for all ids, one for all names.
+//! Subnets and security groups: one query per term with tags, one for all ids, one for all names.
 
 use super::{FILTER_VALUES, ITEMS, filter, from_tags, tag_filters};
 use crate::error::classify;
 use aws_sdk_ec2::types::Filter;
 use plimsoll_actuator::ports::{CloudError, SecurityGroup, SelectorTerm, Subnet};
 
-/// Filters of the queries for `terms`. A term without anything gives none: a query without filter would find everything.
+/// Filters of the queries for `terms`. An empty term is skipped: a query without filters would match everything.
 fn queries(terms: &[SelectorTerm], id: &str, name: &str) -> Vec<Vec<Filter>> {
     let of = |pick: fn(&SelectorTerm) -> Option<&String>, key: &str| {
         let values: Vec<&str> = terms.iter().filter_map(|term| pick(term).map(String::as_str)).collect();
@@ -19,14 +19,14 @@ fn queries(terms: &[SelectorTerm], id: &str, name: &str) -> Vec<Vec<Filter>> {
 }
 
 pub(super) async fn subnets(client: &aws_sdk_ec2::Client, terms: &[SelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
-    let mut found = Vec::new();
+    let mut subnets = Vec::new();
     for filters in queries(terms, "subnet-id", "tag:Name") {
         let call = client.describe_subnets().set_filters(Some(filters)).max_results(ITEMS);
         let mut items = call.into_paginator().items().send();
         while let Some(item) = items.next().await {
             let item = item.map_err(classify)?;
             let (Some(id), Some(zone)) = (item.subnet_id, item.availability_zone) else { continue };
-            found.push(Subnet {
+            subnets.push(Subnet {
                 id,
                 zone,
                 zone_id: item.availability_zone_id.unwrap_or_default(),
@@ -37,23 +37,23 @@ pub(super) async fn subnets(client: &aws_sdk_ec2::Client, terms: &[SelectorTerm]
             });
         }
     }
-    found.sort();
-    found.dedup_by(|left, right| left.id == right.id);
-    Ok(found)
+    subnets.sort();
+    subnets.dedup_by(|left, right| left.id == right.id);
+    Ok(subnets)
 }
 
 pub(super) async fn security_groups(
     client: &aws_sdk_ec2::Client,
     terms: &[SelectorTerm],
 ) -> Result<Vec<SecurityGroup>, CloudError> {
-    let mut found = Vec::new();
+    let mut groups = Vec::new();
     for filters in queries(terms, "group-id", "group-name") {
         let call = client.describe_security_groups().set_filters(Some(filters)).max_results(ITEMS);
         let mut items = call.into_paginator().items().send();
         while let Some(item) = items.next().await {
             let item = item.map_err(classify)?;
             let Some(id) = item.group_id else { continue };
-            found.push(SecurityGroup {
+            groups.push(SecurityGroup {
                 id,
                 name: item.group_name.unwrap_or_default(),
                 vpc_id: item.vpc_id.unwrap_or_default(),
@@ -61,7 +61,7 @@ pub(super) async fn security_groups(
             });
         }
     }
-    found.sort();
-    found.dedup_by(|left, right| left.id == right.id);
-    Ok(found)
+    groups.sort();
+    groups.dedup_by(|left, right| left.id == right.id);
+    Ok(groups)
 }

@@ -1,4 +1,4 @@
-//! Instances that EC2 says are in trouble.
+//! Instances that EC2 reports as impaired or with scheduled events.
 
 use super::ITEMS;
 use crate::error::classify;
@@ -6,18 +6,18 @@ use aws_sdk_ec2::types::{InstanceStatusSummary, SummaryStatus};
 use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
 use plimsoll_model::time::Timestamp;
 
-/// How descriptions of events that are over begin.
+/// Prefixes of the descriptions of events that are over.
 const OVER: [&str; 2] = ["[Completed]", "[Canceled]"];
 
-pub(super) async fn troubled(client: &aws_sdk_ec2::Client) -> Result<Vec<InstanceStatus>, CloudError> {
+pub(super) async fn unhealthy(client: &aws_sdk_ec2::Client) -> Result<Vec<InstanceStatus>, CloudError> {
     let mut items = client.describe_instance_status().max_results(ITEMS).into_paginator().items().send();
-    let mut found = Vec::new();
+    let mut statuses = Vec::new();
     while let Some(item) = items.next().await {
         let item = item.map_err(classify)?;
         let Some(instance_id) = item.instance_id else { continue };
         let events = item.events.unwrap_or_default().into_iter().filter(|event| {
             let description = event.description.as_deref().unwrap_or_default();
-            !OVER.iter().any(|words| description.starts_with(words))
+            !OVER.iter().any(|prefix| description.starts_with(prefix))
         });
         let status = InstanceStatus {
             instance_id,
@@ -32,11 +32,11 @@ pub(super) async fn troubled(client: &aws_sdk_ec2::Client) -> Result<Vec<Instanc
         };
         let is_well = status.instance == StatusCheck::Ok && status.system == StatusCheck::Ok;
         if !is_well || !status.events.is_empty() {
-            found.push(status);
+            statuses.push(status);
         }
     }
-    found.sort_by(|left: &InstanceStatus, right| left.instance_id.cmp(&right.instance_id));
-    Ok(found)
+    statuses.sort_by(|left: &InstanceStatus, right| left.instance_id.cmp(&right.instance_id));
+    Ok(statuses)
 }
 
 fn check(summary: Option<InstanceStatusSummary>) -> StatusCheck {

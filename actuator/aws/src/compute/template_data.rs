@@ -1,4 +1,4 @@
-//! What is in a launch template, in EC2's words (spec: AWS provider section 4.3).
+//! Converts a launch template to EC2's request type (spec: AWS provider section 4.3).
 
 use super::{number, to_tags};
 use aws_sdk_ec2::types::{

@@ -1,4 +1,4 @@
-//! Launch templates by name. A name says all that is in the template, so one that exists is the right one.
+//! Launch templates by name. The name is derived from the content, so an existing template needs no update.
 
 use super::template_data::data;
 use super::{filter, from_tags, to_tags};
@@ -7,9 +7,9 @@ use aws_sdk_ec2::error::ProvideErrorMetadata;
 use aws_sdk_ec2::types::{Filter, ResourceType, TagSpecification};
 use plimsoll_actuator::ports::{CloudError, LaunchTemplate, LaunchTemplateSpec};
 
-/// Templates on a page, at most.
+/// Page size, the maximum.
 const TEMPLATES: i32 = 200;
-/// Somebody made it at the same time.
+/// Error code if someone else created the template at the same time.
 const EXISTS: &str = "InvalidLaunchTemplateName.AlreadyExistsException";
 
 pub(super) async fn ensure(
@@ -30,8 +30,8 @@ pub(super) async fn ensure(
         .tag_specifications(tags);
     match call.send().await {
         Ok(answer) => {
-            let made = answer.launch_template.and_then(template);
-            made.ok_or_else(|| CloudError::Ambiguous {
+            let created = answer.launch_template.and_then(template);
+            created.ok_or_else(|| CloudError::Ambiguous {
                 message: format!("no launch template in the answer: {}", spec.name),
             })
         }
@@ -54,13 +54,13 @@ pub(super) async fn list(
 ) -> Result<Vec<LaunchTemplate>, CloudError> {
     let call = client.describe_launch_templates().set_filters(Some(filters)).max_results(TEMPLATES);
     let mut items = call.into_paginator().items().send();
-    let mut found = Vec::new();
+    let mut templates = Vec::new();
     while let Some(item) = items.next().await {
-        found.extend(template(item.map_err(classify)?));
+        templates.extend(template(item.map_err(classify)?));
     }
-    found.sort();
-    found.dedup_by(|left, right| left.name == right.name);
-    Ok(found)
+    templates.sort();
+    templates.dedup_by(|left, right| left.name == right.name);
+    Ok(templates)
 }
 
 fn template(item: aws_sdk_ec2::types::LaunchTemplate) -> Option<LaunchTemplate> {

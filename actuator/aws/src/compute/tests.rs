@@ -42,7 +42,7 @@ const FLEET: &str = "<CreateFleetResponse><requestId>1</requestId><fleetId>fleet
     </item></errorSet></CreateFleetResponse>";
 
 #[tokio::test]
-async fn a_fleet_is_asked_for_in_ec2s_words_and_its_answer_is_read_whole() {
+async fn create_fleet_sends_the_request_and_parses_the_whole_answer() {
     let stub = Stub::new(vec![Reply::ok(FLEET), Reply::ok(FLEET)]).await;
     let ec2 = ec2(&stub);
     let answer = ec2.create_fleet(&request(CapacityType::Spot)).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_fleet_is_asked_for_in_ec2s_words_and_its_answer_is_read_whole() {
 }
 
 #[tokio::test]
-async fn a_prioritized_fleet_on_demand_says_so() {
+async fn prioritized_on_demand_fleet_sets_the_allocation_strategy() {
     let stub = Stub::new(vec![Reply::ok(FLEET)]).await;
     let wanted = FleetRequest { prioritized: true, ..request(CapacityType::OnDemand) };
     let answer = ec2(&stub).create_fleet(&wanted).await.unwrap();
@@ -91,9 +91,9 @@ async fn a_prioritized_fleet_on_demand_says_so() {
     assert!(!sent.contains("SpotOptions"), "{sent}");
 }
 
-/// Each kind of failure, and that the call which buys is sent once: its answer must be about that sending alone.
+/// Classifies each failure. CreateFleet is sent only once, so that its answer is about a single request.
 #[tokio::test]
-async fn failures_of_the_call_that_buys_are_told_apart_and_it_is_sent_once() {
+async fn create_fleet_failures_are_classified_and_never_retried() {
     let message = |code: &str| format!("{code}: words");
     let cases = [
         (Reply::ec2_error(503, "RequestLimitExceeded"), CloudError::Throttled),
@@ -120,13 +120,13 @@ async fn failures_of_the_call_that_buys_are_told_apart_and_it_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_before_the_answer_leaves_it_open_and_one_that_never_began_does_not() {
+async fn lost_response_is_ambiguous_and_failed_connect_is_unavailable() {
     let stub = Stub::new(vec![Reply::HangUp]).await;
     let lost = ec2(&stub).create_fleet(&request(CapacityType::Spot)).await.unwrap_err();
     assert!(matches!(lost, CloudError::Ambiguous { .. }), "{lost}");
     assert_eq!(stub.requests().len(), 1);
 
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped, so that nobody listens on this address.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -151,9 +151,9 @@ async fn lists_follow_pages_and_come_sorted() {
     let replies = vec![reservation("i-2", "<nextToken>more</nextToken>"), reservation("i-1", "")];
     let stub = Stub::new(replies).await;
     let filter = InstanceFilter::LaunchGroup { cluster: "demo".to_owned(), group: "g".to_owned() };
-    let found = ec2(&stub).describe_instances(&filter).await.unwrap();
-    assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["i-1", "i-2"]);
-    let first = &found[0];
+    let instances = ec2(&stub).describe_instances(&filter).await.unwrap();
+    assert_eq!(instances.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["i-1", "i-2"]);
+    let first = &instances[0];
     assert_eq!((first.state, first.capacity_type), (InstanceState::Running, CapacityType::Spot));
     assert_eq!(first.launched, Timestamp(5_000));
     assert_eq!(first.security_group_ids, ["sg-1", "sg-2"]);
@@ -169,7 +169,7 @@ async fn lists_follow_pages_and_come_sorted() {
 }
 
 #[tokio::test]
-async fn what_ec2_refuses_to_terminate_is_told_with_its_code_after_one_call() {
+async fn refused_termination_returns_the_code_after_one_call() {
     let ids = ["i-1".to_owned(), "i-2".to_owned()];
     for code in ["InvalidInstanceID.NotFound", "OperationNotPermitted", "UnauthorizedOperation"] {
         let stub = Stub::new(vec![Reply::ec2_error(400, code)]).await;
@@ -181,7 +181,7 @@ async fn what_ec2_refuses_to_terminate_is_told_with_its_code_after_one_call() {
 }
 
 #[tokio::test]
-async fn each_instance_that_was_terminated_is_told_with_its_state() {
+async fn terminate_returns_the_state_of_each_instance() {
     let stub = Stub::new(vec![Reply::ok(
         "<TerminateInstancesResponse><instancesSet><item><instanceId>i-2</instanceId><currentState><code>32</code>\
          <name>shutting-down</name></currentState></item></instancesSet></TerminateInstancesResponse>",
@@ -193,7 +193,7 @@ async fn each_instance_that_was_terminated_is_told_with_its_state() {
 }
 
 #[tokio::test]
-async fn a_call_that_may_be_repeated_is_repeated() {
+async fn retryable_calls_are_retried() {
     let answer = Reply::ok("<CreateTagsResponse><return>true</return></CreateTagsResponse>");
     let stub = Stub::new(vec![Reply::ec2_error(503, "RequestLimitExceeded"), answer]).await;
     ec2(&stub).create_tags(&["i-1".to_owned()], &[("Name".to_owned(), "node".to_owned())].into()).await.unwrap();
@@ -219,7 +219,7 @@ fn template() -> LaunchTemplateSpec {
 }
 
 #[tokio::test]
-async fn a_template_that_somebody_makes_at_the_same_time_is_taken() {
+async fn concurrently_created_template_is_reused() {
     let none = || Reply::ok("<DescribeLaunchTemplatesResponse><launchTemplates/></DescribeLaunchTemplatesResponse>");
     let one = Reply::ok(
         "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateId>lt-1</launchTemplateId>\
@@ -244,7 +244,7 @@ async fn a_template_that_somebody_makes_at_the_same_time_is_taken() {
 }
 
 #[tokio::test]
-async fn a_selector_without_anything_asks_nothing() {
+async fn empty_selector_term_sends_no_query() {
     let stub = Stub::new(Vec::new()).await;
     assert_eq!(ec2(&stub).describe_subnets(&[SelectorTerm::default()]).await, Ok(Vec::new()));
     let images = ImageQuery::Terms(vec![SelectorTerm { owner: Some("self".to_owned()), ..SelectorTerm::default() }]);
@@ -253,7 +253,7 @@ async fn a_selector_without_anything_asks_nothing() {
 }
 
 #[tokio::test]
-async fn subnets_of_several_terms_are_told_once() {
+async fn subnets_of_several_terms_are_deduplicated() {
     let answer = || {
         Reply::ok(
             "<DescribeSubnetsResponse><subnetSet><item><subnetId>subnet-1</subnetId><availabilityZone>us-east-1a</availabilityZone>\

@@ -39,7 +39,7 @@ fn denied() -> CloudError {
 }
 
 #[test]
-fn a_lost_answer_is_asked_for_under_the_same_token_with_growing_pauses() {
+fn lost_response_is_resent_with_the_same_token_and_backoff() {
     let mut attempt = Attempt::first(START);
     let pauses: Vec<Decision> = (0..8).map(|_| after_sending(&mut attempt, Err(lost()), START)).collect();
     let seconds = [1, 2, 4, 8, 16, 32, 60, 60];
@@ -48,10 +48,10 @@ fn a_lost_answer_is_asked_for_under_the_same_token_with_growing_pauses() {
 }
 
 #[test]
-fn a_refusal_after_a_lost_answer_does_not_raise_the_attempt() {
+fn refusal_after_a_lost_response_does_not_raise_the_attempt() {
     let mut attempt = Attempt::first(START);
     let _ = after_sending(&mut attempt, Err(lost()), START);
-    // EC2 checks rights before it remembers tokens: the first sending may well have bought.
+    // EC2 checks permissions before it looks at tokens: the first request may well have launched.
     for refused in [
         denied(),
         CloudError::NotFound { message: String::new() },
@@ -63,26 +63,26 @@ fn a_refusal_after_a_lost_answer_does_not_raise_the_attempt() {
 }
 
 #[test]
-fn a_resumed_attempt_may_have_bought() {
+fn resumed_attempt_may_have_launched() {
     let mut attempt = Attempt::resumed(2, START);
     assert_eq!(first_decision(attempt, START.plus(MAX_RESEND_AGE)), Decision::Send { after: Millis(0) });
     assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::LookUp { after: Millis(0) });
 }
 
 #[test]
-fn an_old_attempt_is_never_sent() {
+fn attempt_past_the_maximum_age_is_never_sent() {
     let late = START.plus(MAX_RESEND_AGE).plus(Millis(1));
     assert_eq!(first_decision(Attempt::resumed(1, START), late), Decision::LookUp { after: Millis(0) });
     for error in [lost(), CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
         let mut attempt = Attempt::first(START);
-        // The pause would end beyond the age, although it is not reached yet.
+        // The pause would end after the maximum age, although the age is not reached yet.
         let decision = after_sending(&mut attempt, Err(error), START.plus(MAX_RESEND_AGE));
         assert_eq!(decision, Decision::LookUp { after: Millis(0) });
     }
 }
 
 #[test]
-fn a_mismatch_is_looked_up() {
+fn token_mismatch_leads_to_a_look_up() {
     let mut attempt = Attempt::first(START);
     let decision = after_sending(&mut attempt, Err(CloudError::IdempotentParameterMismatch), START);
     assert_eq!(decision, Decision::LookUp { after: Millis(0) });
@@ -90,7 +90,7 @@ fn a_mismatch_is_looked_up() {
 }
 
 #[test]
-fn a_definite_refusal_raises_the_attempt_a_few_times_only() {
+fn definite_refusals_raise_the_attempt_up_to_the_limit() {
     let mut attempt = Attempt::first(START);
     for pause in [1, 2] {
         let decision = after_sending(&mut attempt, Err(denied()), START);
@@ -103,7 +103,7 @@ fn a_definite_refusal_raises_the_attempt_a_few_times_only() {
 }
 
 #[test]
-fn no_capacity_fails_at_once_and_other_refusals_are_tried_again() {
+fn insufficient_capacity_fails_at_once_and_other_refusals_are_retried() {
     let mut attempt = Attempt::first(START);
     let decision = after_sending(&mut attempt, Ok(empty("InsufficientInstanceCapacity")), START);
     assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
@@ -114,7 +114,7 @@ fn no_capacity_fails_at_once_and_other_refusals_are_tried_again() {
 }
 
 #[test]
-fn an_answer_settles_even_after_a_lost_one() {
+fn response_is_final_even_after_a_lost_response() {
     let mut attempt = Attempt::first(START);
     let _ = after_sending(&mut attempt, Err(lost()), START);
     let decision = after_sending(&mut attempt, Ok(empty("UnfulfillableCapacity")), START);
@@ -122,7 +122,7 @@ fn an_answer_settles_even_after_a_lost_one() {
 }
 
 #[test]
-fn instances_are_adopted_and_the_rest_fails() {
+fn instances_are_adopted_and_remaining_claims_fail() {
     let mut attempt = Attempt::first(START);
     let answer = FleetAnswer { instances: vec![instance("i-1")], errors: vec![refusal("UnfulfillableCapacity")] };
     let expected = Decision::Adopt { instances: vec![instance("i-1")], rest: Some(Failure::InsufficientCapacity) };
@@ -130,7 +130,7 @@ fn instances_are_adopted_and_the_rest_fails() {
 }
 
 #[test]
-fn nothing_found_takes_two_reads_and_two_minutes() {
+fn absence_needs_two_reads_over_two_minutes() {
     let mut look_ups = LookUps::default();
     let again = Decision::LookUp { after: Millis::from_seconds(10) };
     assert_eq!(after_look_up(&mut look_ups, Vec::new(), 1, START), again);
@@ -143,7 +143,7 @@ fn nothing_found_takes_two_reads_and_two_minutes() {
 }
 
 #[test]
-fn a_part_that_is_found_is_adopted_and_the_rest_waited_for() {
+fn found_instances_are_adopted_while_the_rest_is_awaited() {
     let mut look_ups = LookUps::default();
     let found = || vec![instance("i-1")];
     let waiting = Decision::Adopt { instances: found(), rest: None };

@@ -1,6 +1,6 @@
 //! The checks behind [`super::narrow`].
 
-use super::{Live, MAX_OVERRIDES, MAX_TYPES, Refusal};
+use super::{LiveObjects, MAX_OVERRIDES, MAX_TYPES, Refusal};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
@@ -10,8 +10,8 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
-/// Pool, node class, labels and taints are what the plan took them for.
-pub(super) fn check_template(launch: &Launch, live: Live<'_>) -> Result<(), Refusal> {
+/// Checks that pool, node class, labels and taints are as the plan assumed.
+pub(super) fn check_template(launch: &Launch, live: LiveObjects<'_>) -> Result<(), Refusal> {
     let name = &launch.node_pool;
     let template = &live.pool.spec.template;
     if live.pool.metadata.deletion_timestamp.is_some() {
@@ -41,55 +41,58 @@ impl OwnLabels<'_> {
 }
 
 /// Labels that every claim of the pool has.
-fn own_labels<'a>(live: Live<'a>) -> OwnLabels<'a> {
+fn own_labels<'a>(live: LiveObjects<'a>) -> OwnLabels<'a> {
     let mut labels: Vec<(&str, &str)> = live.pool.spec.template.labels().collect();
     labels.push((label::NODE_POOL, live.pool.metadata.name.as_deref().unwrap_or_default()));
     labels.push((label::EC2_NODE_CLASS, live.class.metadata.name.as_deref().unwrap_or_default()));
     OwnLabels(labels)
 }
 
-/// The pool's requirements and the plan's together; none may be left without a value, and none may be new.
-pub(super) fn requirements(launch: &Launch, live: Live<'_>) -> Result<Requirements, Refusal> {
+/// The intersection of the pool's and the plan's requirements. None may be empty, and none may be new.
+pub(super) fn requirements(launch: &Launch, live: LiveObjects<'_>) -> Result<Requirements, Refusal> {
     let name = &launch.node_pool;
-    let own: Vec<NodeSelectorRequirement> =
+    let pool_requirements: Vec<NodeSelectorRequirement> =
         live.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
-    let mut all = Requirements::from_api(&own).map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
-    all.add_all(&Requirements::from_labels(own_labels(live).0));
-    let asked = Requirements::from_api(launch.requirements.iter())
+    let mut combined = Requirements::from_api(&pool_requirements)
+        .map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
+    combined.add_all(&Requirements::from_labels(own_labels(live).0));
+    let planned = Requirements::from_api(launch.requirements.iter())
         .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("the plan's {error}")))?;
-    for requirement in asked.iter() {
-        let known = all.contains(&requirement.key) || label::is_well_known(&requirement.key);
-        if !known && !requirement.allows_absence() {
+    for requirement in planned.iter() {
+        let is_known = combined.contains(&requirement.key) || label::is_well_known(&requirement.key);
+        if !is_known && !requirement.allows_absence() {
             return Err(Refusal::pool(format!("NodePool {name} has no label {}", requirement.key)));
         }
-        if known {
-            all.add(requirement.clone());
+        if is_known {
+            combined.add(requirement.clone());
         }
     }
-    // A requirement that says the label must be missing has no value either, but is the pool's own wish.
-    let emptied = all
-        .iter()
-        .find(|it| it.is_empty() && own.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != it.key));
+    // A DoesNotExist requirement has no values either, but is the pool's own.
+    let emptied = combined.iter().find(|requirement| {
+        requirement.is_empty()
+            && pool_requirements.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != requirement.key)
+    });
     match emptied {
         Some(empty) => Err(Refusal::pool(format!("NodePool {name} leaves no value for {}", empty.key))),
-        None => Ok(all),
+        None => Ok(combined),
     }
 }
 
-/// Whether an offering can be asked for: `false` if the node class has no use for it just now.
+/// Whether an offering can be requested: `false` if the node class cannot use it now.
 pub(super) fn is_offered(
     choice: &OfferingChoice,
     launch: &Launch,
-    live: Live<'_>,
+    live: LiveObjects<'_>,
     requirements: &Requirements,
 ) -> Result<bool, Refusal> {
     let Some(instance_type) = live.catalog.get(&choice.instance_type) else {
         let message = format!("instance type {} is not in the catalog of {}", choice.instance_type, launch.node_class);
         return Err(Refusal::pool(message));
     };
-    let is = |it: &&Offering| it.zone == choice.zone && it.capacity_type == choice.capacity_type;
+    let is = |candidate: &&Offering| candidate.zone == choice.zone && candidate.capacity_type == choice.capacity_type;
     let Some(offering) = instance_type.offerings.iter().find(is) else { return Ok(false) };
-    let denied = requirements.iter().find(|it| !admits(it, instance_type, offering, &live.catalog.region));
+    let denied =
+        requirements.iter().find(|requirement| !admits(requirement, instance_type, offering, &live.catalog.region));
     if let Some(denied) = denied {
         let what = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
         return Err(Refusal::pool(format!("NodePool {} does not allow {what}: {denied}", launch.node_pool)));
@@ -101,7 +104,8 @@ pub(super) fn is_offered(
     Ok(offering.available)
 }
 
-/// Whether a requirement lets an offering pass. Labels that no type settles are the pool's own and were checked.
+/// Whether an offering satisfies a requirement. Labels that are not determined by the type are the pool's own and were
+/// checked before.
 fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Offering, region: &str) -> bool {
     let value = match requirement.key.as_str() {
         label::INSTANCE_TYPE => instance_type.name.as_str(),
@@ -113,7 +117,7 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
             return instance_type.operating_systems.is_empty()
                 || instance_type.operating_systems.iter().any(|os| requirement.has(os));
         }
-        // Not every catalog knows the ids.
+        // Not every catalog has zone ids.
         label::ZONE_ID if offering.zone_id.is_empty() => return true,
         label::ZONE_ID => &offering.zone_id,
         key => match instance_type.labels.get(key) {
@@ -127,21 +131,21 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
     requirement.has(value)
 }
 
-/// Reserved before Spot before On-Demand (spec: AWS provider section 4.5).
+/// The preferred capacity type: reserved, then Spot, then On-Demand (spec: AWS provider section 4.5).
 pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
     CapacityType::ALL.into_iter().find(|kind| open.iter().any(|choice| choice.capacity_type == *kind))
 }
 
-/// Those that are bought this way, cheapest first and not too many; no Spot that is dearer than On-Demand.
-pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
+/// The cheapest offerings of a capacity type, limited in number. Spot offerings above the On-Demand price are dropped.
+pub(super) fn cheapest_offerings(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
     let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
     let cheapest = on_demand.map(|choice| choice.price).min();
     let (mut chosen, _): (Vec<_>, Vec<_>) = open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
     if capacity_type == CapacityType::Spot
-        && let Some(most) = cheapest
-        && chosen.iter().any(|choice| choice.price <= most)
+        && let Some(max_price) = cheapest
+        && chosen.iter().any(|choice| choice.price <= max_price)
     {
-        chosen.retain(|choice| choice.price <= most);
+        chosen.retain(|choice| choice.price <= max_price);
     }
     chosen.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
     chosen.dedup();
@@ -153,8 +157,8 @@ pub(super) fn worth_asking(open: Vec<OfferingChoice>, capacity_type: CapacityTyp
     chosen
 }
 
-/// The requirements of exactly these offerings.
-pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
+/// Restricts requirements to exactly these offerings.
+pub(super) fn restrict_to(mut all: Requirements, offerings: &[OfferingChoice]) -> Requirements {
     let of =
         |value: fn(&OfferingChoice) -> &str| offerings.iter().map(value).map(str::to_owned).collect::<BTreeSet<_>>();
     all.add(Requirement::one_of(label::INSTANCE_TYPE, of(|choice| &choice.instance_type)));
@@ -164,17 +168,17 @@ pub(super) fn to_offerings(mut all: Requirements, offerings: &[OfferingChoice]) 
     all
 }
 
-/// What any of the types leaves to pods.
-pub(super) fn least(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
+/// Minimum allocatable resources over the types of these offerings.
+pub(super) fn min_allocatable(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
     let mut types =
         offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);
-    let Some(mut least) = types.next() else { return Resources::new() };
+    let Some(mut min_allocatable) = types.next() else { return Resources::new() };
     for other in types {
-        for (name, amount) in least.clone().iter() {
+        for (name, amount) in min_allocatable.clone().iter() {
             if other.get(name) < amount {
-                least.set(name, other.get(name));
+                min_allocatable.set(name, other.get(name));
             }
         }
     }
-    least
+    min_allocatable
 }

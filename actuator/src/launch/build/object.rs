@@ -1,6 +1,6 @@
 //! The NodeClaim object, as Karpenter writes it (spec: core section 4.14) with Plimsoll's annotations.
 
-use super::{Live, Narrowed};
+use super::{LiveObjects, NarrowedLaunch};
 use crate::durable;
 use crate::ledger::reserved_text;
 use crate::state::launch_group::LaunchGroup;
@@ -15,27 +15,28 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods named on a claim; beyond it a claim names none of the rest, which costs at most one more launch after a crash.
+/// Maximum number of pods named on a claim. Pods beyond it are not reserved after a crash, which costs at most one
+/// extra launch.
 const MAX_PODS: usize = 512;
-/// Length of [`annotation::WHY`] in bytes.
+/// Maximum length of [`annotation::WHY`] in bytes.
 const MAX_WHY: usize = 512;
 
-/// What a claim says of the group that it is bought with.
+/// What a claim records about its launch group.
 #[derive(Debug, Clone)]
 pub struct GroupFacts<'a> {
     /// The group.
     pub group: &'a LaunchGroup,
-    /// The leader's term.
+    /// The leader's epoch.
     pub epoch: u64,
     /// The node class's hash.
     pub class_hash: &'a str,
-    /// What it counts against limits until it is launched.
+    /// Resources that count against limits until the claim is launched.
     pub reserved: &'a Resources,
 }
 
-/// The claim of a launch, without its launch request.
+/// The NodeClaim of a launch, without its launch request.
 #[must_use]
-pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
+pub fn object(name: &str, narrowed: &NarrowedLaunch, live: LiveObjects<'_>, facts: &GroupFacts<'_>) -> NodeClaim {
     let launch = &narrowed.launch;
     let mut requests = ResourceList::new();
     for (resource, amount) in launch.requests.iter().filter(|(_, amount)| *amount > 0) {
@@ -61,12 +62,12 @@ pub fn object(name: &str, narrowed: &Narrowed, live: Live<'_>, facts: &GroupFact
     }
 }
 
-/// The template's labels, and one value for each label of the pool's own that requirements leave open.
-pub(in crate::launch) fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap<String, String> {
+/// The template's labels, and one value for each custom label of the pool that its requirements leave open.
+pub(in crate::launch) fn labels(narrowed: &NarrowedLaunch, live: LiveObjects<'_>) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for requirement in narrowed.requirements.iter() {
-        let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
-        if let Some(value) = requirement.values.first().filter(|_| own && !requirement.complement) {
+        let is_custom = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
+        if let Some(value) = requirement.values.first().filter(|_| is_custom && !requirement.complement) {
             labels.insert(requirement.key.clone(), value.clone());
         }
     }
@@ -76,10 +77,10 @@ pub(in crate::launch) fn labels(narrowed: &Narrowed, live: Live<'_>) -> BTreeMap
     labels
 }
 
-fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
+fn annotations(narrowed: &NarrowedLaunch, live: LiveObjects<'_>, facts: &GroupFacts<'_>) -> BTreeMap<String, String> {
     let launch = &narrowed.launch;
     let template = &live.pool.spec.template;
-    let mut all: BTreeMap<String, String> =
+    let mut annotations: BTreeMap<String, String> =
         template.annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let pods: BTreeSet<&PodUid> = launch.pods.iter().take(MAX_PODS).map(|pod| &pod.uid).collect();
     let mut why = launch.why.clone();
@@ -93,24 +94,24 @@ fn annotations(narrowed: &Narrowed, live: Live<'_>, facts: &GroupFacts<'_>) -> B
         (annotation::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
         (annotation::OWNER, annotation::OWNER_VALUE.to_owned()),
         (annotation::ACTION_ID, launch.action_id.0.clone()),
-        // Texts and numbers in a struct: nothing that could fail.
+        // Cannot fail: a struct of strings and numbers.
         (annotation::LAUNCH_GROUP, durable::write(facts.group).unwrap_or_default()),
         (annotation::PODS, json(&pods)),
         (annotation::RESERVED, reserved_text(facts.reserved)),
         (annotation::EPOCH, facts.epoch.to_string()),
         (annotation::WHY, why),
     ] {
-        all.insert(key.to_owned(), value);
+        annotations.insert(key.to_owned(), value);
     }
-    all
+    annotations
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {
-    // Strings and numbers in lists and structs: nothing that could fail.
+    // Cannot fail: only lists and structs of strings and numbers.
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// As Karpenter's: the pool owns its claims, and waits for them when it is deleted in the foreground.
+/// The pool owns its claims and waits for them in a foreground deletion, as in Karpenter.
 fn owner(pool: &NodePool) -> Option<OwnerReference> {
     Some(OwnerReference {
         api_version: NodePool::api_version(&()).into_owned(),

@@ -64,21 +64,22 @@ impl World {
         Self { pool, class, catalog: Catalog { region: "r".to_owned(), instance_types } }
     }
 
-    fn live(&self) -> Live<'_> {
-        Live { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    fn live(&self) -> LiveObjects<'_> {
+        LiveObjects { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }
 
-    fn narrow(&self, launch: &Launch) -> Result<Narrowed, Refusal> {
+    fn narrow(&self, launch: &Launch) -> Result<NarrowedLaunch, Refusal> {
         narrow(launch, self.live(), |_| false)
     }
 
     fn launch(&self) -> Launch {
-        let all = self.catalog.instance_types.iter().flat_map(|kind| kind.offerings.iter().map(move |it| (kind, it)));
+        let offerings_by_type =
+            self.catalog.instance_types.iter().flat_map(|kind| kind.offerings.iter().map(move |it| (kind, it)));
         Launch {
             action_id: "action".into(),
             node_pool: "pool".into(),
             node_class: "class".to_owned(),
-            offerings: all
+            offerings: offerings_by_type
                 .map(|(kind, it)| OfferingChoice {
                     instance_type: kind.name.clone(),
                     zone: it.zone.clone(),
@@ -98,7 +99,7 @@ impl World {
     }
 }
 
-fn shown(narrowed: &Narrowed) -> Vec<String> {
+fn shown(narrowed: &NarrowedLaunch) -> Vec<String> {
     narrowed
         .launch
         .offerings
@@ -108,7 +109,7 @@ fn shown(narrowed: &Narrowed) -> Vec<String> {
 }
 
 #[test]
-fn spot_comes_first_and_none_that_is_dearer_than_on_demand() {
+fn spot_is_preferred_unless_more_expensive_than_on_demand() {
     let world = World::new();
     let narrowed = world.narrow(&world.launch()).unwrap();
     assert_eq!(narrowed.capacity_type, CapacityType::Spot);
@@ -122,7 +123,7 @@ fn spot_comes_first_and_none_that_is_dearer_than_on_demand() {
 }
 
 #[test]
-fn what_the_pool_does_not_allow_is_refused_by_name() {
+fn disallowed_launches_are_rejected_with_the_cause() {
     let world = World::new();
     let changed = |change: &dyn Fn(&mut Launch)| {
         let mut launch = world.launch();
@@ -156,14 +157,14 @@ fn what_the_pool_does_not_allow_is_refused_by_name() {
 }
 
 #[test]
-fn nothing_left_is_no_capacity() {
+fn no_remaining_offering_is_reported_as_no_capacity() {
     let world = World::new();
     let refusal = narrow(&world.launch(), world.live(), |_| true).unwrap_err();
     assert_eq!(refusal.reason, OutcomeReason::NoCapacity);
 }
 
 #[test]
-fn the_claim_is_the_pools_with_what_the_plan_narrowed() {
+fn claim_combines_the_pools_template_and_the_plan() {
     let world = World::new();
     let narrowed = world.narrow(&world.launch()).unwrap();
     let group = LaunchGroup { id: "g".to_owned(), size: 1 };

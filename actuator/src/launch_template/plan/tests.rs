@@ -34,8 +34,8 @@ fn resolved() -> Resolved {
     }
 }
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> TemplateInput {
+    TemplateInput {
         node_pool: "general".to_owned(),
         labels: BTreeMap::from([(label::NODE_POOL.to_owned(), "general".to_owned())]),
         taints: Vec::new(),
@@ -57,13 +57,13 @@ fn kind(name: &str, architecture: &str, pods: i64, efa: i64) -> InstanceType {
     }
 }
 
-fn planned(class: &EC2NodeClass, wanted: &Wanted, kinds: &[InstanceType]) -> Vec<Planned> {
+fn planned(class: &EC2NodeClass, wanted: &TemplateInput, kinds: &[InstanceType]) -> Vec<PlannedTemplate> {
     let kinds: Vec<&InstanceType> = kinds.iter().collect();
     plan(&settings(), class, &resolved(), wanted, &kinds).unwrap()
 }
 
 #[test]
-fn types_share_a_template_if_they_have_image_and_pods_in_common() {
+fn types_with_equal_image_and_max_pods_share_a_template() {
     let kinds = [
         kind("m5.large", "amd64", 29, 0),
         kind("m5.xlarge", "amd64", 58, 0),
@@ -87,10 +87,10 @@ fn types_share_a_template_if_they_have_image_and_pods_in_common() {
 }
 
 #[test]
-fn adapters_count_only_for_a_claim_that_asks_for_them() {
+fn efa_interfaces_are_added_only_if_requested() {
     let kinds = [kind("a", "amd64", 29, 1), kind("b", "amd64", 29, 4)];
     assert_eq!(planned(&class(json!({})), &wanted(), &kinds).len(), 1);
-    let asking = Wanted { requests: Resources::from([(EFA, 1)]), ..wanted() };
+    let asking = TemplateInput { requests: Resources::from([(EFA, 1)]), ..wanted() };
     let with = planned(&class(json!({})), &asking, &kinds);
     let interfaces: Vec<usize> = with.iter().map(|it| it.spec.network_interfaces.len()).collect();
     assert_eq!(interfaces, [1, 4]);
@@ -98,27 +98,27 @@ fn adapters_count_only_for_a_claim_that_asks_for_them() {
 }
 
 #[test]
-fn a_name_changes_with_the_content_and_with_nothing_else() {
+fn template_name_depends_only_on_the_content() {
     let kinds = [kind("m5.large", "amd64", 29, 0)];
-    let name = |class: &EC2NodeClass, wanted: &Wanted| planned(class, wanted, &kinds)[0].spec.name.clone();
+    let name = |class: &EC2NodeClass, wanted: &TemplateInput| planned(class, wanted, &kinds)[0].spec.name.clone();
     let base = name(&class(json!({})), &wanted());
     assert!(base.strip_prefix("karpenter.k8s.aws/").is_some_and(|number| number.parse::<u64>().is_ok()), "{base}");
     assert_eq!(base, name(&class(json!({})), &wanted()));
     assert_ne!(base, name(&class(json!({"userData": "#!/bin/sh"})), &wanted()));
-    assert_ne!(base, name(&class(json!({})), &Wanted { capacity_type: CapacityType::OnDemand, ..wanted() }));
-    assert_ne!(base, name(&class(json!({})), &Wanted { node_pool: "other".to_owned(), ..wanted() }));
+    assert_ne!(base, name(&class(json!({})), &TemplateInput { capacity_type: CapacityType::OnDemand, ..wanted() }));
+    assert_ne!(base, name(&class(json!({})), &TemplateInput { node_pool: "other".to_owned(), ..wanted() }));
     let mut other = class(json!({}));
     other.metadata.name = Some("other".to_owned());
     assert_ne!(base, name(&other, &wanted()), "classes never share a template");
 }
 
 #[test]
-fn what_the_class_says_is_in_the_template() {
+fn template_contains_the_class_settings() {
     let class = class(json!({
         "detailedMonitoring": true, "cpuOptions": {"nestedVirtualization": "enabled"},
         "metadataOptions": {"httpPutResponseHopLimit": 2}, "tags": {"team": "a", "karpenter.sh/nodepool": "stolen"},
     }));
-    let asking = Wanted { dedicated: true, requests: Resources::from([(NITRO_SANDBOX, 1)]), ..wanted() };
+    let asking = TemplateInput { dedicated: true, requests: Resources::from([(NITRO_SANDBOX, 1)]), ..wanted() };
     let spec = planned(&class, &asking, &[kind("m5.large", "amd64", 29, 0)]).remove(0).spec;
     assert!(spec.detailed_monitoring && spec.enclave && spec.nested_virtualization == Some(true));
     assert_eq!(spec.tenancy, "dedicated");
@@ -146,7 +146,7 @@ fn what_the_class_says_is_in_the_template() {
 }
 
 #[test]
-fn bottlerockets_version_comes_from_the_alias_or_a_name() {
+fn bottlerocket_version_comes_from_the_alias_or_a_name() {
     let version = |spec: Value, image_name: &str| {
         let image = ResolvedImage { name: image_name.to_owned(), ..image("ami-1", "amd64") };
         bottlerocket_version(&class(spec).spec, &image)
@@ -161,7 +161,7 @@ fn bottlerockets_version_comes_from_the_alias_or_a_name() {
 }
 
 #[test]
-fn without_an_image_or_user_data_there_is_no_launch() {
+fn missing_image_or_user_data_prevents_the_launch() {
     let refused = |class: &EC2NodeClass, kinds: &[&InstanceType]| {
         plan(&settings(), class, &resolved(), &wanted(), kinds).unwrap_err().to_string()
     };

@@ -1,4 +1,4 @@
-//! The named facts of a node that a plan rests on (safety rule 10): heartbeats are none.
+//! The facts of a node that plans rest on (safety rule 10). Heartbeats are not among them.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::NodeName;
@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A hash of them: it lives and dies with the process.
+/// A hash of a node's facts, valid only within this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeFacts(u64);
 
-/// Pods, allocatable, labels, taints and deletion of each node.
+/// Hashes of the pods, allocatable, labels, taints and deletion of each node.
 pub(super) fn facts(nodes: &[Arc<Node>], pods: &[Arc<Pod>]) -> BTreeMap<NodeName, NodeFacts> {
     let mut on_node: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for pod in pods {

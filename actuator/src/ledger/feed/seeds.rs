@@ -1,4 +1,4 @@
-//! A claim of the cluster as the ledger reads it.
+//! Converts a NodeClaim to the ledger's input.
 
 use crate::ledger::ClaimSeed;
 use plimsoll_api::{NodeClaim, condition};
@@ -6,7 +6,7 @@ use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
 
-/// Capacity that cannot be read counts as none: the API server has checked it.
+/// Unreadable capacity counts as none; the API server validates it.
 #[must_use]
 pub fn seed(claim: &NodeClaim) -> ClaimSeed {
     let metadata = &claim.metadata;

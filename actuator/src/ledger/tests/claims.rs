@@ -1,9 +1,9 @@
-//! Claims that the ledger reads from the cluster: unreadable ones, and those that no admission of this term made.
+//! Claims that the ledger reads from the cluster: unreadable ones, and claims that this term did not admit.
 
 use super::*;
 
 #[test]
-fn a_claim_that_is_mended_is_counted_and_opens_its_pool() {
+fn repaired_claim_counts_and_unblocks_its_pool() {
     let mut broken = seed("x");
     broken.capacity = None;
     broken.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
@@ -16,15 +16,15 @@ fn a_claim_that_is_mended_is_counted_and_opens_its_pool() {
     broken.annotations.insert(annotation::RESERVED.to_owned(), r#"{"cpu": "7"}"#.to_owned());
     ledger.adopt(&broken).unwrap();
     assert!(!ledger.is_unreadable("x"));
-    let known = plan(&ledger, 1);
-    let refused = rejection(admit(&mut ledger, &launch("two", &["large"], &[]), &known));
+    let context = plan(&ledger, 1);
+    let refused = rejection(admit(&mut ledger, &launch("two", &["large"], &[]), &context));
     assert!(matches!(refused, Rejection::LimitExceeded { used: 7000, .. }), "{refused:?}");
-    claim_of(&admit(&mut ledger, &launch("three", &["small"], &[]), &known));
+    claim_of(&admit(&mut ledger, &launch("three", &["small"], &[]), &context));
 }
 
-/// Whose claim it is decides whether its stored request may be sent again, not that it is there.
+/// Whether a stored request may be sent again depends on who admitted the claim, not on its existence.
 #[test]
-fn only_launches_that_this_term_stands_for_are_sent_again() {
+fn only_claims_with_their_pods_reserved_are_resent() {
     let launching = |name: &str, pod: &str| {
         let mut seed = seed(name);
         (seed.capacity, seed.initialized) = (None, false);
@@ -41,8 +41,8 @@ fn only_launches_that_this_term_stands_for_are_sent_again() {
     ledger.adopt(&launching("quarantine", "q")).unwrap();
     assert!(ledger.may_send_again("quarantine"), "a former leader's, read before anything was admitted");
     ledger.begin_admitting();
-    let known = plan(&ledger, 1);
-    let admitted = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["r"]), &known));
+    let context = plan(&ledger, 1);
+    let admitted = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["r"]), &context));
     assert!(ledger.may_send_again(&admitted));
     ledger.adopt(&launching("late", "r")).unwrap();
     assert!(!ledger.may_send_again("late"));

@@ -20,7 +20,7 @@ fn with_architecture(image: Image) -> (Image, Needs) {
 }
 
 #[test]
-fn of_those_with_the_same_requirements_the_newest_that_is_not_deprecated_is_kept() {
+fn newest_non_deprecated_image_per_requirements_is_selected() {
     let deprecated = Image { deprecated: true, ..image("ami-4", "z", 9, "x86_64") };
     let images = [
         image("ami-1", "a", 1, "x86_64"),
@@ -29,13 +29,13 @@ fn of_those_with_the_same_requirements_the_newest_that_is_not_deprecated_is_kept
         deprecated,
         image("ami-5", "a", 1, "arm64"),
     ];
-    let kept = best(images.into_iter().map(with_architecture));
-    let ids: Vec<&str> = kept.iter().map(|(image, _)| image.id.as_str()).collect();
+    let selected = best(images.into_iter().map(with_architecture));
+    let ids: Vec<&str> = selected.iter().map(|(image, _)| image.id.as_str()).collect();
     assert_eq!(ids, ["ami-2", "ami-5"], "of equal age the last by name");
 }
 
 #[test]
-fn the_status_has_the_newest_first_and_requirements_by_length_of_their_keys() {
+fn status_lists_newest_images_first_and_shortest_requirement_keys_first() {
     let variant = |key: &str| vec![Requirement::new(key, Operator::Exists, [""; 0])];
     let amis = status(vec![
         with_architecture(image("ami-b", "", 5, "x86_64")),

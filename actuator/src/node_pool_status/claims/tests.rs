@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{consolidatable, drift};
 use jiff::Timestamp;
 use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED};
@@ -42,7 +40,7 @@ fn stamped(pool: &str, pool_version: &str, class: &str) -> NodeClaim {
 }
 
 #[test]
-fn a_claim_drifts_with_its_pool_its_requirements_and_its_class() {
+fn claim_drifts_when_pool_requirements_or_class_change() {
     let zone = |zone: &str| json!([{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]);
     let same = pool("1", &zone("a"), &json!({"consolidateAfter": "0s"}));
     let class_now = class("7");
@@ -60,7 +58,7 @@ fn a_claim_drifts_with_its_pool_its_requirements_and_its_class() {
 }
 
 #[test]
-fn a_node_may_be_consolidated_when_its_pods_were_quiet_for_long_enough() {
+fn node_is_consolidatable_after_a_quiet_period() {
     let at = |seconds: i64| Timestamp::from_second(1_767_571_200 + seconds).unwrap();
     let mut conditions = Vec::new();
     let quiet = |after: &str| pool("1", &json!([]), &json!({"consolidateAfter": after}));

@@ -1,6 +1,4 @@
-//! Tests.
-
-use super::{Obstacle, Surroundings, View};
+use super::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::resources::Resources;
@@ -52,9 +50,9 @@ fn uids(names: &[&str]) -> BTreeSet<PodUid> {
 }
 
 #[test]
-fn the_ledger_is_told_what_moves_where_and_what_is_free_there() {
+fn facts_contain_moves_and_free_resources_by_node() {
     let pods = vec![plain("x", "a"), plain("y", "a"), pod("d", "a", &json!({}), "DaemonSet"), plain("z", "b")];
-    let view = View::of(surroundings(pods));
+    let view = RemovalView::of(surroundings(pods));
     let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
     assert_eq!(moves[&NodeName::from("b")], Resources::from([("cpu", 1000), ("pods", 2)]));
     let facts = view.facts("claim", moves);
@@ -64,32 +62,33 @@ fn the_ledger_is_told_what_moves_where_and_what_is_free_there() {
 }
 
 #[test]
-fn a_node_that_takes_no_pods_has_no_room() {
+fn unschedulable_node_has_no_free_resources() {
     let taint = json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]});
     for spec in [json!({"unschedulable": true}), taint] {
         let mut around = surroundings(vec![plain("x", "a")]);
         around.nodes[1] = node("b", &spec);
-        let view = View::of(around);
+        let view = RemovalView::of(around);
         let moves = view.moves(&[(NodeName::from("b"), uids(&["x"]))].into());
         assert!(view.facts("claim", moves).free.is_empty(), "{spec}");
     }
 }
 
 #[test]
-fn nothing_stands_against_a_forced_removal() {
+fn forced_removal_has_no_obstacles() {
     let held = pod("held", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet");
     let mut around = surroundings(vec![held, plain("new", "a")]);
     let node = &mut around.nodes[0].metadata;
     node.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
     node.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    let view = View::of(around);
+    let view = RemovalView::of(around);
     assert_eq!(view.check(&uids(&[]), DisruptionReason::Expired), Ok(()));
     assert_ne!(view.check(&uids(&["held", "new"]), DisruptionReason::Drifted), Ok(()));
 }
 
 #[test]
 fn each_obstacle_is_named() {
-    let check = |pods: Vec<Pod>, known: &[&str], reason| View::of(surroundings(pods)).check(&uids(known), reason);
+    let check =
+        |pods: Vec<Pod>, planned: &[&str], reason| RemovalView::of(surroundings(pods)).check(&uids(planned), reason);
     let empty = DisruptionReason::Empty;
     assert_eq!(check(vec![plain("x", "a")], &["x"], DisruptionReason::Underutilized), Ok(()));
     assert_eq!(check(vec![], &["x"], empty), Ok(()), "a pod that is gone is no obstacle");
@@ -110,8 +109,8 @@ fn each_obstacle_is_named() {
     assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
-    assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
+    assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    assert_eq!(View::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+    assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
 }

@@ -1,5 +1,3 @@
-//! Tests.
-
 use super::{Drain, plan};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -36,30 +34,30 @@ fn forced(drain: &Drain) -> Vec<(&str, u32)> {
 }
 
 #[test]
-fn pods_go_in_four_tiers() {
-    let mut all = vec![
+fn pods_are_evicted_in_four_tiers() {
+    let mut pods = vec![
         owned("critical-daemon", "DaemonSet", "system-node-critical"),
         owned("critical", "ReplicaSet", "system-cluster-critical"),
         owned("daemon", "DaemonSet", ""),
         plain("usual"),
     ];
     for expected in ["usual", "daemon", "critical", "critical-daemon"] {
-        let drain = plan(&all, None, at(0));
+        let drain = plan(&pods, None, at(0));
         assert_eq!(names(&drain.evict), [expected]);
-        assert_eq!(drain.waiting, all.len());
-        all.pop();
+        assert_eq!(drain.waiting, pods.len());
+        pods.pop();
     }
-    assert_eq!(plan(&all, None, at(0)).waiting, 0);
+    assert_eq!(plan(&pods, None, at(0)).waiting, 0);
 }
 
 #[test]
 fn the_next_tier_waits_until_the_one_before_is_gone() {
     let leaving = pod("leaving", &json!({"deletionTimestamp": at(20)}), &json!({}), &json!({}));
-    let all = [leaving, owned("daemon", "DaemonSet", "")];
-    let drain = plan(&all, None, at(0));
+    let pods = [leaving, owned("daemon", "DaemonSet", "")];
+    let drain = plan(&pods, None, at(0));
     assert!(drain.evict.is_empty());
     assert_eq!(drain.waiting, 2);
-    let stuck = plan(&all, None, at(81));
+    let stuck = plan(&pods, None, at(81));
     assert_eq!(names(&stuck.evict), ["daemon"], "a minute after its time is over nobody waits for it");
     assert_eq!(stuck.waiting, 1);
     assert_eq!(drain.look_again, Some(at(81)));
@@ -68,20 +66,20 @@ fn the_next_tier_waits_until_the_one_before_is_gone() {
 #[test]
 fn some_pods_are_never_waited_for() {
     let tolerates = |toleration: Value| pod("t", &json!({}), &json!({ "tolerations": [toleration] }), &json!({}));
-    let all = [
+    let pods = [
         pod("done", &json!({}), &json!({}), &json!({"phase": "Succeeded"})),
         pod("mirror", &json!({"annotations": {"kubernetes.io/config.mirror": "x"}}), &json!({}), &json!({})),
         owned("static", "Node", ""),
         tolerates(json!({"operator": "Exists"})),
         tolerates(json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoSchedule"})),
     ];
-    assert_eq!(plan(&all, Some(at(-1)), at(0)).waiting, 0);
+    assert_eq!(plan(&pods, Some(at(-1)), at(0)).waiting, 0);
     let other = tolerates(json!({"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoExecute"}));
     assert_eq!(plan(&[other], None, at(0)).waiting, 1);
 }
 
 #[test]
-fn what_must_not_be_disrupted_waits_until_the_node_has_no_time_left() {
+fn protected_pods_wait_until_the_deadline() {
     let protect = |value: &str, started: i64| {
         let annotations = json!({"annotations": {"karpenter.sh/do-not-disrupt": value}});
         pod("p", &annotations, &json!({"terminationGracePeriodSeconds": 10}), &json!({"startTime": at(started)}))
@@ -103,13 +101,13 @@ fn what_must_not_be_disrupted_waits_until_the_node_has_no_time_left() {
 }
 
 #[test]
-fn a_deadline_cuts_grace_periods_short_in_every_tier() {
+fn deadline_shortens_grace_periods_in_every_tier() {
     let slow = |name: &str, class: &str| {
         let spec = json!({"terminationGracePeriodSeconds": 600, "priorityClassName": class});
         pod(name, &json!({}), &spec, &json!({}))
     };
-    let all = [slow("usual", ""), slow("critical", "system-cluster-critical"), plain("quick")];
-    let drain = plan(&all, Some(at(100)), at(0));
+    let pods = [slow("usual", ""), slow("critical", "system-cluster-critical"), plain("quick")];
+    let drain = plan(&pods, Some(at(100)), at(0));
     assert_eq!(forced(&drain), [("usual", 100), ("critical", 100)]);
     assert_eq!(names(&drain.evict), ["quick"]);
     assert_eq!(drain.look_again, Some(at(70)), "30 seconds of grace must fit");
@@ -117,7 +115,7 @@ fn a_deadline_cuts_grace_periods_short_in_every_tier() {
 }
 
 #[test]
-fn a_pod_that_leaves_too_slowly_is_hurried_once() {
+fn slowly_terminating_pod_is_deleted_again_once() {
     let leaving = |until: i64| pod("p", &json!({"deletionTimestamp": at(until)}), &json!({}), &json!({}));
     assert_eq!(forced(&plan(&[leaving(200)], Some(at(100)), at(0))), [("p", 100)]);
     assert!(plan(&[leaving(100)], Some(at(100)), at(0)).force.is_empty());

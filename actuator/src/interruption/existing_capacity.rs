@@ -1,5 +1,5 @@
-//! Whether pods of a node that goes have room on nodes that are there, by a rough look: then nothing need be launched for them,
-//! and a plan that launches nothing may not be sent at all.
+//! Estimates whether the pods of an interrupted node fit on existing nodes. If they do, no replacement is needed, and
+//! the watcher may never send a plan for these pods.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::PodUid;
@@ -10,9 +10,14 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether all of `to_move` fit, one after the other. Pods with rules about other pods count as not fitting: that is for a
-/// scheduler to say.
-pub(super) fn has_room(to_move: &BTreeSet<PodUid>, nodes: Vec<Node>, pods: Vec<Pod>, now: Timestamp) -> bool {
+/// Whether all pods in `to_move` fit, placed one after another. Pods with affinity or spread constraints count as not
+/// fitting, since only the scheduler can evaluate those.
+pub(super) fn fits_existing_nodes(
+    to_move: &BTreeSet<PodUid>,
+    nodes: Vec<Node>,
+    pods: Vec<Pod>,
+    now: Timestamp,
+) -> bool {
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
     let shapes: BTreeMap<_, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
@@ -22,17 +27,18 @@ pub(super) fn has_room(to_move: &BTreeSet<PodUid>, nodes: Vec<Node>, pods: Vec<P
         snapshot.nodes.iter().filter(takes_pods).map(|node| (node, node.allocatable.clone())).collect();
     for pod in &snapshot.pods {
         let (PodState::Bound(name), Some(shape)) = (&pod.state, shapes.get(&pod.shape)) else { continue };
-        if let Some((_, left)) = free.iter_mut().find(|(node, _)| node.name == *name) {
-            left.subtract(&shape.requests);
+        if let Some((_, available)) = free.iter_mut().find(|(node, _)| node.name == *name) {
+            available.subtract(&shape.requests);
         }
     }
     let moving: Vec<_> = snapshot.pods.iter().filter(|pod| to_move.contains(&pod.uid)).collect();
     moving.len() == to_move.len()
         && moving.into_iter().all(|pod| {
             let Some(shape) = shapes.get(&pod.shape) else { return false };
-            let target = free.iter_mut().find(|(node, left)| allows(node, shape) && shape.requests.fits_in(left));
-            target.is_some_and(|(_, left)| {
-                left.subtract(&shape.requests);
+            let target =
+                free.iter_mut().find(|(node, available)| allows(node, shape) && shape.requests.fits_in(available));
+            target.is_some_and(|(_, available)| {
+                available.subtract(&shape.requests);
                 true
             })
         })
@@ -84,11 +90,11 @@ mod tests {
         let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
         pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
         let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
-        has_room(&to_move, vec![gone, node("new", "3", other)], pods, Timestamp(1))
+        fits_existing_nodes(&to_move, vec![gone, node("new", "3", other)], pods, Timestamp(1))
     }
 
     #[test]
-    fn room_is_counted_pod_by_pod_and_the_old_node_has_none() {
+    fn pods_must_fit_together_and_the_old_node_does_not_count() {
         let plain = json!({});
         assert!(fits(&[plain.clone(), plain.clone()], &plain, 1));
         assert!(!fits(&[plain.clone(), plain.clone()], &plain, 2));
