@@ -57,8 +57,11 @@ pub(crate) struct Repair<'a> {
     pub(crate) again: Again<'a>,
 }
 
+/// A move for pods without a place, and what makes it.
+type PlacingMove = (Move, fn(&mut Best<'_>));
+
 /// Moves for pods without a place, in their order.
-const PLACE_MORE: [(Move, fn(&mut Best<'_>)); 3] = [
+const PLACE_MORE: [PlacingMove; 3] = [
     (Move::GiveUpDomains, give_up_domains::give_up),
     (Move::RaiseHostSkew, host_skew::raise),
     (Move::FillNodes, fill_nodes::fill),
@@ -93,7 +96,7 @@ impl Repair<'_> {
     }
 
     /// `plan` after these moves: it leaves fewer pods, none that `plan` places, or is `plan`.
-    fn place_more(&self, plan: Plan, moves: &[(Move, fn(&mut Best<'_>))]) -> Plan {
+    fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
         if left(self.inputs.snapshot, &plan).is_empty() {
             return plan;
         }
