@@ -8,13 +8,15 @@ mod domain_tuples;
 mod explain;
 mod group_constraint;
 mod groups;
+mod place_assigned;
 mod uneven;
 
-pub(crate) use assign::{assign, place};
+pub(crate) use assign::assign;
 pub(crate) use counts::{Counts, PodMarks};
 pub(crate) use domain_tuples::{Alike, DomainTuples, eligible, only};
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::{Group, GroupKind, constraints, matches};
+pub(crate) use place_assigned::place;
 pub(crate) use uneven::uneven;
 
 use crate::input::context::tolerated;
