@@ -8,7 +8,6 @@ mod changes;
 mod claims;
 pub mod failures;
 pub mod feed;
-pub mod fence;
 pub mod handle;
 mod outcomes;
 mod record;

@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 const PODS: usize = 200;
 /// Domains that are tried at most; each costs as much as the whole plan.
 const DOMAINS: usize = 4;
+/// Pods, times pairs of a pool and a zone, up to which every pair is tried: some milliseconds.
+const PODS_IN_PAIRS: usize = 2_000;
 /// How often pods that are left are looked at once more: each time some of them have found a place.
 const AGAIN: usize = 4;
 
@@ -41,10 +43,12 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
             (best, *state) = (placed, other);
         }
     };
-    // Each pool with each zone: what is best for one pool alone must not be missed.
+    // Each pool with each zone, so that several pools never cost more than the best of them.
+    let every_pair = pods * (rivals.len() + 1) * (zones.len() + 1) <= PODS_IN_PAIRS;
     for first in std::iter::once(None).chain(rivals.into_iter().map(Some)) {
         for zone in std::iter::once(None).chain(zones.iter().map(Some)) {
-            if first.is_some() || zone.is_some() {
+            let both = first.is_some() && zone.is_some();
+            if (first.is_some() || zone.is_some()) && (every_pair || !both) {
                 retry(&|other| (other.first, other.favoured) = (first, zone.cloned()));
             }
         }
