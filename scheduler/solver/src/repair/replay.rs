@@ -1,12 +1,15 @@
-//! What kube-scheduler will make of a plan, run through before the plan is told.
+//! What kube-scheduler makes of a plan, replayed before the plan is returned.
 //!
-//! A valid plan has a place for each pod. But kube-scheduler takes pods one after another, and of those that must be spread only some can be nominated at
-//! once: where one is refused, or not nominated yet, it goes to any node that bears it, and may take the room that another one needs. So the
-//! plan is run a few times: with other draws among equal nodes, other types of those that launches list, a quicker and a slower
-//! actuator. Where some runs strand a pod, a plan is looked for of which fewer do: the same nodes with the pods where kube-scheduler tends to put
-//! them; and, where many strand one and that does not help, a further node, which the next plan would have to buy anyway.
+//! A valid plan has a place for each pod. kube-scheduler, however, takes pods one by one, and the actuator can
+//! nominate only some of the pods that a spread binds at once. A pod that is refused, or is not nominated yet, goes
+//! to any node that fits and may take the capacity that another pod needs.
 //!
-//! It draws, but always the same: see [`outcomes`].
+//! So the plan is run several times, with other draws among equal nodes, other types of each launch, and a faster
+//! and a slower actuator. If some runs strand a pod, the moves look for a plan that strands pods less often: the
+//! same nodes with the pods where kube-scheduler tends to put them, other plans, or a further node, which the next
+//! plan would have to buy anyway.
+//!
+//! Draws are deterministic: see [`outcomes`].
 
 mod add_nodes;
 mod drop_pods;
@@ -29,25 +32,26 @@ use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use projected::Replay;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods and nodes of a cluster that is replayed: it is looked at anew for it, which in larger ones would take longer than the plan. In those a pod that is
-/// stranded is one of very many, and its node is soon used by others.
+/// Largest cluster that is replayed, in pods and nodes. Building the cluster state takes longer than the plan in
+/// larger clusters, where a stranded pod is one of many and its node is soon used by others.
 const PODS: usize = 5_000;
 const NODES: usize = 1_000;
-/// Pods of a plan that is replayed: with more there are too many [`LOOKS`] anyway.
+/// Most pods of a plan that is replayed. More pods exceed [`LOOKS`] anyway.
 const POD_SLOTS: usize = 500;
-/// Looks of a pod at a node that one run may take: some tenths of a millisecond.
+/// Checks of a pod against a node in one run: some tenths of a millisecond.
 const LOOKS: usize = 6_000;
-/// Looks of a pod at a node that one run may take where a plan is looked at closely, and once more, before it is said to go well: some milliseconds.
+/// Checks in one run up to which a plan is run [`outcomes::CLOSE`] and [`outcomes::ANEW`] times as often before it
+/// counts as reliable: some milliseconds.
 const SOON: usize = 1_500;
 const AT_ONCE: usize = 500;
-/// A further node is bought if so many runs strand a pod. Less often it would nearly always be bought in vain; where it is, consolidation finds out
-/// minutes later, while a pod without it would wait for minutes.
+/// Runs that strand a pod from which on a further node is worth buying. A node bought for less is nearly always
+/// unused: consolidation removes it minutes later, while a stranded pod waits for minutes.
 const OFTEN: usize = ANEW * RUNS / 48;
 
-/// Finds a better plan than one of which so many runs strand a pod.
+/// Finds a better plan than one with that number of stranding runs.
 type Step = fn(&Repair<'_>, (&Plan, usize)) -> Option<(Plan, usize)>;
 
-/// Moves for pods that are stranded, in their order.
+/// Moves for stranded pods, in order.
 const STEPS: [(Move, Step); 4] = [
     (Move::AssignEvenly, replan::assign_evenly),
     (Move::SinglePool, replan::single_pool),
@@ -55,18 +59,18 @@ const STEPS: [(Move, Step); 4] = [
     (Move::DropPods, drop_pods::planned),
 ];
 
-/// What a replay of a plan shows.
+/// Result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// How often the plan was run.
+    /// Number of runs.
     pub runs: usize,
-    /// In how many of them kube-scheduler found no node for a pod of the plan.
+    /// Runs in which kube-scheduler found no node for a pod of the plan.
     pub stranding: usize,
-    /// Pods that it found none for in any of them.
+    /// Pods without a node in any of these runs.
     pub stranded: BTreeSet<PodUid>,
 }
 
-/// Plays the plan for that snapshot; `None` if there is nothing to play, or too much of it.
+/// Replays the plan for `snapshot`. `None` if nothing can go otherwise than planned, or if the plan is too large.
 #[must_use]
 pub fn replay(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<ReplayReport> {
     let snapshot = snapshot.sorted();
@@ -97,7 +101,7 @@ pub(crate) fn improve(repair: &Repair<'_>, plan: &Plan) -> Option<Plan> {
     better
 }
 
-/// The one of `others` that leaves the fewest pods and hardly strands any, if `plan` often does.
+/// If `plan` often strands a pod: the plan of `others` that rarely does and leaves the fewest pods.
 pub(crate) fn most_reliable(inputs: Inputs<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
     let is_sure = |plan: &Plan| replayed(inputs, plan).is_none_or(|replay| Outcomes::anew(&replay).stranding < OFTEN);
     if others.is_empty() || is_sure(plan) {
@@ -106,7 +110,7 @@ pub(crate) fn most_reliable(inputs: Inputs<'_>, plan: &Plan, others: Vec<Plan>) 
     others.into_iter().filter(is_sure).min_by_key(|other| other.unschedulable.len())
 }
 
-/// Whether all goes well in each run: the more of them, the less each takes.
+/// Whether no run strands a pod. Small plans are run more often.
 fn goes_well(replay: &Replay) -> bool {
     let looks = replay.looks();
     Outcomes::of(replay).stranding == 0
@@ -119,9 +123,9 @@ fn replayed(inputs: Inputs<'_>, plan: &Plan) -> Option<Replay> {
     worth.then(|| Replay::new(inputs, plan)).flatten().filter(|replay| replay.looks() <= LOOKS)
 }
 
-/// Whether anything could go otherwise than planned.
+/// Whether kube-scheduler could bind a pod of the plan to another node than planned.
 fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
-    // Where nodes go, their pods need the room that is meant for them.
+    // The capacity of nodes that are removed is reserved for their pods.
     if !plan.terminations.is_empty() || snapshot.pods.len() > PODS || snapshot.nodes.len() + plan.launches.len() > NODES
     {
         return false;
@@ -132,7 +136,7 @@ fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
     let placed: BTreeSet<&PodUid> = placed(plan).map(|pod| &pod.uid).collect();
     let used: BTreeSet<&ShapeId> =
         snapshot.pods.iter().filter(|pod| placed.contains(&pod.uid)).map(|pod| &pod.shape).collect();
-    // All others are nominated at once, and each fits where it is.
+    // Pods without such constraints are nominated at once, and each fits where it is.
     let waits = |shape: &PodShape| {
         let follows = shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none());
         follows || shape.topology_spread.iter().any(|one| one.required)
@@ -140,12 +144,13 @@ fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
     placed.len() > 1 && snapshot.shapes.iter().any(|shape| used.contains(&shape.id) && waits(shape))
 }
 
-/// Pods that the plan has a place for.
+/// Pods that the plan places.
 fn placed(plan: &Plan) -> impl Iterator<Item = &PodRef> {
     plan.launches.iter().flat_map(|launch| &launch.pods).chain(plan.placements.iter().flat_map(|to| &to.pods))
 }
 
-/// Whether kube-scheduler is to bind the pod. Those that a plan moves from one node to another are there already, and virtual ones never come.
+/// Whether kube-scheduler binds the pod. Pods that a plan moves between nodes run already, and virtual pods never
+/// exist.
 fn is_pod_slot(pod: &Pod) -> bool {
     pod.state == PodState::Pending && !pod.is_virtual()
 }

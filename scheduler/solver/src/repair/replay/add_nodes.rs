@@ -1,4 +1,5 @@
-//! A further node for pods that are stranded too often, or a larger one: what the next plan would buy for them, once they have waited for nothing.
+//! Buys a further or a larger node for pods that are often stranded: the next plan would buy it anyway, after the
+//! pods have waited in vain.
 
 use super::edit::{self, Change};
 use super::outcomes::{ANEW, Outcomes, RUNS};
@@ -16,15 +17,16 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Assignments for which it is worked out what would be bought: each costs a plan.
+/// Assignments with stranded pods that are repaired in each round. Each costs a plan.
 const TRIES: usize = 4;
-/// That no pod is stranded is worth so many times the price of the plan, in proportion to how often one is. What is bought for it would mostly be bought a minute
-/// later anyway, and what is not needed is consolidated; a pod that is stranded waits for that minute.
+/// What a plan without stranded pods is worth, as a multiple of its price, scaled by the share of runs that strand
+/// one. The next plan would buy most of these nodes a minute later, and consolidation removes the others, while a
+/// stranded pod waits for that minute.
 const WORTH: usize = 8;
-/// How often something is bought.
+/// Rounds of buying at most.
 const ROUNDS: usize = 8;
 
-/// A plan with further nodes, or larger ones, of which fewer runs strand a pod. More than once, if need be.
+/// A plan with further or larger nodes that strands a pod in fewer runs, after one or more rounds.
 pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     let mut last: Option<(Plan, usize)> = None;
@@ -43,7 +45,8 @@ pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> 
     best
 }
 
-/// One of which fewer runs strand a pod, if there is one: few if possible, and then the cheapest; with how many do.
+/// One round: the best plan that strands a pod in fewer runs, rarely if possible, then the cheapest, with its
+/// number of stranding runs.
 fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usize)> {
     let inputs = repair.inputs;
     let replay = Replay::new(inputs, plan)?;
@@ -51,10 +54,10 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
     for (_, assignment) in Outcomes::anew(&replay).broken.iter().take(TRIES) {
         let more = with_nodes(repair, plan, &replay, assignment, Nodes::Any);
         let larger = with_room(inputs, plan, &replay, assignment);
-        // As it is planned, but for those that are stranded: they leave room where they were to go.
+        // Pods stay as planned, and stranded pods go to new nodes. Their places stay free for others.
         let apart = replay.slots.iter().zip(assignment).map(|(slot, place)| place.map(|_| slot.node));
         let apart = with_nodes(repair, plan, &replay, &apart.collect::<Vec<_>>(), Nodes::New);
-        // Or room for those that went elsewhere and were in the way.
+        // Pods that went elsewhere than planned and took others' capacity go to new nodes, too.
         let strayed = |(slot, place): (&Slot, &Option<usize>)| place.is_none_or(|place| place == slot.node);
         let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
         let home = with_nodes(repair, plan, &replay, &home.collect::<Vec<_>>(), Nodes::New);
@@ -69,7 +72,7 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
     best.map(|((_, _, still), other)| (other, still))
 }
 
-/// The plan, or a better one with its nodes, and how many runs of it strand a pod; `None` if no work is left to find out.
+/// `plan`, or a better one on the same nodes, with its number of stranding runs. `None` if no work is left.
 pub(super) fn played(repair: &Repair<'_>, plan: Plan) -> Option<(Plan, usize)> {
     let inputs = repair.inputs;
     let replay = Replay::new(inputs, &plan)?;
@@ -78,8 +81,8 @@ pub(super) fn played(repair: &Repair<'_>, plan: Plan) -> Option<(Plan, usize)> {
     Some((better.unwrap_or(plan), still))
 }
 
-/// Whether a plan is worth its price beside the `known` one, by how many runs of each strand a pod: whether it costs less than [`WORTH`] says of those
-/// that it saves.
+/// Whether a plan is worth its price beside the known one: the price plus [`WORTH`] times the dearer price for the
+/// share of runs that strand a pod.
 pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Plan, usize)) -> bool {
     let dearer = other.hourly.max(known.hourly).0;
     let of = |plan: &Plan, stranding: usize| {
@@ -90,13 +93,13 @@ pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Pla
     of(other, still) < of(known, stranding)
 }
 
-/// `plan` with nodes that are large enough for the pods that come to them in that run beside those that are stranded.
+/// `plan` with nodes large enough for the pods that this run binds to them, besides the stranded pods.
 fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Option<Plan> {
     let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let asks: BTreeMap<&PodUid, &PodShape> =
         replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
     let pairs = || replay.slots.iter().zip(assignment);
-    // Others are kept out by where the rest is, not for want of room.
+    // Only nodes without capacity. Other stranded pods are kept out by constraints.
     let mut free: Vec<Amounts> =
         (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
     for (slot, place) in pairs() {
@@ -114,20 +117,20 @@ fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &[Opt
     edit::with_room(inputs, plan, &replay.after.nodes, &more)
 }
 
-/// Where pods may go that are stranded.
+/// Where stranded pods may go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nodes {
     Any,
     New,
-    /// Any; and those that have no place even so are left.
+    /// Any node. Pods that have no place even then are left.
     AnyOrNone,
 }
 
-/// How a run ended.
+/// Final state of a run.
 pub(super) struct Ended {
-    /// The cluster, with stranded pods as pending.
+    /// The cluster, with stranded pods pending.
     pub(super) facts: Snapshot,
-    /// Where the others are.
+    /// The nodes of all other pods.
     targets: Targets,
     pub(super) stranded: BTreeSet<PodUid>,
 }
@@ -144,7 +147,7 @@ impl Ended {
         }
         let mut facts = Snapshot::clone(&replay.after);
         projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut facts);
-        // Others wait where they are left.
+        // Pods that the plan leaves are no part of the question.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
         for pod in &mut facts.pods {
             if let Some(node) = targets.get(&pod.uid) {
@@ -157,7 +160,7 @@ impl Ended {
     }
 }
 
-/// `plan` with pods where `assignment` has them, and `nodes` for those that it strands.
+/// `plan` with pods on the nodes of `assignment`, and `nodes` for stranded pods.
 pub(super) fn with_nodes(
     repair: &Repair<'_>,
     plan: &Plan,
@@ -189,7 +192,7 @@ pub(super) fn with_nodes(
     edit::with(inputs, plan, &replay.after.nodes, &Change { targets, further, left })
 }
 
-/// The launch by a name of its own: one for the same pods may be in the plan.
+/// Gives the launch an action id of its own: the plan may have a launch for the same pods.
 fn named(mut launch: Launch) -> Launch {
     launch.action_id = repair::action_names::anew(&launch.action_id, "further launch");
     let many = launch.pods.len();

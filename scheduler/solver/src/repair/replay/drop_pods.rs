@@ -1,7 +1,8 @@
-//! Plans that leave pods of which kube-scheduler would strand most.
+//! Leaves pods that kube-scheduler would mostly strand.
 //!
-//! Where others fill the only domains that pods could be in, mostly before their turn comes, a place in the plan is a promise that is rarely kept; and
-//! room is bought for them that they do not get. Such pods are left, if they have no place once all others are bound.
+//! Other pods may fill the only domains that these pods could be in, mostly before their turn. A place in the plan
+//! is then a promise that is rarely kept, and the plan buys capacity that they do not get. Such pods are left if
+//! they have no place once all others are bound.
 
 use super::add_nodes::{Ended, Nodes, played, with_nodes};
 use super::edit::{self, Change};
@@ -17,12 +18,12 @@ use plimsoll_model::snapshot::{PodShape, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Shapes of stranded pods for which a plan without them is made, beginning with those that are stranded most, and assignments that are taken for one: each costs
-/// one or two plans.
+/// Shapes of stranded pods, most often stranded first, and assignments that are tried. Each costs one or two plans.
 const TRIES: usize = 3;
 
-/// A plan that leaves more pods than `plan`, of which so many runs strand one: if most do, and hardly one of the other. Of those that it leaves more, `plan`
-/// would strand half on average, or more; kube-scheduler may bind them all the same where it comes to them first.
+/// If `plan` strands a pod in more than half of the runs, returns a plan that leaves more pods but strands one in
+/// fewer than [`OFTEN`] runs. `plan` strands at least half of the pods that are left in addition, on average.
+/// kube-scheduler may still bind them if their turn comes first.
 pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let inputs = repair.inputs;
     if 2 * stranding < ANEW * RUNS {
@@ -50,7 +51,7 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     })
 }
 
-/// Whether the next plan has room for all that are stranded, without another node: then they are only late.
+/// Whether the next plan places all stranded pods without another node: then they are only late.
 fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
     let Some(next) = repair.plan_keeping_nodes(&ended.facts) else { return false };
     let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
@@ -58,27 +59,27 @@ fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
     !bought && !left && !always_strands(repair.inputs, &ended.facts, &next)
 }
 
-/// Whether each run of a plan for these facts strands a pod.
+/// Whether every run of a plan for these facts strands a pod.
 fn always_strands(inputs: Inputs<'_>, facts: &Snapshot, plan: &Plan) -> bool {
     let replay = Replay::new(Inputs { snapshot: facts, ..inputs }, plan);
     replay.is_some_and(|replay| Outcomes::of(&replay).stranding == RUNS)
 }
 
-/// As if there were no such pods.
+/// The snapshot without pending pods of the shape.
 fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
     let mut facts = snapshot.clone();
     facts.pods.retain(|pod| pod.shape != *shape || !is_pod_slot(pod));
     facts
 }
 
-/// The cluster once the plan is carried out, its nodes counted against limits.
+/// The cluster after the plan, with its nodes counted against limits.
 fn once_done(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
     let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
     projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut after);
     after
 }
 
-/// The plan for these facts, told about the pods that it leaves as things are then.
+/// The plan for changed facts, if no pod that it leaves has a place once its nodes exist.
 fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
     let mut plan = repair.plan_keeping_nodes(facts)?;
     let then = repair.plan_keeping_nodes(&once_done(repair.inputs, &plan))?;
@@ -89,8 +90,8 @@ fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
     is_valid(repair.inputs, &plan).then_some(plan)
 }
 
-/// `plan` without the pods that hardly any run binds, if none does either once all others are bound: such as wait for each other, each for the other
-/// to be there.
+/// `plan` without pods that are stranded in three of four runs and that have no place once all others are bound,
+/// such as pods that wait for each other.
 fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Outcomes) -> Option<Plan> {
     let inputs = repair.inputs;
     let rarely = outcomes.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * RUNS);
@@ -110,7 +111,7 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
     (placed(&next).next().is_none() || always_strands(inputs, &after, &next)).then_some(other)
 }
 
-/// Shapes of pods that were stranded, the most often first.
+/// Shapes of stranded pods, most often stranded first.
 fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
     let mut often: BTreeMap<usize, usize> = BTreeMap::new();
     for (slot, times) in &outcomes.stranded {
@@ -122,7 +123,8 @@ fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
     shapes.into_iter().map(|(_, shape)| replay.after.shapes[shape].id.clone()).collect()
 }
 
-/// As if no pod of those shapes could be the first that others follow, though its own rule selects it; `None` if none could.
+/// The snapshot as if no pod of these shapes matched its own pod affinity, so that none of them can be the first of
+/// a group; `None` if none matches.
 fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
     let mut facts = snapshot.clone();
     let mut any = false;
@@ -134,7 +136,7 @@ fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snap
     any.then_some(facts)
 }
 
-/// Keys of labels by which the pod itself is among those that it must be near.
+/// Keys of labels by which a pod matches its own required pod affinity.
 fn own_terms(shape: &PodShape) -> BTreeSet<String> {
     let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
     let own = required.filter(|term| term.namespaces.contains(&shape.namespace));

@@ -1,4 +1,4 @@
-//! The same plan with its pods elsewhere, and with further nodes.
+//! Edits a plan: moves its pods, adds launches and leaves pods.
 
 use super::projected::Targets;
 use super::{Inputs, placed};
@@ -13,14 +13,14 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What becomes of the pods of a plan.
+/// Changes to a plan.
 #[derive(Default)]
 pub(super) struct Change {
-    /// Where they are; those that it does not have are where they were.
+    /// New node per pod UID. Pods not in the map keep their node.
     pub(super) targets: Targets,
-    /// Launches that come on top.
+    /// Launches to add.
     pub(super) further: Vec<Launch>,
-    /// Those that are left.
+    /// Pods to leave.
     pub(super) left: Vec<Unschedulable>,
 }
 
@@ -30,12 +30,13 @@ impl From<Targets> for Change {
     }
 }
 
-/// `plan`, changed, on `nodes` (of which its launches are); if that is valid, and its own launches cost no more than before.
+/// Applies `change` to `plan`. `nodes` include the nodes of its launches. `None` if the result is invalid, or if
+/// the launches of `plan` itself cost more than before.
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
     let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
     let facts = overlaid.as_ref().map_or(inputs, |(snapshot, catalogs)| Inputs { snapshot, catalogs });
     let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
-    // Where it matters what the node of a launch will be, it is said.
+    // First with all listed types, then with the node that the replay used alone.
     [false, true].into_iter().find_map(|sure| {
         let mut other = moved(facts, plan, nodes, change, sure)?;
         other.launches.extend(change.further.iter().cloned());
@@ -45,7 +46,7 @@ pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Cha
     })
 }
 
-/// `plan` with launches that have room for so much `more`, by the names that their nodes have; if that is another plan, and a valid one.
+/// Enlarges launches by `more`, keyed by node name. `None` if nothing changes or the result is invalid.
 pub(super) fn with_room(
     inputs: Inputs<'_>,
     plan: &Plan,
@@ -67,12 +68,12 @@ pub(super) fn with_room(
     judged(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
 }
 
-/// With its sums, if it is valid and costs at most so much more.
+/// Sets the sums of `other`. `None` if it is invalid or costs more than `more` in addition.
 fn judged(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
     reorder(&mut other);
     Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
     other.hourly = other.launches.iter().map(Launch::price).sum();
-    // That of `plan` is for other pods, or other nodes.
+    // The bound of `plan` is for other pods or nodes.
     other.lower_bound = MicroUsdPerHour(0);
     let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more
         && plimsoll_invariants::check(inputs.snapshot, inputs.catalogs, &other).is_empty();
@@ -85,7 +86,7 @@ fn rename(launch: &mut Launch, what: &str) {
     launch.action_id = renamed(&launch.action_id, what, pods.chain(launch.offerings.iter().map(offering)));
 }
 
-/// Without the nodes that would have no pod any more.
+/// Moves the pods and removes launches without pods.
 fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Option<Plan> {
     let Change { targets, further, left } = change;
     let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);

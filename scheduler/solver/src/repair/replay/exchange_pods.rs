@@ -1,4 +1,4 @@
-//! The same nodes with the pods elsewhere on them, so that fewer runs strand one.
+//! Exchanges pods between the nodes of a plan, so that fewer runs strand a pod.
 
 use super::outcomes::{CLOSE, Outcomes, RUNS};
 use super::projected::Replay;
@@ -9,18 +9,19 @@ use plimsoll_model::plan::Plan;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Looks of pods at nodes that the search for one plan may take: a tenth of a second or less, for one plan of a hundred; and a search for one of several
-/// plans among which there is to be a choice.
+/// Checks of pods against nodes that a search may take: a tenth of a second or less for a single plan, and less for
+/// one of several candidates.
 pub(super) const ALONE: usize = 1_000_000;
 pub(super) const AMONG: usize = 200_000;
-/// Those of the best that are looked at anew.
+/// Best candidates that are run again with other draws.
 const FINALISTS: usize = 8;
-/// Exchanges of pods that are tried, if assignments do not do.
+/// Random exchanges that are tried if no assignment of a run helps.
 const EXCHANGES: usize = 300;
-/// Exchanges that are drawn for it: most do not fit.
+/// Random exchanges that are drawn. Most do not fit.
 const DRAWS: usize = 3_000;
 
-/// A plan of which fewer runs strand a pod, if one is found in so many `looks`, and how many do when it is looked at closely. `replay` is of `plan`.
+/// A plan with the pods of `plan` on other nodes that strands a pod in fewer runs, and the number of these runs.
+/// The search takes at most `looks` checks. `replay` is of `plan`.
 pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usize) -> (Option<Plan>, usize) {
     let after = Rc::clone(&replay.after);
     let left = looks / (replay.looks() * RUNS).max(1);
@@ -29,17 +30,17 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
     let mut search = Search { steps: Vec::new(), replay, outcomes, closely: closely.stranding, left };
     search.among_assignments(closely.whole);
     search.among_exchanges();
-    // With the draws that they were chosen by, the last ones do better than they are.
+    // New draws: the search favours candidates that were lucky with the old ones.
     let finalists = search.steps.into_iter().rev().take(FINALISTS);
     let mut finalists: Vec<(usize, Replay)> = finalists
         .map(|replay| (Outcomes::anew(&replay).stranding, replay))
         .filter(|(still, _)| *still < before)
         .collect();
     finalists.sort_by_key(|(still, _)| *still);
-    // What is not an assignment may not be valid.
+    // An exchange may be invalid, unlike the assignment of a run.
     for (still, replay) in finalists {
         let Some(adopted) = edit::with(inputs, plan, &after.nodes, &replay.targets().into()) else { continue };
-        // Without a node that has no pod any more it goes otherwise.
+        // Without its empty nodes the plan runs differently.
         let fewer = adopted.launches.len() < plan.launches.len();
         let anew = || Replay::new(inputs, &adopted).map(|replay| Outcomes::anew(&replay).stranding);
         match if fewer { anew() } else { Some(still) } {
@@ -51,19 +52,20 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
 }
 
 struct Search {
-    /// What was better than all before it.
+    /// Candidates, each better than all before it.
     steps: Vec<Replay>,
     /// The best so far.
     replay: Replay,
     outcomes: Outcomes,
-    /// Runs of it that strand a pod, looked at closely.
+    /// Stranding runs of the best candidate in [`CLOSE`] times as many runs.
     closely: usize,
-    /// How many more may be run.
+    /// Candidates that may still be run.
     left: usize,
 }
 
 impl Search {
-    /// Goes from `assignments` to assignments of the best of those, as long as they become better.
+    /// Tries `assignments`, then the assignments that runs of the best of these end with, as long as the result
+    /// improves.
     fn among_assignments(&mut self, mut assignments: BTreeSet<Vec<usize>>) {
         while self.closely > 0 && !assignments.is_empty() {
             let mut improved = false;
@@ -77,7 +79,7 @@ impl Search {
         }
     }
 
-    /// Lets pods change places.
+    /// Tries random exchanges of pods.
     fn among_exchanges(&mut self) {
         let (mut draws, mut tried) = (0, 0);
         for _ in 0..DRAWS {
@@ -92,7 +94,8 @@ impl Search {
         }
     }
 
-    /// Takes `other` if it is as good as the best so far, or better: with other ways on. Whether it is better; `None` if nothing more is to be run.
+    /// Makes `other` the best candidate if it is at least as good. Returns whether it is better, or `None` if
+    /// no run is left.
     fn attempt(&mut self, other: Replay) -> Option<bool> {
         self.left = self.left.checked_sub(1)?;
         let outcomes = Outcomes::of(&other);
@@ -111,7 +114,7 @@ impl Search {
         Some(better)
     }
 
-    /// The best so far with a pod or two elsewhere, as often as not one that was stranded.
+    /// The best candidate with one or two pods moved at random; every second time a stranded pod is moved.
     fn exchanged(&self, draws: &mut u64) -> Option<Replay> {
         let mut draw = |many: usize| usize::try_from(next(draws) % many.max(1) as u64).unwrap_or(0);
         let mut places: Vec<usize> = self.replay.slots.iter().map(|slot| slot.node).collect();

@@ -1,52 +1,54 @@
-//! What several runs of one plan show.
+//! Outcomes of several runs of one plan.
 
 use super::projected::Replay;
 use super::run::{self, RunConfig};
 use plimsoll_kubesched::ClusterState;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// After how many pods the actuator nominates those that may be by then: it does so within a tenth of a second of a change, in which kube-scheduler takes
-/// a few pods where it is busy with others, and all of them where it is not.
+/// Pods between two nominations by the actuator. It reacts within a tenth of a second: kube-scheduler takes a few
+/// pods in that time when it is busy, and all of them when it is idle.
 const PACES: [usize; 3] = [2, 5, 1_000];
-/// Draws for each pace, with the cheapest types and with any. The first of each is in order, the others are loose.
+/// Runs per pace, with the cheapest types and with any types. The first run of each keeps the exact order and
+/// scores, the others vary them.
 const DRAWS: usize = 4;
-/// See [`Outcomes::closely`].
+/// Factor of [`Outcomes::closely`].
 pub(super) const CLOSE: usize = 4;
-/// See [`Outcomes::anew`].
+/// Factor of [`Outcomes::anew`].
 pub(super) const ANEW: usize = 8;
-/// How many runs there are.
+/// Runs of [`Outcomes::of`].
 pub(super) const RUNS: usize = PACES.len() * 2 * DRAWS;
 
-/// See the module.
+/// Summary of the runs.
 #[derive(Debug, Clone)]
 pub(super) struct Outcomes {
     /// Runs that strand a pod.
     pub(super) stranding: usize,
-    /// Slots that were stranded, and how often.
+    /// How often each slot was stranded.
     pub(super) stranded: BTreeMap<usize, usize>,
-    /// Assignments on the cheapest types with all pods bound.
+    /// Assignments of runs on the cheapest types that bind all pods.
     pub(super) whole: BTreeSet<Vec<usize>>,
-    /// Others; those on the cheapest types come first.
+    /// Assignments of runs that strand a pod; those on the cheapest types come first.
     pub(super) broken: BTreeSet<(bool, Vec<Option<usize>>)>,
 }
 
 impl Outcomes {
-    /// Plays the plan; no two runs draw alike, and all are the same each time.
+    /// Runs the plan. All runs draw differently, and the same ones every time.
     pub(super) fn of(replay: &Replay) -> Self {
         Self::many(replay, 0, 1)
     }
 
-    /// Plays it [`CLOSE`] times as often, with other draws: what looks best among many is partly luck.
+    /// Runs the plan [`CLOSE`] times as often with other draws, since the best of many candidates is partly
+    /// lucky.
     pub(super) fn closely(replay: &Replay) -> Self {
         Self::many(replay, 1, CLOSE)
     }
 
-    /// The same once more with other draws: a plan that was chosen by those above does well with them.
+    /// Runs the plan [`ANEW`] times as often, with draws that no candidate was chosen by so far.
     pub(super) fn anew(replay: &Replay) -> Self {
         Self::many(replay, 1 + CLOSE, ANEW)
     }
 
-    /// With draws that nothing was chosen by.
+    /// The same with draws that nothing was ever chosen by.
     pub(super) fn last(replay: &Replay) -> Self {
         Self::many(replay, 1 + CLOSE + ANEW, ANEW)
     }

@@ -1,4 +1,4 @@
-//! The cluster as it will be once the nodes of a plan are there, before kube-scheduler has bound the plan's pods.
+//! A plan projected onto the cluster: its nodes exist, and its pods are not bound yet.
 
 use super::{Inputs, is_pod_slot};
 use crate::input::intern::fits;
@@ -26,12 +26,12 @@ pub(super) struct Slot {
 /// A plan to replay. Nodes and shapes by index, as in `after`.
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
-    /// With the launches as nodes, and each pod where the plan has it. Shared by all replays that differ in the nodes
-    /// of slots.
+    /// The cluster after the plan, with launches as nodes. Shared by replays that differ only in the nodes of
+    /// slots.
     pub(super) after: Rc<Snapshot>,
-    /// Before the plan's pods are bound, with launches as the cheapest type that they list.
+    /// Cluster state before the plan's pods are bound, with each launch as its cheapest type.
     pub(super) state: Rc<ClusterState>,
-    /// By node: what it can be; the first is the cheapest.
+    /// By node: what it can be, cheapest first.
     pub(super) machines: Rc<[Vec<Machine>]>,
     /// In the order of kube-scheduler's queue.
     pub(super) slots: Vec<Slot>,
@@ -39,7 +39,7 @@ pub(super) struct Replay {
     pub(super) open: Rc<[Vec<usize>]>,
 }
 
-/// Where pods are to go, by UID.
+/// Node per pod UID.
 pub(super) type Targets = BTreeMap<PodUid, NodeName>;
 
 impl Replay {
@@ -49,7 +49,7 @@ impl Replay {
         let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
         after.nodes.retain(|node| !node.deleting);
         after.pods.retain(|pod| !pod.is_virtual());
-        // Pools are left out: their limits would only make amounts longer.
+        // Limits of pools do not matter here.
         let mut before = Snapshot { node_pools: Vec::new(), ..after.clone() };
         let coming = before.pods.iter_mut().filter(|pod| targets.contains_key(&pod.uid));
         coming.for_each(|pod| pod.state = PodState::Pending);
@@ -77,27 +77,26 @@ impl Replay {
         Some(Self { after: Rc::new(after), state: Rc::new(state), machines, slots, open })
     }
 
-    /// How often a pod looks at a node if each of them does once.
+    /// Checks of pods against nodes if each pod is tried once.
     pub(super) fn looks(&self) -> usize {
         self.slots.iter().map(|slot| self.open[slot.shape].len()).sum()
     }
 
-    /// The same with slots on other nodes.
+    /// The same plan with slots on other nodes.
     pub(super) fn with(&self, nodes: &[usize]) -> Self {
         let mut other = self.clone();
         other.slots.iter_mut().zip(nodes).for_each(|(slot, node)| slot.node = *node);
         other
     }
 
-    /// Where pods are to go.
+    /// Node of each slot.
     pub(super) fn targets(&self) -> Targets {
         let target = |slot: &Slot| (slot.uid.clone(), self.state.node_name(slot.node).clone());
         self.slots.iter().map(target).collect()
     }
 }
 
-/// Where the plan has the pods that kube-scheduler is to bind. Launches have the names that [`projection::project`] gives
-/// their nodes.
+/// Nodes of the pods that kube-scheduler is to bind. Nodes of launches are named as in [`projection::project`].
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     let slots: BTreeSet<&PodUid> = snapshot.pods.iter().filter(|pod| is_pod_slot(pod)).map(|pod| &pod.uid).collect();
     let placements = plan.placements.iter().map(|to| (to.node.clone(), &to.pods));
@@ -110,7 +109,7 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     targets
 }
 
-/// In the order of the queue; `None` if there are none, or the node or shape of one is missing.
+/// Slots in queue order; `None` if there are none, or if the node or shape of one is missing.
 fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<Vec<Slot>> {
     let numbers: BTreeMap<&NodeName, usize> =
         before.nodes.iter().enumerate().map(|(number, node)| (&node.name, number)).collect();
@@ -123,7 +122,7 @@ fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<V
     (!slots.is_empty() && slots.len() == targets.len()).then_some(slots)
 }
 
-/// What a node of each launch has for all its pods, by the types that it lists as its cheapest offering is bought.
+/// Capacity of each launch's node for its pods, by listed type, cheapest first.
 fn sizes(inputs: Inputs<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
     let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
     let (snapshot, catalogs) =

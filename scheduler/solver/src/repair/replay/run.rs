@@ -6,29 +6,29 @@ use plimsoll_kubesched::queue::Queue;
 use plimsoll_kubesched::{ClusterState, Nominated};
 use std::cmp::Reverse;
 
-/// How often each pod is tried on average at most; a few times are enough.
+/// Attempts per pod on average; a few are enough.
 const ROUNDS: usize = 32;
-/// A refused pod comes back a second later, when kube-scheduler has taken about so many others, or has none.
+/// Pods that kube-scheduler takes before a refused pod is tried again: its back-off is a second.
 const BACKOFF: usize = 100;
-/// In a loose order any of so many pods may be the next: as many are made at a time.
+/// How many pods may change their order in a loose run: pods are created about that many at a time.
 const NEXT: usize = 8;
-/// Most that is added to loose scores, of several hundred: they are not known to the point.
+/// Most that is added to scores in a loose run. Scores are several hundred and not known exactly.
 const NOISE: u64 = 3;
 
 /// How a run differs from others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunConfig {
-    /// Where its draws begin.
+    /// Start of its draws.
     pub(super) seed: u64,
     /// The actuator nominates each time so many pods were tried.
     pub(super) pace: usize,
-    /// Launches are bought as any type that they list, not always as the cheapest.
+    /// Launches are bought as any listed type, not always as the cheapest.
     pub(super) any_type: bool,
-    /// The order of pods and the scores of nodes are only roughly kube-scheduler's.
+    /// Order and scores are only roughly those of kube-scheduler.
     pub(super) loose: bool,
 }
 
-/// A run that is going on.
+/// A run in progress.
 struct Run<'r> {
     replay: &'r Replay,
     state: &'r mut ClusterState,
@@ -42,8 +42,8 @@ struct Run<'r> {
     noise: u64,
 }
 
-/// Where slots are in the end; `None` where kube-scheduler found no node. `state` is that of the replay, also
-/// afterwards.
+/// Runs the plan once and returns the node of each slot, or `None` where kube-scheduler found none. `state` is the
+/// replay's, and is restored.
 pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) -> Vec<Option<usize>> {
     let start = state.checkpoint();
     let assignment = Run::new(replay, state, config).play(config);
@@ -67,7 +67,7 @@ impl<'r> Run<'r> {
             noise: if config.loose { NOISE } else { 0 },
         };
         for (node, machines) in replay.machines.iter().enumerate() {
-            // As often the cheapest as any of them.
+            // The cheapest type as often as any type.
             let any = config.any_type && run.draw(2) == 1;
             let machine = if any { run.draw(machines.len()) } else { 0 };
             if machine > 0 {
@@ -108,7 +108,7 @@ impl<'r> Run<'r> {
         self.assignment
     }
 
-    /// Slots as kube-scheduler comes to them, each time one of the `next`.
+    /// Order in which kube-scheduler takes slots: each time one of the `next`.
     fn order(&mut self, next: usize) -> Vec<usize> {
         let slots = self.replay.slots.len();
         let mut order: Vec<usize> = (0..slots).collect();
@@ -120,7 +120,7 @@ impl<'r> Run<'r> {
         order
     }
 
-    /// What the actuator does for the pods that wait for that node.
+    /// Nominates pods that wait for the node, as the actuator does.
     fn nominate(&mut self, node: usize) {
         let assignment = &self.assignment;
         self.waiting[node].retain(|slot| assignment[*slot].is_none());
@@ -134,7 +134,7 @@ impl<'r> Run<'r> {
         waiting.iter().zip(admitted).for_each(|(slot, admitted)| self.nominated[*slot] = admitted);
     }
 
-    /// The node that the pod is bound to, if there is one.
+    /// The node that kube-scheduler binds the pod to, if any.
     fn choose(&mut self, slot: usize) -> Option<usize> {
         let pod = &self.replay.slots[slot];
         if self.nominated[slot] && self.fits(slot, pod.node) {
@@ -161,7 +161,7 @@ impl<'r> Run<'r> {
         (!best.is_empty()).then(|| best[self.draw(best.len())])
     }
 
-    /// Whether the node takes the pod, both with the pods that are nominated to it and without them.
+    /// Whether the pod fits both with and without the pods nominated to the node.
     fn fits(&self, slot: usize, node: usize) -> bool {
         let pod = &self.replay.slots[slot];
         if self.state.filter_pods(pod.shape, node).is_err() {
@@ -177,7 +177,7 @@ impl<'r> Run<'r> {
         nominated.is_empty() || self.state.filter_beside(pod.shape, node, &nominated).is_ok()
     }
 
-    /// One of the numbers below `many`, which is not 0.
+    /// A number below `many`, which is not 0.
     fn draw(&mut self, many: usize) -> usize {
         usize::try_from(self.next() % many as u64).unwrap_or(0)
     }
@@ -187,7 +187,7 @@ impl<'r> Run<'r> {
     }
 }
 
-/// The next number of a sequence that depends on where it began alone: SplitMix64.
+/// The next number of SplitMix64.
 pub(super) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *state;
