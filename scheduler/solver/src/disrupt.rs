@@ -1,7 +1,7 @@
-//! Which nodes can go: expired, empty, drifted, and those whose pods are served for less elsewhere.
+//! Removes nodes: expired, empty, drifted, and nodes whose pods cost less elsewhere.
 //!
-//! One after another, each on what the ones before it left, so that the plan holds as a whole. Budgets, do-not-disrupt and
-//! disruption budgets of pods hold for all but expired nodes, whose time is over whatever they run.
+//! Each removal starts from the result of those before it, so that the plan is valid as a whole. Budgets,
+//! do-not-disrupt and PodDisruptionBudgets apply to all but expired nodes.
 
 pub(crate) mod single_node;
 
@@ -25,22 +25,22 @@ use plimsoll_model::snapshot::{DisruptionReason, Pod};
 pub(crate) use record::{Removed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found so far.
+/// Removals so far.
 pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,
-    /// Moved pods by the number of the node that takes them.
+    /// Moved pods by index of the node that takes them.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
-    /// Virtual pods, which move with their nodes as others do.
+    /// Virtual pods that move with their nodes.
     pub(crate) placed_buffer_pods: PlacedBufferPods<'a>,
-    /// Launches that were told before the plan was whole.
+    /// Launches that were reported early.
     pub(crate) early: Vec<Launch>,
-    /// All others.
+    /// All other launches.
     pub(crate) launches: Vec<Launch>,
-    /// What those list.
+    /// Offering lists of the launches.
     pub(crate) listings: Listings,
     /// Pods of all launches, by shape.
     pub(crate) demand: Demand,
-    /// Nodes that take pods by this plan: they stay.
+    /// Nodes that take pods by this plan and therefore stay.
     pub(crate) busy: BTreeSet<usize>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Removal<'a> {
         self.removed.iter().any(|one| one.node == node)
     }
 
-    /// The node goes, and nobody stays there.
+    /// Removes the node; its pods are placed elsewhere.
     fn note(&mut self, candidate: &Candidate<'a>, reason: DisruptionReason) {
         self.placed_buffer_pods.remove(&candidate.node);
         self.removed.push(candidate.removed(reason));
@@ -87,8 +87,8 @@ pub(crate) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, plan: &m
     consolidate::consolidate(context, state, &found, &mut allowance, removal);
 }
 
-/// Drifted nodes: replaced by as many as it takes, whatever they cost. First those without pods, then those that need not wait for
-/// theirs, since evictions that nothing holds back count before those that leave room.
+/// Replaces drifted nodes, regardless of cost. Nodes without pods come first, then nodes whose pods can be evicted
+/// at once, since unhindered evictions free budgets sooner.
 fn drifted<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -106,7 +106,8 @@ fn drifted<'a>(
         {
             continue;
         }
-        // With a terminationGracePeriod, pods that may not be evicted do not hold the node: they stay until that is over.
+        // With a terminationGracePeriod, pods that must not be evicted do not hold the node: they stay until
+        // it is over.
         let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
         let wanted: Vec<PodGroup<'a>> = pod_groups::by_shape(context, moving);
         if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {

@@ -1,10 +1,11 @@
-//! From a snapshot to a plan: which nodes to launch for pending pods, what existing ones take, which ones can go.
+//! The planner: which nodes to launch for pending pods, which existing nodes take pods, and which nodes can be
+//! removed.
 //!
-//! Pure and deterministic: the order of the snapshot's lists does not matter, and no clock, environment or randomness
-//! is read. Pods are handled by shape, offerings (type x zone x capacity type) as bit sets per pool.
+//! Pure and deterministic: it reads no clock, environment or randomness, and the order of the snapshot's lists does
+//! not matter. Pods are grouped by shape, and offerings (type x zone x capacity type) are bit sets per pool.
 //!
-//! Not done yet: pods that have resource claims are reported as unschedulable; reserved capacity is bought like any
-//! other offering.
+//! Not supported yet: pods with resource claims are reported as unschedulable, and reserved capacity is bought like
+//! any other offering.
 
 mod bound;
 mod cancel;
@@ -29,14 +30,15 @@ pub use repair::moves::{Move, UnknownMove};
 pub use repair::replay::{ReplayReport, replay};
 use std::collections::BTreeMap;
 
-/// Plans for one snapshot. `catalogs` are those that its pools name; a pool whose catalog is missing launches nothing.
+/// Plans for one snapshot. `catalogs` are the catalogs that its pools name. A pool whose catalog is missing
+/// launches nothing.
 #[must_use]
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
     let sorted = snapshot.sorted();
     Planner::new().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
 }
 
-/// The same without some of the repairs, to measure what they are worth.
+/// Plans without some of the moves, to measure what they are worth.
 #[must_use]
 pub fn solve_without(
     snapshot: &Snapshot,

@@ -18,20 +18,20 @@ use plimsoll_model::snapshot::Pod;
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often all is placed anew for spreads that count pods which they do not bind. One more is enough but where new
-/// ones show.
+/// Rounds of placing for spreads that count pods which they do not bind. A second round is enough unless it reveals
+/// further such spreads.
 const ROUNDS: usize = 4;
-/// Pods from which on no such spread is left to chance: so many pods are in all domains anyway.
+/// Pods from which on such spreads are tightened at once: so many pods are in all domains anyway.
 const LARGE: usize = 500;
 
-/// What no plan for these pods costs less than; nodes of static pools cost what they cost.
+/// Lower bound of the cost of any plan for these pods, including the cost of nodes of static pools.
 pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
     let fixed: MicroUsdPerHour = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
     let enough = MicroUsdPerHour(plan.hourly.0 - fixed.0);
     [bound::lower_bound(context, demand, enough), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
 }
 
-/// How many pods of each shape the launches of a plan are for.
+/// Pods that the launches of a plan are for, by shape.
 pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
     let pods = &context.snapshot.pods;
     let mut demand = Demand::new();
@@ -44,8 +44,8 @@ pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
     demand
 }
 
-/// The plan for the context of one snapshot, which is in canonical order. `early` is told its first launches as soon as
-/// they stand, if that is before the others do. Without a lower bound unless it is to be `bounded`.
+/// The plan for a snapshot in canonical order. `early` receives the first launches if they are final before the
+/// rest is planned. The plan has a lower bound if `bounded`.
 pub(crate) fn planned(
     context: &mut SolveContext<'_>,
     options: &PlanOptions,
@@ -70,7 +70,7 @@ pub(crate) fn planned(
     expired.iter().for_each(|one| state.close(one.node));
     pod_groups::leave(context, &mut state, &wanted);
     let rooms = buffer_pods::split(&mut wanted);
-    // Replacements are told with the removals that they are for.
+    // Replacements are reported together with the removals that they serve.
     let mut with_the_rest = |_: &[Launch]| ();
     let early = if leaving.is_empty() { early } else { &mut with_the_rest };
     let early_batch = early_batch(context, &mut state, &mut wanted, early);
@@ -93,7 +93,7 @@ pub(crate) fn planned(
     plan
 }
 
-/// What was placed before all the rest.
+/// What is placed before the rest of a large burst.
 #[derive(Default)]
 struct EarlyBatch<'a> {
     launches: Vec<Launch>,
@@ -102,7 +102,7 @@ struct EarlyBatch<'a> {
     existing: BTreeMap<usize, Vec<&'a Pod>>,
 }
 
-/// Takes from `wanted` what goes ahead, and places it.
+/// Takes the early batch from `wanted` and places it.
 fn early_batch<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -126,13 +126,13 @@ fn early_batch<'a>(
     early_batch
 }
 
-/// The order of launches in a plan.
+/// Order of launches in a plan.
 pub(crate) fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
     (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first()))
 }
 
-/// Places what is wanted on what `start` leaves; anew where a spread may come to find too many pods that it does not
-/// bind.
+/// Places `wanted` on the capacity of `start`. Places everything again if a spread would count too many pods that
+/// it does not bind.
 fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
     let large = wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() >= LARGE;
@@ -151,8 +151,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
     }
 }
 
-/// The better of two orders in which pods are dealt to domains, where they differ: fewer pods left, then the cheaper
-/// one.
+/// The better of two orders of assigning pods to domains.
 fn once<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>], even: bool) -> (State, Placed<'a>) {
     let place = |context: &SolveContext<'a>| {
         let mut state = start.clone();
@@ -175,7 +174,7 @@ fn once<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a
     if Score::of(context, &second.1) < Score::of(context, &first.1) { second } else { first }
 }
 
-/// Pod groups to place, with the pods of expired nodes, and pods that use something that is not done.
+/// Pod groups to place, including pods of expired nodes, and pods with an unsupported feature.
 fn wanted<'a>(context: &SolveContext<'a>, leaving: &[&'a Pod]) -> (Vec<PodGroup<'a>>, Vec<Unschedulable>) {
     let mut refused = Vec::new();
     let mut wanted = Vec::new();
@@ -188,7 +187,7 @@ fn wanted<'a>(context: &SolveContext<'a>, leaving: &[&'a Pod]) -> (Vec<PodGroup<
     (wanted, refused)
 }
 
-/// Pods of expired nodes that go to existing ones are moves, all others placements.
+/// Splits placements: pods of expired nodes that go to existing nodes are moves, all others are placements.
 fn split<'a>(
     plan: &mut Plan,
     context: &SolveContext<'a>,
@@ -219,7 +218,7 @@ fn split<'a>(
     Removal { removed: Vec::new(), existing, placed_buffer_pods, early, launches, listings, demand, busy }
 }
 
-/// Pending pods whose shape the snapshot does not have.
+/// Pending pods whose shape is missing in the snapshot.
 fn dangling(context: &SolveContext<'_>) -> Vec<Unschedulable> {
     let lost = context.pending().filter(|(pod, shape)| pod.moves() && shape.is_none());
     lost.map(|(pod, _)| {
@@ -233,12 +232,12 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
     Unschedulable { pod: launch::pod_ref(pod), reasons }
 }
 
-/// Canonical order and sums; the bound, if `bounded`.
+/// Sets the canonical order, the sums, and the lower bound if `bounded`.
 fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
     let mut rest = std::mem::take(&mut removal.launches);
     rest.extend(static_pools::launches(context));
     rest.sort_by(in_order);
-    // What was told first comes first: terminations name launches by their places.
+    // Early launches come first, since terminations refer to launches by their index.
     let mut launches = std::mem::take(&mut removal.early);
     launches.extend(rest);
     plan.terminations = disrupt::terminations(context, removal, &launches);

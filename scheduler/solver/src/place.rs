@@ -1,4 +1,4 @@
-//! Finding places for pods: room that is paid for first, then launches, from pools of the highest weight first.
+//! Places pods: existing nodes first, then launches, from pools of the highest weight first.
 
 pub(crate) mod buffer_pods;
 pub(crate) mod columns;
@@ -33,41 +33,41 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What is left of nodes, limits and work as a plan goes on.
+/// Free capacity of nodes, headroom of limits, pods per domain and work that are left while a plan is made.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    /// Those of the nodes until they change.
+    /// By node. Shared with the input until it changes.
     rooms: Vec<Arc<Room>>,
     free_capacity: FreeCapacityIndex,
     pub(crate) headroom: Vec<Headroom>,
     pub(crate) work: u64,
-    /// By topology groups.
+    /// Pods per domain of each topology group.
     pub(crate) counts: Counts,
-    /// Pods that spreads count are dealt out evenly, too.
+    /// Pods that only other pods' spreads count are assigned evenly, too.
     pub(crate) even: bool,
-    /// The domain in which pods start where several are as good.
+    /// Zone in which pods start if several are equally good.
     pub(crate) favoured: Option<String>,
-    /// The pool that is asked before all others of its weight, whatever it costs.
+    /// Pool that is asked before all others of its weight, regardless of cost.
     pub(crate) first: Option<usize>,
-    /// Rooms as they were before a trial changed them, if one is under way.
+    /// Undo log of a trial: free capacity before each change.
     journal: Option<Vec<(usize, Arc<Room>)>>,
 }
 
-/// Where pods went.
+/// Result of placing.
 #[derive(Debug, Default)]
 pub(crate) struct Placed<'a> {
-    /// By node number.
+    /// By index of the node.
     pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
     pub(crate) launches: Vec<Draft<'a>>,
     pub(crate) left: Vec<PodGroup<'a>>,
 }
 
-/// Restrictions on nodes that may take pods.
+/// Restricts which existing nodes may take pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Search {
     /// Only nodes in service.
     pub(crate) in_service: bool,
-    /// Only nodes that are themselves past `consolidateAfter`, or that it does not concern.
+    /// Only nodes past `consolidateAfter`, or to which it does not apply.
     pub(crate) settled: bool,
 }
 
@@ -91,13 +91,13 @@ impl State {
         &self.rooms[node]
     }
 
-    /// The node takes no pods any more.
+    /// The node takes no more pods.
     pub(crate) fn close(&mut self, node: usize) {
         self.change(node).closed = true;
         self.free_capacity.note(node, &self.rooms[node]);
     }
 
-    /// The room of a node, to be changed.
+    /// Free capacity of a node, for a change.
     fn change(&mut self, node: usize) -> &mut Room {
         let room = &mut self.rooms[node];
         if let Some(journal) = &mut self.journal {
@@ -106,7 +106,7 @@ impl State {
         Arc::make_mut(room)
     }
 
-    /// Does what `attempt` does if it gives something; else nothing changes but the work left.
+    /// Runs `attempt` and undoes its changes, except for the work, if it returns `None`.
     pub(crate) fn trial<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let (headroom, counts) = (self.headroom.clone(), self.counts.clone());
         let outer = self.journal.replace(Vec::new());
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-/// Places as many of `pod_groups` as it can, domains being assigned.
+/// Places as many of `pod_groups` as possible. Domains are assigned already.
 pub(crate) fn place<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -144,7 +144,8 @@ pub(crate) fn place<'a>(
     placed
 }
 
-/// Pod groups that go as a whole, cut to what one host can take, and what is cut off: pods that could only follow the others find it full.
+/// Splits pod groups that must share one host into the pods that one host can take and the rest: pods that follow
+/// the group would find the host full.
 fn one_host_each<'a>(
     context: &SolveContext<'a>,
     state: &State,
@@ -162,7 +163,7 @@ fn one_host_each<'a>(
     (kept, cut)
 }
 
-/// How many pods of the pod group one host takes at most, be it there or new.
+/// Pods of the group that one host takes at most, existing or new.
 fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, search: Search) -> usize {
     let nodes = (0..context.nodes.len()).filter(|node| allowed(context, *node, search));
     let there = nodes.map(|node| takes_some(context, node, state.room(node), pod_group)).max().unwrap_or(0);
@@ -185,9 +186,9 @@ fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'
     there.max(new)
 }
 
-/// Fills nodes that are there with what is left.
+/// Places pods on existing nodes.
 pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, search: Search) {
-    // Large ones first: small ones find a hole anywhere. Those that follow others to their hosts find them there only afterwards.
+    // Large pods first, since small pods fit anywhere. Pods that follow others to their hosts come after these.
     let key = |pod_group: &PodGroup<'_>| {
         let follows = !pod_group.whole && context.topology.seeks_host(pod_group.shape);
         (
@@ -223,7 +224,7 @@ fn allowed(context: &SolveContext<'_>, node: usize, search: Search) -> bool {
     (!search.in_service || view.state == NodeState::Initialized) && (!search.settled || context.nodes[node].settled)
 }
 
-/// Notes `n` pods of `shape` on a node.
+/// Records `n` pods of `shape` on a node.
 pub(crate) fn put(context: &SolveContext<'_>, state: &mut State, node: usize, shape: usize, n: usize) {
     let pods = &context.shapes[shape];
     let room = state.change(node);
@@ -233,11 +234,11 @@ pub(crate) fn put(context: &SolveContext<'_>, state: &mut State, node: usize, sh
     state.free_capacity.note(node, &state.rooms[node]);
 }
 
-/// Launches nodes of one pool for what is left.
+/// Launches nodes of one pool for the pods that are left.
 pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize) {
     let view = &context.pools[pool];
     let tolerates = |shape: usize| {
-        // Taints that are to be avoided are given way on last, once there is nothing else to give up.
+        // PreferNoSchedule taints are tolerated last, once nothing else is left to relax.
         let relaxed = context.relaxation.is_required_only(shape);
         crate::input::context::tolerated(&view.pool.taints, &context.shapes[shape].shape.tolerations, relaxed)
     };
@@ -260,7 +261,7 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     let room = &mut state.headroom[pool];
     let limited = room.iter().any(Option::is_some);
     packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));
-    let mut drawn = vec![DrawState::default(); packing.pod_groups.len()];
+    let mut used_up = vec![UsedUp::default(); packing.pod_groups.len()];
     for pattern in &packing.patterns {
         let narrow = limits::within(view, &pattern.accept, &pattern.charge, room, 1, false);
         let Some(offerings) = launch::acceptable(view, &narrow) else { continue };
@@ -268,28 +269,32 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
         for _ in 0..pattern.copies {
             let mut pod_groups: Vec<PodGroup<'a>> = Vec::new();
             for (item, n) in &pattern.take {
-                drawn[*item].draw(&mut placed.left, &packing.pod_groups[*item], *n, &mut pod_groups);
+                used_up[*item].draw(&mut placed.left, &packing.pod_groups[*item], *n, &mut pod_groups);
             }
             let (load, custom) = (pattern.load.clone(), pattern.custom.clone());
             let (offerings, spare) = (offerings.clone(), spare.clone());
             placed.launches.push(Draft { pool, pod_groups, load, custom, offerings, spare });
         }
     }
-    drawn.iter().zip(&packing.pod_groups).for_each(|(drawn, pod_groups)| drawn.finish(&mut placed.left, pod_groups));
+    used_up
+        .iter()
+        .zip(&packing.pod_groups)
+        .for_each(|(used_up, pod_groups)| used_up.finish(&mut placed.left, pod_groups));
     placed.left.retain(|pod_group| !pod_group.pods.is_empty());
 }
 
-/// How far the pod groups of one item were used up: they are cut only once, as a pod group may go to thousands of nodes.
+/// How many pods of an item's groups are used up. Groups are split once at the end, since the pods of a group may
+/// go to thousands of nodes.
 #[derive(Debug, Clone, Default)]
-struct DrawState {
-    /// Pod groups that are used up.
+struct UsedUp {
+    /// Groups that are used up.
     pod_groups: usize,
-    /// Pods of the next one.
+    /// Pods of the next group that are used up.
     pods: usize,
 }
 
-impl DrawState {
-    /// Takes `n` pods more, or what there is.
+impl UsedUp {
+    /// Takes up to `n` pods.
     fn draw<'a>(
         &mut self,
         left: &mut [PodGroup<'a>],
@@ -306,7 +311,7 @@ impl DrawState {
             node.push(PodGroup { pods, only: pod_group.only.clone(), ..*pod_group });
             n -= taken;
             self.pods += taken;
-            // What such a node could not hold must not start another.
+            // The rest does not fit here, and must not start another group on another host.
             pod_group.whole = false;
             if self.pods == pod_group.pods.len() {
                 (self.pod_groups, self.pods) = (self.pod_groups + 1, 0);
@@ -322,8 +327,8 @@ impl DrawState {
     }
 }
 
-/// Lets launches list more than they need, as far as limits leave as much for each. Once all pods were looked at: what a launch lists beyond
-/// its need is counted, too, and could have been a node for others.
+/// Lists more offerings per launch than needed, as far as limits allow. Runs after all pods are placed: offerings
+/// beyond the need count against limits, too, and could have been nodes for other pods.
 pub(crate) fn widen(context: &SolveContext<'_>, state: &mut State, launches: &mut [Draft<'_>]) {
     let mut remaining = vec![0; context.pools.len()];
     launches.iter().filter(|draft| draft.spare.is_some()).for_each(|draft| remaining[draft.pool] += 1);

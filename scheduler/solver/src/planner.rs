@@ -1,4 +1,4 @@
-//! Plan after plan for a cluster of which little changes.
+//! Plans one snapshot after another of a cluster that changes little.
 
 use crate::Cancel;
 use crate::input::context::SolveContext;
@@ -17,7 +17,7 @@ use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
-/// What a plan is made of.
+/// Input of a plan.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     /// In canonical order.
@@ -25,14 +25,14 @@ struct Request<'a> {
     index: &'a SnapshotIndex,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     options: &'a PlanOptions,
-    /// A plan is to say what none can cost less than: that takes as long as some plans do.
+    /// Compute the lower bound, which takes as long as some plans.
     bounded: bool,
     /// Pods are assigned evenly to tuples of domains.
     evenly: bool,
 }
 
-/// Plans for one snapshot after another of the same cluster and keeps what stays the same between them. Each plan is
-/// the one that [`solve`](crate::solve) makes: what is kept only saves time.
+/// Plans one snapshot after another of the same cluster and caches what stays the same. Each plan equals the one of
+/// [`solve`](crate::solve): the cache only saves time.
 #[derive(Debug, Default)]
 pub struct Planner {
     kept: Option<(SolveIndex, Nodes)>,
@@ -41,20 +41,20 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// One that knows nothing yet.
+    /// A planner with an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One whose solves end early once `cancel` says so. A plan that is cancelled is valid, but may place fewer pods and
-    /// cost more.
+    /// A planner whose solves end early once `cancel` is set. The plan of a cancelled solve is valid, but may
+    /// place fewer pods and cost more.
     #[must_use]
     pub fn cancelled_by(cancel: Cancel) -> Self {
         Self { cancel, ..Self::default() }
     }
 
-    /// One that keeps nothing yet, with the same settings.
+    /// A planner with an empty cache and the same settings.
     fn fresh(&self) -> Self {
         Self { kept: None, moves: self.moves.clone(), cancel: self.cancel.clone() }
     }
@@ -63,8 +63,8 @@ impl Planner {
         Self { moves: Moves::without(moves), ..Self::default() }
     }
 
-    /// The plan for `snapshot`, which is in canonical order. `index` is the one of this snapshot, and has followed all
-    /// changes since the last plan; whatever has the same catalog id is the same catalog.
+    /// The plan for `snapshot`, which is in canonical order. `index` belongs to this snapshot and has followed
+    /// all changes since the last plan. Catalogs with the same id must be equal.
     #[must_use]
     pub fn solve(
         &mut self,
@@ -76,8 +76,8 @@ impl Planner {
         self.solve_early(snapshot, index, catalogs, options, &mut |_| {})
     }
 
-    /// The same plan. In a large burst `early` is told its first launches long before all others are planned: the plan
-    /// begins with them.
+    /// Like [`Self::solve`]. In a large burst `early` receives the first launches long before the rest is
+    /// planned. The plan begins with these launches.
     #[must_use]
     pub fn solve_early(
         &mut self,
@@ -93,7 +93,7 @@ impl Planner {
             told |= !launches.is_empty();
             early(launches);
         });
-        // What was told stands.
+        // Launches that were reported are final.
         if told {
             return plan;
         }
@@ -109,7 +109,7 @@ impl Planner {
         };
         let inputs = Inputs { snapshot, catalogs };
         let repair = Repair { inputs, moves: &self.moves, work: Work::new(&self.cancel), again: &again };
-        // Where pods are kept apart on purpose, they are left where they are.
+        // Pods that are kept apart on purpose must not be moved together.
         let replays = max_node_share::bound(snapshot, index, request.options).is_none();
         let (mut plan, changed) = repair.run(plan, replays);
         if changed {
@@ -118,8 +118,8 @@ impl Planner {
         plan
     }
 
-    /// Where a bound on the share of one node leaves pods, the plan without it if that leaves fewer; and the request
-    /// that it answers.
+    /// If the bound on the share of one node leaves pods, the plan without that bound if it leaves fewer pods,
+    /// with its request.
     fn more_if_unbound<'a>(&self, request: Request<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Request<'a>) {
         let most = max_node_share::bound(request.snapshot, request.index, request.options);
         if !most.is_some_and(|most| max_node_share::binds(&plan, most)) {
@@ -130,7 +130,7 @@ impl Planner {
         if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, request) }
     }
 
-    /// Without a second look at what is left.
+    /// One plan without repairs.
     fn plan_once(&mut self, request: Request<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
         let mut marked = |launches: &[Launch]| {
             let mut repriced = Repriced::new(request.snapshot, request.catalogs);
@@ -155,7 +155,7 @@ impl Planner {
         plan
     }
 
-    /// What no plan for the pods of `plan` costs less than.
+    /// Lower bound of the cost of any plan for the pods of `plan`.
     fn lower_bound(&mut self, request: Request<'_>, plan: &Plan) -> MicroUsdPerHour {
         self.with_prices(request, |planner, request| {
             planner.with_context(request, |context| {
@@ -164,8 +164,8 @@ impl Planner {
         })
     }
 
-    /// Asks about the cluster with what NodeOverlays, costs of nodes and shares of On-Demand make of it. Catalogs that
-    /// overlays change have ids of their own; pods that shares change do not, so that of these nothing is kept.
+    /// Applies NodeOverlays, node costs and On-Demand shares, then calls `ask`. Catalogs that overlays change
+    /// have ids of their own. Pods that On-Demand shares change do not, so that nothing is cached for them.
     fn with_prices<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut Self, Request<'_>) -> T) -> T {
         let overlaid = overlay::applied(request.snapshot, request.catalogs);
         let facts = overlaid.as_ref();

@@ -1,5 +1,4 @@
-//! Repairs of a plan that leaves pods: it is made once more for facts that are changed a little, and taken if it places
-//! more pods.
+//! Repairs a finished plan by named moves: one driver, one budget of work.
 
 pub(crate) mod action_names;
 pub(crate) mod fill_nodes;
@@ -20,15 +19,15 @@ use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use work::Work;
 
-/// Pods and nodes of a cluster that is looked at once more as it will be, for any pod that is left: some milliseconds.
-/// In larger ones the plan for the nodes, once they are there, finds the same.
+/// Largest cluster, in pods and nodes, in which every pod without a place is planned again for the nodes of the
+/// plan: some milliseconds. In larger clusters the next plan does it.
 const PODS: usize = 1_000;
 const NODES: usize = 200;
 
 /// How often a plan is replayed: once more if pods without a place found one on the nodes of a better plan.
 const REPLAYS: usize = 2;
 
-/// What a plan is for.
+/// Snapshot and catalogs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -38,7 +37,7 @@ pub(crate) struct Inputs<'a> {
 /// How another plan is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// As the first one.
+    /// Like the first plan.
     Same,
     /// No node is removed.
     KeepingNodes,
@@ -49,7 +48,7 @@ pub(crate) enum Variant {
 /// Plans for another snapshot.
 pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
 
-/// Repairs of one plan: the moves, what they may cost, and how to plan once more.
+/// The moves of one plan, their budget, and how to plan again.
 pub(crate) struct Repair<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) moves: &'a Moves,
@@ -57,10 +56,10 @@ pub(crate) struct Repair<'a> {
     pub(crate) again: Again<'a>,
 }
 
-/// A move for pods without a place, and what makes it.
+/// A move for pods without a place, with its function.
 type PlacingMove = (Move, fn(&mut Best<'_>));
 
-/// Moves for pods without a place, in their order.
+/// Moves for pods without a place, in order.
 const PLACE_MORE: [PlacingMove; 3] = [
     (Move::GiveUpDomains, give_up_domains::give_up),
     (Move::RaiseHostSkew, host_skew::raise),
@@ -68,17 +67,17 @@ const PLACE_MORE: [PlacingMove; 3] = [
 ];
 
 impl Repair<'_> {
-    /// The best plan that the moves find from `plan`, which is valid, and whether it is another one. A plan that was
-    /// changed has no lower bound. With `replays` off, pods stay on the nodes that `plan` has them on.
+    /// The best plan that the moves reach from `plan`, which is valid, and whether it differs. A plan that
+    /// differs has no lower bound. Without `replays`, pods stay on their nodes.
     pub(crate) fn run(&self, plan: Plan, replays: bool) -> (Plan, bool) {
         let before = plan.unschedulable.clone();
         let mut plan = self.place_more(plan, &PLACE_MORE);
         let mut changed = plan.unschedulable != before;
-        // Plans before pods without a place were added to their nodes, which may be riskier.
+        // Plans before further pods were put on their nodes, which may strand fewer pods.
         let mut safer: Vec<Plan> = Vec::new();
         for _ in 0..if replays { REPLAYS } else { 0 } {
             let Some(other) = replay::improve(self, &plan) else { break };
-            // Its nodes may be larger ones, or more.
+            // Its nodes may be larger, or more.
             plan = self.place_more(other.clone(), &[(Move::FillNodes, fill_nodes::fill)]);
             changed = true;
             if plan.unschedulable.len() == other.unschedulable.len() {
@@ -95,7 +94,7 @@ impl Repair<'_> {
         }
     }
 
-    /// `plan` after these moves: it leaves fewer pods, none that `plan` places, or is `plan`.
+    /// Applies moves for pods without a place. The result places every pod that `plan` places.
     fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
         if left(self.inputs.snapshot, &plan).is_empty() {
             return plan;
@@ -128,19 +127,19 @@ struct Best<'a> {
     snapshot: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     plan: Plan,
-    /// What it was made for, if that is not the snapshot.
+    /// The facts that it was made for, if these are not the snapshot.
     facts: Option<Snapshot>,
 }
 
 impl Best<'_> {
-    /// Plans for facts that are changed once more, and takes that plan if it leaves fewer pods, none that has a place
-    /// now, and holds for the snapshot as it is. What was tried is returned if it was not taken.
+    /// Plans for changed facts, and accepts that plan if it leaves fewer pods, none of which has a place now,
+    /// and is valid for the snapshot. Returns a plan that is not accepted.
     fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
         let start = self.facts.as_ref().unwrap_or(self.snapshot).clone();
         self.attempt_from(&start, change)
     }
 
-    /// The same for facts other than those of the plan so far.
+    /// The same, starting from given facts.
     fn attempt_from(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
         let Some((facts, tried)) = self.tried(start, change) else { return Some(self.plan.clone()) };
         if !self.is_fewer(&tried) || !self.is_right(&tried) {
@@ -150,8 +149,8 @@ impl Best<'_> {
         None
     }
 
-    /// Plans for changed facts and takes that plan if it leaves no other pods, and holds for the snapshot as it is;
-    /// whether it was taken.
+    /// The same for a plan that leaves no other pods, and not necessarily fewer. Returns whether it is
+    /// accepted.
     fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
         let Some((facts, tried)) = self.tried(start, change) else { return false };
         let as_good = left(self.snapshot, &tried).is_subset(&left(self.snapshot, &self.plan)) && self.is_right(&tried);
@@ -165,7 +164,7 @@ impl Best<'_> {
         let mut facts = start.clone();
         change(&mut facts);
         let mut tried = self.repair.plan_as(&facts, Variant::Same)?;
-        // Some may have been left out.
+        // The change may have removed pods without a place.
         let is_asked = |uid: &PodUid| facts.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok();
         let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
         tried.unschedulable.extend(known.cloned());
@@ -173,7 +172,7 @@ impl Best<'_> {
         Some((facts, with_reports_of(tried, &self.plan)))
     }
 
-    /// Takes a plan that was made from the present one, under the same conditions.
+    /// Accepts a plan made from the present one under the same conditions.
     fn accept(&mut self, plan: Plan) -> bool {
         let right = self.is_fewer(&plan) && self.is_right(&plan);
         if right {
@@ -198,12 +197,12 @@ impl Best<'_> {
             let now = after(&self.plan);
             uneven.iter().all(|owner| is_uneven(&now, owner))
         };
-        // A spread that counts pods which it does not bind may have become uneven by them.
+        // A spread may also be uneven because of pods that it counts and does not bind.
         (uneven.is_empty() || was_so()) && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }
 
-/// How many pending pods the plan leaves, by shape.
+/// Pending pods that the plan leaves, by shape.
 fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
     let left = left(snapshot, plan);
     let mut shapes = BTreeMap::new();
@@ -213,25 +212,25 @@ fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usi
     shapes
 }
 
-/// Keys, other than the host, over which the shape is spread: where it must, or also where it only should.
+/// Keys other than the host over which the shape is spread; with `required`, only by required constraints.
 fn spread_over(shape: &PodShape, required: bool) -> BTreeSet<&str> {
     let spread = shape.topology_spread.iter().filter(|one| one.required || !required);
     spread.map(|one| label::normalized(&one.topology_key)).filter(|key| *key != label::HOSTNAME).collect()
 }
 
-/// Pods that the plan leaves. Virtual ones are nobody's reason for another plan.
+/// Pods that the plan leaves, without virtual pods: these are no reason to plan again.
 fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
     let find = |uid: &PodUid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok();
     let is_virtual = |uid: &PodUid| find(uid).and_then(|at| snapshot.pods.get(at)).is_some_and(Pod::is_virtual);
     plan.unschedulable.iter().map(|one| &one.pod.uid).filter(|uid| !is_virtual(uid)).collect()
 }
 
-/// `plan` with what `known`, made without the changes, says about pools and pods.
+/// `plan` with the reasons and pool problems of `known`, which was made for the unchanged facts.
 pub(crate) fn with_reports_of(mut plan: Plan, known: &Plan) -> Plan {
     let mut told = known.unschedulable.clone();
     let still: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
     told.retain(|one| still.contains(&one.pod.uid));
-    // Of virtual pods it may leave others.
+    // The plans may leave different virtual pods.
     let before: BTreeSet<PodUid> = told.iter().map(|one| one.pod.uid.clone()).collect();
     told.extend(plan.unschedulable.into_iter().filter(|one| !before.contains(&one.pod.uid)));
     told.sort();

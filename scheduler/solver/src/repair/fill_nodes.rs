@@ -17,10 +17,10 @@ use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
 use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often: a spread over hosts brings as many more pods to a host each time as it bears.
+/// Rounds: a spread over hosts admits `maxSkew` more pods per host in each.
 const LEVELS: usize = 16;
 
-/// Places some of those pods, as long as that works; if they look at where others are, or if it takes little time.
+/// Places pods as long as that succeeds, if they depend on other pods or the cluster is small.
 pub(super) fn fill(best: &mut Best<'_>) {
     for _ in 0..LEVELS {
         let left = !left(best.snapshot, &best.plan).is_empty();
@@ -31,24 +31,24 @@ pub(super) fn fill(best: &mut Best<'_>) {
     }
 }
 
-/// In which pods are added to a plan.
+/// How pods are added to a plan.
 #[derive(Clone, Copy)]
 struct Way {
-    /// What room its nodes have.
+    /// Assumed capacity of launched nodes.
     room: Room,
-    /// Whether further ones may be bought.
+    /// Whether further nodes may be bought.
     buys: bool,
 }
 
 const WAYS: [Way; 4] = [
     Way { room: Room::Least, buys: false },
     Way { room: Room::Cheapest, buys: false },
-    // As the next plan would; then with what limits leave if launches list no larger types.
+    // Like the next plan; then with the limits that are left if launches list no larger types.
     Way { room: Room::Least, buys: true },
     Way { room: Room::Cheapest, buys: true },
 ];
 
-/// Places some of those pods in that way, if it works.
+/// Places some pods in that way; returns whether it did.
 fn add(best: &mut Best<'_>, way: Way) -> bool {
     let after = projection::project_with_room(best.snapshot, best.catalogs, &best.plan, way.room);
     let mut facts = after.clone();
@@ -68,7 +68,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
     if more.placements.is_empty() && more.launches.iter().all(|launch| launch.pods.is_empty()) {
         return false;
     }
-    // Where it matters what the nodes of launches will be, it is said.
+    // Offerings of launches are narrowed only as far as the placement needs it.
     let known = (best.snapshot, best.catalogs);
     let limited = way.buys && way.room == Room::Cheapest;
     let said: &[FillOutcome] =
@@ -81,7 +81,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
     })
 }
 
-/// As if volumes that are attached somewhere took nothing of any node: a pod that shares one goes where it is.
+/// Ignores the attach limits of volumes that are attached already: a pod that shares a volume goes to its node.
 fn share_volumes(facts: &mut Snapshot) {
     let bound = facts.pods.iter().filter(|pod| matches!(pod.state, PodState::Bound(_))).map(|pod| &pod.shape);
     let bound: BTreeSet<&ShapeId> = bound.collect();
@@ -95,19 +95,19 @@ fn share_volumes(facts: &mut Snapshot) {
     }
 }
 
-/// Which launches are narrowed to what their nodes are expected to be.
+/// Which launches are narrowed to the node that they are expected to become.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FillOutcome {
     None,
-    /// Those that get more pods.
+    /// Launches that get more pods.
     Own,
-    /// The others as well: a domain that one of them might open would hold the pods back.
+    /// All launches: a domain that one of them might open would keep the pods out.
     All,
-    /// All, to their cheapest type alone: the largest that is listed counts against limits.
+    /// All, to their cheapest type: limits count the largest listed type.
     Types,
 }
 
-/// Whether a pod without a place looks at where others are.
+/// Whether a pod without a place depends on where other pods are.
 fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     let without = without(snapshot, plan);
     snapshot.shapes.iter().any(|shape| {
@@ -117,8 +117,8 @@ fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     })
 }
 
-/// `plan` with those of its pods without a place that `more` has on nodes, which are those of the cluster and the launches of `plan`; of these some are
-/// narrowed to what they are in `after`.
+/// Adds to `plan` the pods without a place that `more` puts on existing nodes and on launches of `plan`. Launches
+/// are narrowed to their nodes in `after` as `said` tells.
 fn with(
     (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
     plan: &Plan,
@@ -193,7 +193,7 @@ fn with(
     all
 }
 
-/// Puts launches in order again. Terminations name them by their places, and follow them.
+/// Sorts launches and updates the indices by which terminations refer to them.
 pub(crate) fn reorder(plan: &mut Plan) {
     let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut plan.launches).into_iter().enumerate().collect();
     launches.sort_by(|(_, a), (_, b)| in_order(a, b));

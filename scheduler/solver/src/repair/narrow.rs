@@ -1,4 +1,4 @@
-//! Launches of which some offerings will not do any more.
+//! Removes offerings from launches.
 
 use super::projection;
 use crate::input::pool_requirements::{equals, lookup, one_of, selects};
@@ -36,7 +36,7 @@ fn require(launch: &mut Launch, more: impl IntoIterator<Item = NodeSelectorRequi
     requirements.dedup();
 }
 
-/// Keeps offerings of the type of the cheapest.
+/// Keeps the offerings of the cheapest offering's type.
 pub(super) fn keep_cheapest_type(launch: &mut Launch) {
     let Some(cheapest) = launch.offerings.first().map(|one| one.instance_type.clone()) else { return };
     let kept = launch.offerings.iter().filter(|one| one.instance_type == cheapest);
@@ -44,7 +44,7 @@ pub(super) fn keep_cheapest_type(launch: &mut Launch) {
     require(launch, [one_of(label::INSTANCE_TYPE, vec![cheapest])]);
 }
 
-/// Keeps what can hold all that the launch requests, and pods of these shapes.
+/// Keeps offerings with capacity for all requests of the launch that accept pods of these shapes.
 pub(crate) fn keep_fitting(
     (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
     launch: &mut Launch,

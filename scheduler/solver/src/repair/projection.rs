@@ -1,4 +1,4 @@
-//! The cluster after a plan is carried out, and the pods per domain that kube-scheduler then counts.
+//! Projects a plan onto the cluster, and counts pods per domain like kube-scheduler.
 
 use crate::input::context::tolerated;
 use crate::input::pool_requirements::{holds, lookup, selects};
@@ -13,22 +13,22 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, TopologySpread};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What room the node of a launch has.
+/// Assumed capacity of launched nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// That which all its types have.
+    /// The least of all listed types.
     Least,
-    /// That of the cheapest.
+    /// The capacity of the cheapest type.
     Cheapest,
 }
 
-/// The cluster with the launches of the plan as nodes, named by their actions, and its pods where it has them. A node
-/// is of the cheapest offering of its launch, and has the room that all of them have.
+/// The cluster with the launches of the plan as nodes, named by action id, and with its pods on their nodes. A
+/// launched node has the labels of its cheapest offering and the least capacity of all listed types.
 pub(crate) fn project(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
     project_with_room(snapshot, catalogs, plan, Room::Least)
 }
 
-/// The same with nodes that have such room.
+/// The same with the given capacity.
 pub(super) fn project_with_room(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -71,7 +71,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
-    // Of labels that are still open it has the first value.
+    // Labels that are still open get their first value.
     for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
         let alike = || launch.requirements.iter().filter(|one| one.key == asked.key);
         let allowed = |value: &&String| alike().all(|one| holds(one, Some(value)));
@@ -111,7 +111,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     })
 }
 
-/// The catalog that the launch is bought from.
+/// Catalog that the launch is bought from.
 pub(crate) fn catalog_of<'c>(
     snapshot: &Snapshot,
     catalogs: &'c BTreeMap<CatalogId, Catalog>,
@@ -121,7 +121,7 @@ pub(crate) fn catalog_of<'c>(
     catalogs.get(pool.catalog.as_ref()?)
 }
 
-/// Labels that a node has by what it was bought as.
+/// Labels of a node from its offering.
 pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceType, choice: &OfferingChoice) {
     labels.extend(kind.labels.clone());
     for (key, value) in [
@@ -134,8 +134,7 @@ pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceTyp
     }
 }
 
-/// Has the nodes of launches count against the limits of their pools: as the largest type that is listed, or as the
-/// cheapest.
+/// Counts launched nodes against the limits of their pools, as the largest listed type or as the cheapest.
 pub(crate) fn count_limits(
     (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
     plan: &Plan,
@@ -154,7 +153,7 @@ pub(crate) fn count_limits(
     }
 }
 
-/// Pods of DaemonSets that come with the node: selectors of other pods may mean them as well.
+/// Pods of DaemonSets that come with the node: selectors of other pods may match them.
 fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = Pod> + 'a {
     let runs = |shape: &PodShape| {
         tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels)
@@ -178,7 +177,7 @@ fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = P
     })
 }
 
-/// Pods that the spread of `owner` counts, by domain: each domain of a node that it looks at, also without such pods.
+/// Pods per domain that the spread of `owner` counts. Domains of matching nodes without such pods count 0.
 pub(super) fn counted(after: &Snapshot, owner: &PodShape, spread: &TopologySpread) -> BTreeMap<String, usize> {
     let Some(selector) = &spread.selector else { return BTreeMap::new() };
     let selected = |shape: &&PodShape| shape.namespace == owner.namespace && matches(selector, shape);
@@ -206,7 +205,7 @@ pub(super) fn counted(after: &Snapshot, owner: &PodShape, spread: &TopologySprea
     counts
 }
 
-/// Whether the required spreads of `owner` hold for those of its pods that are pending in `before`.
+/// Whether the required spreads of `owner` hold for its pods that are pending in `before`.
 pub(super) fn is_even(before: &Snapshot, after: &Snapshot, owner: &PodShape) -> bool {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     let waiting: BTreeSet<&PodUid> =

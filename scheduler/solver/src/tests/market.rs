@@ -78,15 +78,15 @@ fn a_replacement_comes_from_the_cheapest_pool() {
 }
 
 /// Name, types, limit in cores.
-type DrawState = (String, Vec<&'static str>, Option<i64>);
+type DrawnPool = (String, Vec<&'static str>, Option<i64>);
 
 /// Pools with random names, of random types, some with limits.
-fn any_pools() -> impl Strategy<Value = Vec<DrawState>> {
+fn any_pools() -> impl Strategy<Value = Vec<DrawnPool>> {
     let one = ("[a-z]{1,8}", prop::sample::subsequence(&KINDS[..], 1..=3), prop::option::weighted(0.3, 4..24_i64));
     prop::collection::vec(one, 2..=5)
 }
 
-fn pools(drawn: &[DrawState]) -> Vec<NodePool> {
+fn pools(drawn: &[DrawnPool]) -> Vec<NodePool> {
     let named = drawn.iter().enumerate().map(|(index, (name, types, limit))| {
         // Distinct, and still in any order.
         let mut one = of_types(&format!("{name}-{index}"), types);
