@@ -48,27 +48,27 @@ const AUDIT_MAX: usize = 100_000;
 /// Audit log entry of one answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// When it was answered.
+    /// Time of the response.
     pub at: Timestamp,
     /// Name of the client.
     pub client: String,
-    /// What it wanted.
+    /// Request verb.
     pub verb: Verb,
-    /// Kind.
+    /// Requested kind.
     pub resource: ResourceId,
-    /// Subresource or empty.
+    /// Subresource, or empty.
     pub subresource: String,
-    /// Namespace or empty.
+    /// Namespace, or empty.
     pub namespace: String,
-    /// Name or empty.
+    /// Object name, or empty.
     pub name: String,
-    /// HTTP code of the answer.
+    /// HTTP status code of the response.
     pub code: u16,
 }
 
 struct Inner {
     store: Mutex<Store>,
-    /// One per kind.
+    /// Change signals, one per kind.
     changed: Vec<signal::Sender>,
     clock: Clock,
     faults: Faults,

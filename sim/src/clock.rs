@@ -20,7 +20,7 @@ pub fn from(start: Timestamp) -> Clock {
     })
 }
 
-/// A clock that shows the usual beginning now.
+/// A clock that reads the default start time now.
 #[must_use]
 pub fn usual() -> Clock {
     from(Timestamp::from_second(START_SECONDS).unwrap_or_default())

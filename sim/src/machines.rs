@@ -34,13 +34,13 @@ pub const NAMESPACE: &str = "plimsoll-system";
 /// Lifecycle stage of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Its kubelet runs.
+    /// The kubelet runs.
     Running,
-    /// It runs, but never becomes a Node.
+    /// The machine runs but never becomes a Node.
     Useless,
-    /// It has no power any more.
+    /// The machine is powered off.
     Off,
-    /// Nothing is left of it.
+    /// Neither the machine nor its Node exists.
     Gone,
 }
 

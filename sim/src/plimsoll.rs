@@ -20,11 +20,11 @@ use tokio::task::JoinHandle;
 /// A Plimsoll service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Reads the cluster and drives.
+    /// Watches the cluster and drives the other services.
     Watcher,
-    /// Plans.
+    /// Computes plans.
     Scheduler,
-    /// Writes and spends.
+    /// Executes plans: writes to the cluster and buys instances.
     Actuator,
 }
 
@@ -146,7 +146,7 @@ impl Plimsoll {
         plimsoll
     }
 
-    /// Starts a process at a port; returns its name.
+    /// Starts a process at a port and returns its name.
     fn start_at(&mut self, role: Role, port: &str) -> String {
         let count = self.started.entry(port.to_owned()).or_default();
         *count += 1;

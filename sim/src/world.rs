@@ -21,11 +21,11 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// Settings of a world.
 #[derive(Debug, Clone)]
 pub struct Scenery {
-    /// Fixes names, UIDs, instance ids and the chances of faults.
+    /// Determines names, UIDs, instance ids and which faults occur.
     pub seed: u64,
-    /// A region that there is a built-in catalog of.
+    /// Region with a built-in catalog.
     pub region: String,
-    /// Values of the discovery tag; each finds a network of its own.
+    /// Values of the discovery tag. Each value selects a separate network.
     pub networks: Vec<String>,
     /// Time from launch to the start of the kubelet.
     pub boot: Duration,
@@ -71,9 +71,9 @@ pub enum ApplyError {
     /// The server does not serve this kind.
     #[error("{api_version} {kind} is not served")]
     UnknownKind {
-        /// Its `apiVersion`.
+        /// `apiVersion` of the object.
         api_version: String,
-        /// Its `kind`.
+        /// `kind` of the object.
         kind: String,
     },
     /// The server rejects the object.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::pin::pin;
 use tokio::time::timeout;
 
-/// What came over a watch: type, name, `data.a`.
+/// A watched change: event type, name and `data.a`.
 type Seen = (&'static str, String, Option<String>);
 
 fn seen(event: &WatchEvent<ConfigMap>) -> Option<Seen> {
