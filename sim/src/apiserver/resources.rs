@@ -24,7 +24,7 @@ pub struct Resource {
     pub plural: &'static str,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// Whether there is a status subresource, so that the main one does not write status.
+    /// Whether the kind has a status subresource. If so, writes to the main resource do not change the status.
     pub status: bool,
     /// Paths of the scale subresource, if the kind has one.
     pub scale: Option<Scale>,

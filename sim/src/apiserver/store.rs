@@ -1,6 +1,5 @@
-//! The core of the API server: objects, their history, and the rules of every operation.
-//!
-//! The store consists of plain function calls. It needs neither a runtime nor a clock.
+//! The core of the API server: objects, their history, and the rules of every operation. The store consists of plain
+//! function calls and needs neither a runtime nor a clock.
 
 mod delete;
 mod garbage;
