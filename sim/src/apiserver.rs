@@ -1,6 +1,7 @@
-//! A Kubernetes API server in memory: a tower service under `kube::Client`.
+//! An in-memory Kubernetes API server, exposed as a tower service for `kube::Client`.
 //!
-//! The rules are in [`store`], as plain calls; this module gives them time, clients, watches and faults.
+//! [`store`] implements the API rules as plain function calls. This module adds the clock, clients, watches and fault
+//! injection.
 
 pub mod admission;
 mod apply;
@@ -41,33 +42,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::Store;
 
-/// Requests remembered for tests to look at; beyond it the oldest are forgotten.
+/// Capacity of the audit log that tests inspect. The oldest entries are dropped beyond it.
 const AUDIT_MAX: usize = 100_000;
 
-/// One request that the server has answered.
+/// Audit log entry of one answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// When it was answered.
+    /// Time of the response.
     pub at: Timestamp,
     /// Name of the client.
     pub client: String,
-    /// What it wanted.
+    /// Request verb.
     pub verb: Verb,
-    /// Kind.
+    /// Requested kind.
     pub resource: ResourceId,
-    /// Subresource or empty.
+    /// Subresource, or empty.
     pub subresource: String,
-    /// Namespace or empty.
+    /// Namespace, or empty.
     pub namespace: String,
-    /// Name or empty.
+    /// Object name, or empty.
     pub name: String,
-    /// HTTP code of the answer.
+    /// HTTP status code of the response.
     pub code: u16,
 }
 
 struct Inner {
     store: Mutex<Store>,
-    /// One per kind.
+    /// Change signals, one per kind.
     changed: Vec<signal::Sender>,
     clock: Clock,
     faults: Faults,
@@ -75,7 +76,7 @@ struct Inner {
     audit: Mutex<VecDeque<Audit>>,
 }
 
-/// A Kubernetes API server. Cheap to clone; all clones are one server.
+/// An in-memory Kubernetes API server. Cheap to clone; clones share one server.
 #[derive(Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -88,7 +89,7 @@ impl std::fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// An empty cluster. UIDs, generated names and the chances of faults are fixed by the seed.
+    /// Creates an empty cluster. `seed` determines UIDs, generated names and which faults occur.
     #[must_use]
     pub fn new(seed: u64, clock: Clock) -> Self {
         let store = Mutex::new(Store::new(seed, clock()));
@@ -106,14 +107,14 @@ impl ApiServer {
         }
     }
 
-    /// A client that the faults know by `name`. Its default namespace is `default`; it does not retry.
+    /// Returns a client whose faults are addressed by `name`. Its default namespace is `default`; it does not retry.
     ///
     /// Must be called within a tokio runtime.
     pub fn client(&self, name: impl Into<String>) -> ::kube::Client {
         ::kube::Client::new(self.port(name), "default")
     }
 
-    /// The tower service behind [`ApiServer::client`], for those who put layers on it.
+    /// Returns the tower service behind [`ApiServer::client`], for callers that add layers.
     pub fn port(&self, name: impl Into<String>) -> Port {
         Port::new(self.clone(), name.into())
     }
@@ -124,35 +125,36 @@ impl ApiServer {
         self.inner.minor.load(Ordering::Relaxed)
     }
 
-    /// Upgrades the control plane.
+    /// Sets the minor version of the control plane, as an upgrade does.
     pub fn upgrade(&self, minor: u32) {
         self.inner.minor.store(minor, Ordering::Relaxed);
     }
 
-    /// What goes wrong.
+    /// Fault injection.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// The time.
+    /// Current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.inner.clock)()
     }
 
-    /// The clock.
+    /// Clock of the server.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.inner.clock.clone()
     }
 
-    /// Reads the store as it is now.
+    /// Reads the current state of the store.
     pub fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
         read(&self.inner.store.lock())
     }
 
-    /// Changes the store in one step and tells the watchers. Faults do not touch this way in: it is for the cluster's own parts.
+    /// Changes the store in one step and notifies watchers. Faults do not apply: the cluster's own components use this
+    /// path.
     pub fn write<T>(&self, write: impl FnOnce(&mut Store) -> T) -> T {
         let mut store = self.inner.store.lock();
         let result = write(&mut store);
@@ -162,23 +164,24 @@ impl ApiServer {
         result
     }
 
-    /// Holds a kind to the `openAPIV3Schema` of its CustomResourceDefinition: unknown fields go, defaults come, values are checked.
+    /// Enforces the `openAPIV3Schema` of a CustomResourceDefinition for a kind: prunes unknown fields, sets defaults
+    /// and validates values.
     ///
     /// # Errors
-    /// Where the schema cannot be used.
+    /// If the schema is not usable.
     pub fn install_schema(&self, resource: ResourceId, schema: &serde_json::Value) -> Result<(), SchemaError> {
         let hook = structural::hook(schema)?;
         self.write(|store| store.admission_mut().add(resource, hook));
         Ok(())
     }
 
-    /// Tells of every change to a kind.
+    /// Signals every change to objects of a kind.
     #[must_use]
     pub fn subscribe(&self, resource: ResourceId) -> signal::Receiver {
         self.inner.changed[resource.index()].subscribe()
     }
 
-    /// The requests answered so far, oldest first.
+    /// Audit log, oldest entry first.
     #[must_use]
     pub fn audit(&self) -> Vec<Audit> {
         self.inner.audit.lock().iter().cloned().collect()

@@ -1,16 +1,16 @@
-//! Time for the simulation: a calendar over tokio's clock, so that paused time is virtual time.
+//! Simulation time: calendar time on tokio's clock, so that paused time is virtual time.
 
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Tells the time.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The moment at which simulations begin unless told otherwise: 2026-01-05T00:00:00Z, a Monday.
+/// Default start of simulations: 2026-01-05T00:00:00Z, a Monday.
 pub const START_SECONDS: i64 = 1_767_571_200;
 
-/// A clock that shows `start` now and goes on as tokio's time does.
+/// A clock that reads `start` now and advances with tokio's time.
 #[must_use]
 pub fn from(start: Timestamp) -> Clock {
     let origin = Instant::now();
@@ -20,7 +20,7 @@ pub fn from(start: Timestamp) -> Clock {
     })
 }
 
-/// A clock that shows the usual beginning now.
+/// A clock that reads the default start time now.
 #[must_use]
 pub fn usual() -> Clock {
     from(Timestamp::from_second(START_SECONDS).unwrap_or_default())

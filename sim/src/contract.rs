@@ -1,7 +1,8 @@
-//! What the rest of the project relies on in a Kubernetes API server, as tests over a client.
+//! Tests of the Kubernetes API server behavior that the project relies on.
 //!
-//! The server in memory and the real one both run these, so that the first cannot drift from the second. They work in a
-//! namespace of their own, name what they make outside of it after it, and bear a scheduler and controllers running beside them.
+//! Both the in-memory server and a real API server run these tests, so that the in-memory server cannot drift from the
+//! real one. The tests work in a namespace of their own and prefix the names of cluster-scoped objects with its name. A
+//! scheduler and controllers may run beside them.
 
 mod objects;
 mod patches;
@@ -16,9 +17,9 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::time::Duration;
 
-/// How long to wait for what a server or its controllers do in the background. Generous: a real one may be busy.
+/// Time limit for background work of a server or its controllers. It is generous because a real server may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often to look in the meantime.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Why a test failed.
@@ -42,7 +43,7 @@ macro_rules! ensure {
 }
 use ensure;
 
-/// Where the tests run.
+/// Environment of the tests.
 struct Ground {
     client: Client,
     namespace: String,
@@ -57,7 +58,7 @@ impl Ground {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// A name for something outside the namespace.
+    /// Name for a cluster-scoped object.
     fn global(&self, name: &str) -> String {
         format!("{}-{name}", self.namespace)
     }
@@ -72,7 +73,7 @@ fn object<K: DeserializeOwned>(value: Value) -> Check<K> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// The HTTP code that a call failed with.
+/// HTTP status code that a call failed with.
 fn code<T>(result: kube::Result<T>) -> Check<u16> {
     match result {
         Err(kube::Error::Api(status)) => Ok(status.code),
@@ -81,7 +82,7 @@ fn code<T>(result: kube::Result<T>) -> Check<u16> {
     }
 }
 
-/// Looks again and again until something holds.
+/// Polls until a condition holds.
 async fn eventually<F: Future<Output = Check<bool>>>(what: &str, mut look: impl FnMut() -> F) -> Check {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while tokio::time::Instant::now() < deadline {
@@ -93,9 +94,9 @@ async fn eventually<F: Future<Output = Check<bool>>>(what: &str, mut look: impl 
     Err(Failure(format!("not within {} s: {what}", PATIENCE.as_secs())))
 }
 
-/// Runs every test, one after the other, and gives back each one's name and what went wrong, if anything.
+/// Runs all tests sequentially and returns the name and result of each.
 ///
-/// The client should not retry by itself: some tests provoke a 429.
+/// The client should not retry on its own: some tests provoke a 429.
 pub async fn all(client: Client) -> Vec<(&'static str, Result<(), String>)> {
     let mut results = Vec::new();
     let ground = match prepare(client).await {
@@ -154,7 +155,7 @@ async fn prepare(client: Client) -> Check<Ground> {
     let wanted = object(json!({"metadata": {"generateName": "contract-"}}))?;
     let namespace = namespaces.create(&PostParams::default(), &wanted).await?.name_any();
     let ground = Ground { client, namespace };
-    // Pods need it; where a controller makes it too, either may be first.
+    // Pods need the service account. If a controller creates it too, either may be first.
     let account: ServiceAccount = object(json!({"metadata": {"name": "default"}}))?;
     match ground.api().create(&PostParams::default(), &account).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}

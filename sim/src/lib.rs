@@ -1,11 +1,14 @@
-//! A cluster and an EC2 in memory, for tests, simulations and the demo.
+//! An in-memory cluster and EC2 for tests, simulations and the demo.
 //!
-//! [`apiserver`] is a Kubernetes API server under `kube::Client`; [`kube`] holds the controllers, the scheduler and the
-//! kubelets that make a cluster of it; [`contract`] holds the tests that it and the real API server both pass; [`cloud`] is EC2,
-//! and [`machines`] makes Nodes of its instances.
-//! Everything is deterministic for a seed, and runs on tokio's time, so that paused time is virtual time.
-//! None of that uses the code under test, only the traits that it is driven by: the simulation must not share its mistakes.
-//! [`world`] puts it together, and [`plimsoll`] runs the real services on it.
+//! - [`apiserver`] is a Kubernetes API server for `kube::Client`.
+//! - [`kube`] holds the controllers, the scheduler and the kubelets that turn it into a cluster.
+//! - [`contract`] holds the tests that [`apiserver`] and a real API server both pass.
+//! - [`cloud`] is EC2.
+//! - [`machines`] turns its instances into Nodes.
+//! - [`world`] combines these parts, and [`plimsoll`] runs the real services on them.
+//!
+//! A seed makes everything deterministic. All parts run on tokio's time, so that paused time is virtual time. The
+//! simulated parts share only traits with the code under test, so that they do not share its mistakes.
 
 pub mod apiserver;
 pub mod clock;

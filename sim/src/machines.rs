@@ -1,5 +1,7 @@
-//! Instances of the cloud as machines: each boots, reads its user data as a node's first programs do, and becomes a Node by
-//! its kubelet; when the instance ends, so does the kubelet, and the cloud's controller takes the Node away.
+//! Instances of the cloud as machines.
+//!
+//! A machine boots, interprets its user data as the first programs of a node do, and becomes a Node through its
+//! kubelet. When the instance ends, its kubelet stops and the cloud controller deletes the Node.
 
 mod hardware;
 mod user_data;
@@ -22,26 +24,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use user_data::UserData;
 
-/// How often the cloud's controller looks whether a Node that is not ready still has its instance, as the real one does.
+/// Interval at which the cloud controller checks whether a Node that is not ready still has its instance, as the real
+/// controller does.
 const CLOUD_CONTROLLER_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where the services and their Leases live.
+/// Namespace of the services and their Leases.
 pub const NAMESPACE: &str = "plimsoll-system";
 
-/// How far a machine has come.
+/// Lifecycle stage of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Its kubelet runs.
+    /// The kubelet runs.
     Running,
-    /// It runs, but never becomes a Node.
+    /// The machine runs but never becomes a Node.
     Useless,
-    /// It has no power any more.
+    /// The machine is powered off.
     Off,
-    /// Nothing is left of it.
+    /// Neither the machine nor its Node exists.
     Gone,
 }
 
-/// Makes Nodes of instances.
+/// Turns instances into Nodes.
 #[derive(Debug)]
 pub struct Machines {
     ec2: Ec2,
@@ -51,12 +54,12 @@ pub struct Machines {
     problems: Problems,
 }
 
-/// Why instances did not become Nodes: one line each. Clones are one.
+/// Why instances did not become Nodes, one line each. Clones share one list.
 #[derive(Debug, Clone, Default)]
 pub struct Problems(Arc<Mutex<Vec<String>>>);
 
 impl Problems {
-    /// All so far.
+    /// All problems so far.
     #[must_use]
     pub fn all(&self) -> Vec<String> {
         self.0.lock().clone()
@@ -64,19 +67,19 @@ impl Problems {
 }
 
 impl Machines {
-    /// The machines behind these instances.
+    /// Creates the machines behind the instances of `ec2`.
     #[must_use]
     pub fn new(ec2: Ec2, kubelets: Kubelets, hardware: Hardware) -> Self {
         Self { ec2, kubelets, hardware, stages: BTreeMap::new(), problems: Problems::default() }
     }
 
-    /// Where it writes why instances did not become Nodes.
+    /// Reasons why instances did not become Nodes.
     #[must_use]
     pub fn problems(&self) -> Problems {
         self.problems.clone()
     }
 
-    /// Brings one machine up to date. Returns when to look again.
+    /// Advances one machine. Returns the time of its next change.
     fn follow(&mut self, store: &mut Store, machine: &Machine, cloud: &Cloud, now: Timestamp) -> Option<Timestamp> {
         let time = plimsoll_model::time::Timestamp(now.as_millisecond());
         let stage = self.stages.get(&machine.id).copied();
@@ -121,24 +124,24 @@ impl Machines {
         [machine.runs_from, machine.ends_from, machine.gone_from].into_iter().filter_map(at).min()
     }
 
-    /// What the cloud's controller does with the Node of an instance that is gone. True once there is none.
+    /// Deletes the Node of a terminated instance, as the cloud controller does. Returns true once the Node is gone.
     fn clear_away(&self, store: &mut Store, machine: &Machine, now: Timestamp) -> bool {
         let name = &machine.private_dns_name;
         let Some(node) = store.find(ResourceId::NODES, &Key::new("", name.clone())) else { return true };
         if object::text(&node, &["spec", "providerID"]) != provider_id(machine) {
-            // Another machine of the same name.
+            // The Node belongs to another machine of the same name.
             return true;
         }
         let ready = object::condition(&node, "Ready").map(|ready| object::text(ready, &["status"]));
         if ready != Some("True") && !object::is_deleting(&node) {
             let write = Write::new(now, "cloud-node-lifecycle-controller");
-            // Changed in the meantime: it comes round again.
+            // A conflict does not matter: the next round retries.
             let _ = store.delete(ResourceId::NODES, "", name, &DeleteOptions::default(), &write);
         }
         store.find(ResourceId::NODES, &Key::new("", name.clone())).is_none()
     }
 
-    /// The Node that a machine registers, or why it cannot.
+    /// The Node that a machine registers, or why it cannot register one.
     fn node(&self, machine: &Machine, cloud: &Cloud) -> Result<NodeSpec, String> {
         let data = UserData::read(&machine.user_data)?;
         if data.cluster.is_empty() {
@@ -201,10 +204,11 @@ fn provider_id(machine: &Machine) -> String {
     format!("aws:///{}/{}", machine.zone, machine.id)
 }
 
-/// Adds what a cluster on EKS has besides its nodes: the DNS service, and the project's custom resources with their schemas.
+/// Adds what an EKS cluster has besides its nodes: the DNS service and the project's custom resources with their
+/// schemas.
 ///
 /// # Errors
-/// A schema cannot be used.
+/// If a schema is not usable.
 pub fn furnish(server: &ApiServer) -> Result<(), crate::apiserver::SchemaError> {
     use plimsoll_api::crd::Kind;
     for kind in [Kind::CapacityBuffer, Kind::EC2NodeClass, Kind::NodeClaim, Kind::NodeOverlay, Kind::NodePool] {
@@ -217,7 +221,7 @@ pub fn furnish(server: &ApiServer) -> Result<(), crate::apiserver::SchemaError> 
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     let now = server.now();
     server.write(|store| {
-        // What is there already serves as well.
+        // If the objects exist already, they serve the purpose too.
         let _ = store.create(ResourceId::NAMESPACES, "", namespace, &Write::new(now, "cluster"));
         let _ = store.create(ResourceId::SERVICES, "kube-system", dns, &Write::new(now, "cluster"));
     });

@@ -1,4 +1,4 @@
-//! Connections within the process, which a test can cut: gRPC between the services without sockets.
+//! In-memory gRPC connections between the services, without sockets, which tests can interrupt.
 
 use parking_lot::Mutex;
 use plimsoll_runtime::client_pool::{ClientPool, ReplicaId};
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 
-/// Bytes in flight on a connection in each direction.
+/// Buffer size of a connection in bytes, per direction.
 const BUFFER: usize = 256 * 1024;
 
-/// How a process's connections fare.
+/// Reachability of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Open,
-    /// Bytes stay where they are.
+    /// Connections stay open but transfer no bytes.
     Silent,
-    /// Connections break.
+    /// Connections break, and new ones are refused.
     Gone,
 }
 
@@ -32,20 +32,20 @@ struct Listener {
 struct State {
     /// By port.
     listeners: BTreeMap<String, Listener>,
-    /// The DNS names of certificates, by process.
+    /// DNS names in the certificate of each process.
     certificates: BTreeMap<String, Arc<[String]>>,
     /// By process.
     reach: BTreeMap<String, watch::Sender<Reach>>,
 }
 
-/// All connections. Cheap to clone; all clones are one.
+/// The network between processes. Cheap to clone; clones share one network.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     state: Arc<Mutex<State>>,
 }
 
 impl Network {
-    /// Opens a port for a process, in place of one of that name; what is connected to it comes out of the listener.
+    /// Opens a port for a process and replaces any existing listener there. The listener yields incoming connections.
     #[must_use]
     pub fn listen(&self, port: &str, process: &str) -> MemoryListener {
         let (dialer, listener) = memory::pair();
@@ -53,13 +53,13 @@ impl Network {
         listener
     }
 
-    /// Gives a process a certificate with this DNS name, for the connections that it opens from now on. Without one its
-    /// connections are as if without TLS.
+    /// Gives a process a certificate with this DNS name, for connections that it opens from now on. Connections of a
+    /// process without a certificate count as connections without TLS.
     pub fn certify(&self, process: &str, name: &str) {
         self.state.lock().certificates.insert(process.to_owned(), vec![name.to_owned()].into());
     }
 
-    /// The way of a process to the ports `to`.
+    /// Client pool with which a process connects to the ports `to`.
     #[must_use]
     pub fn pool(&self, process: &str, to: &[String]) -> ClientPool {
         let (network, process) = (self.clone(), process.to_owned());
@@ -82,19 +82,19 @@ impl Network {
         Ok(ours)
     }
 
-    /// The process is dead: its connections break, and none is made to or from it.
+    /// Kills a process: its connections break, and new ones from and to the process fail.
     pub fn kill(&self, process: &str) {
         let mut state = self.state.lock();
         state.listeners.retain(|_, listener| listener.process != process);
         state.set(process, Reach::Gone);
     }
 
-    /// Bytes to and from the process stay where they are.
+    /// Stops the transfer of bytes from and to a process, without closing connections.
     pub fn silence(&self, name: &str) {
         self.state.lock().set(name, Reach::Silent);
     }
 
-    /// Ends a silence.
+    /// Restores the reachability of a process.
     pub fn heal(&self, name: &str) {
         self.state.lock().set(name, Reach::Open);
     }
@@ -114,7 +114,7 @@ impl State {
     }
 }
 
-/// Carries bytes both ways while both ends can be reached.
+/// Copies bytes both ways while both processes are reachable.
 async fn carry(
     mut one: DuplexStream,
     mut two: DuplexStream,

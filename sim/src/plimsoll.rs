@@ -1,5 +1,6 @@
-//! All of Plimsoll in one process: the real watcher, scheduler and actuator on a [`World`], each replica a process that can be
-//! stopped, killed and cut off by itself.
+//! All of Plimsoll in one process: the real watcher, scheduler and actuator on a [`World`].
+//!
+//! Each replica acts as a process that tests can stop, kill and isolate separately.
 
 mod replicas;
 
@@ -16,19 +17,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tokio::task::JoinHandle;
 
-/// A service.
+/// A Plimsoll service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Reads the cluster and drives.
+    /// Watches the cluster and drives the other services.
     Watcher,
-    /// Plans.
+    /// Computes plans.
     Scheduler,
-    /// Writes and spends.
+    /// Executes plans: writes to the cluster and buys instances.
     Actuator,
 }
 
 impl Role {
-    /// As in the names of its replicas.
+    /// Name of the service, as used in the names of its replicas.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +39,7 @@ impl Role {
         }
     }
 
-    /// The DNS name in its certificate, as in deploy/.
+    /// DNS name in the service's certificate, as in deploy/.
     #[must_use]
     pub fn dns_name(self) -> String {
         format!("plimsoll-{self}.plimsoll-system.svc")
@@ -59,18 +60,18 @@ impl fmt::Display for Role {
     }
 }
 
-/// How many replicas, and how they are set up.
+/// Number of replicas and their settings.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Watchers.
+    /// Watcher replicas.
     pub watchers: usize,
-    /// Schedulers.
+    /// Scheduler replicas.
     pub schedulers: usize,
-    /// Actuators.
+    /// Actuator replicas.
     pub actuators: usize,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster_name: String,
-    /// Whether actuators tell kube-scheduler which node the plan has for a pod.
+    /// Whether actuators nominate the planned node of a pod to kube-scheduler.
     pub nominate_nodes: bool,
 }
 
@@ -80,17 +81,17 @@ impl Default for Options {
     }
 }
 
-/// A replica at work.
+/// A running replica.
 #[derive(Debug)]
 struct Replica {
     role: Role,
-    /// Where it listens: that of the replica in whose place it came.
+    /// Port it listens on. A replacement takes over the port of its predecessor.
     port: String,
     shutdown: Shutdown,
     task: JoinHandle<()>,
 }
 
-/// What replicas need of the world they live in.
+/// Parts of the world that replicas use.
 #[derive(Clone)]
 struct Surroundings {
     server: crate::apiserver::ApiServer,
@@ -101,12 +102,12 @@ struct Surroundings {
     options: Options,
 }
 
-/// All replicas. They end with this.
+/// All replicas. Dropping this value kills them.
 pub struct Plimsoll {
     surroundings: Surroundings,
-    /// By process.
+    /// By process name.
     replicas: BTreeMap<String, Replica>,
-    /// Processes started so far at each port.
+    /// Number of processes started at each port.
     started: BTreeMap<String, u32>,
 }
 
@@ -145,7 +146,7 @@ impl Plimsoll {
         plimsoll
     }
 
-    /// Starts a process at a port; returns its name.
+    /// Starts a process at a port and returns its name.
     fn start_at(&mut self, role: Role, port: &str) -> String {
         let count = self.started.entry(port.to_owned()).or_default();
         *count += 1;
@@ -157,23 +158,23 @@ impl Plimsoll {
         process
     }
 
-    /// The processes of a service that were started and neither killed nor stopped.
+    /// Processes of a service that are running: neither killed nor stopped.
     #[must_use]
     pub fn processes(&self, role: Role) -> Vec<String> {
         self.replicas.iter().filter(|(_, replica)| replica.role == role).map(|(process, _)| process.clone()).collect()
     }
 
-    /// The process that holds the service's Lease, as the API server has it.
+    /// Process that holds the service's Lease, according to the API server.
     #[must_use]
     pub fn leader(&self, role: Role) -> Option<String> {
         let key = Key::new(NAMESPACE, role.lease()?);
         let lease = self.surroundings.server.read(|store| store.find(ResourceId::LEASES, &key))?;
-        // An actuator's holder also says where it answers.
+        // The holder identity of an actuator also contains its address.
         let holder = object::text(&lease, &["spec", "holderIdentity"]).split('_').next().unwrap_or_default();
         self.replicas.contains_key(holder).then(|| holder.to_owned())
     }
 
-    /// Kills a process: from now on nothing of it reaches anybody. What was sent arrives.
+    /// Kills a process. Messages it has already sent still arrive; nothing else of it does.
     pub fn kill(&mut self, process: &str) {
         let Some(replica) = self.replicas.remove(process) else { return };
         let Surroundings { server, ec2, network, .. } = &self.surroundings;
@@ -183,30 +184,32 @@ impl Plimsoll {
         replica.task.abort();
     }
 
-    /// Stops a process as Kubernetes does before it kills: it may end what it does and give up its Lease.
+    /// Stops a process gracefully, as Kubernetes does before killing it: the process can finish its work and release
+    /// its Lease.
     pub async fn stop(&mut self, process: &str) {
         let Some(mut replica) = self.replicas.remove(process) else { return };
         replica.shutdown.start();
-        // However it ended, it is over.
+        // The result does not matter: the process has ended either way.
         let _ = (&mut replica.task).await;
         self.surroundings.network.kill(process);
     }
 
-    /// Kills a process and starts another in its place at once, as a kubelet does; returns its name, if there was such a process.
+    /// Kills a process and immediately starts a replacement at the same port, as a kubelet does. Returns the new name,
+    /// or `None` if there is no such process.
     pub fn replace(&mut self, process: &str) -> Option<String> {
         let (role, port) = self.replicas.get(process).map(|it| (it.role, it.port.clone()))?;
         self.kill(process);
         Some(self.start_at(role, &port))
     }
 
-    /// Starts a process at the first port of a service where none is; returns its name, if there is such a port.
+    /// Starts a process at the first free port of a service. Returns its name, or `None` if every port is in use.
     pub fn start_another(&mut self, role: Role) -> Option<String> {
         let taken = |port: &String| self.replicas.values().any(|replica| replica.port == *port);
         let port = self.surroundings.ports(role).into_iter().find(|port| !taken(port))?;
         Some(self.start_at(role, &port))
     }
 
-    /// Cuts a process off from everybody: the API server, the cloud, the other services. Nobody is told.
+    /// Silently cuts a process off from the API server, the cloud and the other services.
     pub fn isolate(&self, process: &str) {
         let Surroundings { server, ec2, network, .. } = &self.surroundings;
         network.silence(process);
@@ -214,7 +217,7 @@ impl Plimsoll {
         ec2.faults(|faults| faults.cut(process, Cut::NoAnswer));
     }
 
-    /// Ends [`Plimsoll::isolate`].
+    /// Undoes [`Plimsoll::isolate`].
     pub fn heal(&self, process: &str) {
         let Surroundings { server, ec2, network, .. } = &self.surroundings;
         network.heal(process);
@@ -222,7 +225,7 @@ impl Plimsoll {
         ec2.faults(|faults| faults.heal(process));
     }
 
-    /// The connections between the services.
+    /// Network between the services.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.surroundings.network
@@ -230,7 +233,7 @@ impl Plimsoll {
 }
 
 impl Surroundings {
-    /// Where the replicas of a service listen.
+    /// Ports of the replicas of a service.
     fn ports(&self, role: Role) -> Vec<String> {
         let count = match role {
             Role::Watcher => self.options.watchers,

@@ -1,16 +1,16 @@
-//! The one source of chance in the simulation: a small generator whose whole future is fixed by its seed.
+//! The only source of randomness in the simulation: a small generator, fully determined by its seed.
 
-/// Letters and digits that Kubernetes uses for generated name endings: no vowels, no look-alikes.
+/// Alphabet of generated name suffixes in Kubernetes: no vowels, no look-alikes.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A seeded generator (SplitMix64). Two generators of one seed give the same numbers for ever.
+/// A seeded generator (SplitMix64). Generators with equal seeds yield equal sequences.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator whose future is fixed by `seed`.
+    /// Creates a generator from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -25,17 +25,17 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 where `bound` is 0. The slight bias of the remainder is of no concern here.
+    /// A number below `bound`, or 0 if `bound` is 0. The slight modulo bias does not matter here.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.bits() % bound }
     }
 
-    /// True in `per_mille` of 1000 cases.
+    /// Returns true with probability `per_mille` / 1000.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }
 
-    /// A UUID-shaped string.
+    /// A string in the format of a random UUID.
     pub fn uid(&mut self) -> String {
         let (high, low) = (self.bits(), self.bits());
         format!(
@@ -48,7 +48,7 @@ impl Rng {
         )
     }
 
-    /// An ending for a generated name, `length` characters of Kubernetes' alphabet.
+    /// A suffix for a generated name: `length` characters of the alphabet of Kubernetes.
     pub fn suffix(&mut self, length: usize) -> String {
         let bound = NAME_ALPHABET.len() as u64;
         (0..length)

@@ -1,4 +1,4 @@
-//! A cluster on a cloud, with the small means by which the demo and tests move it and look at it.
+//! A simulated cluster on a simulated cloud, with helpers for the demo and tests to change and inspect it.
 
 mod look;
 
@@ -15,25 +15,25 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often [`World::until`] looks.
+/// Polling interval of [`World::until`].
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// What a world is like.
+/// Settings of a world.
 #[derive(Debug, Clone)]
 pub struct Scenery {
-    /// Fixes names, UIDs, instance ids and the chances of faults.
+    /// Determines names, UIDs, instance ids and which faults occur.
     pub seed: u64,
-    /// A region that there is a built-in catalog of.
+    /// Region with a built-in catalog.
     pub region: String,
-    /// Values of the discovery tag; each finds a network of its own.
+    /// Values of the discovery tag. Each value selects a separate network.
     pub networks: Vec<String>,
-    /// From launch to the kubelet's start.
+    /// Time from launch to the start of the kubelet.
     pub boot: Duration,
-    /// From launch until reads of the cloud show an instance.
+    /// Time from launch until reads from the cloud return an instance.
     pub settling: Duration,
-    /// How long things take in the cluster.
+    /// Latencies of the cluster's components.
     pub delays: Delays,
-    /// The instance types on offer by name; all where `None`.
+    /// Names of the instance types on offer. `None` offers all types.
     pub types: Option<Vec<String>>,
 }
 
@@ -51,64 +51,64 @@ impl Default for Scenery {
     }
 }
 
-/// Why a world cannot be made.
+/// Why a world cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// There is no built-in catalog.
+    /// The region has no built-in catalog.
     #[error(transparent)]
     Region(#[from] plimsoll_catalog::builtin::UnknownRegion),
-    /// A custom resource cannot be installed.
+    /// The schema of a custom resource is not usable.
     #[error(transparent)]
     Schema(#[from] crate::apiserver::SchemaError),
 }
 
-/// What cannot be applied.
+/// Why objects cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It is not YAML.
+    /// The text is not YAML.
     #[error("not YAML: {0}")]
     Yaml(String),
-    /// The server has no such kind.
+    /// The server does not serve this kind.
     #[error("{api_version} {kind} is not served")]
     UnknownKind {
-        /// Its `apiVersion`.
+        /// `apiVersion` of the object.
         api_version: String,
-        /// Its `kind`.
+        /// `kind` of the object.
         kind: String,
     },
-    /// The server refuses it.
+    /// The server rejects the object.
     #[error("{0}")]
     Refused(#[from] ApiError),
 }
 
-/// Something was not seen in time.
+/// An expected condition did not hold in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not seen within {limit:?}: {what}")]
 pub struct NotSeen {
-    /// What was waited for.
+    /// Description of the condition.
     pub what: String,
-    /// For how long.
+    /// Time limit that passed.
     pub limit: Duration,
 }
 
-/// A cluster and a cloud.
+/// A simulated cluster on a simulated cloud.
 #[derive(Debug)]
 pub struct World {
-    /// The cluster.
+    /// The Kubernetes cluster.
     pub cluster: Cluster,
-    /// The cloud.
+    /// The simulated EC2.
     pub ec2: Ec2,
     /// Why instances did not become Nodes.
     pub problems: Problems,
-    /// What it is like.
+    /// Settings of this world.
     pub scenery: Scenery,
 }
 
 impl World {
-    /// Makes an empty world. Must be called within a tokio runtime, on paused time for virtual time.
+    /// Creates an empty world. Must be called within a tokio runtime; with paused time, the world runs in virtual time.
     ///
     /// # Errors
-    /// There is no built-in catalog of the region.
+    /// If the region has no built-in catalog.
     pub fn start(scenery: Scenery) -> Result<Self, WorldError> {
         let clock = clock::usual();
         let server = ApiServer::new(scenery.seed, clock.clone());
@@ -132,22 +132,22 @@ impl World {
         Ok(Self { cluster, ec2, problems, scenery })
     }
 
-    /// The API server.
+    /// API server of the cluster.
     #[must_use]
     pub fn server(&self) -> &ApiServer {
         &self.cluster.server
     }
 
-    /// The clock that all parts go by.
+    /// Clock that all components use.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.cluster.server.clock()
     }
 
-    /// Creates every object of a YAML text, or brings one that exists to it by a merge patch.
+    /// Creates every object of a YAML text. Updates objects that exist with a merge patch.
     ///
     /// # Errors
-    /// The text cannot be read, or the server refuses an object; those before it stay.
+    /// If the text is not valid YAML or the server rejects an object. Objects before the rejected one stay applied.
     pub fn apply(&self, text: &str) -> Result<(), ApplyError> {
         let objects: Vec<Value> =
             serde_saphyr::from_multiple(text).map_err(|error| ApplyError::Yaml(error.to_string()))?;
@@ -157,10 +157,10 @@ impl World {
         Ok(())
     }
 
-    /// As [`World::apply`], for one object.
+    /// Applies one object, as [`World::apply`] does.
     ///
     /// # Errors
-    /// The server refuses it.
+    /// If the kind is unknown or the server rejects the object.
     pub fn apply_object(&self, object: &Value) -> Result<Object, ApplyError> {
         let (api_version, kind) = (object::text(object, &["apiVersion"]), object::text(object, &["kind"]));
         let resource = ResourceId::of_kind(api_version, kind)
@@ -181,20 +181,20 @@ impl World {
         Ok(applied?)
     }
 
-    /// Merges a patch into an object.
+    /// Applies a merge patch to an object. Namespaced objects are looked up in `default`.
     ///
     /// # Errors
-    /// The server refuses it.
+    /// If the server rejects the patch.
     pub fn patch(&self, resource: ResourceId, name: &str, patch: Value) -> Result<Object, ApiError> {
         let write = Write::new(self.server().now(), "kubectl");
         let namespace = if resource.get().namespaced { "default" } else { "" };
         self.server().write(|store| store.patch(resource, namespace, name, Part::Main, &Patch::Merge(patch), &write))
     }
 
-    /// Deletes an object.
+    /// Deletes an object. Namespaced objects are looked up in `default`.
     ///
     /// # Errors
-    /// The server refuses it.
+    /// If the server rejects the deletion.
     pub fn delete(&self, resource: ResourceId, name: &str) -> Result<(), ApiError> {
         let write = Write::new(self.server().now(), "kubectl");
         let namespace = if resource.get().namespaced { "default" } else { "" };
@@ -202,10 +202,10 @@ impl World {
         Ok(())
     }
 
-    /// Makes a Deployment of pods with these requests, or changes one. `spec` is merged into the pods' spec.
+    /// Creates or updates a Deployment whose pods have these requests. `spec` is merged into the pod spec.
     ///
     /// # Errors
-    /// The server refuses it.
+    /// If the server rejects it.
     pub fn deploy(&self, name: &str, replicas: u32, requests: &Value, spec: &Value) -> Result<(), ApplyError> {
         let mut pod = json!({"containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]});
         json_patch::merge(&mut pod, spec);
@@ -220,16 +220,16 @@ impl World {
     /// Sets the replicas of a Deployment.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// If there is no Deployment of that name.
     pub fn scale(&self, name: &str, replicas: u32) -> Result<(), ApiError> {
         self.patch(ResourceId::DEPLOYMENTS, name, json!({"spec": {"replicas": replicas}}))?;
         Ok(())
     }
 
-    /// Lets time pass until something holds; returns how long that took.
+    /// Lets time pass until a condition holds and returns the elapsed time.
     ///
     /// # Errors
-    /// It does not within the limit.
+    /// If the condition does not hold within `limit`.
     pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&Self) -> bool) -> Result<Duration, NotSeen> {
         let start = Instant::now();
         loop {

@@ -1,14 +1,14 @@
-//! What clients ask before they ask for objects: version, groups, kinds, health.
+//! Discovery endpoints: version, API groups, kinds, health.
 
 use super::error::ApiError;
 use super::resources::{Resource, ResourceId};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Minor version that a new cluster has.
+/// Minor version of a new cluster.
 pub(super) const MINOR: u32 = 36;
 
-/// The answer at a path that names no object; `minor` is the version of the control plane.
+/// Response at a path that names no object. `minor` is the minor version of the control plane.
 pub(super) fn answer(path: &[String], minor: u32) -> Result<Value, ApiError> {
     let path: Vec<_> = path.iter().map(String::as_str).collect();
     match path.as_slice() {
@@ -45,7 +45,8 @@ fn group(name: &str) -> Result<Value, ApiError> {
         .rev()
         .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
         .collect();
-    // A stable version sorts behind its alpha and beta; the newest is preferred.
+    // Prefers the shortest version name, as a stable version is shorter than its alpha and beta; among equals, the
+    // newest.
     let preferred = versions.iter().min_by_key(|version| version.to_string().len()).cloned();
     let preferred = preferred.ok_or_else(ApiError::no_such_path)?;
     Ok(json!({"name": name, "versions": versions, "preferredVersion": preferred}))

@@ -1,54 +1,54 @@
-//! Answers that are not the object asked for, as the `metav1.Status` that clients parse.
+//! API errors, in the form of the `metav1.Status` that clients parse.
 
 use super::resources::Resource;
 use serde_json::{Value, json};
 
-/// Why a request was refused; becomes an HTTP code and a `Status` body.
+/// A request error with its HTTP status code and `Status` body.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{code} {reason}: {message}")]
 pub struct ApiError {
-    /// HTTP code.
+    /// HTTP status code.
     pub code: u16,
-    /// Machine-readable cause, such as `NotFound`.
+    /// Machine-readable reason, such as `NotFound`.
     pub reason: &'static str,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
     /// `Status.details`.
     pub details: Option<Box<Value>>,
-    /// Seconds; sent as the `Retry-After` header and in the details.
+    /// Retry delay in seconds, sent as the `Retry-After` header and in the details.
     pub retry_after_seconds: Option<u32>,
 }
 
-/// One cause in the details of an `Invalid` answer.
+/// One cause in the details of an `Invalid` error.
 #[derive(Debug, Clone)]
 pub struct Cause {
-    /// Such as `FieldValueInvalid`.
+    /// Machine-readable reason, such as `FieldValueInvalid`.
     pub reason: &'static str,
     /// Path of the field, dotted.
     pub field: String,
-    /// What is wrong with it.
+    /// Human-readable message.
     pub message: String,
 }
 
 impl Cause {
-    /// A field whose value is not acceptable.
+    /// An invalid field value.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: "FieldValueInvalid", field: field.into(), message: message.into() }
     }
 
-    /// A field that must be there.
+    /// A missing required field.
     pub fn required(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: "FieldValueRequired", field: field.into(), message: message.into() }
     }
 
-    /// A change that is not allowed.
+    /// A forbidden change.
     pub fn forbidden(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: "FieldValueForbidden", field: field.into(), message: message.into() }
     }
 }
 
 impl ApiError {
-    /// An answer without details.
+    /// An error without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, retry_after_seconds: None }
     }
@@ -60,31 +60,31 @@ impl ApiError {
         }
     }
 
-    /// 404 for an object.
+    /// 404: the object does not exist.
     #[must_use]
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         Self::about(404, "NotFound", resource, name, "not found")
     }
 
-    /// 404 for a path that nothing is served at.
+    /// 404: the path is not served.
     #[must_use]
     pub fn no_such_path() -> Self {
         Self::new(404, "NotFound", "nothing is served at this path")
     }
 
-    /// 409 for a name that is taken.
+    /// 409: an object of that name exists already.
     #[must_use]
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         Self::about(409, "AlreadyExists", resource, name, "already exists")
     }
 
-    /// 409 for a write that rests on an older state, or a precondition that does not hold.
+    /// 409: the write is based on an outdated version, or a precondition does not hold.
     #[must_use]
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         Self::about(409, "Conflict", resource, name, &format!("was not written: {why}"))
     }
 
-    /// 409 for fields that other field managers own.
+    /// 409: other field managers own some of the applied fields.
     #[must_use]
     pub fn apply_conflict(owners: &[(String, String)]) -> Self {
         let causes: Vec<_> = owners
@@ -100,7 +100,7 @@ impl ApiError {
         }
     }
 
-    /// 422 with its causes.
+    /// 422: the object is invalid.
     #[must_use]
     pub fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
         let what: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
@@ -116,30 +116,30 @@ impl ApiError {
         }
     }
 
-    /// 400.
+    /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 403.
+    /// 403: the request is forbidden.
     #[must_use]
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         Self::about(403, "Forbidden", resource, name, &format!("is forbidden: {why}"))
     }
 
-    /// 405.
+    /// 405: the resource does not support the method.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the resource does not take this method")
     }
 
-    /// 410: the history asked for is no longer kept.
+    /// 410: the requested history is no longer available.
     #[must_use]
     pub fn expired(asked: u64, oldest: u64) -> Self {
         Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
     }
 
-    /// 504: a resource version that lies in the future.
+    /// 504: the requested resource version lies in the future.
     #[must_use]
     pub fn too_large_version(asked: u64, current: u64) -> Self {
         Self {
@@ -151,13 +151,13 @@ impl ApiError {
         }
     }
 
-    /// 415.
+    /// 415: the patch type is not supported.
     #[must_use]
     pub fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(415, "UnsupportedMediaType", format!("the patch type is not among those accepted: {accepted}"))
     }
 
-    /// 429, with a cause that names the budget.
+    /// 429: a disruption budget rejects the eviction. The cause names the budget.
     #[must_use]
     pub fn disruption_budget(message: &str, retry_after_seconds: Option<u32>) -> Self {
         let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": message}]});
@@ -171,12 +171,12 @@ impl ApiError {
         }
     }
 
-    /// 500.
+    /// 500: internal error.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "InternalError", message)
     }
 
-    /// The `Status` object of this answer.
+    /// `Status` object of this error.
     #[must_use]
     pub fn status(&self) -> Value {
         let mut status = json!({

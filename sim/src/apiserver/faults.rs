@@ -1,4 +1,4 @@
-//! What may go wrong between a client and the API server, under the control of a test.
+//! Fault injection between clients and the API server, controlled by tests.
 
 use super::error::ApiError;
 use super::request::Verb;
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The requests that a rule is about. Every field that is set must match.
+/// Selects the requests that a rule applies to. Every field that is set must match.
 #[derive(Debug, Clone, Default)]
 pub struct Matcher {
     /// Name of the client.
     pub client: Option<String>,
-    /// Verb.
+    /// Request verb.
     pub verb: Option<Verb>,
     /// Plural name of the resource, such as `nodeclaims`.
     pub resource: Option<&'static str>,
-    /// Subresource; `Some("")` for the object itself.
+    /// Subresource; `Some("")` matches only the object itself.
     pub subresource: Option<&'static str>,
     /// Name of the object.
     pub name: Option<String>,
 }
 
 impl Matcher {
-    /// Every request of one client.
+    /// Matches every request of one client.
     pub fn client(name: impl Into<String>) -> Self {
         Self { client: Some(name.into()), ..Self::default() }
     }
 
-    /// Every request with one verb for one resource.
+    /// Matches every request with one verb for one resource.
     #[must_use]
     pub fn of(verb: Verb, resource: &'static str) -> Self {
         Self { verb: Some(verb), resource: Some(resource), ..Self::default() }
@@ -46,42 +46,43 @@ impl Matcher {
     }
 }
 
-/// The request that is about to be served.
+/// Attributes of a request that the server is about to handle.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
     /// Name of the client.
     pub client: &'a str,
-    /// Verb.
+    /// Request verb.
     pub verb: Verb,
     /// Plural name of the resource.
     pub resource: &'a str,
-    /// Subresource or empty.
+    /// Subresource, or empty.
     pub subresource: &'a str,
-    /// Name of the object or empty.
+    /// Name of the object, or empty.
     pub name: &'a str,
 }
 
-/// What happens to a request.
+/// Effect of a fault on a request.
 #[derive(Debug, Clone)]
 pub enum Effect {
-    /// It never reaches the server; the client sees a broken connection.
+    /// The request never reaches the server. The client sees a broken connection.
     Drop,
-    /// It is carried out; the client sees a broken connection.
+    /// The server executes the request. The client sees a broken connection.
     LoseAnswer,
-    /// It is carried out after a while.
+    /// The server executes the request after a delay.
     Delay(Duration),
-    /// The client sees a broken connection; it is carried out after a while, also if the client is dead by then.
+    /// The client sees a broken connection. The server executes the request after a delay, even if the client is dead
+    /// by then.
     Late(Duration),
-    /// The server refuses it.
+    /// The server rejects the request.
     Refuse(ApiError),
-    /// It waits before it is carried out, until the gate opens.
+    /// The request waits until the gate opens, before the server executes it.
     HoldBefore(Gate),
-    /// It is carried out, and its answer waits until the gate opens.
+    /// The server executes the request. The response waits until the gate opens.
     HoldAfter(Gate),
 }
 
 impl Effect {
-    /// 429, try again later.
+    /// Rejects with 429 and a retry delay.
     #[must_use]
     pub fn throttle(retry_after_seconds: u32) -> Self {
         let mut error = ApiError::new(429, "TooManyRequests", "too many requests, try again later");
@@ -89,20 +90,20 @@ impl Effect {
         Self::Refuse(error)
     }
 
-    /// 500.
+    /// Rejects with 500.
     #[must_use]
     pub fn internal_error() -> Self {
         Self::Refuse(ApiError::internal("an injected failure"))
     }
 
-    /// 409, as if somebody else had written in between.
+    /// Rejects with 409, as if another client had modified the object concurrently.
     #[must_use]
     pub fn conflict() -> Self {
         Self::Refuse(ApiError::new(409, "Conflict", "the object has been modified since it was read; read it again"))
     }
 }
 
-/// A point at which requests wait until a test lets them go on.
+/// A gate at which requests wait until a test opens it.
 #[derive(Debug, Clone)]
 pub struct Gate {
     open: Arc<watch::Sender<bool>>,
@@ -116,15 +117,15 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets all that wait go on, and all that come later pass.
+    /// Releases all waiting requests and lets later ones pass.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
 
-    /// Returns once `count` requests have come to the gate.
+    /// Waits until `count` requests have reached the gate.
     pub async fn reached(&self, count: usize) {
         let mut arrived = self.arrived.subscribe();
-        // The sender lives as long as self.
+        // The sender lives as long as `self`, so this cannot fail.
         let _ = arrived.wait_for(|seen| *seen >= count).await;
     }
 
@@ -135,16 +136,16 @@ impl Gate {
     }
 }
 
-/// How a client is cut off.
+/// How a client is partitioned from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partition {
-    /// Requests fail at once, watches break.
+    /// Requests fail immediately and watches break.
     Refused,
-    /// Requests and watches hang, and go on when the partition heals.
+    /// Requests and watches hang until the partition heals.
     Silent,
 }
 
-/// Names a rule, to take it back.
+/// Identifies a rule, for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleId(u64);
 
@@ -152,9 +153,9 @@ pub struct RuleId(u64);
 struct Rule {
     matcher: Matcher,
     effect: Effect,
-    /// Of 1000 matching requests, how many are hit.
+    /// Probability in per mille that a matching request is affected.
     per_mille: u32,
-    /// Hits left; none for no limit.
+    /// Remaining requests to affect; `None` for no limit.
     left: Option<u32>,
 }
 
@@ -165,12 +166,12 @@ struct State {
     rules: BTreeMap<RuleId, Rule>,
     partitions: BTreeMap<String, Partition>,
     watch_lag: BTreeMap<String, Duration>,
-    /// Watches started at or before this count, of these clients (empty: all), are cut.
+    /// Cuts: the clients (empty for all) and the number of the last watch that is cut.
     cuts: Vec<(BTreeSet<String>, u64)>,
     watches: u64,
 }
 
-/// The faults of one API server. Cheap to clone; all clones are one.
+/// Fault injection of one API server. Cheap to clone; clones share one state.
 #[derive(Debug, Clone)]
 pub struct Faults {
     state: Arc<Mutex<State>>,
@@ -178,7 +179,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults yet; chance is fixed by the seed.
+    /// Starts without faults. The seed determines random choices.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let state = State {
@@ -208,27 +209,27 @@ impl Faults {
         })
     }
 
-    /// Hits every matching request until taken back.
+    /// Affects every matching request until the rule is removed.
     pub fn always(&self, matcher: Matcher, effect: Effect) -> RuleId {
         self.add(matcher, effect, 1000, None)
     }
 
-    /// Hits the next `count` matching requests.
+    /// Affects the next `count` matching requests.
     pub fn next(&self, count: u32, matcher: Matcher, effect: Effect) -> RuleId {
         self.add(matcher, effect, 1000, Some(count))
     }
 
-    /// Hits `per_mille` of 1000 matching requests, by the seed.
+    /// Affects matching requests with probability `per_mille` / 1000, determined by the seed.
     pub fn sometimes(&self, per_mille: u32, matcher: Matcher, effect: Effect) -> RuleId {
         self.add(matcher, effect, per_mille, None)
     }
 
-    /// Takes a rule back.
+    /// Removes a rule.
     pub fn remove(&self, id: RuleId) {
         self.change(|state| state.rules.remove(&id));
     }
 
-    /// Takes all rules, lags and partitions back.
+    /// Removes all rules, watch lags and partitions.
     pub fn clear(&self) {
         self.change(|state| {
             state.rules.clear();
@@ -237,22 +238,23 @@ impl Faults {
         });
     }
 
-    /// Takes all rules back; partitions and lags stay.
+    /// Removes all rules. Partitions and watch lags stay.
     pub fn clear_rules(&self) {
         self.change(|state| state.rules.clear());
     }
 
-    /// Cuts one client off.
+    /// Partitions a client from the server.
     pub fn partition(&self, client: impl Into<String>, kind: Partition) {
         self.change(|state| state.partitions.insert(client.into(), kind));
     }
 
-    /// Ends a client's partition.
+    /// Ends the partition of a client.
     pub fn heal(&self, client: &str) {
         self.change(|state| state.partitions.remove(client));
     }
 
-    /// Breaks the open watches of some clients, or of all where none is named. They may be opened again at once.
+    /// Breaks the open watches of the given clients, or of all clients if none is given. Clients can reopen them
+    /// immediately.
     pub fn cut_watches<'a>(&self, clients: impl IntoIterator<Item = &'a str>) {
         let clients = clients.into_iter().map(str::to_owned).collect();
         self.change(|state| {
@@ -262,12 +264,12 @@ impl Faults {
         });
     }
 
-    /// Makes a client's watches late by so much; zero ends it.
+    /// Delays the watch events of a client. Zero ends the delay.
     pub fn lag_watches(&self, client: impl Into<String>, lag: Duration) {
         self.change(|state| state.watch_lag.insert(client.into(), lag));
     }
 
-    /// The effects on one request, in the order of their rules, used up by this call.
+    /// Effects on one request, in the order of their rules. Counts against the limits of the rules.
     pub(crate) fn effects(&self, about: &About<'_>) -> Vec<Effect> {
         let mut state = self.state.lock();
         let State { rng, rules, .. } = &mut *state;
@@ -276,7 +278,8 @@ impl Faults {
             if rule.left == Some(0) || !rule.matcher.matches(about) {
                 continue;
             }
-            // Sure rules draw no number, so that adding one does not shift the chances of others.
+            // Rules with probability 1 draw no random number, so that adding one does not change the outcomes of
+            // others.
             if rule.per_mille >= 1000 || rng.chance(rule.per_mille) {
                 rule.left = rule.left.map(|left| left - 1);
                 effects.push(rule.effect.clone());
@@ -290,10 +293,10 @@ impl Faults {
         self.state.lock().partitions.get(client).copied()
     }
 
-    /// Waits while a client is silently cut off.
+    /// Waits while a client is silently partitioned.
     ///
     /// # Errors
-    /// Where it is refused.
+    /// If the partition refuses connections.
     pub(crate) async fn connected(&self, client: &str) -> Result<(), BrokenConnection> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -305,7 +308,7 @@ impl Faults {
         }
     }
 
-    /// Counts a watch in.
+    /// Registers a new watch and returns its number.
     pub(crate) fn open_watch(&self) -> u64 {
         let mut state = self.state.lock();
         state.watches += 1;
@@ -325,13 +328,13 @@ impl Faults {
         self.state.lock().watch_lag.get(client).copied().unwrap_or_default()
     }
 
-    /// Tells of every change to the faults.
+    /// Signals every change to the faults.
     pub(crate) fn subscribe(&self) -> signal::Receiver {
         self.changed.subscribe()
     }
 }
 
-/// What a client sees of a request or an answer that got lost.
+/// The error that a client sees when a request or a response is lost.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("connection reset by peer")]
 pub struct BrokenConnection;

@@ -1,33 +1,33 @@
-//! Reading and writing Kubernetes objects held as JSON.
+//! Accessors for Kubernetes objects in JSON form.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// The value at a path of field names, if every step exists.
+/// Value at a path of field names, if every field exists.
 #[must_use]
 pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |current, field| current.get(field))
 }
 
-/// The string at a path; empty where there is none, as Kubernetes treats an absent string.
+/// String at a path. Empty if there is none, as Kubernetes treats absent strings.
 #[must_use]
 pub fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The integer at a path, if there is one.
+/// Integer at a path, if there is one.
 #[must_use]
 pub fn integer(value: &Value, path: &[&str]) -> Option<i64> {
     at(value, path).and_then(Value::as_i64)
 }
 
-/// The items of the list at a path; none where there is no list.
+/// Items of the list at a path; empty if there is no list.
 #[must_use]
 pub fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Writes at a path, making the maps on the way (and replacing what is no map there).
+/// Sets the value at a path. Creates missing maps and replaces values on the path that are not maps.
 pub fn set(value: &mut Value, path: &[&str], new: Value) {
     let mut current = value;
     for field in path {
@@ -39,7 +39,7 @@ pub fn set(value: &mut Value, path: &[&str], new: Value) {
     *current = new;
 }
 
-/// Removes the field at a path and gives it back.
+/// Removes the field at a path and returns its value.
 pub fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, parents) = path.split_last()?;
     let mut current = value;
@@ -67,13 +67,13 @@ pub fn uid(value: &Value) -> &str {
     text(value, &["metadata", "uid"])
 }
 
-/// `metadata.resourceVersion`; empty where not set.
+/// `metadata.resourceVersion`; empty if not set.
 #[must_use]
 pub fn resource_version(value: &Value) -> &str {
     text(value, &["metadata", "resourceVersion"])
 }
 
-/// `metadata.generation`; 0 where not set.
+/// `metadata.generation`; 0 if not set.
 #[must_use]
 pub fn generation(value: &Value) -> i64 {
     integer(value, &["metadata", "generation"]).unwrap_or(0)
@@ -90,19 +90,19 @@ pub fn finalizers(value: &Value) -> impl Iterator<Item = &str> {
     items(value, &["metadata", "finalizers"]).iter().filter_map(Value::as_str)
 }
 
-/// One label; empty where not set.
+/// Value of a label, if set.
 #[must_use]
 pub fn label<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     at(value, &["metadata", "labels", key]).and_then(Value::as_str)
 }
 
-/// One annotation.
+/// Value of an annotation, if set.
 #[must_use]
 pub fn annotation<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     at(value, &["metadata", "annotations", key]).and_then(Value::as_str)
 }
 
-/// The owner reference with `controller: true`.
+/// Owner reference with `controller: true`.
 #[must_use]
 pub fn controller(value: &Value) -> Option<&Value> {
     items(value, &["metadata", "ownerReferences"])
@@ -110,20 +110,20 @@ pub fn controller(value: &Value) -> Option<&Value> {
         .find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
-/// The condition of one type in `status.conditions`.
+/// Condition of one type in `status.conditions`.
 #[must_use]
 pub fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
     items(value, &["status", "conditions"]).iter().find(|condition| text(condition, &["type"]) == kind)
 }
 
-/// Whether the condition of one type is `"True"`.
+/// Whether the status of the condition of one type is `"True"`.
 #[must_use]
 pub fn condition_is_true(value: &Value, kind: &str) -> bool {
     condition(value, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
 }
 
-/// Sets the condition of `new`'s type, in its place or at the end. `lastTransitionTime` is `now` where the status changed,
-/// else what it was. Returns whether anything but times differs from before.
+/// Replaces the condition with the type of `new`, or appends `new`. Sets `lastTransitionTime` to `now` if the status
+/// changed, and keeps it otherwise. Returns whether any field other than times changed.
 pub fn set_condition(value: &mut Value, mut new: Value, now: Timestamp) -> bool {
     let kind = text(&new, &["type"]).to_owned();
     let old = condition(value, &kind).cloned();
@@ -149,13 +149,13 @@ pub fn set_condition(value: &mut Value, mut new: Value, now: Timestamp) -> bool 
     changed
 }
 
-/// A time as Kubernetes writes it in most fields: RFC 3339, whole seconds, UTC.
+/// A time as Kubernetes formats it in most fields: RFC 3339, whole seconds, UTC.
 #[must_use]
 pub fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The time at a path, if there is one that parses.
+/// Time at a path, if there is one that parses.
 #[must_use]
 pub fn time_at(value: &Value, path: &[&str]) -> Option<Timestamp> {
     text(value, path).parse().ok()

@@ -1,4 +1,4 @@
-//! From an HTTP request to what it asks for.
+//! Parses HTTP requests: path, query and verb.
 
 use super::error::ApiError;
 use super::events;
@@ -8,54 +8,54 @@ use super::store::Filter;
 use http::Method;
 use std::collections::BTreeMap;
 
-/// What a request wants done, in the words of Kubernetes' audit and authorization.
+/// Request verb, as in Kubernetes audit and authorization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// Read one object.
+    /// Reads one object.
     Get,
-    /// Read many.
+    /// Lists objects.
     List,
-    /// Follow changes.
+    /// Watches changes.
     Watch,
-    /// Make an object, or post to a subresource.
+    /// Creates an object, or posts to a subresource.
     Create,
-    /// Replace.
+    /// Replaces an object.
     Update,
-    /// Change a part.
+    /// Patches an object.
     Patch,
-    /// Delete one.
+    /// Deletes one object.
     Delete,
-    /// Delete many.
+    /// Deletes a collection of objects.
     DeleteCollection,
 }
 
 impl Verb {
-    /// Whether it can change anything.
+    /// Whether the verb can change objects.
     #[must_use]
     pub fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
 
-/// A parsed path of an object or a collection.
+/// Parsed path of an object or a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The kind, as in the path.
+    /// Kind, as in the path.
     pub resource: ResourceId,
-    /// Empty for cluster-scoped kinds and for lists over all namespaces.
+    /// Namespace. Empty for cluster-scoped kinds and for lists over all namespaces.
     pub namespace: String,
-    /// Empty for collections.
+    /// Object name. Empty for collections.
     pub name: String,
-    /// Empty for the object itself.
+    /// Subresource. Empty for the object itself.
     pub subresource: String,
 }
 
 /// A parsed path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Objects.
+    /// An object or a collection.
     Target(Target),
-    /// Everything else: versions, discovery, health. The path in its parts.
+    /// Segments of any other path: version, discovery, health.
     Other(Vec<String>),
 }
 
@@ -63,7 +63,7 @@ impl Route {
     /// Parses a path.
     ///
     /// # Errors
-    /// 404 for a kind that is not served.
+    /// 404 if the kind is not served.
     pub fn parse(path: &str) -> Result<Self, ApiError> {
         let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let texts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -104,12 +104,12 @@ impl Route {
     }
 }
 
-/// The parameters behind the question mark.
+/// Query parameters.
 #[derive(Debug, Clone, Default)]
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Parses a query string; the last value of a repeated parameter counts.
+    /// Parses a query string. The last value of a repeated parameter wins.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
@@ -121,22 +121,22 @@ impl Query {
         )
     }
 
-    /// A parameter; empty where it is missing.
+    /// Value of a parameter; empty if it is missing.
     #[must_use]
     pub fn get(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// A flag.
+    /// Whether a boolean parameter is true.
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
         matches!(self.get(name), "true" | "1" | "True")
     }
 
-    /// A number; none where it is missing.
+    /// Value of a numeric parameter; `None` if it is missing.
     ///
     /// # Errors
-    /// 400 where it is not one.
+    /// 400 if it is not a number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -146,10 +146,10 @@ impl Query {
         }
     }
 
-    /// Which objects of `target` are meant.
+    /// Filter for the objects of `target` that the request selects.
     ///
     /// # Errors
-    /// 400 where a selector does not parse.
+    /// 400 if a selector does not parse.
     pub fn filter(&self, target: &Target) -> Result<Filter, ApiError> {
         let mut fields = self.get("fieldSelector").to_owned();
         let stored = events::storage(target.resource);
@@ -169,10 +169,10 @@ impl Query {
     }
 }
 
-/// What a request asks for.
+/// Determines the verb of a request.
 ///
 /// # Errors
-/// 405 for a method that the path does not take.
+/// 405 if the path does not support the method.
 pub fn verb(method: &Method, target: &Target, query: &Query) -> Result<Verb, ApiError> {
     let one = !target.name.is_empty();
     Ok(match *method {
@@ -188,7 +188,7 @@ pub fn verb(method: &Method, target: &Target, query: &Query) -> Result<Verb, Api
     })
 }
 
-/// Undoes percent encoding, and `+` for a space. What is not valid stays as it is.
+/// Decodes percent encoding, and `+` as a space. Invalid sequences stay as they are.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

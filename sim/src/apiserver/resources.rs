@@ -1,17 +1,17 @@
-//! What the API server serves, as one table.
+//! Table of the kinds that the API server serves.
 
-/// Where `spec.replicas` and its like live, for the scale subresource.
+/// Field paths of the scale subresource, such as `spec.replicas`.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// Path of the wanted number.
+    /// Path of the desired replica count.
     pub spec: &'static [&'static str],
-    /// Path of the present number.
+    /// Path of the current replica count.
     pub status: &'static [&'static str],
     /// Path of the label selector, if the kind has one.
     pub selector: Option<&'static [&'static str]>,
 }
 
-/// One kind of object.
+/// Properties of one kind.
 #[derive(Debug)]
 pub struct Resource {
     /// API group; empty for the core group.
@@ -20,49 +20,50 @@ pub struct Resource {
     pub version: &'static str,
     /// Kind, singular, in camel case.
     pub kind: &'static str,
-    /// Name in paths.
+    /// Plural name, as in URL paths.
     pub plural: &'static str,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// Whether there is a status subresource, so that the main one does not write status.
+    /// Whether the kind has a status subresource. If so, writes to the main resource do not change the status.
     pub status: bool,
-    /// The scale subresource.
+    /// Paths of the scale subresource, if the kind has one.
     pub scale: Option<Scale>,
-    /// Defined by a CustomResourceDefinition: no strategic merge, no unconditional update.
+    /// Whether a CustomResourceDefinition defines the kind. Custom kinds support neither strategic merge nor
+    /// unconditional updates.
     pub custom: bool,
-    /// Whether `metadata.generation` is kept.
+    /// Whether the server maintains `metadata.generation`.
     pub generation: bool,
-    /// Whether `spec` can never change.
+    /// Whether `spec` is immutable.
     pub immutable_spec: bool,
-    /// Whether an immediate delete answers with the object instead of a `Status`.
+    /// Whether a deletion that takes effect at once returns the object instead of a `Status`.
     pub returns_deleted: bool,
-    /// Fields that a field selector may name, besides metadata.name and metadata.namespace.
+    /// Supported field selectors besides `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [&'static str],
 }
 
 impl Resource {
-    /// `apiVersion` of its objects.
+    /// `apiVersion` of objects of this kind.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `plural.group`, as messages name it.
+    /// `plural.group`, as used in messages.
     #[must_use]
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
-/// A row of the table; orders as the table does.
+/// Index of a kind in the table. Ordered by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(usize);
 
 impl ResourceId {
-    /// The row.
+    /// Properties of the kind.
     #[must_use]
     pub fn get(self) -> &'static Resource {
-        // Ids are made only by `resources!` and `all`, each from a position in the table.
+        // Only `resources!` and `all` create ids, each from a valid position.
         &RESOURCES[self.0]
     }
 
@@ -72,12 +73,12 @@ impl ResourceId {
         self.0
     }
 
-    /// Every kind served, in the table's order.
+    /// All kinds, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..RESOURCES.len()).map(Self)
     }
 
-    /// The kind at a path's group, version and plural.
+    /// Kind with this group, version and plural name.
     #[must_use]
     pub fn find(group: &str, version: &str, plural: &str) -> Option<Self> {
         Self::all().find(|id| {
@@ -86,7 +87,7 @@ impl ResourceId {
         })
     }
 
-    /// The kind with this `apiVersion` and `kind`.
+    /// Kind with this `apiVersion` and `kind`.
     #[must_use]
     pub fn of_kind(api_version: &str, kind: &str) -> Option<Self> {
         Self::all().find(|id| id.get().kind == kind && id.get().api_version() == api_version)
@@ -115,7 +116,7 @@ const WORKLOAD: Resource = Resource { group: "apps", status: true, generation: t
 const REPLICAS: Option<Scale> =
     Some(Scale { spec: &["spec", "replicas"], status: &["status", "replicas"], selector: Some(&["spec", "selector"]) });
 
-/// Fields of core events that watchers of one object select by.
+/// Field selectors of core events. Clients use them to watch the events of one object.
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -133,7 +134,7 @@ macro_rules! resources {
     ($($id:ident = $row:expr;)*) => {
         resources!(@ids 0usize; $($id)*);
         impl ResourceId {
-            /// Every kind served.
+            /// All kinds.
             pub const EVERY: &'static [Self] = &[$(Self::$id),*];
         }
         static RESOURCES: &[Resource] = &[$($row),*];
@@ -164,7 +165,7 @@ resources! {
     };
     SERVICES = Resource { kind: "Service", plural: "services", status: true, returns_deleted: true, ..BASE };
     CONFIG_MAPS = Resource { kind: "ConfigMap", plural: "configmaps", ..BASE };
-    // Only kept: nothing makes pods of them.
+    // Storage only: no controller creates pods from these kinds.
     POD_TEMPLATES = Resource { kind: "PodTemplate", plural: "podtemplates", generation: true, ..BASE };
     REPLICATION_CONTROLLERS = Resource {
         kind: "ReplicationController", plural: "replicationcontrollers", status: true, generation: true, scale: REPLICAS, ..BASE
@@ -186,7 +187,7 @@ resources! {
     };
     PRIORITY_CLASSES = Resource { group: "scheduling.k8s.io", kind: "PriorityClass", plural: "priorityclasses", ..CLUSTER };
     SERVICE_CIDRS = Resource { group: "networking.k8s.io", kind: "ServiceCIDR", plural: "servicecidrs", status: true, ..CLUSTER };
-    // Stored as core events; converted at the edge (see `events`).
+    // Stored as core events and converted on access (see `events`).
     EVENTS_K8S = Resource {
         group: "events.k8s.io", kind: "Event", plural: "events",
         selectable: &["regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason",

@@ -1,4 +1,5 @@
-//! The core of the API server: objects, their history, and the rules of every operation. Plain calls, no runtime, no clock.
+//! The core of the API server: objects, their history, and the rules of every operation. The store consists of plain
+//! function calls and needs neither a runtime nor a clock.
 
 mod delete;
 mod garbage;
@@ -25,47 +26,48 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-/// Changes kept of each kind, unless told otherwise. A real server keeps some minutes; a watcher that was away for longer lists again.
+/// Default number of changes kept per kind. A real server keeps a few minutes of history; a watcher that falls further
+/// behind has to list again.
 pub const DEFAULT_HISTORY: usize = 10_000;
 
-/// An object as it is stored and handed out: shared, never changed.
+/// A stored object: shared and immutable.
 pub type Object = Arc<Value>;
 
-/// Where an object is kept within its kind.
+/// Key of an object within its kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Empty for cluster-scoped kinds.
+    /// Namespace; empty for cluster-scoped kinds.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
 }
 
 impl Key {
-    /// A key.
+    /// Creates a key.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of an object.
+    /// Key of an object.
     #[must_use]
     pub fn of(object: &Value) -> Self {
         Self::new(object::namespace(object), object::name(object))
     }
 }
 
-/// What happened to an object.
+/// Type of a change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new (to the watcher).
+    /// The object is new, or new to the watcher.
     Added,
-    /// It changed.
+    /// The object changed.
     Modified,
-    /// It is gone (for the watcher).
+    /// The object is deleted, or no longer visible to the watcher.
     Deleted,
 }
 
 impl ChangeKind {
-    /// As watch events spell it.
+    /// Type name in watch events.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -76,73 +78,73 @@ impl ChangeKind {
     }
 }
 
-/// One entry of a kind's history.
+/// A change in the history of a kind.
 #[derive(Debug)]
 pub struct Event {
-    /// The store's revision after it.
+    /// Revision of the store after the change.
     pub revision: u64,
-    /// What happened.
+    /// Type of the change.
     pub kind: ChangeKind,
-    /// The object after it; for a deletion its last state.
+    /// Object after the change. For a deletion, its last state.
     pub object: Object,
-    /// The object before it.
+    /// Object before the change.
     pub previous: Option<Object>,
     json: OnceLock<Bytes>,
 }
 
 impl Event {
-    /// The object as JSON, made once for all watchers.
+    /// The object as JSON. Serialized once for all watchers.
     pub fn json(&self) -> Bytes {
         self.json.get_or_init(|| Bytes::from(self.object.to_string())).clone()
     }
 }
 
-/// Who writes, when.
+/// Context of a write request.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
     /// Field manager.
     pub manager: &'a str,
-    /// Check and answer, but change nothing.
+    /// Validate and respond, but do not store.
     pub dry_run: bool,
 }
 
 impl<'a> Write<'a> {
-    /// A write that is meant.
+    /// A write that is not a dry run.
     #[must_use]
     pub fn new(now: Timestamp, manager: &'a str) -> Self {
         Self { now, manager, dry_run: false }
     }
 }
 
-/// Which part of an object a write may touch.
+/// Part of an object that a write may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// All but the status, where the kind has a status subresource.
+    /// Everything except the status, if the kind has a status subresource.
     Main,
-    /// Only the status.
+    /// The status only.
     Status,
 }
 
-/// Which objects of a kind are meant.
+/// Selects objects of a kind.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// One namespace, or all.
+    /// One namespace, or all if `None`.
     pub namespace: Option<String>,
-    /// By labels.
+    /// Label selector.
     pub labels: LabelSelector,
-    /// By fields.
+    /// Field selector.
     pub fields: FieldSelector,
 }
 
 impl Filter {
-    /// All objects of one namespace.
+    /// Selects all objects of one namespace.
     pub fn namespace(namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..Self::default() }
     }
 
-    /// Whether an object is meant.
+    /// Whether the filter selects an object.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| object::namespace(object) == namespace)
@@ -154,24 +156,24 @@ impl Filter {
 /// One page of a list.
 #[derive(Debug)]
 pub struct Listing {
-    /// The revision that all pages show.
+    /// Revision of the list, the same for all its pages.
     pub revision: u64,
-    /// In order of namespace and name.
+    /// Objects in order of namespace and name.
     pub items: Vec<Object>,
-    /// The last key of this page, if there are more.
+    /// Last key of this page, if more objects follow.
     pub next: Option<Key>,
-    /// How many more.
+    /// Number of objects after this page.
     pub remaining: usize,
 }
 
-/// Where a page begins.
+/// Range of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// The revision to show; the present one if not given.
+    /// Revision to list; the current one if `None`.
     pub revision: Option<u64>,
-    /// Start behind this key.
+    /// The page starts after this key.
     pub after: Option<Key>,
-    /// At most so many; 0 for all.
+    /// Maximum number of objects; 0 for no limit.
     pub limit: usize,
 }
 
@@ -185,7 +187,7 @@ struct Stored {
 struct Shelf {
     objects: BTreeMap<Key, Stored>,
     history: VecDeque<Arc<Event>>,
-    /// The newest revision that has fallen out of the history.
+    /// Newest revision that has been dropped from the history.
     forgotten: u64,
 }
 
@@ -207,7 +209,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// A store with the objects that every cluster has: its namespaces and priority classes.
+    /// Creates a store with the objects that every cluster has: the default namespaces and priority classes.
     #[must_use]
     pub fn new(seed: u64, now: Timestamp) -> Self {
         let mut store = Self {
@@ -226,7 +228,7 @@ impl Store {
         store
     }
 
-    /// Keeps at most `limit` changes of each kind, as of now.
+    /// Sets the maximum number of changes kept per kind and trims the existing history.
     pub fn set_history_limit(&mut self, limit: usize) {
         self.history_limit = limit;
         for shelf in &mut self.shelves {
@@ -234,31 +236,31 @@ impl Store {
         }
     }
 
-    /// What runs on each object before it is stored.
+    /// Admission hooks, which run on each object before it is stored.
     pub fn admission_mut(&mut self) -> &mut Admission {
         &mut self.admission
     }
 
-    /// The newest revision.
+    /// Current revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The kinds written to since the last call.
+    /// Returns the kinds written to since the last call.
     pub fn take_dirty(&mut self) -> BTreeSet<ResourceId> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// One object.
+    /// Returns one object.
     ///
     /// # Errors
-    /// 404.
+    /// 404 if it does not exist.
     pub fn get(&self, resource: ResourceId, namespace: &str, name: &str) -> Result<Object, ApiError> {
         self.find(resource, &Key::new(namespace, name)).ok_or_else(|| ApiError::not_found(resource.get(), name))
     }
 
-    /// One object, if it is there.
+    /// Returns one object, or `None` if it does not exist.
     #[must_use]
     pub fn find(&self, resource: ResourceId, key: &Key) -> Option<Object> {
         self.shelf(resource).objects.get(key).map(|stored| stored.object.clone())
@@ -269,10 +271,10 @@ impl Store {
         self.shelf(resource).objects.iter().map(|(key, stored)| (key, &stored.object))
     }
 
-    /// One page of the objects that a filter selects, all pages at one revision.
+    /// Lists one page of the objects that a filter selects. All pages of a list show the same revision.
     ///
     /// # Errors
-    /// 410 where that revision is no longer known, 504 where it lies ahead.
+    /// 410 if the revision is no longer in the history, 504 if it lies in the future.
     pub fn list(&self, resource: ResourceId, filter: &Filter, page: &Page) -> Result<Listing, ApiError> {
         let revision = page.revision.unwrap_or(self.revision);
         let past;
@@ -291,7 +293,7 @@ impl Store {
         Ok(Listing { revision, items, next, remaining })
     }
 
-    /// The objects of a kind as they were, by undoing its history.
+    /// Objects of a kind at an earlier revision, reconstructed by undoing later changes.
     fn at_revision(&self, resource: ResourceId, revision: u64) -> Result<BTreeMap<Key, Object>, ApiError> {
         let mut objects: BTreeMap<Key, Object> =
             self.all(resource).map(|(key, object)| (key.clone(), object.clone())).collect();
@@ -305,10 +307,10 @@ impl Store {
         Ok(objects)
     }
 
-    /// A kind's changes after a revision, oldest first.
+    /// Changes of a kind after a revision, oldest first.
     ///
     /// # Errors
-    /// 410 where some of them are forgotten, 504 where the revision lies ahead.
+    /// 410 if some of them have been dropped from the history, 504 if the revision lies in the future.
     pub fn events_after(
         &self,
         resource: ResourceId,
@@ -325,7 +327,8 @@ impl Store {
         Ok(shelf.history.range(start..))
     }
 
-    /// What a watcher with this filter sees of an event: an object that begins to match is added, one that ceases to is deleted.
+    /// Type of change that a watcher with this filter observes. An object that starts to match counts as added, one
+    /// that stops matching as deleted.
     #[must_use]
     pub fn seen(event: &Event, filter: &Filter) -> Option<ChangeKind> {
         let now = event.kind != ChangeKind::Deleted && filter.matches(&event.object);
@@ -347,7 +350,7 @@ impl Store {
         found.ok_or_else(|| ApiError::not_found(resource.get(), &key.name))
     }
 
-    /// Writes an object as it is, at a new revision. All rules have been applied before.
+    /// Stores an object at a new revision. The caller has applied all rules.
     fn put(&mut self, resource: ResourceId, key: Key, mut object: Value, owners: Owners) -> Object {
         self.revision += 1;
         object["metadata"]["resourceVersion"] = Value::from(self.revision.to_string());
@@ -364,7 +367,7 @@ impl Store {
         object
     }
 
-    /// Removes an object now. All rules have been applied before.
+    /// Removes an object immediately. The caller has applied all rules.
     fn take(&mut self, resource: ResourceId, key: &Key) -> Option<Object> {
         let old = self.shelves[resource.index()].objects.remove(key)?.object;
         self.revision += 1;

@@ -106,7 +106,7 @@ impl Schema {
     fn prune(&self, value: &mut Value) {
         match value {
             Value::Object(map) => {
-                // A bare `type: object` without properties knows no field, so that all are unknown.
+                // Without properties, `type: object` declares no fields, so all fields are unknown.
                 map.retain(|name, _| self.preserves_unknown || self.of_property(name).is_some());
                 for (name, inner) in map {
                     if let Some(schema) = self.of_property(name) {
@@ -146,7 +146,8 @@ impl Schema {
         }
     }
 
-    /// Checks a value. What has not changed is not checked again, so that a stricter schema does not lock old objects.
+    /// Validates a value. Unchanged values are not validated again, so that a stricter schema does not block updates of
+    /// existing objects.
     fn check(&self, path: &str, old: Option<&Value>, value: &Value, causes: &mut Vec<Cause>) {
         if old == Some(value) {
             return;

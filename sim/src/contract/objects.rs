@@ -64,7 +64,7 @@ pub(super) async fn refuses_updates_from_an_older_version(ground: &Ground) -> Ch
         Err(kube::Error::Api(status)) => ensure!(status.is_conflict() && status.reason == "Conflict", "{status:?}"),
         other => ensure!(false, "an update from an older version gave {other:?}"),
     }
-    // A patch that names a version is held to it too.
+    // A patch with a resourceVersion is subject to the same conflict check.
     let stale = json!({"metadata": {"resourceVersion": first.resource_version()}, "data": {"a": "4"}});
     let refused = code(maps.patch("conflict", &PatchParams::default(), &Patch::Merge(&stale)).await)?;
     ensure!(refused == 409, "a patch of an older version gave {refused}");
@@ -123,7 +123,7 @@ pub(super) async fn lists_in_pages_of_one_moment(ground: &Ground) -> Check {
     let first = maps.list(&parameters).await?;
     let token = first.metadata.continue_.clone().unwrap_or_default();
     ensure!(first.items.len() == 2 && !token.is_empty(), "{} items, token {token:?}", first.items.len());
-    // What happens between two pages does not show in the second.
+    // Changes between two pages do not show on the second page.
     maps.delete("page-c", &DeleteParams::default()).await?;
     let second = maps.list(&parameters.continue_token(&token)).await?;
     let names: Vec<_> = second.items.iter().map(ResourceExt::name_any).collect();
@@ -144,7 +144,7 @@ pub(super) async fn keeps_an_object_until_its_finalizers_are_gone(ground: &Groun
     );
     let marked = maps.get("held").await?;
     ensure!(marked.metadata.deletion_timestamp.is_some(), "the object is not marked");
-    // Deleting again changes nothing.
+    // A second deletion changes nothing.
     maps.delete("held", &DeleteParams::default()).await?;
     let again = maps.get("held").await?;
     ensure!(
@@ -244,7 +244,7 @@ pub(super) async fn collects_what_lost_its_owner(ground: &Ground) -> Check {
     maps.delete("owner", &DeleteParams::background()).await?;
     let gone = async |name: &str| Ok::<bool, super::Failure>(maps.get_opt(name).await?.is_none());
     eventually("the dependent is collected", async || gone("owned").await).await?;
-    // In the foreground the owner waits for its dependents.
+    // With foreground deletion, the owner waits for its dependents.
     let owner = ground.config_map("owner", json!({})).await?;
     let mut held = owned("owned", &owner.uid().unwrap_or_default());
     held["metadata"]["finalizers"] = json!(["plimsoll.test/hold"]);

@@ -1,4 +1,4 @@
-//! Patches, server-side apply, and the parts of an object.
+//! Tests of patches, server-side apply, and subresources.
 
 use super::{Check, Ground, code, ensure, object};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -65,7 +65,7 @@ pub(super) async fn patches_by_json_pointer(ground: &Ground) -> Check {
     )?;
     let patched = maps.patch("pointer", &PatchParams::default(), &good).await?;
     ensure!(json!(patched.data) == json!({"a": "2"}), "{:?}", patched.data);
-    // The same again: its test no longer holds, so nothing of it is done.
+    // The test operation of the same patch now fails, so the server applies no part of the patch.
     let refused = code(maps.patch("pointer", &PatchParams::default(), &good).await)?;
     ensure!(refused == 422, "a patch whose test fails gave {refused}");
     Ok(())
@@ -174,7 +174,7 @@ pub(super) async fn treats_custom_resources_by_their_own_rules(ground: &Ground) 
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"), "nodepools");
     let pools: Api<DynamicObject> = Api::all_with(ground.client.clone(), &kind);
     match pools.list(&ListParams::default().limit(1)).await {
-        // Not installed on this server: nothing to check.
+        // The kind is not installed on this server, so there is nothing to check.
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         other => drop(other?),
     }

@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use kube::core::response::Status;
 use serde_json::{Value, json};
 
-/// A pod that no scheduler takes, on a node that nobody runs, if any.
+/// Creates a pod that no scheduler picks up. With `node`, the pod is assigned to a node without a kubelet.
 async fn pod(ground: &Ground, name: &str, node: Option<&str>) -> Check<Pod> {
     let mut pod = json!({
         "metadata": {"name": name, "labels": {"app": name}},
@@ -21,7 +21,7 @@ async fn pod(ground: &Ground, name: &str, node: Option<&str>) -> Check<Pod> {
     Ok(ground.api().create(&PostParams::default(), &object(pod)?).await?)
 }
 
-/// Says that a pod runs and is ready, as its kubelet would.
+/// Marks a pod as running and ready, as its kubelet does.
 async fn run(ground: &Ground, name: &str) -> Check<Pod> {
     let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     Ok(ground.api().patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?)
@@ -34,7 +34,7 @@ async fn budget(ground: &Ground, name: &str, spec: Value, status: Value) -> Chec
         wanted["spec"][field] = value.clone();
     }
     budgets.create(&PostParams::default(), &object(wanted)?).await?;
-    // As the controller would find it; where one runs, it finds the same.
+    // Writes the status that the disruption controller computes. A running controller computes the same.
     budgets.patch_status(name, &PatchParams::default(), &Patch::Merge(&json!({"status": status}))).await?;
     Ok(())
 }
@@ -133,7 +133,7 @@ pub(super) async fn evicts_what_no_budget_guards(ground: &Ground) -> Check {
     let pods: Api<Pod> = ground.api();
     let refused = code(pods.evict("nobody", &EvictParams::default()).await)?;
     ensure!(refused == 404, "evicting a missing pod gave {refused}");
-    // A pod that has not started is nobody's availability.
+    // A pod that has not started does not count towards availability.
     pod(ground, "tight-too", None).await?;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 1, "expectedPods": 1});
     budget(ground, "tight-too", json!({"minAvailable": 1}), status).await?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::pin::pin;
 use tokio::time::timeout;
 
-/// What came over a watch: type, name, `data.a`.
+/// A watched change: event type, name and `data.a`.
 type Seen = (&'static str, String, Option<String>);
 
 fn seen(event: &WatchEvent<ConfigMap>) -> Option<Seen> {
@@ -23,7 +23,7 @@ fn seen(event: &WatchEvent<ConfigMap>) -> Option<Seen> {
     Some((kind, map.name_any(), map.data.as_ref().and_then(|data| data.get("a").cloned())))
 }
 
-/// The next `count` changes, bookmarks left out.
+/// Collects the next `count` changes without bookmarks.
 async fn take(stream: impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>>, count: usize) -> Check<Vec<Seen>> {
     let mut stream = pin!(stream);
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ pub(super) async fn shows_what_enters_and_leaves_a_selection(ground: &Ground) ->
     patch(ground, "enter", &json!({"data": {"a": "3"}})).await?;
     patch(ground, "enter", &json!({"metadata": {"labels": {"test": "out"}}, "data": {"a": "4"}})).await?;
     let all = take(stream, 3).await?;
-    // What leaves is shown as it was when it was last selected.
+    // An object that leaves the selection is reported in its last selected state.
     let expected = [change("added", "enter", "2"), change("modified", "enter", "3"), change("deleted", "enter", "3")];
     ensure!(all == expected, "{all:?}");
     Ok(())
@@ -126,7 +126,7 @@ pub(super) async fn streams_a_list(ground: &Ground) -> Check {
     labelled(ground, "stream-c", "stream", "1").await?;
     let all = take(stream, 1).await?;
     ensure!(all == [change("added", "stream-c", "1")], "{all:?}");
-    // The bookmark is a place to resume from.
+    // A watch can resume from the bookmark.
     let resumed = maps.watch(&WatchParams::default().labels("test=stream"), &version).await?;
     let all = take(resumed, 1).await?;
     ensure!(all == [change("added", "stream-c", "1")], "{all:?}");

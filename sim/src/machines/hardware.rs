@@ -1,4 +1,4 @@
-//! What a machine of a type has, as its kubelet reports it.
+//! Capacity of a machine by instance type, as its kubelet reports it.
 
 use super::user_data::UserData;
 use plimsoll_catalog::builtin::UnknownRegion;
@@ -6,7 +6,7 @@ use plimsoll_catalog::{NodeClassSettings, Prices, Zone, builtin};
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// The machines of a region.
+/// Instance types of a region.
 #[derive(Debug, Clone)]
 pub struct Hardware {
     region: String,
@@ -14,27 +14,27 @@ pub struct Hardware {
     prices: Prices,
 }
 
-/// One machine.
+/// Node resources of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Built {
     /// `amd64` or `arm64`.
     pub(super) architecture: String,
-    /// Capacity of the node.
+    /// Node capacity.
     pub(super) capacity: BTreeMap<String, String>,
-    /// What of it pods can have.
+    /// Capacity available to pods.
     pub(super) allocatable: BTreeMap<String, String>,
 }
 
 impl Hardware {
-    /// The machines of a region that there is a built-in catalog of.
+    /// Instance types of a region with a built-in catalog.
     ///
     /// # Errors
-    /// There is none.
+    /// If the region has no built-in catalog.
     pub fn of_region(region: &str) -> Result<Self, UnknownRegion> {
         Ok(Self { region: region.to_owned(), zones: builtin::zones(region)?, prices: builtin::prices(region)? })
     }
 
-    /// A machine of a type that was told so much.
+    /// Node resources of an instance type with the kubelet settings of `data`.
     pub(super) fn build(&self, instance_type: &str, data: &UserData) -> Result<Built, String> {
         let facts = builtin::facts().iter().find(|facts| facts.name == instance_type);
         let settings = NodeClassSettings {

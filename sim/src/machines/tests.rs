@@ -1,4 +1,4 @@
-//! Machines in virtual time: from a launch to a Node and back.
+//! Machine lifecycle in virtual time: from a launch to a Node and back.
 
 use super::{Hardware, Machines, Problems, furnish};
 use crate::apiserver::store::{Key, Object, Write};
@@ -38,7 +38,7 @@ impl Scene {
         Self { cluster, ec2, problems }
     }
 
-    /// Buys one m6g.large with an image and user data; returns its id.
+    /// Launches one m6g.large with an image and user data. Returns the instance id.
     fn launch(&self, image: &str, user_data: &str) -> String {
         let name = format!("template-{}", user_data.len());
         let template = LaunchTemplateSpec {
@@ -120,7 +120,7 @@ async fn an_instance_becomes_the_node_that_its_user_data_says() {
         assert_eq!(object::label(&node, key), Some(value), "{key}");
     }
     assert!(object::items(&node, &["spec", "taints"]).iter().any(|taint| taint["key"] == "karpenter.sh/unregistered"));
-    // 2 vCPUs, of which 70 m are kept; the pods are those of the user data.
+    // 2 vCPUs, of which 70m are reserved. The pod limit comes from the user data.
     let amount = |part, name| object::text(&node, &["status", part, name]).to_owned();
     assert_eq!([amount("capacity", "cpu"), amount("allocatable", "cpu")], ["2000m", "1930m"]);
     assert_eq!(amount("capacity", "pods"), "8");
@@ -149,7 +149,7 @@ async fn an_interrupted_machine_ends_two_minutes_after_the_notice_and_its_node_w
     assert!(scene.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now)));
     let took = scene.until("the kubelet is silent", |scene| scene.cluster.kubelets.running().is_empty()).await;
     assert_eq!(took, 120);
-    // Silence shows after 50 s, and the cloud's controller looks every 5 s.
+    // The Node becomes not ready after 50 s of silence, and the cloud controller checks every 5 s.
     let took = scene.until("the Node is gone", |scene| scene.node().is_none()).await;
     assert!((50..=60).contains(&took), "{took}");
 }

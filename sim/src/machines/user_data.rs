@@ -1,5 +1,7 @@
-//! User data as a node's first programs read it: nodeadm of Amazon Linux 2023, the bootstrap script of Amazon Linux 2, and
-//! Bottlerocket. Written from their documentation, not from the code that writes user data.
+//! Parses user data as the first programs of a node do: nodeadm of Amazon Linux 2023, the bootstrap script of Amazon
+//! Linux 2, and Bottlerocket.
+//!
+//! Written from their documentation, not from the code that generates user data.
 
 use plimsoll_api::AmiFamily;
 use plimsoll_model::quantity::Quantity;
@@ -8,7 +10,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a machine is told at its birth.
+/// Node settings from user data.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct UserData {
     pub(super) family: AmiFamily,
@@ -34,7 +36,7 @@ impl UserData {
         }
     }
 
-    /// Reads user data of a family that is known by what it looks like.
+    /// Parses user data. Its content tells which AMI family it is for.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.contains("application/node.eks.aws") {
             Self::nodeadm(text)
@@ -111,7 +113,7 @@ impl UserData {
         Ok(data)
     }
 
-    /// Kubelet flags that make a difference here.
+    /// Parses the kubelet flags that matter in the simulation.
     fn flags(&mut self, text: &str) -> Result<(), String> {
         let value = |flag: &str| -> Result<Option<String>, String> {
             let pattern = format!(r#"--{flag}[= ]"?([^"'\s]*)"#);
@@ -137,7 +139,7 @@ impl UserData {
     }
 }
 
-/// Whether the kubelet refuses to start with such a label.
+/// Whether the kubelet refuses to start with this label.
 fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let within = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
@@ -154,7 +156,7 @@ fn is_reserved(key: &str) -> bool {
         .contains(&key)
 }
 
-/// The parts of a multipart text: content type and body.
+/// Content type and body of each part of a MIME multipart text.
 fn parts(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let boundary = text.split("boundary=").nth(1).and_then(|rest| rest.lines().next()).unwrap_or_default();
     let mark = format!("\n--{}", boundary.trim().trim_matches('"'));

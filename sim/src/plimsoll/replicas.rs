@@ -1,4 +1,4 @@
-//! Sets up the services, as their programs do it on a real cluster.
+//! Starts the services the way their binaries do on a real cluster.
 
 use super::{Role, Surroundings};
 use crate::machines::NAMESPACE;
@@ -18,11 +18,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// Cores of each simulated process: as many as a small pod has.
+/// Cores of each simulated process, as in a small pod.
 const CORES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 impl Surroundings {
-    /// Starts one process.
     pub(super) fn spawn(&self, role: Role, port: &str, process: &str, shutdown: Shutdown) -> JoinHandle<()> {
         let listener = self.network.listen(port, process);
         match role {
@@ -82,7 +81,7 @@ impl Surroundings {
         let settings = plimsoll_actuator::settings::Settings {
             cluster_name: self.options.cluster_name.clone(),
             cluster_endpoint: "https://api.cluster.invalid".to_owned(),
-            // "certificate authority", which nobody checks here.
+            // Base64 of "certificate authority". The simulation does not verify it.
             cluster_ca_bundle: "Y2VydGlmaWNhdGUgYXV0aG9yaXR5".to_owned(),
             service_cidr: Some("10.100.0.0/16".to_owned()),
             cluster_dns: Some("10.100.0.10".to_owned()),
@@ -107,7 +106,7 @@ impl Surroundings {
     }
 }
 
-/// Runs a service to its end, and says how it ended.
+/// Runs a service until it ends and logs the result.
 fn end<E: Display>(process: &str, service: impl Future<Output = Result<(), E>> + Send + 'static) -> JoinHandle<()> {
     let process = process.to_owned();
     tokio::spawn(async move {

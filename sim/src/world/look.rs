@@ -1,4 +1,4 @@
-//! What can be seen of a world.
+//! Queries on a world.
 
 use super::World;
 use crate::apiserver::store::{Key, Object};
@@ -18,31 +18,31 @@ impl World {
         self.server().read(|store| store.all(resource).map(|(_, object)| object.clone()).collect())
     }
 
-    /// One object; of the default namespace, where it has one.
+    /// One object. Namespaced objects are looked up in `default`.
     #[must_use]
     pub fn get(&self, resource: ResourceId, name: &str) -> Option<Object> {
         let namespace = if resource.get().namespaced { "default" } else { "" };
         self.server().read(|store| store.find(resource, &Key::new(namespace, name)))
     }
 
-    /// How many objects of a kind pass a test.
+    /// Number of objects of a kind that pass a test.
     pub fn count(&self, resource: ResourceId, test: impl Fn(&Value) -> bool) -> usize {
         self.server().read(|store| store.all(resource).filter(|(_, object)| test(object)).count())
     }
 
-    /// Pods of the default namespace that run and are ready.
+    /// Number of pods that are running, ready and not terminating.
     #[must_use]
     pub fn running_pods(&self) -> usize {
         self.count(ResourceId::PODS, is_running)
     }
 
-    /// Pods that are not bound to a node.
+    /// Number of pods that are not bound to a node.
     #[must_use]
     pub fn pending_pods(&self) -> usize {
         self.count(ResourceId::PODS, is_pending)
     }
 
-    /// Nodes that are Ready.
+    /// Number of Nodes that are Ready.
     #[must_use]
     pub fn ready_nodes(&self) -> usize {
         self.count(ResourceId::NODES, |node| object::condition_is_true(node, "Ready"))
@@ -57,7 +57,7 @@ impl World {
         })
     }
 
-    /// Price of all living instances.
+    /// Hourly price of all pending and running instances.
     #[must_use]
     pub fn hourly_cost(&self) -> MicroUsdPerHour {
         self.ec2.read(|cloud, now| {
@@ -70,7 +70,7 @@ impl World {
         })
     }
 
-    /// Messages of events about an object, oldest first, each with its reason: `Reason: message`.
+    /// Events about an object as `Reason: message`, oldest first.
     #[must_use]
     pub fn events_of(&self, kind: &str, name: &str) -> Vec<String> {
         let about = |event: &Value| {
@@ -90,7 +90,7 @@ fn is_living(machine: &Machine, now: Timestamp) -> bool {
     matches!(machine.state(now), InstanceState::Pending | InstanceState::Running)
 }
 
-/// Whether a pod runs, is ready and not on its way out.
+/// Whether a pod is running, ready and not terminating.
 #[must_use]
 pub fn is_running(pod: &Value) -> bool {
     object::condition_is_true(pod, "Ready")

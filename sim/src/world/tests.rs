@@ -1,4 +1,4 @@
-//! The means of a world, in virtual time.
+//! Tests of the world helpers in virtual time.
 
 use super::{Scenery, World};
 use crate::apiserver::{ResourceId, object};

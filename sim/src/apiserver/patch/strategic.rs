@@ -1,4 +1,4 @@
-//! Strategic merge: a merge patch in which keyed lists merge item by item.
+//! Strategic merge patch: a merge patch that merges keyed lists item by item.
 
 use crate::apiserver::error::ApiError;
 use crate::apiserver::schema::{self, ListKind};
@@ -10,7 +10,7 @@ const DELETE_FROM_SET: &str = "$deleteFromPrimitiveList/";
 /// Merges `patch` into `object`.
 ///
 /// # Errors
-/// 400 where an item of a keyed list lacks its key or a directive is unknown.
+/// 400 if an item of a keyed list lacks its key or a directive is unknown.
 pub(crate) fn merge(object: &mut Value, patch: &Value) -> Result<(), ApiError> {
     let Some(patch) = patch.as_object() else {
         return Err(ApiError::bad_request("a strategic merge patch must be an object"));
@@ -39,7 +39,7 @@ fn merge_value(target: &mut Value, patch: &Map<String, Value>, parent: &str) -> 
         if let Some(field) = key.strip_prefix(DELETE_FROM_SET) {
             delete_from_set(map, field, value);
         } else if key.starts_with('$') {
-            // Orders and retained keys change nothing that we store.
+            // Ordering directives and retained keys do not affect the stored object.
         } else if value.is_null() {
             map.shift_remove(key);
         } else if let Some(inner) = value.as_object() {

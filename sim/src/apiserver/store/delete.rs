@@ -1,4 +1,4 @@
-//! Deletion: preconditions, grace, finalizers, propagation.
+//! Deletion: preconditions, grace periods, finalizers, propagation.
 
 use super::{Filter, Key, Object, Store, Stored, Write};
 use crate::apiserver::error::ApiError;
@@ -7,48 +7,48 @@ use crate::apiserver::resources::ResourceId;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// The finalizer of an owner whose dependents go first.
+/// Finalizer of an owner that waits for the deletion of its dependents.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an owner whose dependents are to stay.
+/// Finalizer of an owner whose dependents are orphaned.
 pub(super) const ORPHAN: &str = "orphan";
 
-/// Seconds that a pod gets where nothing else is said.
+/// Default termination grace period of pods, in seconds.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-/// What becomes of dependents.
+/// What happens to the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// They go after their owner.
+    /// Dependents are deleted after their owner.
     Background,
-    /// They go before their owner.
+    /// Dependents are deleted before their owner.
     Foreground,
-    /// They stay and lose their owner.
+    /// Dependents stay and lose their owner reference.
     Orphan,
 }
 
-/// How to delete.
+/// Options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
-    /// Only an object with this UID.
+    /// Precondition: UID of the object.
     pub uid: Option<String>,
-    /// Only an object at this version.
+    /// Precondition: resource version of the object.
     pub resource_version: Option<String>,
-    /// Seconds a pod has to stop; its own wish where not given.
+    /// Grace period of a pod in seconds. Defaults to that of the pod.
     pub grace_seconds: Option<i64>,
-    /// What becomes of dependents.
+    /// What happens to dependents.
     pub propagation: Option<Propagation>,
 }
 
 impl DeleteOptions {
-    /// At once, without grace, if it is still this object.
+    /// Deletes immediately, without a grace period, if the UID matches.
     pub fn force(uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), grace_seconds: Some(0), ..Self::default() }
     }
 
-    /// The options of a `DeleteOptions` object.
+    /// Parses a `DeleteOptions` object.
     ///
     /// # Errors
-    /// 400 for a propagation policy that does not exist, or a negative grace period.
+    /// 400 if the propagation policy is unknown or the grace period is negative.
     pub fn parse(body: &Value) -> Result<Self, ApiError> {
         let precondition =
             |field| object::at(body, &["preconditions", field]).and_then(Value::as_str).map(str::to_owned);
@@ -72,17 +72,17 @@ impl DeleteOptions {
     }
 }
 
-/// What a deletion came to.
+/// Result of a deletion.
 #[derive(Debug, Clone)]
 pub enum Deleted {
-    /// The object is gone; its last state.
+    /// The object is deleted. Holds its last state.
     Gone(Object),
-    /// It is marked, and goes when its finalizers or its grace period let it.
+    /// The object is marked for deletion. It is deleted after its finalizers and its grace period.
     Pending(Object),
 }
 
 impl Deleted {
-    /// The object, gone or marked.
+    /// The deleted or marked object.
     #[must_use]
     pub fn object(&self) -> &Object {
         match self {
@@ -92,10 +92,10 @@ impl Deleted {
 }
 
 impl Store {
-    /// Deletes one object, or marks it.
+    /// Deletes one object, or marks it for deletion.
     ///
     /// # Errors
-    /// 404, and 409 where a precondition does not hold.
+    /// 404 if it does not exist, 409 if a precondition does not hold.
     pub fn delete(
         &mut self,
         resource: ResourceId,
@@ -188,7 +188,7 @@ fn mark_propagation(object: &mut Value, propagation: Option<Propagation>) {
     }
 }
 
-/// Only pods have grace, and only while something may still run on a node.
+/// Effective grace period. Only pods have one, and only while containers may still run on a node.
 fn grace_seconds(resource: ResourceId, object: &Value, options: &DeleteOptions) -> i64 {
     let runs = resource == ResourceId::PODS
         && !object::text(object, &["spec", "nodeName"]).is_empty()
@@ -197,7 +197,7 @@ fn grace_seconds(resource: ResourceId, object: &Value, options: &DeleteOptions) 
     if runs { options.grace_seconds.unwrap_or_else(own) } else { 0 }
 }
 
-/// Sets the marks of deletion; where they are set already, grace can only become shorter.
+/// Marks an object for deletion. If it is already marked, the grace period can only be shortened.
 fn mark_deleting(object: &mut Value, grace: i64, now: Timestamp) {
     let generation = object::generation(object);
     let marked = object::time_at(object, &["metadata", "deletionTimestamp"]);

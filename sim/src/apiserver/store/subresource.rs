@@ -1,4 +1,4 @@
-//! Subresources that do more than write status: eviction, binding, scale.
+//! Subresources with logic of their own: eviction, binding, scale.
 
 use super::{DeleteOptions, Deleted, Key, Object, Part, Store, Write};
 use crate::apiserver::error::ApiError;
@@ -8,23 +8,25 @@ use crate::apiserver::resources::{Resource, ResourceId, Scale};
 use crate::apiserver::selector::LabelSelector;
 use serde_json::{Value, json};
 
-/// Seconds to wait where the budget's controller has not caught up.
+/// Retry delay in seconds if the disruption controller lags behind the budget's spec.
 const BUDGET_LAG_RETRY_SECONDS: u32 = 10;
-/// Pods that a budget may have in `disruptedPods`; more means that its controller is away.
+/// Maximum length of a budget's `disruptedPods`. A longer list means that the disruption controller is not running.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
-/// A request to evict.
+/// An eviction request.
 #[derive(Debug, Clone, Default)]
 pub struct Eviction {
-    /// How to delete the pod if its budget lets it go.
+    /// Options for the deletion of the pod, if its budget allows the eviction.
     pub options: DeleteOptions,
 }
 
 impl Store {
-    /// Evicts a pod: deletes it if its disruption budget has room, and takes that room.
+    /// Evicts a pod: deletes it if its disruption budget allows a disruption, and counts the disruption against the
+    /// budget.
     ///
     /// # Errors
-    /// 404; 409 (precondition); 429 where the budget has no room or is not up to date; 500 where several budgets select the pod.
+    /// 404 if the pod does not exist; 409 if a precondition fails; 429 if the budget allows no disruption or is not up
+    /// to date; 403 if the status of the budget is invalid or stale; 500 if several budgets select the pod.
     pub fn evict(
         &mut self,
         namespace: &str,
@@ -97,7 +99,8 @@ impl Store {
     /// Binds a pod to a node, as a scheduler does.
     ///
     /// # Errors
-    /// 404; 409 where the pod is bound already, is being deleted, is gated, or is another one.
+    /// 404 if the pod does not exist; 409 if the pod is already bound, is terminating, has scheduling gates, or has
+    /// another UID.
     pub fn bind(
         &mut self,
         namespace: &str,
@@ -133,19 +136,20 @@ impl Store {
         Ok(())
     }
 
-    /// The scale of an object.
+    /// Returns the scale of an object.
     ///
     /// # Errors
-    /// 404, also where the kind has no scale.
+    /// 404 if the object does not exist or its kind has no scale.
     pub fn scale(&self, resource: ResourceId, namespace: &str, name: &str) -> Result<Value, ApiError> {
         let (row, scale) = scale_of(resource)?;
         Ok(scale_object(row, scale, &*self.get(resource, namespace, name)?))
     }
 
-    /// Sets the wanted number of replicas from a `Scale` object.
+    /// Sets the desired replica count from a `Scale` object.
     ///
     /// # Errors
-    /// 400 without a number, 404, 409.
+    /// 400 if the replica count is missing or negative; 404 if the object does not exist or its kind has no scale; 409
+    /// on a conflict.
     pub fn set_scale(
         &mut self,
         resource: ResourceId,
@@ -172,7 +176,7 @@ impl Store {
     /// Patches the scale of an object.
     ///
     /// # Errors
-    /// As [`Store::set_scale`]; 415 for an apply.
+    /// As [`Store::set_scale`]; 415 for an apply patch.
     pub fn patch_scale(
         &mut self,
         resource: ResourceId,
@@ -213,7 +217,7 @@ fn scale_object(row: &Resource, scale: Scale, owner: &Value) -> Value {
     object
 }
 
-/// Pods that no budget counts: not started, over, or on their way out.
+/// Whether budgets ignore the pod: it has not started, has finished or is terminating.
 fn is_unbudgeted(pod: &Value) -> bool {
     matches!(object::text(pod, &["status", "phase"]), "Pending" | "Succeeded" | "Failed") || object::is_deleting(pod)
 }
