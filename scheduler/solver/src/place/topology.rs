@@ -1,6 +1,7 @@
-//! Who must, or must not, share a domain (zone, capacity type, host, any label) with whom.
+//! Topology rules: which pods must, or must not, share a domain (zone, capacity type, hostname, any label).
 //!
-//! Rules about hosts are kept while nodes are filled ([`crate::place::hostname_topology`]); for all other keys pods are assigned to domains first.
+//! The solver enforces hostname rules while it fills nodes ([`crate::place::hostname_topology`]). For every other key
+//! it assigns pods to domains before it places them.
 
 mod assign;
 mod counts;
@@ -31,47 +32,48 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// All groups, and what shapes have to do with them.
+/// All topology groups and the membership of each shape in them.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// Of keys other than the host.
+    /// Groups over keys other than the hostname.
     pub(crate) groups: Vec<Arc<Group>>,
-    /// Per shape, by number in `groups`.
+    /// Per shape: indices into `groups`.
     pub(crate) shapes: Vec<Membership>,
     pub(crate) host_rules: Vec<HostRule>,
-    /// What the rules are made of.
+    /// Hostname groups, in the order of `host_rules`.
     host_groups: Vec<Arc<Group>>,
-    /// Groups, then host groups, that no shape is a member of.
+    /// Whether no shape is a member, per group, then per hostname group.
     lonely: Vec<bool>,
-    /// Per shape, by number in `host_rules`.
+    /// Per shape: indices into `host_rules`.
     pub(crate) hosts: Vec<Membership>,
-    /// Shape and spread group that its selector matches, where no node that the shape could get is one that the spread looks at.
+    /// Pairs of a shape and a spread group that selects but does not constrain the shape, where none of the shape's
+    /// offerings passes the spread's node filter. The spread never counts such pods on new nodes.
     beside: BTreeSet<(usize, usize)>,
-    /// Groups by which pods go where others are, in the same zone for instance, with the shapes of those pods.
+    /// PodAffinity groups over keys other than the hostname, with the base shapes of their owners.
     seekers: Vec<(usize, BTreeSet<usize>)>,
-    /// Spread groups that also count pods which they do not bind.
+    /// Spread groups that also count pods that they do not constrain.
     mixed: BTreeSet<usize>,
-    /// Per shape: nobody's place depends on how many of it are placed, as long as one is.
+    /// Per shape: no pod's placement depends on how many pods of this shape are placed, provided that at least one is.
     lenient: Vec<bool>,
 }
 
-/// See [`Rules::take_group_key`].
+/// Groups taken by [`Rules::take_group_key`] and compared by [`Rules::is_of`].
 pub(crate) struct GroupKey {
     groups: Vec<Vec<Arc<Group>>>,
     lonely: Vec<bool>,
 }
 
-/// The rules as one plan keeps to them.
+/// Topology rules with the settings of one plan.
 #[derive(Debug)]
 pub(crate) struct Topology<'a> {
     rules: &'a Rules,
-    /// Groups by which pods that wait go where others are.
+    /// PodAffinity groups with owners among the pending pods.
     sought: BTreeSet<usize>,
-    /// Spread groups whose other members are assigned to domains as well.
+    /// Spread groups whose unconstrained members are also assigned to domains.
     strict: BTreeSet<usize>,
-    /// See [`Self::wait`].
+    /// Whether constrained pods are assigned last; see [`Self::wait`].
     waits: bool,
-    /// See [`Self::assign_evenly`].
+    /// Whether the emptiest domain tuple goes before the cheapest; see [`Self::assign_evenly`].
     evenly: bool,
 }
 
@@ -84,7 +86,7 @@ impl Deref for Topology<'_> {
 }
 
 impl Rules {
-    /// `data` is what is known of each shape, its groups among it.
+    /// `data` is the derived data of each shape, including its groups.
     pub(crate) fn new(shapes: &[&PodShape], data: &[ShapeData], relaxation: &RelaxationLevels) -> Self {
         let mut domains: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
         let mut hosts: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
@@ -147,7 +149,7 @@ impl Rules {
         }
     }
 
-    /// Finds out whose pods a spread does not count wherever they go.
+    /// Computes `beside`: the pods that a spread does not count on any new node.
     pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeData], relaxation: &RelaxationLevels) {
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.groups.len()];
         for (index, membership) in self.shapes.iter().enumerate() {
@@ -181,35 +183,35 @@ impl Rules {
         }
     }
 
-    /// What of the rules decides about nodes with the pods that they have, whatever other shapes there are.
+    /// Takes the groups. They determine the cached data of nodes and their pods, whatever other shapes exist.
     pub(crate) fn take_group_key(&mut self) -> GroupKey {
         let groups = [&mut self.groups, &mut self.host_groups].into_iter().map(std::mem::take).collect();
         GroupKey { groups, lonely: std::mem::take(&mut self.lonely) }
     }
 
-    /// Whether that is the same.
+    /// Whether the groups equal those in `group_key`.
     pub(crate) fn is_of(&self, group_key: &GroupKey) -> bool {
         group_key.groups.iter().eq([&self.groups, &self.host_groups]) && group_key.lonely == self.lonely
     }
 
-    /// Spread groups that also count pods which they do not bind.
+    /// Spread groups that also count pods that they do not constrain.
     pub(crate) fn mixed(&self) -> BTreeSet<usize> {
         self.mixed.clone()
     }
 
-    /// Whether pods of that shape go only to hosts where others are.
+    /// Whether pods of `shape` require a host with members of a PodAffinity group.
     pub(crate) fn seeks_host(&self, shape: usize) -> bool {
         self.joins(shape).next().is_some()
     }
 
-    /// Host groups by which a shape goes where others are.
+    /// Hostname PodAffinity groups that `shape` owns.
     fn joins(&self, shape: usize) -> impl Iterator<Item = usize> + '_ {
         self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == HostRule::NeedsMember)
     }
 }
 
 impl<'a> Topology<'a> {
-    /// `waiting` are the shapes of pending pods.
+    /// `waiting` holds the shapes of the pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
         Self {
@@ -221,33 +223,35 @@ impl<'a> Topology<'a> {
         }
     }
 
-    /// Whether pods of that shape are to be assigned before they are placed.
+    /// Whether pods of `shape` are assigned to domains, or to a host with other pods, before they are placed.
     pub(crate) fn concerns(&self, shape: usize) -> bool {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
     }
 
-    /// From now on other members of these spread groups are assigned to domains as well.
+    /// Also assigns unconstrained members of these spread groups to domains from now on.
     pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
         self.strict.extend(groups);
     }
 
-    /// From now on, where a spread counts pods that it does not bind, those that it binds make do with what these leave.
+    /// If set, assigns pods that a spread counts but does not constrain first. Constrained pods get the remaining
+    /// domains.
     pub(crate) fn wait(&mut self, waits: bool) {
         self.waits = waits;
     }
 
-    /// From now on pods that are spread over several keys go to the emptiest tuple of domains, and not to the cheapest:
-    /// wherever kube-scheduler puts some of them, the other domains have room for the rest.
+    /// Assigns pods with several spreads to the domain tuple with the fewest pods instead of the cheapest. Wherever
+    /// kube-scheduler then puts some of these pods, the other domains have capacity for the rest.
     pub(crate) fn assign_evenly(&mut self) {
         self.evenly = true;
     }
 
-    /// Whether that concerns pods of any of these shapes.
+    /// Whether [`Self::wait`] affects pods of any of these shapes.
     pub(crate) fn could_wait(&self, shapes: &[usize]) -> bool {
         shapes.iter().any(|shape| self.counts_any(*shape, shapes))
     }
 
-    /// Whether a spread of `shape` counts pods of some of `others` that it does not bind, and those are assigned to domains, too.
+    /// Whether a spread of `shape` counts but does not constrain pods of `others`, and these pods are assigned to
+    /// domains as well.
     fn counts_any(&self, shape: usize, others: &[usize]) -> bool {
         let counts = |group: &usize| {
             let member = |other: &usize| {
@@ -258,8 +262,9 @@ impl<'a> Topology<'a> {
         self.shapes[shape].owns.iter().any(counts)
     }
 
-    /// Domain groups that bind a shape: its own, those whose owners it must avoid, and those by which others want to be where it is, or not
-    /// to find too many: these need to know where that will be.
+    /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity
+    /// groups that select it, and groups that must know the pod's domain because of other pods (PodAffinity of pending
+    /// pods and strict spreads).
     fn relevant(&self, shape: usize) -> Vec<usize> {
         let membership = &self.shapes[shape];
         let binds = |group: &usize| {
@@ -275,11 +280,12 @@ impl<'a> Topology<'a> {
     }
 }
 
-/// Per shape; and per group, whether it has no member.
+/// Returns the membership of each shape and, per group, whether it has no member.
 fn memberships(groups: &BTreeMap<Arc<Group>, Vec<usize>>, shapes: &[&PodShape]) -> (Vec<Membership>, Vec<bool>) {
     let mut without = Vec::with_capacity(groups.len());
     let mut all = vec![Membership::default(); shapes.len()];
-    // Most selectors name labels: only shapes that have the rarest of them need a look. Only looked up, never walked.
+    // Most selectors name labels. Only shapes with the rarest of these labels need a check. The map serves lookups
+    // only; iterating over it would not be deterministic.
     let named = groups.keys().flat_map(|group| group.labels());
     let mut labelled: HashMap<(&str, &str), Vec<usize>> = named.map(|label| (label, Vec::new())).collect();
     for (index, shape) in shapes.iter().enumerate() {
@@ -299,7 +305,7 @@ fn memberships(groups: &BTreeMap<Arc<Group>, Vec<usize>>, shapes: &[&PodShape]) 
             lonely = false;
         }
         without.push(lonely);
-        // Where there is nobody to keep away from, it does not matter where the owners are.
+        // An anti-affinity group without members does not restrict its owners.
         let void = lonely && matches!(group.kind, GroupKind::PodAntiAffinity { .. });
         for index in owners.iter().filter(|_| !void) {
             if !all[*index].owns.contains(&number) {

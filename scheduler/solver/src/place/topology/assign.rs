@@ -1,4 +1,4 @@
-//! Assigns pods to tuples of domains, the emptiest first.
+//! Assigns pods to domain tuples, the emptiest first.
 
 use super::domain_tuples::DomainTuple;
 use super::group_constraint::GroupConstraint;
@@ -9,10 +9,10 @@ use plimsoll_model::snapshot::Pod;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How many pods of a shape a domain tuple turned out to have room for.
+/// Number of pods that fit, by shape and domain tuple.
 pub(crate) type Caps = BTreeMap<(usize, BTreeMap<String, String>), usize>;
 
-/// Pod groups with their domains, and those that have none.
+/// Assigns domains to pod groups. Returns the assigned pod groups and the pods without a domain.
 pub(crate) fn assign<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -25,7 +25,7 @@ pub(crate) fn assign<'a>(
     }
 }
 
-/// The same, with no share above its cap.
+/// Like [`assign`], but assigns no more pods to a domain tuple than its cap.
 pub(super) fn assign_within<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -34,8 +34,9 @@ pub(super) fn assign_within<'a>(
 ) -> (Vec<PodGroup<'a>>, Vec<PodGroup<'a>>) {
     let mut ready = Vec::new();
     let mut waiting = pod_groups;
-    // Those that others wait for first; those that nothing binds, then those that only others look at, then those with
-    // the least choice, so that whoever must follow finds them there; large ones before small ones.
+    // Pods go before the pods that must follow them: first by number of required hostname affinities, then pods without
+    // relevant groups, then pods that only other pods' groups select, then pods with the fewest domain tuples. Large
+    // pods go before small ones.
     waiting.sort_by_cached_key(|pod_group| {
         let topology = &context.topology;
         let bound =
@@ -45,7 +46,7 @@ pub(super) fn assign_within<'a>(
                 (false, false) => 2,
             };
         let requests = std::cmp::Reverse(context.shapes[pod_group.shape].requests.clone());
-        // What pods only prefer they can give up.
+        // Pods can give up preferences, so only the choice of the base shape counts.
         let choice = context.tuples(context.relaxation.base(pod_group.shape)).all.len();
         (topology.joins(pod_group.shape).count(), bound, choice, requests, context.relaxation.order(pod_group.shape))
     });
@@ -74,7 +75,7 @@ pub(super) fn assign_within<'a>(
     }
 }
 
-/// Assigns the pods of one group and returns the rest. `used` is what domain tuples with a cap have been given.
+/// Assigns the pods of one group and returns the rest. `used` counts the pods assigned to domain tuples with a cap.
 fn assign_group<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -89,17 +90,18 @@ fn assign_group<'a>(
     let (there, nowhere): (Vec<usize>, Vec<usize>) =
         context.topology.joins(shape).partition(|group| state.counts.hosts[*group] > 0);
     let own = |group: &usize| membership.matches.contains(group);
-    // They wait for others; or they would start a group of their own where they do not follow the one that there is.
+    // The pods wait if only pods of other shapes can start one of their groups. They also wait if they would start a
+    // group of their own instead of following the existing one.
     if !nowhere.iter().all(own) || (!nowhere.is_empty() && there.iter().any(own)) {
         return Some(pod_group);
     }
-    // Nobody is there: they start on one host together.
+    // No host has a member yet: the pods start together on one host.
     pod_group.whole = !nowhere.is_empty();
     let tuples = context.tuples(shape);
     let relevant = context.topology.relevant(shape);
     if relevant.is_empty() {
         let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
-        // They go wherever there is room; where they ask for one domain it is known.
+        // The pods go wherever there is capacity. Their domain is known only if their node selector names it.
         let selector = &context.shapes[shape].shape.node_selector;
         state.counts.add(context, shape, count, |key| crate::input::pool_requirements::lookup(selector, key));
         ready.push(pod_group);
@@ -115,12 +117,12 @@ fn assign_group<'a>(
         tuples.all.iter().map(|tuple| if caps.is_empty() { usize::MAX } else { cap(tuple) }).collect();
     let mut asked: Vec<GroupConstraint<'_>> =
         relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
-    // Pods that a spread binds but does not count fill no domain: they are wherever there is room, or all in the zone
-    // that is favoured.
+    // Pods that a spread constrains but does not count fill no domain. They are divided evenly over the domain tuples,
+    // or all go to the favoured zone if one is set.
     let spread = || asked.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
     let evenly = context.topology.evenly && spread().filter(|one| one.itself).count() > 1;
-    // Those that start on one host are in one domain tuple.
+    // Pods that start on one host are in one domain tuple.
     let mut started = None;
     let favours =
         |tuple: &DomainTuple| state.favoured.as_ref().is_some_and(|zone| tuple.values.values().any(|one| one == zone));
@@ -136,8 +138,8 @@ fn assign_group<'a>(
             let among = |some: fn(&GroupConstraint<'_>) -> bool| -> i64 {
                 asked.iter().filter(|one| some(one)).map(|one| one.domain_count(*index)).sum()
             };
-            // In a large plan those that others count fill domains evenly from the start, or else those others find no
-            // domain that does for all.
+            // In a large plan, pods that other pods' spreads count fill the domains evenly from the start. Otherwise
+            // the constrained pods may find no domain that satisfies all of their spreads.
             let crowded = if state.even { among(|one| one.itself) } else { 0 };
             let domain_count = if counted {
                 among(|one| one.owner)
@@ -157,7 +159,8 @@ fn assign_group<'a>(
         started = started.or_else(|| pod_group.whole.then_some(best));
         asked.iter_mut().for_each(|one| one.add(best));
     }
-    // In turn: kube-scheduler takes them one after another, and each spread is to hold after every one of them.
+    // Keep the order of assignment: kube-scheduler schedules pods one after another, and each spread must hold after
+    // every pod.
     let mut shares: Vec<Vec<&Pod>> = assigned.iter().map(|count| Vec::with_capacity(*count)).collect();
     for (pod, index) in pod_group.pods.drain(..picked.len()).zip(picked) {
         shares[index].push(pod);

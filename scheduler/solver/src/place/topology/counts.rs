@@ -1,4 +1,4 @@
-//! Running and assigned pods by group.
+//! Counts of running and assigned pods per topology group.
 
 use super::{GroupKind, Rules};
 use crate::input::context::SolveContext;
@@ -10,26 +10,26 @@ use std::sync::Arc;
 /// Members and owners of a group by domain.
 type Domains = BTreeMap<String, (i64, i64)>;
 
-/// How many there are.
+/// Pod counts of all groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
-    /// Per group. Shared until they differ: a plan tries many things, each of which concerns few groups.
+    /// Per group. Copy-on-write: a plan tries many alternatives, each of which changes few groups.
     domains: Vec<Arc<Domains>>,
-    /// Per host group: members on any host.
+    /// Per hostname group: members on any host.
     pub(super) hosts: Vec<i64>,
 }
 
-/// What the pods of one node add to the counts.
+/// Contribution of one node's pods to the counts.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct PodMarks {
-    /// By group and domain: members and owners.
+    /// Members and owners by group and domain.
     domains: BTreeMap<(usize, String), (i64, i64)>,
-    /// Members by host group.
+    /// Members by hostname group.
     hosts: BTreeMap<usize, i64>,
 }
 
 impl PodMarks {
-    /// Of `pods`, by shape, on a node.
+    /// Marks of `pods`, the number of pods per shape on `node`.
     pub(crate) fn new(rules: &Rules, node: &Node, pods: &BTreeMap<usize, i64>) -> Self {
         let mut marks = Self::default();
         for (shape, count) in pods {
@@ -47,13 +47,14 @@ impl PodMarks {
     }
 }
 
-/// Calls `note` with each domain group that counts a pod of `shape`, on `node` or else on one to come, as a member or (true) as an owner.
+/// Calls `note` for each domain group that counts a pod of `shape`, with `false` for a member and `true` for an owner.
+/// The pod is on `node`, or on a new node if `node` is `None`.
 fn each(rules: &Rules, shape: usize, node: Option<&Node>, mut note: impl FnMut(usize, bool)) {
     let membership = &rules.shapes[shape];
     for (groups, owner) in [(&membership.matches, false), (&membership.owns, true)] {
         for group in groups {
             let counted = match (&rules.groups[*group].kind, node) {
-                // A pod that runs is past caring how many come.
+                // The spread of a running pod does not restrict pods that come later.
                 (GroupKind::TopologySpread { .. }, Some(_)) if owner => false,
                 (GroupKind::TopologySpread { nodes, .. }, Some(node)) => nodes.passes(node),
                 _ => !rules.beside.contains(&(shape, *group)),
@@ -66,12 +67,12 @@ fn each(rules: &Rules, shape: usize, node: Option<&Node>, mut note: impl FnMut(u
 }
 
 impl Counts {
-    /// Of no pods.
+    /// Counts without pods.
     pub(crate) fn new(rules: &Rules) -> Self {
         Self { domains: vec![Arc::default(); rules.groups.len()], hosts: vec![0; rules.host_rules.len()] }
     }
 
-    /// Adds what `marks` say, or with `times` -1 takes it out.
+    /// Adds `marks`, or subtracts them if `times` is -1.
     pub(crate) fn join(&mut self, marks: &PodMarks, times: i64) {
         for ((group, domain), (members, owners)) in &marks.domains {
             self.change(*group, domain, (members * times, owners * times));
@@ -94,21 +95,21 @@ impl Counts {
         }
     }
 
-    /// Takes out a pod that leaves its node.
+    /// Subtracts a pod that leaves its node. Ignores terminating pods.
     pub(crate) fn leave(&mut self, context: &SolveContext<'_>, pod: &Pod, node: usize) {
         let Some(shape) = context.shape_of(pod).filter(|_| !pod.terminating) else { return };
         let node = context.nodes[node].node;
         self.note(context, shape, -1, Some(node), |key| lookup(&node.labels, key));
     }
 
-    /// Adds a pod that comes to a node.
+    /// Adds a pod that is placed on an existing node.
     pub(crate) fn enter(&mut self, context: &SolveContext<'_>, pod: &Pod, node: usize) {
         let Some(shape) = context.shape_of(pod) else { return };
         let node = context.nodes[node].node;
         self.note(context, shape, 1, Some(node), |key| lookup(&node.labels, key));
     }
 
-    /// Notes `by` pods of `shape` in the domains that `domain` gives by key.
+    /// Adds `by` pods of `shape` to the domain that `domain` returns for each key.
     pub(super) fn add<'d>(
         &mut self,
         context: &SolveContext<'_>,
@@ -142,7 +143,7 @@ impl Counts {
         self.domains[group].get(domain).map_or(0, |count| count.0)
     }
 
-    /// Members and owners.
+    /// Members and owners in a domain.
     pub(super) fn both(&self, group: usize, domain: &str) -> (i64, i64) {
         self.domains[group].get(domain).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Domain tuples: the combinations of domains in which pods of a shape could be.
+//! Domain tuples: the combinations of domains in which pods of a shape can run.
 
 use super::GroupKind;
 use crate::input::context::{Admission, Column, SolveContext, tolerated};
@@ -10,57 +10,58 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// One value for each key that binds a shape.
+/// One value for each topology key that is relevant to a shape.
 #[derive(Debug)]
 pub(crate) struct DomainTuple {
-    /// By key.
+    /// Domain by key.
     pub(crate) values: BTreeMap<String, String>,
-    /// The cheapest offering there; `None` if there are existing nodes only.
+    /// Price of the cheapest offering; `None` if the tuple has existing nodes only.
     pub(super) price: Option<i64>,
     pub(crate) only: Rc<Only>,
 }
 
-/// Where the pods of a shape could be.
+/// All domain tuples of a shape.
 #[derive(Debug, Default)]
 pub(crate) struct DomainTuples {
     pub(super) all: Vec<DomainTuple>,
-    /// Per spread group that binds the shape: the domains that count.
+    /// Per spread group: the domains that count.
     pub(super) eligible: BTreeMap<usize, Rc<BTreeSet<String>>>,
-    /// Per group that binds the shape: its domains.
+    /// Per relevant group: its domains.
     pub(super) views: BTreeMap<usize, View>,
 }
 
-/// The domains of one group.
+/// Domains of one group.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) names: Vec<String>,
-    /// By domain: whether it counts for a spread.
+    /// Per domain: whether it counts for a spread.
     pub(super) counts: Vec<bool>,
-    /// By domain tuple; `None` where there is no such label.
+    /// Per domain tuple: index into `names`; `None` if the tuple lacks the label.
     pub(super) of_tuple: Vec<Option<usize>>,
 }
 
-/// Shapes with other offerings that are told apart, of those that are alike in all else; those of more are worked out one by one.
+/// Maximum number of cached results per [`LikenessKey`], one for each set of fitting offerings. Results beyond it are
+/// recomputed.
 const APART: usize = 32;
 
-/// What shapes have in common whose domain tuples are the same, beside the offerings.
+/// Cache key: everything except the fitting offerings that determines a shape's domain tuples.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LikenessKey {
-    /// Groups that bind the shape, and whether it owns them.
+    /// Relevant groups, and whether the shape owns each of them.
     relevant: Vec<(usize, bool)>,
-    /// Domains of nodes that it may go to.
+    /// Domains of the existing nodes that admit the shape.
     there: BTreeSet<Vec<Option<u32>>>,
 }
 
-/// By the number of a shape that has them.
+/// Cached results, each with a shape that it was computed for.
 type KnownTuples = Vec<(usize, Rc<DomainTuples>)>;
 
-/// Domain tuples of shapes that are alike: worked out once.
+/// Cache of domain tuples, shared by similar shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Alike(RefCell<BTreeMap<LikenessKey, KnownTuples>>);
 
 impl Alike {
-    /// The domains in which pods of `shape` could be.
+    /// Returns the domain tuples of `shape`.
     pub(crate) fn tuples(&self, context: &SolveContext<'_>, shape: usize) -> Rc<DomainTuples> {
         let relevant = context.topology.relevant(shape);
         let keys: BTreeSet<&str> = relevant.iter().map(|group| context.topology.groups[*group].key.as_str()).collect();
@@ -70,7 +71,7 @@ impl Alike {
         let owns = &context.topology.shapes[shape].owns;
         let columns: Vec<Rc<Column>> = keys.iter().map(|key| context.column(key)).collect();
         let open = (0..context.nodes.len()).filter(|node| context.admission(shape, *node) != Admission::No);
-        // Few combinations, many nodes of each.
+        // Many nodes share few combinations.
         let there: BTreeSet<Vec<Option<u32>>> =
             open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
         let relevant = relevant.into_iter().map(|group| (group, owns.contains(&group))).collect();
@@ -91,7 +92,7 @@ impl Alike {
         })
     }
 
-    /// Forgets all of them: groups bind others now.
+    /// Clears the cache, because the relevant groups of shapes change.
     pub(crate) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
@@ -106,7 +107,8 @@ impl DomainTuples {
         likeness: &LikenessKey,
     ) -> Self {
         let LikenessKey { relevant, there } = likeness;
-        // Only owners of a constraint must be where there is such a label, and not those that keep away from others.
+        // Only owners of a spread or of an affinity require the label. Other members and owners of an anti-affinity do
+        // not.
         let needs = |(group, owned): &(usize, bool)| {
             *owned && !matches!(context.topology.groups[*group].kind, GroupKind::PodAntiAffinity { .. })
         };
@@ -179,7 +181,7 @@ impl View {
     }
 }
 
-/// Each part once for each value that its offerings have; those without a value count for all of `open`.
+/// Splits each part by the values that its offerings have. Offerings without a value get every value in `open`.
 fn split(
     parts: &[(Vec<Option<String>>, Bits)],
     by_value: &[(Option<String>, Bits)],
@@ -211,7 +213,7 @@ fn product(lists: impl Iterator<Item = Vec<Option<String>>>) -> Vec<Vec<Option<S
     })
 }
 
-/// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
+/// Offerings and nodes with these values of `keys`. `None` means that the label is absent.
 pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Only {
     let demand = |(key, value): (&&str, &Option<String>)| match value {
         Some(value) => equals(key, value),
@@ -225,7 +227,7 @@ pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[
     });
     let sought: Vec<(Rc<Column>, Option<&str>)> =
         keys.iter().zip(values).map(|(key, value)| (context.column(key), value.as_deref())).collect();
-    // A value that no node has is not the same as none.
+    // A value that no node has must not match nodes without the label.
     let possible = sought.iter().all(|(column, value)| value.is_none_or(|value| column.find(value).is_some()));
     let wanted: Vec<Option<u32>> =
         sought.iter().map(|(column, value)| value.and_then(|value| column.find(value))).collect();
@@ -235,7 +237,7 @@ pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[
     Only { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands: demands.clone() }
 }
 
-/// Domains that a spread counts: those of offerings and nodes that its policies let it look at.
+/// Domains that a spread counts: those of offerings and nodes that its node affinity and taints policies include.
 pub(crate) fn eligible(context: &SolveContext<'_>, group: usize) -> BTreeSet<String> {
     let group = &context.topology.groups[group];
     let GroupKind::TopologySpread { nodes, .. } = &group.kind else { return BTreeSet::new() };

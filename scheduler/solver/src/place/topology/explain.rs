@@ -1,4 +1,4 @@
-//! What of a shape's topology leaves no domain, in words.
+//! Explains which topology constraints leave no domain for a shape.
 
 use super::group_constraint::GroupConstraint;
 use super::groups::{Group, GroupKind};
@@ -9,10 +9,10 @@ use crate::place::hostname_topology::HostRule;
 use plimsoll_model::names::label;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Domains that are listed before the rest is only counted.
+/// Maximum number of domains in a message. The remaining domains are only counted.
 const SHOWN: usize = 5;
 
-/// Nodes in domains that one more pod of `shape` may go to; `None` if there is no such restriction.
+/// Nodes in domains that permit one more pod of `shape`; `None` if no topology group restricts the shape.
 pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: usize) -> Option<Bits> {
     let relevant = context.topology.relevant(shape);
     if relevant.is_empty() {
@@ -30,7 +30,8 @@ pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: usize
     Some(open)
 }
 
-/// The constraints that each leave no domain; else all of them, which leave none together, or none with room.
+/// Describes the constraints that each leave no domain. If no single constraint does, names all of them: together they
+/// leave no domain, or none with room.
 pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> String {
     let relevant = context.topology.relevant(shape);
     let tuples = context.tuples(shape);
@@ -88,7 +89,7 @@ fn name(group: &Group) -> String {
     format!("{what} over {}", group.key)
 }
 
-/// Why the group by itself leaves no domain.
+/// Explains why the group alone leaves no domain.
 fn domain_text(
     context: &SolveContext<'_>,
     state: &State,

@@ -1,30 +1,30 @@
-//! What one group asks of pods of a shape, domain by domain.
+//! Constraint of one topology group on pods of one shape, evaluated per domain.
 
 use super::domain_tuples::View;
 use super::{DomainTuples, GroupKind};
 use crate::input::context::SolveContext;
 use crate::place::State;
 
-/// Kept up to date while pods of the shape are dealt out.
+/// Constraint of a group, updated while pods of the shape are assigned.
 pub(super) struct GroupConstraint<'w> {
     kind: &'w GroupKind,
     view: Option<&'w View>,
-    /// The group binds the shape.
+    /// Whether the group constrains the shape.
     pub(super) owner: bool,
-    /// The group counts the shape's pods.
+    /// Whether the group counts the shape's pods.
     pub(super) itself: bool,
-    /// By domain: members and owners.
+    /// Members and owners per domain.
     counts: Vec<(i64, i64)>,
-    /// For a spread: the least number of members in a domain that counts, if there are enough of these.
+    /// For a spread: the fewest members in a domain that counts, or 0 if there are fewer than `minDomains` domains.
     least: i64,
     enough: bool,
     any_member: bool,
-    /// What one more pod adds: members and owners.
+    /// Members and owners that one more pod adds.
     adds: (i64, i64),
 }
 
 impl<'w> GroupConstraint<'w> {
-    /// Of the group that binds pods of `shape`, which could be in `tuples`.
+    /// Constraint of `group` on pods of `shape`, which can run in `tuples`.
     pub(super) fn new(
         context: &'w SolveContext<'_>,
         state: &State,
@@ -56,7 +56,7 @@ impl<'w> GroupConstraint<'w> {
         asked
     }
 
-    /// Finds the least number of members anew.
+    /// Recomputes the fewest members in a domain.
     fn level(&mut self) {
         let Some(view) = self.view.filter(|_| self.enough) else { return };
         let counting = self.counts.iter().zip(&view.counts).filter(|(_, counts)| **counts);
@@ -67,18 +67,18 @@ impl<'w> GroupConstraint<'w> {
         self.view.and_then(|view| view.of_tuple.get(tuple).copied().flatten())
     }
 
-    /// Whether it is one that spreads.
+    /// Whether the group is a topology spread.
     pub(super) fn spreads(&self) -> bool {
         matches!(self.kind, GroupKind::TopologySpread { .. })
     }
 
-    /// How full the domain tuple's domain is, for a group that spreads.
+    /// Number of members in the domain of the tuple if the group is a spread, otherwise 0.
     pub(super) fn domain_count(&self, tuple: usize) -> i64 {
         let full = |domain: usize| self.counts[domain].0;
         if self.spreads() { self.domain(tuple).map_or(0, full) } else { 0 }
     }
 
-    /// One more pod is in the domain tuple.
+    /// Records one more pod in the domain tuple.
     pub(super) fn add(&mut self, tuple: usize) {
         if let Some(domain) = self.domain(tuple) {
             let count = &mut self.counts[domain];
@@ -88,15 +88,17 @@ impl<'w> GroupConstraint<'w> {
         }
     }
 
-    /// Whether the group lets one more pod be in the domain tuple; with `even`, as if pods that the group binds were in each of its domains.
+    /// Whether the group permits one more pod in the domain tuple. With `even`, every domain is treated as if it had
+    /// pods that the group constrains.
     pub(super) fn permits(&self, tuple: usize, even: bool) -> bool {
-        // Where there is no such label, nobody shares a domain.
+        // Nodes without the label share no domain.
         let Some(domain) = self.domain(tuple) else {
             return !self.owner || matches!(self.kind, GroupKind::PodAntiAffinity { .. });
         };
         let (members, owners) = self.counts[domain];
         match self.kind {
-            // Only those that are bound must find few; others must not come to be too many for them.
+            // A pod that the spread only counts is restricted only where constrained pods are, to keep the skew for
+            // these.
             GroupKind::TopologySpread { skew, .. } if !self.owner => {
                 (!even && owners == 0) || members + 1 - self.least <= *skew
             }

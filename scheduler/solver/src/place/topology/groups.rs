@@ -1,4 +1,4 @@
-//! Constraints of pods on each other, each once, however many shapes have it.
+//! Inter-pod constraints, deduplicated across shapes.
 
 use crate::input::context::tolerated;
 use crate::input::pool_requirements::lookup;
@@ -8,14 +8,14 @@ use plimsoll_model::snapshot::{LabelSelector, Node, PodAffinityTerm, PodShape};
 use plimsoll_model::taints::Toleration;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a group asks of the domains of its key.
+/// Constraint of a group on the domains of its key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GroupKind {
-    /// Members are at most so far apart in number, on the nodes that count.
+    /// The numbers of members per domain differ by at most `skew`. Only `nodes` count.
     TopologySpread { skew: i64, min_domains: usize, nodes: NodeFilter },
-    /// Owners keep away from members; if it is mutual, as it is where it is required, members from owners too.
+    /// Owners avoid members. If `mutual`, as for required anti-affinity, members also avoid owners.
     PodAntiAffinity { mutual: bool },
-    /// Owners go where members are.
+    /// Owners go to domains with members.
     PodAffinity,
 }
 
@@ -24,17 +24,17 @@ pub(crate) enum GroupKind {
 pub(crate) struct NodeFilter {
     selector: BTreeMap<String, String>,
     terms: Vec<NodeSelectorTerm>,
-    /// nodeTaintsPolicy is Honor: only nodes whose taints these tolerate.
+    /// Set if `nodeTaintsPolicy` is `Honor`: only nodes whose taints these tolerate count.
     pub(super) tolerations: Option<Vec<Toleration>>,
 }
 
 impl NodeFilter {
-    /// Whether no node is left out.
+    /// Whether the filter passes every node.
     pub(super) fn is_all(&self) -> bool {
         self.selector.is_empty() && self.terms.is_empty() && self.tolerations.is_none()
     }
 
-    /// A shape that asks for such nodes, taints aside.
+    /// A shape that selects the same nodes, taints aside.
     pub(super) fn shape(&self) -> PodShape {
         PodShape {
             node_selector: self.selector.clone(),
@@ -62,28 +62,28 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Labels that members have to have, among other things.
+    /// Labels that every member has. The selector may require more.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.selector.match_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Whether pods of that shape are members.
+    /// Whether pods of `shape` are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
         self.namespaces.contains(&shape.namespace) && matches(&self.selector, shape)
     }
 }
 
-/// Whether the selector matches the labels of that shape.
+/// Whether `selector` matches the labels of `shape`.
 pub(crate) fn matches(selector: &LabelSelector, shape: &PodShape) -> bool {
     selector.matches(&shape.labels)
 }
 
-/// The constraints of a shape: those that are required, and with `preferred` also the others, as if they were. What nodes a spread looks
-/// at, `base` alone says.
+/// Required constraints of a shape. With `preferred`, includes preferred pod affinity and anti-affinity terms as well.
+/// Only `base` determines the nodes that a spread counts.
 pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) -> Vec<Group> {
     let spread = shape.topology_spread.iter().filter(|one| one.required).map(|one| {
         let key = label::normalized(&one.topology_key).to_owned();
-        // A rule about one host needs no other nodes to compare with.
+        // A hostname rule applies to each node alone and compares no nodes.
         let on_host = key == label::HOSTNAME;
         let mut terms = Vec::new();
         if !on_host {
@@ -119,7 +119,8 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
     let others = shape.pod_affinity.iter().filter(|one| one.anti || one.weight.is_some());
     let asked = others.filter(|one| preferred || one.weight.is_none());
     all.extend(asked.filter_map(|one| {
-        // A term that selects nothing keeps nobody away, but nobody can be near it either.
+        // An anti-affinity term without a selector excludes no pod. An affinity term without a selector cannot be
+        // satisfied.
         let selector = one.selector.clone().or_else(|| (!one.anti).then(nothing))?;
         Some(Group {
             key: label::normalized(&one.topology_key).to_owned(),
@@ -135,15 +136,15 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
     all
 }
 
-/// Further keys over which the shape must be spread. kube-scheduler looks at no node that lacks any of them; labels that are on all nodes
-/// of pools need no such rule.
+/// Other keys over which the shape must be spread. kube-scheduler ignores nodes that lack any of them. Well-known
+/// labels are on all nodes of pools and need no such rule.
 fn others<'s>(shape: &'s PodShape, key: &str) -> BTreeSet<&'s str> {
     let required = shape.topology_spread.iter().filter(|one| one.required);
     let keys = required.map(|one| label::normalized(&one.topology_key));
     keys.filter(|other| *other != key && *other != label::HOSTNAME && !label::is_well_known(other)).collect()
 }
 
-/// Adds to each term that there are these labels.
+/// Requires these labels in every term.
 fn have(terms: &mut Vec<NodeSelectorTerm>, keys: &BTreeSet<&str>) {
     if terms.is_empty() && !keys.is_empty() {
         terms.push(NodeSelectorTerm::default());
@@ -154,8 +155,8 @@ fn have(terms: &mut Vec<NodeSelectorTerm>, keys: &BTreeSet<&str>) {
     }
 }
 
-/// Whom all of several required affinity terms are about: kube-scheduler looks for one pod that matches every one of them, and then at where
-/// that is, rather than for a pod per term.
+/// Namespaces and selector of the pods that match all of the required affinity terms. kube-scheduler looks for one pod
+/// that matches every term and uses its domain, instead of looking for one pod per term.
 fn common(terms: &[&PodAffinityTerm]) -> (Vec<String>, LabelSelector) {
     let [first, rest @ ..] = terms else { return (Vec::new(), nothing()) };
     let mut namespaces: BTreeSet<&String> = first.namespaces.iter().collect();
@@ -167,7 +168,7 @@ fn common(terms: &[&PodAffinityTerm]) -> (Vec<String>, LabelSelector) {
         for (key, value) in other.match_labels {
             match selector.match_labels.get(&key) {
                 Some(known) if *known == value => {}
-                // Two values for one label: nobody has both.
+                // No pod has two values for one label.
                 Some(_) => selector.match_expressions.extend(nothing().match_expressions),
                 None => drop(selector.match_labels.insert(key, value)),
             }

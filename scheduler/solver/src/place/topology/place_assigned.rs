@@ -1,4 +1,5 @@
-//! Places pods by domain. Domains that turn out too small get fewer pods, and domains that share a limit share it evenly.
+//! Assigns pods to domains and places them there. Domains that turn out too small get fewer pods, and domains that
+//! share a limit share it evenly.
 
 use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
@@ -8,16 +9,16 @@ use crate::score::unplaced;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// How often pods are assigned anew after a domain turned out to be too small. Each time at least one share shrinks.
+/// Maximum number of assignments after a domain turns out too small. Each of them reduces at least one share.
 const ATTEMPTS: usize = 8;
 
-/// How often pods are assigned anew to share a limit: about so many are needed to halve their number until they fit,
-/// then to add single pods.
+/// Maximum number of assignments to share a limit. About this many are needed to halve the number of pods until they
+/// fit and then add single pods.
 const SHARING_ATTEMPTS: usize = 24;
-/// Plans for more pods are assigned anew as often as without limits: each attempt takes as long as the plan.
+/// Larger plans get [`ATTEMPTS`] assignments to share a limit, because each attempt takes as long as the plan.
 const SHARING_PODS: usize = 500;
 
-/// Places as many of `pod_groups` as it can, within what topology allows.
+/// Places as many of `pod_groups` as topology allows.
 pub(crate) fn place<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -36,7 +37,7 @@ pub(crate) fn place<'a>(
     if unplaced(&capped) == 0 {
         return capped;
     }
-    // A domain may be short only because another one has used up the limit that they share.
+    // A domain may be too small only because another domain has used up the limit that they share.
     let mut shared = before;
     shared.work = state.work;
     match place_sharing(context, &mut shared, &pod_groups, search) {
@@ -48,7 +49,7 @@ pub(crate) fn place<'a>(
     }
 }
 
-/// Assigns pods to domains, with fewer for those that turn out to be too small.
+/// Assigns pods to domains and assigns fewer pods to domains that turn out too small.
 fn place_capped<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -72,8 +73,8 @@ fn place_capped<'a>(
         }
         bounds.caps.extend(short.iter().map(|short| (short.tuple.clone(), short.fitting)));
         if attempt >= ATTEMPTS {
-            // Shapes that still do not come out are given up, so that the others keep to their rules: one at least goes
-            // each time.
+            // Give up shapes that still do not fit, so that the others keep their constraints. Each further attempt
+            // gives up at least one shape.
             let (given_up, rest) = pod_groups
                 .into_iter()
                 .partition(|pod_group| short.iter().any(|short| short.tuple.0 == pod_group.shape));
@@ -83,8 +84,8 @@ fn place_capped<'a>(
     }
 }
 
-/// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all fit; then single pods more as
-/// long as a domain has room for them. `None` if that comes to nothing in time.
+/// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all of them fit. Then adds single
+/// pods as long as a domain has capacity for them. Returns `None` if no attempt succeeds.
 fn place_sharing<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -96,7 +97,7 @@ fn place_sharing<'a>(
     let mut assigned = Caps::new();
     let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
     let attempts = if pods > SHARING_PODS { ATTEMPTS } else { SHARING_ATTEMPTS };
-    // Shapes of which fewer pods are assigned than there are.
+    // Shapes with fewer assigned pods than requested.
     let mut reduced: BTreeSet<usize> = BTreeSet::new();
     let mut grown = None;
     for _ in 0..attempts {
@@ -106,7 +107,7 @@ fn place_sharing<'a>(
         state.work = tried.work;
         if !short.is_empty() {
             if best.is_some() {
-                // The domain that was to take one more has no room for it, or takes it from another one.
+                // The domain with one more pod has no capacity for it, or takes the capacity from another domain.
                 for (tuple, pods) in tried_with {
                     let known = assigned.get(&tuple).copied().unwrap_or(0);
                     if pods > known {
@@ -123,7 +124,7 @@ fn place_sharing<'a>(
         if best.as_ref().is_none_or(|(known, ..)| left < *known) {
             (best, assigned) = (Some((left, tried, placed)), tried_with);
         } else if let Some(shape) = grown {
-            // None of its domains has room for one more.
+            // No domain of the shape has capacity for one more pod.
             reduced.remove(&shape);
         }
         let waits = |shape: &&usize| {
@@ -139,29 +140,29 @@ fn place_sharing<'a>(
     Some(placed)
 }
 
-/// What is known of how many pods domains and limits have room for.
+/// Known capacity of domains and limits, in pods.
 #[derive(Default)]
 struct Bounds {
     caps: Caps,
-    /// Pods of a shape that are assigned at most, over all domains.
+    /// Per shape: maximum number of assigned pods over all domains.
     totals: BTreeMap<usize, usize>,
 }
 
-/// A domain tuple that has room for fewer pods than it was assigned.
+/// A domain tuple with capacity for fewer pods than it was assigned.
 struct Short {
-    /// See [`Caps`].
+    /// Shape and domains, as in [`Caps`].
     tuple: (usize, BTreeMap<String, String>),
     fitting: usize,
-    /// How many of the shape fit in all domain tuples.
+    /// Number of the shape's pods that fit in all domain tuples together.
     fitting_in_all: usize,
 }
 
-/// What came of one assignment.
+/// Result of one assignment.
 struct Attempt<'a> {
-    /// Holds only if no domain tuple is short.
+    /// Valid only if `short` is empty.
     placed: Placed<'a>,
     short: Vec<Short>,
-    /// Pods by domain tuple.
+    /// Number of assigned pods by shape and domain tuple.
     assigned: Caps,
 }
 
@@ -198,7 +199,7 @@ fn place_once<'a>(
     Attempt { placed, short, assigned }
 }
 
-/// Takes the last pods of shapes of which there are more than `totals` allow, and returns these.
+/// Removes the last pods of shapes with more pods than `totals` allows, and returns them.
 fn split_off<'a>(pod_groups: &mut Vec<PodGroup<'a>>, totals: &BTreeMap<usize, usize>) -> Vec<PodGroup<'a>> {
     let mut left = totals.clone();
     let mut beyond = Vec::new();

@@ -1,7 +1,8 @@
-//! Spreads whose selector counts pods that they do not bind.
+//! Spreads whose selector counts pods that they do not constrain.
 //!
-//! Such pods are placed freely at first. Where a pod of the spread could then find its domain too full, since nobody says which of them
-//! kube-scheduler takes first, they are dealt out to domains like its own.
+//! The solver places such pods freely at first. The order in which kube-scheduler schedules pods is unknown, so a
+//! constrained pod may find its domain too full. In this case, the solver also assigns the unconstrained pods to
+//! domains.
 
 use super::{Counts, GroupKind};
 use crate::input::context::SolveContext;
@@ -11,22 +12,22 @@ use crate::place::Placed;
 use crate::place::draft::Draft;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods of one spread in the domains of its key.
+/// Placed pods of one spread by domain.
 #[derive(Default)]
 struct Tallies<'p> {
-    /// Members that are sure to be there.
+    /// Members that are certain to be in the domain.
     sure: BTreeMap<&'p str, i64>,
-    /// Members that may come to be there.
+    /// Members that may be in the domain.
     maybe: BTreeMap<&'p str, i64>,
-    /// Domains in which pods that the spread binds were placed.
+    /// Domains with placed pods that the spread constrains.
     bound: BTreeSet<&'p str>,
 }
 
-/// Groups that `placed` may not keep to once all its pods are there. `before` is what was there before.
+/// Spread groups that `placed` may violate once all its pods run. `before` holds the counts before placing.
 pub(crate) fn uneven(context: &SolveContext<'_>, before: &Counts, placed: &Placed<'_>) -> BTreeSet<usize> {
     let topology = &context.topology;
     let open = topology.mixed.difference(&topology.strict).copied();
-    // Of each launch, per key: groups share a handful of keys.
+    // Possible domains of each launch by key. Groups share a handful of keys.
     let mut domains: BTreeMap<&str, Vec<BTreeSet<String>>> = BTreeMap::new();
     let mut found = BTreeSet::new();
     for group in open {
@@ -40,7 +41,7 @@ pub(crate) fn uneven(context: &SolveContext<'_>, before: &Counts, placed: &Place
     found
 }
 
-/// `launched`: the domains that each launch may be in.
+/// Whether the spread holds wherever the launches are. `launched` holds the possible domains of each launch.
 fn is_even(
     context: &SolveContext<'_>,
     before: &Counts,
@@ -60,7 +61,7 @@ fn is_even(
         }
     }
     for (draft, domains) in placed.launches.iter().zip(launched) {
-        // Others do not count.
+        // Domains that are not eligible do not count.
         let domains: Vec<&str> = domains.iter().filter_map(|one| eligible.get(one)).map(String::as_str).collect();
         for pod_group in &draft.pod_groups {
             tallies.note(context, group, (context.relaxation.base(pod_group.shape), pod_group.pods.len()), &domains);
@@ -73,7 +74,7 @@ fn is_even(
 }
 
 impl<'p> Tallies<'p> {
-    /// Some pods of a shape in one of `domains`.
+    /// Records `count` pods of a shape in one of `domains`.
     fn note(&mut self, context: &SolveContext<'_>, group: usize, (shape, count): (usize, usize), domains: &[&'p str]) {
         let membership = &context.topology.shapes[shape];
         if membership.matches.contains(&group) && !context.topology.beside.contains(&(shape, group)) {
@@ -87,7 +88,7 @@ impl<'p> Tallies<'p> {
     }
 }
 
-/// The values of `key` that the node may have.
+/// Values of `key` that the node may have.
 fn of_draft(context: &SolveContext<'_>, draft: &Draft<'_>, key: &str) -> BTreeSet<String> {
     let pool = &context.pools[draft.pool];
     if pool.custom.has(key) {
