@@ -89,64 +89,69 @@ impl Driver {
         let mut cycle = Cycle::new(guard.epoch()).with_disruption(self.options.disruption);
         loop {
             let newest = self.newest.borrow_and_update().clone();
-            let step = cycle.next(newest.as_deref(), Instant::now());
+            let step = match &newest {
+                Some(published) => cycle.next(published, Instant::now()),
+                None => CycleStep::Wait(None),
+            };
             self.metrics.waiting_pods.set(i64::try_from(cycle.waiting_pods()).unwrap_or(i64::MAX));
-            match (step, newest) {
-                (step @ (CycleStep::Plan | CycleStep::PlanWithDisruption), Some(published)) => {
-                    let disruption = step == CycleStep::PlanWithDisruption;
-                    let sequence = published.snapshot.sequence;
-                    let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
-                    let metrics = self.metrics.clone();
-                    let plan = {
-                        let mut plan = std::pin::pin!(self.plan(&published, disruption, cycle.id(sequence), sender));
-                        loop {
-                            tokio::select! {
-                                biased;
-                                plan = &mut plan => break plan,
-                                Some(part) = parts.recv() => {
-                                    if let Some((part, cycle_id)) = cycle.early_part(sequence, &part, Instant::now()) {
-                                        execute(&metrics, &mut executor, (part, cycle_id, &[]), &published);
-                                    }
-                                }
-                            }
-                        }
-                    };
-                    if let Some(plan) = &plan {
-                        cycle.set_buffer_reports(buffers::buffer_reports(&published, plan));
-                    }
-                    let plan = plan.map(|plan| buffers::without_virtual_pods(plan, &published.snapshot));
-                    cycle.record_plan(sequence, plan, disruption, Instant::now());
+            let until = match step {
+                CycleStep::Plan { published, disruption } => {
+                    self.plan_step(&mut cycle, &mut executor, &published, disruption).await;
                     continue;
                 }
-                (CycleStep::Execute { plan, cycle_id }, Some(published)) => {
+                CycleStep::Execute { published, plan, cycle_id } => {
                     execute(&self.metrics, &mut executor, (*plan, cycle_id, cycle.buffer_reports()), &published);
                     continue;
                 }
-                (CycleStep::Refresh, _) => self.refresh.request(),
-                (CycleStep::Wait(until), _) => {
-                    let sleep = async {
-                        match until {
-                            Some(until) => tokio::time::sleep_until(until).await,
-                            None => std::future::pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        biased;
-                        event = events.recv() => self.handle_event(&mut cycle, event),
-                        changed = self.newest.changed() => if changed.is_err() { return },
-                        () = sleep => {}
-                    }
-                    continue;
+                CycleStep::Refresh => {
+                    self.refresh.request();
+                    None
                 }
-                (CycleStep::Plan | CycleStep::PlanWithDisruption | CycleStep::Execute { .. }, None) => {}
-            }
-            // Wait for the requested snapshot.
+                CycleStep::Wait(until) => until,
+            };
+            let sleep = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 event = events.recv() => self.handle_event(&mut cycle, event),
                 changed = self.newest.changed() => if changed.is_err() { return },
+                () = sleep => {}
             }
         }
+    }
+
+    /// Requests a plan for `published`, sends its early parts while it is computed, and records the result.
+    async fn plan_step(
+        &mut self,
+        cycle: &mut Cycle,
+        executor: &mut Executor,
+        published: &Arc<PublishedSnapshot>,
+        disruption: bool,
+    ) {
+        let sequence = published.snapshot.sequence;
+        let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
+        let metrics = self.metrics.clone();
+        let mut plan = std::pin::pin!(self.plan(published, disruption, cycle.id(sequence), sender));
+        let plan = loop {
+            tokio::select! {
+                biased;
+                plan = &mut plan => break plan,
+                Some(part) = parts.recv() => {
+                    if let Some((part, cycle_id)) = cycle.early_part(sequence, &part, Instant::now()) {
+                        execute(&metrics, executor, (part, cycle_id, &[]), published);
+                    }
+                }
+            }
+        };
+        if let Some(plan) = &plan {
+            cycle.set_buffer_reports(buffers::buffer_reports(published, plan));
+        }
+        let plan = plan.map(|plan| buffers::without_virtual_pods(plan, &published.snapshot));
+        cycle.record_plan(sequence, plan, disruption, Instant::now());
     }
 
     /// Requests a plan for a snapshot. Returns `None` if no scheduler made one. If a plan with removals fails

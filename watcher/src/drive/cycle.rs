@@ -11,6 +11,7 @@ use plimsoll_model::plan::{Placement, Plan, Unschedulable};
 use plimsoll_model::snapshot::{LedgerPosition, Pod, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -30,15 +31,20 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// is safe because the actuator rejects stale plans.
 const MAX_LEDGER_LAG: Duration = Duration::from_secs(60);
 
-/// Next action of the loop.
-#[derive(Debug, Clone, PartialEq)]
+/// Next action of the loop, with the snapshot that it refers to.
+#[derive(Debug)]
 pub enum CycleStep {
-    /// Request a plan for the newest snapshot that places pending pods and removes no nodes.
-    Plan,
-    /// Request a plan for the newest snapshot that may also remove nodes, which takes longer.
-    PlanWithDisruption,
+    /// Request a plan that places pending pods.
+    Plan {
+        /// The snapshot to plan for.
+        published: Arc<PublishedSnapshot>,
+        /// The plan may also remove nodes, which takes longer.
+        disruption: bool,
+    },
     /// Send a plan to the actuator.
     Execute {
+        /// The newest snapshot. The plan is still current for it.
+        published: Arc<PublishedSnapshot>,
         /// The plan.
         plan: Box<Plan>,
         /// Id of the execution.
@@ -138,9 +144,8 @@ impl Cycle {
         self.commit_wait.waiting_pods()
     }
 
-    /// Returns the next step at `now`.
-    pub fn next(&mut self, newest: Option<&PublishedSnapshot>, now: Instant) -> CycleStep {
-        let Some(published) = newest else { return CycleStep::Wait(None) };
+    /// Returns the next step at `now`, where `published` is the newest snapshot.
+    pub fn next(&mut self, published: &Arc<PublishedSnapshot>, now: Instant) -> CycleStep {
         self.observe(published, now);
         if let Some(pending) = self.pending.take_if(|pending| pending.until <= now) {
             tracing::warn!(cycle_id = pending.cycle_id, actions = pending.actions.len(), "not told what was admitted");
@@ -161,7 +166,7 @@ impl Cycle {
             // Virtual pods are always pending, so they do not count as waiting.
             let is_waiting = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
             let has_waiting_pods = published.snapshot.pods.iter().any(is_waiting);
-            return if self.disruption && !has_waiting_pods { CycleStep::PlanWithDisruption } else { CycleStep::Plan };
+            return plan_step(published, self.disruption && !has_waiting_pods);
         };
         let needs_disruption_plan = self.disruption && !current.with_disruption;
         let part = self.sendable(plan, now);
@@ -170,13 +175,13 @@ impl Cycle {
             && !(self.sent_notifications.is_none() && notifications(&part) == Notifications::default());
         let has_notifications = has_notifications || self.buffer_reports != self.sent_buffer_reports;
         if !has_actions && needs_disruption_plan {
-            return CycleStep::PlanWithDisruption;
+            return plan_step(published, true);
         }
         if !has_actions && !has_notifications {
             return self.idle(plan, published, now);
         }
         let cycle_id = self.send(&part, now);
-        CycleStep::Execute { plan: Box::new(part), cycle_id }
+        CycleStep::Execute { published: Arc::clone(published), plan: Box::new(part), cycle_id }
     }
 
     /// Updates the state with the pods of a new snapshot.
@@ -369,6 +374,10 @@ impl Cycle {
             self.retries.failed(action, now);
         }
     }
+}
+
+fn plan_step(published: &Arc<PublishedSnapshot>, disruption: bool) -> CycleStep {
+    CycleStep::Plan { published: Arc::clone(published), disruption }
 }
 
 fn notifications(plan: &Plan) -> Notifications {

@@ -14,6 +14,16 @@ struct Harness {
     sequence: u64,
 }
 
+/// A step without its snapshot.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Plan,
+    PlanWithDisruption,
+    Execute { plan: Box<Plan>, cycle_id: String },
+    Refresh,
+    Wait(Option<Instant>),
+}
+
 /// Content of a snapshot. Each letter is a pod; `incomplete` pods wait for others of their owner.
 #[derive(Clone, Copy, Default)]
 struct ClusterState {
@@ -32,7 +42,7 @@ impl Harness {
     }
 
     /// Builds a snapshot at `millis`.
-    fn snapshot(&mut self, millis: u64, state: ClusterState) -> PublishedSnapshot {
+    fn snapshot(&mut self, millis: u64, state: ClusterState) -> Arc<PublishedSnapshot> {
         self.sequence += 1;
         let time = Timestamp(i64::try_from(millis).unwrap());
         let pods = state.pods.chars().map(|letter| pod(&letter.to_string())).collect();
@@ -44,7 +54,7 @@ impl Harness {
             ..Snapshot::default()
         };
         let incomplete = state.incomplete.chars().map(|letter| PodUid(letter.to_string())).collect();
-        PublishedSnapshot {
+        Arc::new(PublishedSnapshot {
             relevant_sequence: snapshot.sequence,
             snapshot,
             checksum: 0,
@@ -53,12 +63,25 @@ impl Harness {
             buffers: Vec::new(),
             started_at: self.at(millis),
             time,
-        }
+        })
     }
 
-    fn next(&mut self, published: &PublishedSnapshot, millis: u64) -> CycleStep {
+    /// The next step. A step that carries a snapshot must carry `published`.
+    fn next(&mut self, published: &Arc<PublishedSnapshot>, millis: u64) -> Step {
         let now = self.at(millis);
-        self.cycle.next(Some(published), now)
+        let carries = |carried: &Arc<PublishedSnapshot>| assert!(Arc::ptr_eq(carried, published), "another snapshot");
+        match self.cycle.next(published, now) {
+            CycleStep::Plan { published, disruption } => {
+                carries(&published);
+                if disruption { Step::PlanWithDisruption } else { Step::Plan }
+            }
+            CycleStep::Execute { published, plan, cycle_id } => {
+                carries(&published);
+                Step::Execute { plan, cycle_id }
+            }
+            CycleStep::Refresh => Step::Refresh,
+            CycleStep::Wait(until) => Step::Wait(until),
+        }
     }
 
     fn record_plan(&mut self, published: &PublishedSnapshot, plan: Plan, millis: u64) {
@@ -109,13 +132,13 @@ fn launches(words: &[&str]) -> Plan {
         action_id: (*word).into(),
         node_pool: "default".into(),
         node_class: "default".to_owned(),
-        offerings: std::sync::Arc::new(vec![OfferingChoice {
+        offerings: Arc::new(vec![OfferingChoice {
             instance_type: "c5.large".to_owned(),
             zone: "a".to_owned(),
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
         }]),
-        requirements: std::sync::Arc::default(),
+        requirements: Arc::default(),
         requests: Default::default(),
         taints: Vec::new(),
         labels: Default::default(),
@@ -132,8 +155,8 @@ fn reasons(uid: &str) -> Plan {
 }
 
 /// Action ids of an `Execute` step.
-fn actions(step: &CycleStep) -> Vec<&str> {
-    let CycleStep::Execute { plan, .. } = step else { panic!("{step:?}") };
+fn actions(step: &Step) -> Vec<&str> {
+    let Step::Execute { plan, .. } = step else { panic!("{step:?}") };
     plan.launches.iter().map(|one| one.action_id.as_str()).collect()
 }
 
@@ -141,7 +164,7 @@ fn actions(step: &CycleStep) -> Vec<&str> {
 fn a_launch_for_complete_owners_is_sent_immediately() {
     let mut harness = Harness::new();
     let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
-    assert_eq!(harness.next(&snapshot, 0), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     harness.record_plan(&snapshot, launches(&["a"]), 3);
     assert_eq!(actions(&harness.next(&snapshot, 3)), ["a"]);
 }
@@ -150,15 +173,15 @@ fn a_launch_for_complete_owners_is_sent_immediately() {
 fn launches_wait_for_incomplete_owners_while_other_launches_are_sent() {
     let mut harness = Harness::new();
     let snapshot = harness.snapshot(0, ClusterState { pods: "abc", incomplete: "ab", ledger: 0 });
-    assert_eq!(harness.next(&snapshot, 0), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     harness.record_plan(&snapshot, launches(&["ab", "c"]), 0);
     assert_eq!(actions(&harness.next(&snapshot, 0)), ["c"]);
     harness.outcome("c", OutcomeStatus::Accepted, 1, 1);
     // Pod c is reserved now. The other pods still wait, until a second passes without a new pod.
     let snapshot = harness.snapshot(2, ClusterState { pods: "ab", incomplete: "ab", ledger: 1 });
-    assert_eq!(harness.next(&snapshot, 2), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 2), Step::Plan);
     harness.record_plan(&snapshot, launches(&["ab"]), 2);
-    assert_eq!(harness.next(&snapshot, 2), CycleStep::Wait(Some(harness.at(1000))));
+    assert_eq!(harness.next(&snapshot, 2), Step::Wait(Some(harness.at(1000))));
     assert_eq!(actions(&harness.next(&snapshot, 1000)), ["ab"], "the plan is ready, only the commit waited");
 }
 
@@ -166,11 +189,11 @@ fn launches_wait_for_incomplete_owners_while_other_launches_are_sent() {
 fn the_wait_ends_when_the_last_pod_is_observed() {
     let mut harness = Harness::new();
     let snapshot = harness.snapshot(0, ClusterState { pods: "a", incomplete: "a", ledger: 0 });
-    assert_eq!(harness.next(&snapshot, 0), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     harness.record_plan(&snapshot, launches(&["a"]), 0);
-    assert!(matches!(harness.next(&snapshot, 0), CycleStep::Wait(_)));
+    assert!(matches!(harness.next(&snapshot, 0), Step::Wait(_)));
     let snapshot = harness.snapshot(40, ClusterState { pods: "ab", ..ClusterState::default() });
-    assert_eq!(harness.next(&snapshot, 40), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 40), Step::Plan);
     harness.record_plan(&snapshot, launches(&["ab"]), 41);
     assert_eq!(actions(&harness.next(&snapshot, 41)), ["ab"]);
 }
@@ -183,14 +206,14 @@ fn the_next_plan_waits_for_a_ledger_that_includes_the_last_outcomes() {
     harness.record_plan(&snapshot, launches(&["a"]), 0);
     harness.next(&snapshot, 0);
     let newer = harness.snapshot(1, ClusterState { pods: "a", ..ClusterState::default() });
-    assert_eq!(harness.next(&newer, 1), CycleStep::Wait(Some(harness.at(10_000))), "admission is not known yet");
+    assert_eq!(harness.next(&newer, 1), Step::Wait(Some(harness.at(10_000))), "admission is not known yet");
     harness.outcome("a", OutcomeStatus::Accepted, 5, 2);
     for ledger in [0, 4] {
         let stale = harness.snapshot(3, ClusterState { pods: "a", incomplete: "", ledger });
-        assert!(matches!(harness.next(&stale, 3), CycleStep::Wait(_)), "the ledger is at {ledger}");
+        assert!(matches!(harness.next(&stale, 3), Step::Wait(_)), "the ledger is at {ledger}");
     }
     let newest = harness.snapshot(4, ClusterState { pods: "a", incomplete: "", ledger: 5 });
-    assert_eq!(harness.next(&newest, 4), CycleStep::Plan);
+    assert_eq!(harness.next(&newest, 4), Step::Plan);
 }
 
 #[test]
@@ -203,9 +226,9 @@ fn a_late_failure_also_requires_a_newer_ledger() {
     harness.outcome("a", OutcomeStatus::Accepted, 1, 1);
     harness.outcome("a", OutcomeStatus::Failed, 2, 90);
     let stale = harness.snapshot(91, ClusterState { pods: "a", incomplete: "", ledger: 1 });
-    assert!(matches!(harness.next(&stale, 91), CycleStep::Wait(_)), "it would buy what has no capacity again");
+    assert!(matches!(harness.next(&stale, 91), Step::Wait(_)), "it would buy what has no capacity again");
     let newest = harness.snapshot(92, ClusterState { pods: "a", incomplete: "", ledger: 2 });
-    assert_eq!(harness.next(&newest, 92), CycleStep::Plan);
+    assert_eq!(harness.next(&newest, 92), Step::Plan);
 }
 
 #[test]
@@ -213,8 +236,8 @@ fn an_older_ledger_is_accepted_after_the_maximum_lag() {
     let mut harness = Harness::new();
     harness.outcome("a", OutcomeStatus::Accepted, 9, 0);
     let behind = harness.snapshot(0, ClusterState::default());
-    assert_eq!(harness.next(&behind, 0), CycleStep::Wait(Some(harness.at(60_000))));
-    assert_eq!(harness.next(&behind, 60_000), CycleStep::Plan);
+    assert_eq!(harness.next(&behind, 0), Step::Wait(Some(harness.at(60_000))));
+    assert_eq!(harness.next(&behind, 60_000), Step::Plan);
 }
 
 #[test]
@@ -224,10 +247,10 @@ fn a_rejected_action_is_retried_immediately_and_then_with_growing_pauses() {
     let mut pauses = Vec::new();
     for _ in 0..4 {
         let snapshot = harness.snapshot(millis, ClusterState { pods: "a", ..ClusterState::default() });
-        assert_eq!(harness.next(&snapshot, millis), CycleStep::Plan);
+        assert_eq!(harness.next(&snapshot, millis), Step::Plan);
         harness.record_plan(&snapshot, launches(&["a"]), millis);
         let began = millis;
-        while let CycleStep::Wait(Some(until)) = harness.next(&snapshot, millis) {
+        while let Step::Wait(Some(until)) = harness.next(&snapshot, millis) {
             millis = u64::try_from((until - harness.start).as_millis()).unwrap();
             if harness.cycle.pending.is_some() {
                 break;
@@ -236,12 +259,12 @@ fn a_rejected_action_is_retried_immediately_and_then_with_growing_pauses() {
         pauses.push(millis - began);
         harness.outcome("a", OutcomeStatus::Rejected, 0, millis);
         match harness.next(&snapshot, millis) {
-            CycleStep::Refresh => {}
-            CycleStep::Wait(Some(until)) => {
+            Step::Refresh => {}
+            Step::Wait(Some(until)) => {
                 let next = u64::try_from((until - harness.start).as_millis()).unwrap();
                 pauses.push(next - millis);
                 millis = next;
-                assert_eq!(harness.next(&snapshot, millis), CycleStep::Refresh);
+                assert_eq!(harness.next(&snapshot, millis), Step::Refresh);
             }
             step => panic!("{step:?}"),
         }
@@ -261,8 +284,8 @@ fn a_failed_execution_is_planned_and_sent_again() {
     let now = harness.at(20);
     let cycle_id = harness.cycle.id(snapshot.snapshot.sequence);
     harness.cycle.handle_event(Event::Ended { cycle_id, result: Err(status) }, now);
-    assert_eq!(harness.next(&snapshot, 20), CycleStep::Wait(Some(harness.at(70))), "not at once: the actuator is down");
-    assert_eq!(harness.next(&snapshot, 70), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 20), Step::Wait(Some(harness.at(70))), "not at once: the actuator is down");
+    assert_eq!(harness.next(&snapshot, 70), Step::Plan);
     harness.record_plan(&snapshot, launches(&["a"]), 71);
     assert_eq!(actions(&harness.next(&snapshot, 71)), ["a"]);
 }
@@ -273,14 +296,14 @@ fn an_irrelevant_change_keeps_the_plan_and_each_part_has_its_own_cycle_id() {
     let snapshot = harness.snapshot(0, ClusterState { pods: "ab", incomplete: "a", ledger: 0 });
     harness.next(&snapshot, 0);
     harness.record_plan(&snapshot, launches(&["a", "b"]), 0);
-    let name = |step: CycleStep| match step {
-        CycleStep::Execute { cycle_id, .. } => cycle_id,
+    let name = |step: Step| match step {
+        Step::Execute { cycle_id, .. } => cycle_id,
         step => panic!("{step:?}"),
     };
     assert_eq!(name(harness.next(&snapshot, 0)), "7-1");
     harness.outcome("b", OutcomeStatus::Accepted, 0, 1);
     let mut again = harness.snapshot(20, ClusterState { pods: "ab", ..ClusterState::default() });
-    again.relevant_sequence = 1;
+    Arc::get_mut(&mut again).unwrap().relevant_sequence = 1;
     let step = harness.next(&again, 20);
     assert_eq!(actions(&step), ["a"], "its owner is complete now");
     assert_eq!(name(step), "7-1.2");
@@ -293,14 +316,14 @@ fn an_irrelevant_change_keeps_the_plan_and_each_part_has_its_own_cycle_id() {
 fn an_early_part_is_sent_immediately_and_only_once() {
     let mut harness = Harness::new();
     let snapshot = harness.snapshot(0, ClusterState { pods: "abc", incomplete: "b", ledger: 0 });
-    assert_eq!(harness.next(&snapshot, 0), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     let now = harness.at(1);
     let early = Plan { snapshot_sequence: 1, ..launches(&["a", "b"]) };
     let (part, name) = harness.cycle.early_part(1, &early, now).unwrap();
     let sent: Vec<&str> = part.launches.iter().map(|one| one.action_id.as_str()).collect();
     assert_eq!((sent, name.as_str()), (vec!["a"], "7-1"), "the owner of b is not complete");
     harness.record_plan(&snapshot, launches(&["a", "b", "c"]), 2);
-    assert!(matches!(harness.next(&snapshot, 2), CycleStep::Wait(_)), "whether the first is admitted is not known");
+    assert!(matches!(harness.next(&snapshot, 2), Step::Wait(_)), "whether the first is admitted is not known");
     harness.outcome("a", OutcomeStatus::Accepted, 0, 3);
     assert_eq!(actions(&harness.next(&snapshot, 3)), ["c"]);
 }
@@ -310,20 +333,20 @@ fn removals_are_planned_once_no_pod_waits_for_a_plan() {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(7).with_disruption(true);
     let snapshot = harness.snapshot(0, ClusterState { pods: "ab", ..ClusterState::default() });
-    assert_eq!(harness.next(&snapshot, 0), CycleStep::Plan);
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     harness.record_plan(&snapshot, launches(&["a"]), 1);
     assert_eq!(actions(&harness.next(&snapshot, 1)), ["a"]);
     harness.outcome("a", OutcomeStatus::Accepted, 0, 2);
     assert_eq!(
         harness.next(&snapshot, 2),
-        CycleStep::PlanWithDisruption,
+        Step::PlanWithDisruption,
         "b is not placed, but nothing more can be done for it"
     );
     let now = harness.at(3);
     harness.cycle.record_plan(1, Some(Plan { snapshot_sequence: 1, ..launches(&["a"]) }), true, now);
-    assert!(matches!(harness.next(&snapshot, 3), CycleStep::Wait(_)), "a was sent, and nothing is new");
+    assert!(matches!(harness.next(&snapshot, 3), Step::Wait(_)), "a was sent, and nothing is new");
     let calm = harness.snapshot(10, ClusterState::default());
-    assert_eq!(harness.next(&calm, 10), CycleStep::PlanWithDisruption);
+    assert_eq!(harness.next(&calm, 10), Step::PlanWithDisruption);
 }
 
 #[test]
@@ -332,16 +355,16 @@ fn unschedulable_reasons_are_sent_once() {
     let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
     harness.next(&snapshot, 0);
     harness.record_plan(&snapshot, reasons("a"), 0);
-    assert!(matches!(harness.next(&snapshot, 0), CycleStep::Execute { .. }));
-    assert_eq!(harness.next(&snapshot, 1), CycleStep::Wait(None));
+    assert!(matches!(harness.next(&snapshot, 0), Step::Execute { .. }));
+    assert_eq!(harness.next(&snapshot, 1), Step::Wait(None));
     let again = harness.snapshot(5000, ClusterState { pods: "a", ..ClusterState::default() });
     harness.next(&again, 5000);
     harness.record_plan(&again, reasons("a"), 5000);
-    assert_eq!(harness.next(&again, 5000), CycleStep::Wait(None), "nothing new to tell");
+    assert_eq!(harness.next(&again, 5000), Step::Wait(None), "nothing new to tell");
     let other = harness.snapshot(6000, ClusterState { pods: "b", ..ClusterState::default() });
     harness.next(&other, 6000);
     harness.record_plan(&other, reasons("b"), 6000);
-    assert!(matches!(harness.next(&other, 6000), CycleStep::Execute { .. }));
+    assert!(matches!(harness.next(&other, 6000), Step::Execute { .. }));
 }
 
 #[test]
@@ -350,7 +373,7 @@ fn a_plan_that_does_nothing_is_not_sent() {
     let snapshot = harness.snapshot(0, ClusterState::default());
     harness.next(&snapshot, 0);
     harness.record_plan(&snapshot, Plan::default(), 0);
-    assert_eq!(harness.next(&snapshot, 0), CycleStep::Wait(None));
+    assert_eq!(harness.next(&snapshot, 0), Step::Wait(None));
 }
 
 #[test]
@@ -361,14 +384,14 @@ fn next_time_of_a_plan_requests_a_snapshot_at_the_next_time_step() {
     let wait = |harness: &mut Harness, next_time: i64| {
         harness.record_plan(&snapshot, Plan { next_time: Some(Timestamp(next_time)), ..Plan::default() }, 300);
         match harness.next(&snapshot, 300) {
-            CycleStep::Wait(Some(until)) => (until - harness.start).as_millis(),
+            Step::Wait(Some(until)) => (until - harness.start).as_millis(),
             step => panic!("{step:?}"),
         }
     };
     assert_eq!(wait(&mut harness, 4200), 5000, "a snapshot of 4.2 s would tell 4 s, and the plan would be the same");
     assert_eq!(wait(&mut harness, 5000), 5000);
     assert_eq!(wait(&mut harness, 0), 1000, "never the same step again");
-    assert_eq!(harness.next(&snapshot, 1000), CycleStep::Refresh);
+    assert_eq!(harness.next(&snapshot, 1000), Step::Refresh);
 }
 
 #[test]
@@ -378,10 +401,10 @@ fn a_failed_plan_request_is_retried_with_growing_pauses() {
     let mut millis = 0;
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        assert_eq!(harness.next(&snapshot, millis), CycleStep::Plan);
+        assert_eq!(harness.next(&snapshot, millis), Step::Plan);
         let now = harness.at(millis);
         harness.cycle.record_plan(snapshot.snapshot.sequence, None, false, now);
-        let CycleStep::Wait(Some(until)) = harness.next(&snapshot, millis) else { panic!("no pause") };
+        let Step::Wait(Some(until)) = harness.next(&snapshot, millis) else { panic!("no pause") };
         let next = u64::try_from((until - harness.start).as_millis()).unwrap();
         pauses.push(next - millis);
         millis = next;

@@ -11,25 +11,22 @@ fn virtual_pods_neither_wait_nor_delay_removals() {
     let with_virtual_pod = |harness: &mut Harness, millis: u64, pods: &'static str| {
         let mut snapshot = harness.snapshot(millis, ClusterState { pods, incomplete: pods, ledger: 0 });
         let buffer = Some(BufferPod { buffer: "spare".to_owned(), node: None });
-        snapshot.snapshot.pods.push(Pod { buffer, ..pod("v") });
-        snapshot.incomplete.insert("v".into());
+        let published = Arc::get_mut(&mut snapshot).unwrap();
+        published.snapshot.pods.push(Pod { buffer, ..pod("v") });
+        published.incomplete.insert("v".into());
         snapshot
     };
     let snapshot = with_virtual_pod(&mut harness, 0, "");
-    assert_eq!(
-        harness.next(&snapshot, 0),
-        CycleStep::PlanWithDisruption,
-        "nodes are looked at as if nothing were pending"
-    );
+    assert_eq!(harness.next(&snapshot, 0), Step::PlanWithDisruption, "nodes are looked at as if nothing were pending");
     let now = harness.at(1);
     harness.cycle.record_plan(1, Some(Plan { snapshot_sequence: 1, ..Plan::default() }), true, now);
-    assert_eq!(harness.next(&snapshot, 1), CycleStep::Wait(None), "a place that it has causes no plan and no call");
+    assert_eq!(harness.next(&snapshot, 1), Step::Wait(None), "a place that it has causes no plan and no call");
     let mut again = with_virtual_pod(&mut harness, 5000, "");
-    again.relevant_sequence = 1;
-    assert_eq!(harness.next(&again, 5000), CycleStep::Wait(None));
+    Arc::get_mut(&mut again).unwrap().relevant_sequence = 1;
+    assert_eq!(harness.next(&again, 5000), Step::Wait(None));
     // Launches for virtual pods are sent without delay.
     let snapshot = with_virtual_pod(&mut harness, 6000, "");
-    assert_eq!(harness.next(&snapshot, 6000), CycleStep::PlanWithDisruption);
+    assert_eq!(harness.next(&snapshot, 6000), Step::PlanWithDisruption);
     let now = harness.at(6001);
     harness.cycle.record_plan(3, Some(Plan { snapshot_sequence: 3, ..launches(&["v"]) }), true, now);
     assert_eq!(actions(&harness.next(&snapshot, 6001)), ["v"]);
@@ -58,17 +55,17 @@ fn buffer_status_is_sent_once_and_again_after_a_failed_execution() {
     let first = harness.snapshot(0, ClusterState::default());
     harness.next(&first, 0);
     planned(&mut harness, &first, BufferProvisioning::RequiresNewCapacity, 0);
-    assert!(matches!(harness.next(&first, 0), CycleStep::Execute { .. }));
-    assert_eq!(harness.next(&first, 1), CycleStep::Wait(None));
+    assert!(matches!(harness.next(&first, 0), Step::Execute { .. }));
+    assert_eq!(harness.next(&first, 1), Step::Wait(None));
     let same = harness.snapshot(5000, ClusterState::default());
     harness.next(&same, 5000);
     planned(&mut harness, &same, BufferProvisioning::RequiresNewCapacity, 5000);
-    assert_eq!(harness.next(&same, 5000), CycleStep::Wait(None), "nothing new to tell");
+    assert_eq!(harness.next(&same, 5000), Step::Wait(None), "nothing new to tell");
     let other = harness.snapshot(6000, ClusterState::default());
     harness.next(&other, 6000);
     planned(&mut harness, &other, BufferProvisioning::FitsExistingCapacity, 6000);
-    assert!(matches!(harness.next(&other, 6000), CycleStep::Execute { .. }));
+    assert!(matches!(harness.next(&other, 6000), Step::Execute { .. }));
     let (now, cycle_id) = (harness.at(6010), harness.cycle.id(other.snapshot.sequence));
     harness.cycle.handle_event(Event::Ended { cycle_id, result: Err(tonic::Status::unavailable("gone")) }, now);
-    assert!(matches!(harness.next(&other, 6500), CycleStep::Execute { .. }), "the actuator was down");
+    assert!(matches!(harness.next(&other, 6500), Step::Execute { .. }), "the actuator was down");
 }
