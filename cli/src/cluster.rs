@@ -10,6 +10,7 @@ use kube::{Client, Config};
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Objects in one answer: as kubectl asks for.
@@ -88,7 +89,7 @@ impl Lists {
         objects.csi_nodes = self.list("storage.k8s.io", "v1", "CSINode").await?;
         objects.persistent_volumes = self.list("", "v1", "PersistentVolume").await?;
         objects.persistent_volume_claims = self.list("", "v1", "PersistentVolumeClaim").await?;
-        objects.pods = self.list("", "v1", "Pod").await?;
+        objects.pods = self.list("", "v1", "Pod").await?.into_iter().map(Arc::new).collect();
         Ok(objects)
     }
 

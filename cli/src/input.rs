@@ -17,6 +17,7 @@ use plimsoll_snapshot::{Extra, Objects, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The region whose built-in catalog is used where nothing names one.
 const DEFAULT_REGION: &str = "us-east-1";
@@ -134,7 +135,7 @@ pub(crate) fn from_manifests(manifests: Manifests, offers: &Offers, now: Timesta
     let (catalogs, by_class) = offers.of(&manifests.objects)?;
     let extra = Extra { source: Source::Files, now, catalogs: by_class, ..Extra::default() };
     let (snapshot, mut problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
-    let samples = Objects { pods: manifests.samples.clone(), ..Objects::default() };
+    let samples = Objects { pods: manifests.samples.iter().cloned().map(Arc::new).collect(), ..Objects::default() };
     problems.extend(plimsoll_snapshot::build(&samples, &extra).1);
     if !problems.is_empty() {
         // Pods of one workload have the same fault.

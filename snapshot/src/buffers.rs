@@ -67,7 +67,7 @@ pub(crate) fn pods(
                 uid,
                 namespace: namespace.to_owned(),
                 name: format!("capacity-buffer-{name}-{number}"),
-                shape: shape.clone(),
+                shape: shape.id.clone(),
                 state: PodState::Pending,
                 created: kube_time::created(metadata),
                 stays_with_node: false,

@@ -40,7 +40,7 @@ pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut V
                 uid: metadata.uid.clone().unwrap_or_else(|| full_name(metadata)),
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
-                shape,
+                shape: shape.id.clone(),
             }),
             Err(fault) => problems.push(Problem::of("DaemonSet", metadata, fault.below("spec.template"))),
         }

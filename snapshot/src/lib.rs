@@ -5,6 +5,7 @@
 //! A node with an unparsable pod is treated as cordoned and is not disrupted.
 
 pub mod buffers;
+mod builder;
 mod costs;
 mod daemon_sets;
 mod decimal;
@@ -15,6 +16,7 @@ pub mod nominations;
 mod on_demand;
 mod overlays;
 mod pdbs;
+mod pod_cache;
 mod pod_states;
 mod pods;
 mod pools;
@@ -25,6 +27,7 @@ mod selectors;
 mod shapes;
 mod volumes;
 
+pub use builder::Builder;
 pub use pods::{ignored_wish, is_decided};
 pub use problems::Problem;
 pub use replicas::Replicas;
@@ -40,13 +43,15 @@ use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
 use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
+use pod_cache::PodCache;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Objects of a cluster, in any order. Namespaced objects have their namespace set.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
-    /// Pods.
-    pub pods: Vec<Pod>,
+    /// Pods. An object that has not changed keeps its allocation, so that [`Builder`] can tell.
+    pub pods: Vec<Arc<Pod>>,
     /// Further pods, stored once per workload.
     pub replicas: Vec<Replicas>,
     /// Nodes.
@@ -92,7 +97,7 @@ impl Objects {
     #[must_use]
     pub fn expanded(mut self) -> Self {
         let replicas = std::mem::take(&mut self.replicas);
-        self.pods.extend(replicas.iter().flat_map(Replicas::pods));
+        self.pods.extend(replicas.iter().flat_map(Replicas::pods).map(Arc::new));
         self
     }
 }
@@ -137,6 +142,7 @@ pub struct Extra {
 /// ```
 /// use plimsoll_snapshot::{Extra, Objects, Source, build};
 /// use serde_json::json;
+/// use std::sync::Arc;
 ///
 /// let pod = |name: &str, cpu: &str| {
 ///     serde_json::from_value(json!({
@@ -144,7 +150,8 @@ pub struct Extra {
 ///         "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": cpu}}}]},
 ///     }))
 /// };
-/// let objects = Objects { pods: vec![pod("web-0", "500m")?, pod("web-1", "lots")?], ..Objects::default() };
+/// let pods = vec![Arc::new(pod("web-0", "500m")?), Arc::new(pod("web-1", "lots")?)];
+/// let objects = Objects { pods, ..Objects::default() };
 /// let (snapshot, problems) = build(&objects, &Extra { source: Source::Files, ..Extra::default() });
 ///
 /// assert_eq!(snapshot.pods[0].full_name(), "shop/web-0");
@@ -154,13 +161,18 @@ pub struct Extra {
 /// ```
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
+    build_with(objects, extra, &mut PodCache::default())
+}
+
+fn build_with(objects: &Objects, extra: &Extra, cache: &mut PodCache) -> (Snapshot, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut shapes = shapes::Shapes::new(objects, extra.source);
     let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
     let mut nodes = nodes::build(objects, extra, &mut problems);
+    cache.prepare(shapes.read_context(&budgets), objects.pods.len());
     let pod_states = pod_states::PodStates::new(&nodes, extra);
     let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
-        pods::build(objects, extra, &pod_states, &budgets, &mut shapes, &mut problems);
+        pods::build(objects, extra, &pod_states, &budgets, (&mut shapes, cache), &mut problems);
     pods.extend(buffers::pods(objects, extra, &nodes, &mut shapes, &mut problems));
     let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
     let node_pools = pools::build(objects, extra, &nodes, &mut problems);

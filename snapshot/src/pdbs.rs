@@ -4,26 +4,25 @@ use crate::problems::{Fault, Problem, full_name};
 use crate::{Objects, Source, pods, selectors};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget as KubeBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plimsoll_model::snapshot::PodDisruptionBudget;
+use plimsoll_model::snapshot::{LabelSelector, PodDisruptionBudget};
 use std::collections::BTreeMap;
 
 /// Budgets by namespace.
 pub(crate) struct Budgets<'objects> {
-    by_namespace: BTreeMap<&'objects str, Vec<Budget<'objects>>>,
+    by_namespace: BTreeMap<&'objects str, Vec<Budget>>,
 }
 
-struct Budget<'objects> {
+struct Budget {
     model: PodDisruptionBudget,
-    selector: &'objects LabelSelector,
+    selector: LabelSelector,
     /// Pods that are not ready may always be evicted.
     always_allow_unhealthy: bool,
 }
 
 impl<'objects> Budgets<'objects> {
     pub(crate) fn new(objects: &'objects Objects, source: Source, problems: &mut Vec<Problem>) -> Self {
-        let mut by_namespace: BTreeMap<&str, Vec<Budget<'_>>> = BTreeMap::new();
+        let mut by_namespace: BTreeMap<&str, Vec<Budget>> = BTreeMap::new();
         for budget in &objects.pod_disruption_budgets {
             match read(budget, objects, source) {
                 Ok(Some(read)) => {
@@ -51,11 +50,22 @@ impl<'objects> Budgets<'objects> {
             .into_iter()
             .flatten()
             .filter(|budget| !(budget.always_allow_unhealthy && not_ready))
-            .filter(|budget| selectors::matches(budget.selector, labels).unwrap_or(false))
+            .filter(|budget| budget.selector.matches(labels))
             .map(|budget| budget.model.name.clone())
             .collect();
         names.sort();
         names
+    }
+
+    /// What decides which budgets cover a pod.
+    pub(crate) fn identities(&self) -> Vec<(String, String, LabelSelector, bool)> {
+        let budgets = self.by_namespace.iter().flat_map(|(name, list)| list.iter().map(move |budget| (name, budget)));
+        budgets
+            .map(|(namespace, budget)| {
+                let name = budget.model.name.clone();
+                ((*namespace).to_owned(), name, budget.selector.clone(), budget.always_allow_unhealthy)
+            })
+            .collect()
     }
 
     pub(crate) fn into_model(self) -> Vec<PodDisruptionBudget> {
@@ -64,20 +74,16 @@ impl<'objects> Budgets<'objects> {
 }
 
 /// Reads a budget; `None` if it covers no pod.
-fn read<'objects>(
-    budget: &'objects KubeBudget,
-    objects: &Objects,
-    source: Source,
-) -> Result<Option<Budget<'objects>>, Fault> {
+fn read(budget: &KubeBudget, objects: &Objects, source: Source) -> Result<Option<Budget>, Fault> {
     let Some(spec) = &budget.spec else { return Ok(None) };
     let Some(selector) = &spec.selector else { return Ok(None) };
-    selectors::matches(selector, &BTreeMap::new()).map_err(|fault| fault.below("spec.selector"))?;
+    let selector = selectors::label_selector(selector).map_err(|fault| fault.below("spec.selector"))?;
     let disruptions_allowed = match &budget.status {
         Some(status) => {
             let is_current = status.observed_generation.unwrap_or(0) >= budget.metadata.generation.unwrap_or(0);
             if is_current { status.disruptions_allowed.unwrap_or(0) } else { 0 }
         }
-        None if source == Source::Files => allowed_by_spec(budget, selector, objects)?,
+        None if source == Source::Files => allowed_by_spec(budget, &selector, objects)?,
         None => 0,
     };
     let is = |value: &Option<IntOrString>, texts: &[&str]| match value {
@@ -104,11 +110,11 @@ fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Obje
         .replicas
         .iter()
         .map(|replicas| (replicas.template(), i64::try_from(replicas.len()).unwrap_or(i64::MAX)));
-    for (pod, count) in objects.pods.iter().map(|pod| (pod, 1)).chain(replicas) {
+    for (pod, count) in objects.pods.iter().map(|pod| (pod.as_ref(), 1)).chain(replicas) {
         if pod.metadata.namespace != budget.metadata.namespace || pods::is_terminal(pod) {
             continue;
         }
-        if !selectors::matches(selector, pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))? {
+        if !selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
             continue;
         }
         expected += count;

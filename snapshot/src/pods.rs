@@ -1,8 +1,9 @@
 //! Reads pods and decides whether each is pending, reserved, bound or ignored.
 
 use crate::pdbs::Budgets;
+use crate::pod_cache::{PodCache, ReadPod};
 use crate::pod_states::PodStates;
-use crate::problems::{Fault, Problem, full_name, full_name_of};
+use crate::problems::{Problem, full_name, full_name_of};
 use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
@@ -30,18 +31,21 @@ pub(crate) fn build(
     extra: &Extra,
     pod_states: &PodStates<'_>,
     budgets: &Budgets<'_>,
-    shapes: &mut Shapes<'_>,
+    (shapes, cache): (&mut Shapes<'_>, &mut PodCache),
     problems: &mut Vec<Problem>,
 ) -> Pods {
     let mut result = Pods::default();
     result.pods.reserve(objects.pods.len() + objects.replicas.iter().map(Replicas::len).sum::<usize>());
-    for pod in &objects.pods {
+    for (position, pod) in objects.pods.iter().enumerate() {
         let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
         let identity = PodIdentity { uid: uid(pod), name: pod.metadata.name.clone().unwrap_or_default() };
         let Some(state) = result.state(pod, spec, &identity, extra, pod_states) else { continue };
         problems.extend(ignored_wish(pod));
-        match read(pod, spec, budgets, shapes) {
-            Ok(common) => result.pods.push(identity.pod(&common, state)),
+        match cache.get(position, pod, || read(pod, spec, budgets, shapes)) {
+            Ok((common, shape)) => {
+                shapes.mark_used(&shape);
+                result.pods.push(identity.pod(common, state));
+            }
             Err(fault) => {
                 problems.push(Problem::of("Pod", &pod.metadata, fault));
                 result.unreadable_pod_nodes.extend(node_of(state));
@@ -66,7 +70,7 @@ fn add_replicas(
     let template = replicas.template();
     let Some(spec) = &template.spec else { return };
     let ignored_annotation = ignored_wish(template);
-    let mut common: Option<Result<CommonFields, Fault>> = None;
+    let mut common: Option<ReadPod> = None;
     for name in replicas.names() {
         let full_name = full_name_of(&template.metadata, &name);
         let identity = PodIdentity { uid: PodUid(full_name), name };
@@ -77,7 +81,7 @@ fn add_replicas(
                 .map(|ignored_annotation| Problem { name: identity.uid.0.clone(), ..ignored_annotation }),
         );
         match common.get_or_insert_with(|| read(template, spec, budgets, shapes)) {
-            Ok(common) => result.pods.push(identity.pod(common, state)),
+            Ok((common, _)) => result.pods.push(identity.pod(common.clone(), state)),
             Err(fault) => {
                 let problem = Problem::of("Pod", &template.metadata, fault.clone());
                 problems.push(Problem { name: identity.uid.0, ..problem });
@@ -94,13 +98,14 @@ struct PodIdentity {
 }
 
 impl PodIdentity {
-    fn pod(self, common: &CommonFields, state: PodState) -> Pod {
-        Pod { uid: self.uid, name: self.name, state, ..common.0.clone() }
+    fn pod(self, common: CommonFields, state: PodState) -> Pod {
+        Pod { uid: self.uid, name: self.name, state, ..common.0 }
     }
 }
 
 /// A pod without UID, name and state. These fields are equal for all replicas of a workload.
-struct CommonFields(Pod);
+#[derive(Debug, Clone)]
+pub(crate) struct CommonFields(Pod);
 
 fn node_of(state: PodState) -> Option<NodeName> {
     match state {
@@ -230,7 +235,7 @@ fn excludes_pools_reason(spec: &PodSpec) -> Option<&'static str> {
     (refused && !terms.is_empty()).then_some("its node affinity excludes every NodePool")
 }
 
-fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shapes<'_>) -> Result<CommonFields, Fault> {
+fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shapes<'_>) -> ReadPod {
     let metadata = &pod.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -245,11 +250,11 @@ fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shape
     let resized = requests::resized(pod, spec);
     let spec = resized.as_ref().unwrap_or(spec);
     let shape = shapes.add(&Template { namespace, name, labels, spec, on_demand }, binding)?;
-    Ok(CommonFields(Pod {
+    let common = CommonFields(Pod {
         uid: PodUid::default(),
         namespace: namespace.to_owned(),
         name: String::new(),
-        shape,
+        shape: shape.id.clone(),
         state: PodState::Pending,
         created: kube_time::created(metadata),
         stays_with_node,
@@ -259,7 +264,8 @@ fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shape
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
         pod_disruption_budgets: budgets.covering(pod),
         buffer: None,
-    }))
+    });
+    Ok((common, shape))
 }
 
 fn uid(pod: &KubePod) -> PodUid {

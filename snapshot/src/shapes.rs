@@ -1,5 +1,7 @@
 //! Builds pod shapes. A shape contains everything that affects where a pod can run, and is identified by its content.
 
+use crate::pdbs::Budgets;
+use crate::pod_cache::ReadContext;
 use crate::problems::Fault;
 use crate::replicas::Replicas;
 use crate::volumes::Volumes;
@@ -13,6 +15,7 @@ use plimsoll_model::identity::ShapeId;
 use plimsoll_model::snapshot::{HostPort, LabelSelector, OnDemandWish, PodAffinityTerm, PodShape, TopologySpread};
 use plimsoll_model::taints::{TaintEffect, Toleration, TolerationOperator};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Label that every namespace has.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -40,9 +43,10 @@ pub(crate) enum NodeBinding {
 
 /// Collects distinct shapes.
 pub(crate) struct Shapes<'objects> {
-    /// Ids by shape; the shapes' own ids are empty here. Comparing shapes is cheaper than hashing the shape of every
+    /// Shapes with their ids, by shapes whose ids are empty. Comparing shapes is cheaper than hashing the shape of every
     /// pod.
-    ids: BTreeMap<PodShape, ShapeId>,
+    by_content: BTreeMap<PodShape, Arc<PodShape>>,
+    used: BTreeMap<ShapeId, Arc<PodShape>>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     priorities: BTreeMap<&'objects str, i32>,
     default_priority: i32,
@@ -53,7 +57,8 @@ impl<'objects> Shapes<'objects> {
     pub(crate) fn new(objects: &'objects Objects, source: Source) -> Self {
         let classes = &objects.priority_classes;
         Self {
-            ids: BTreeMap::new(),
+            by_content: BTreeMap::new(),
+            used: BTreeMap::new(),
             namespaces: namespaces(objects),
             priorities: classes
                 .iter()
@@ -82,22 +87,41 @@ impl<'objects> Shapes<'objects> {
         }
     }
 
-    /// Adds the shape of `template` and returns its id. Volumes are not resolved for pods that cannot leave their node.
-    pub(crate) fn add(&mut self, template: &Template<'_>, binding: NodeBinding) -> Result<ShapeId, Fault> {
+    /// Adds the shape of `template` and returns it with its id. Volumes are not resolved for pods that cannot leave their node.
+    pub(crate) fn add(&mut self, template: &Template<'_>, binding: NodeBinding) -> Result<Arc<PodShape>, Fault> {
         let mut shape = self.shape(template)?;
         if binding != NodeBinding::Pinned {
             shape.volumes = self.volumes.of(template, binding == NodeBinding::Movable)?;
         }
-        if let Some(id) = self.ids.get(&shape) {
-            return Ok(id.clone());
+        if let Some(known) = self.by_content.get(&shape) {
+            return Ok(Arc::clone(known));
         }
-        let id = shape.content_id();
-        self.ids.insert(shape, id.clone());
-        Ok(id)
+        let with_id = Arc::new(PodShape { id: shape.content_id(), ..shape.clone() });
+        self.mark_used(&with_id);
+        self.by_content.insert(shape, Arc::clone(&with_id));
+        Ok(with_id)
+    }
+
+    /// Adds a shape that was read for an earlier snapshot.
+    pub(crate) fn mark_used(&mut self, shape: &Arc<PodShape>) {
+        if !self.used.contains_key(&shape.id) {
+            self.used.insert(shape.id.clone(), Arc::clone(shape));
+        }
+    }
+
+    /// What reading a pod without volume claims depends on.
+    pub(crate) fn read_context(&self, budgets: &Budgets<'_>) -> ReadContext {
+        ReadContext {
+            namespaces: self.namespaces.clone(),
+            priorities: self.priorities.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            default_priority: self.default_priority,
+            budgets: budgets.identities(),
+        }
     }
 
     pub(crate) fn into_shapes(self) -> Vec<PodShape> {
-        self.ids.into_iter().map(|(shape, id)| PodShape { id, ..shape }).collect()
+        drop(self.by_content);
+        self.used.into_values().map(Arc::unwrap_or_clone).collect()
     }
 
     fn shape(&self, template: &Template<'_>) -> Result<PodShape, Fault> {
@@ -235,7 +259,7 @@ fn namespaces(objects: &Objects) -> BTreeMap<String, BTreeMap<String, String>> {
         }
     }
     let replicas = objects.replicas.iter().filter(|replicas| !replicas.is_empty()).map(Replicas::template);
-    for pod in objects.pods.iter().chain(replicas) {
+    for pod in objects.pods.iter().map(Arc::as_ref).chain(replicas) {
         if let Some(name) = pod.metadata.namespace.as_ref().filter(|name| !namespaces.contains_key(*name)) {
             namespaces.insert(name.clone(), BTreeMap::new());
         }

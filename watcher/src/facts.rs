@@ -9,7 +9,7 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as wire;
-use plimsoll_snapshot::{Extra, Problem, Source};
+use plimsoll_snapshot::{Builder, Extra, Problem, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -32,6 +32,7 @@ pub struct BuiltSnapshot {
 pub struct Facts {
     index: RwLock<Index>,
     ledger: Mutex<Ledger>,
+    builder: Mutex<Builder>,
     catalogs: Mutex<Catalogs>,
     changes: watch::Sender<u64>,
 }
@@ -41,6 +42,7 @@ impl Default for Facts {
         Self {
             index: RwLock::default(),
             ledger: Mutex::default(),
+            builder: Mutex::default(),
             catalogs: Mutex::default(),
             changes: watch::Sender::new(0),
         }
@@ -98,7 +100,7 @@ impl Facts {
     }
 
     /// Builds a snapshot of the cluster at `now`. Returns `None` while anything that a plan needs has not been received
-    /// yet, because a plan on partial facts buys too much. CPU cost is proportional to the size of the cluster.
+    /// yet, because a plan on partial facts buys too much. Reads only the pods that have changed since the previous call.
     #[must_use]
     pub fn build_snapshot(&self, now: Timestamp) -> Option<BuiltSnapshot> {
         let index = self.index.read();
@@ -113,7 +115,15 @@ impl Facts {
                 Err(why) => drop(extra.catalog_problems.insert(name, why)),
             }
         }
-        let (snapshot, problems) = plimsoll_snapshot::build(index.objects(), &extra);
+        let (snapshot, problems) = {
+            let mut builder = self.builder.lock();
+            let failed_audits = builder.failed_audits();
+            let built = builder.build(index.objects(), &extra);
+            if builder.failed_audits() != failed_audits {
+                tracing::error!("an incremental snapshot differed from a full build, which replaces it");
+            }
+            built
+        };
         let buffers = plimsoll_snapshot::buffers::reports(index.objects());
         Some(BuiltSnapshot { snapshot, incomplete: index.incomplete(), problems, buffers })
     }

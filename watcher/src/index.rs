@@ -11,6 +11,7 @@ pub use owners::Workloads;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::Objects;
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lists of objects of all kinds.
@@ -47,14 +48,14 @@ impl Index {
         let positions = self.positions.entry(K::KIND).or_default();
         let list = K::list(&mut self.store);
         match positions.get(&key(object.meta())).and_then(|position| list.get_mut(*position)) {
-            Some(existing) if *existing == object => false,
+            Some(existing) if (*existing).borrow() == &object => false,
             Some(existing) => {
-                *existing = object;
+                *existing = object.into();
                 true
             }
             None => {
                 positions.insert(key(object.meta()), list.len());
-                list.push(object);
+                list.push(object.into());
                 true
             }
         }
@@ -69,7 +70,7 @@ impl Index {
         };
         list.swap_remove(position);
         if let Some(moved) = list.get(position) {
-            positions.insert(key(moved.meta()), position);
+            positions.insert(key(moved.borrow().meta()), position);
         }
         true
     }
@@ -80,6 +81,7 @@ impl Index {
         let listed: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
         let removed: Vec<ObjectMeta> = K::list(&mut self.store)
             .iter()
+            .map(Borrow::<K>::borrow)
             .map(|object| ObjectMeta {
                 name: object.meta().name.clone(),
                 namespace: object.meta().namespace.clone(),

@@ -9,6 +9,7 @@ use plimsoll_model::taints::{TaintEffect, Toleration, untolerated};
 use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Whether all pods in `to_move` fit, placed one after another. Pods with affinity or spread constraints count as not
 /// fitting, since only the scheduler can evaluate those.
@@ -18,6 +19,7 @@ pub(super) fn fits_existing_nodes(
     pods: Vec<Pod>,
     now: Timestamp,
 ) -> bool {
+    let pods = pods.into_iter().map(Arc::new).collect();
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
     let shapes: BTreeMap<_, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();

@@ -11,6 +11,7 @@ use plimsoll_model::snapshot::{DisruptionReason, Node as NodeView, NodeState, Po
 use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The objects that a removal rests on.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +64,7 @@ impl RemovalView {
     #[must_use]
     pub fn of(surroundings: Surroundings) -> Self {
         let Surroundings { node, nodes, claims, pods, budgets, now } = surroundings;
+        let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
         let (snapshot, problems) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });

@@ -11,6 +11,7 @@ use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Puts the object where it belongs; a workload is handed back, to be expanded when all objects are known.
 pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Workload>, Vec<ManifestError>> {
@@ -23,7 +24,7 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::CapacityBuffer => objects.capacity_buffers.push(custom(it, CustomKind::CapacityBuffer)?),
         Kind::PodTemplate => objects.pod_templates.push(pod_template(it)?),
         Kind::Node => objects.nodes.push(read(it)?),
-        Kind::Pod => objects.pods.push(pod(it)?),
+        Kind::Pod => objects.pods.push(Arc::new(pod(it)?)),
         Kind::DaemonSet => objects.daemon_sets.push(daemon_set(it)?),
         Kind::PersistentVolume => objects.persistent_volumes.push(read(it)?),
         Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(read(it)?),

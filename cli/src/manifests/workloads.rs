@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use plimsoll_snapshot::{Objects, Replicas};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The label by which a Deployment's pods and ReplicaSets are told apart.
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -175,7 +176,7 @@ fn add_pods(workload: &Workload, numbers: Vec<usize>, claims: &mut BTreeSet<Stri
         for number in numbers {
             let pod = pod(workload, *number);
             add_claims(workload, &pod, claims, objects);
-            objects.pods.push(pod);
+            objects.pods.push(Arc::new(pod));
         }
     };
     if !workload.claims.is_empty() {

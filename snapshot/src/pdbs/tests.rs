@@ -1,6 +1,7 @@
 use crate::{Extra, Objects, Source};
 use plimsoll_model::snapshot::Snapshot;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn budget(spec: &Value, status: &Value) -> Value {
     json!({"metadata": {"namespace": "shop", "name": "web", "generation": 2}, "spec": spec, "status": status})
@@ -15,7 +16,7 @@ fn pod(name: &str, ready: bool) -> Value {
 fn snapshot(source: Source, budget: &Value, pods: &[Value]) -> Snapshot {
     let objects = Objects {
         nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
-        pods: pods.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        pods: pods.iter().map(|it| Arc::new(serde_json::from_value(it.clone()).unwrap())).collect(),
         pod_disruption_budgets: vec![serde_json::from_value(budget.clone()).unwrap()],
         ..Objects::default()
     };

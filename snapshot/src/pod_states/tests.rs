@@ -3,6 +3,7 @@ use crate::{Extra, Objects};
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::snapshot::{PodState, Snapshot};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A pod `u1`, bound or marked Unschedulable.
 fn pod(node: Option<&str>) -> Value {
@@ -18,7 +19,7 @@ fn node(name: &str, taint: Option<&str>) -> Value {
 
 fn snapshot(pod: &Value, nodes: &[Value], claims: &[Value], in_flight: Vec<InFlightClaim>) -> Snapshot {
     let objects = Objects {
-        pods: vec![serde_json::from_value(pod.clone()).unwrap()],
+        pods: vec![Arc::new(serde_json::from_value(pod.clone()).unwrap())],
         nodes: nodes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         node_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         ..Objects::default()

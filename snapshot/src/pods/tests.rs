@@ -1,9 +1,10 @@
 use super::*;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn snapshot(source: Source, pod: Value) -> (plimsoll_model::snapshot::Snapshot, Vec<Problem>) {
     let objects = Objects {
-        pods: vec![serde_json::from_value(pod).unwrap()],
+        pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
         nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
         ..Objects::default()
     };

@@ -2,6 +2,7 @@ use super::Replicas;
 use crate::{Extra, Objects, Source, build};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A pod of a Deployment, modified by `change`.
 fn template(change: impl FnOnce(&mut Value)) -> Pod {
@@ -24,7 +25,7 @@ fn objects(pod: Pod, numbers: Vec<usize>) -> Objects {
     let other = json!({"metadata": {"namespace": "shop", "name": "web-10", "labels": {"app": "web"}},
         "spec": {"nodeName": "n1", "containers": [{"name": "app"}]}});
     Objects {
-        pods: vec![serde_json::from_value(other).unwrap()],
+        pods: vec![Arc::new(serde_json::from_value(other).unwrap())],
         replicas: vec![Replicas::new(pod, "web".to_owned(), numbers).unwrap()],
         nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
         pod_disruption_budgets: vec![serde_json::from_value(budget()).unwrap()],

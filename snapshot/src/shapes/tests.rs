@@ -2,6 +2,7 @@ use crate::{Extra, Objects, Problem, Source};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::{PodShape, Snapshot};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn build(specs: &[Value]) -> (Snapshot, Vec<Problem>) {
     let pod = |(index, spec): (usize, &Value)| {
@@ -14,7 +15,7 @@ fn build(specs: &[Value]) -> (Snapshot, Vec<Problem>) {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": {"team": team}}})).unwrap()
     };
     let objects = Objects {
-        pods: specs.iter().enumerate().map(pod).collect(),
+        pods: specs.iter().enumerate().map(pod).map(Arc::new).collect(),
         namespaces: vec![namespace("shop", "blue"), namespace("billing", "blue"), namespace("ops", "red")],
         ..Objects::default()
     };

@@ -1,6 +1,7 @@
 use crate::{Extra, Objects, Problem, Source};
 use plimsoll_model::snapshot::{Snapshot, VolumeTopology};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn claim(spec: &Value, phase: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": "data"}, "spec": spec, "status": {"phase": phase}})
@@ -21,7 +22,7 @@ fn built(claims: &[Value], volumes: &[Value], classes: &[Value]) -> (Snapshot, V
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"containers": [{"name": "app"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
     let objects = Objects {
-        pods: vec![serde_json::from_value(pod).unwrap()],
+        pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
         persistent_volume_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         persistent_volumes: volumes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         storage_classes: classes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
@@ -121,7 +122,7 @@ fn a_volume_that_cannot_be_attached_has_a_problem() {
 /// All objects of the tests below.
 fn objects(pods: &[Value], claims: &[Value], volumes: &[Value], classes: &[Value]) -> Objects {
     Objects {
-        pods: pods.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+        pods: pods.iter().map(|it| Arc::new(serde_json::from_value(it.clone()).unwrap())).collect(),
         persistent_volume_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         persistent_volumes: volumes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         storage_classes: classes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Pod};
 use plimsoll_model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Pods by namespace and name of their claims.
 pub(crate) struct ClaimUsers<'objects> {
@@ -14,7 +15,7 @@ pub(crate) struct ClaimUsers<'objects> {
 impl<'objects> ClaimUsers<'objects> {
     pub(crate) fn new(objects: &'objects Objects) -> Self {
         let mut by_claim: BTreeMap<&str, BTreeMap<String, Vec<&Pod>>> = BTreeMap::new();
-        for pod in objects.pods.iter().filter(|pod| !pods::is_terminal(pod)) {
+        for pod in objects.pods.iter().map(Arc::as_ref).filter(|pod| !pods::is_terminal(pod)) {
             let Some(spec) = &pod.spec else { continue };
             for volume in spec.volumes.iter().flatten() {
                 let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {

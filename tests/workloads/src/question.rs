@@ -14,6 +14,7 @@ use plimsoll_snapshot::{Extra, Objects, Source};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The time of all cases, 2026-01-01: nothing in them depends on it.
 const NOW: Timestamp = Timestamp(1_767_225_600_000);
@@ -100,7 +101,7 @@ fn add(value: &Value, objects: &mut Objects) -> Result<(), BadManifest> {
         "NodePool" => objects.node_pools.push(read(value)?),
         "EC2NodeClass" => objects.node_classes.push(read(value)?),
         "Node" => objects.nodes.push(read(value)?),
-        "Pod" => objects.pods.push(read(value)?),
+        "Pod" => objects.pods.push(Arc::new(read(value)?)),
         "DaemonSet" => objects.daemon_sets.push(read(value)?),
         "PersistentVolume" => objects.persistent_volumes.push(read(value)?),
         "PersistentVolumeClaim" => objects.persistent_volume_claims.push(read(value)?),
@@ -155,7 +156,7 @@ fn expand(
                 ..Volume::default()
             });
         }
-        objects.pods.push(Pod {
+        objects.pods.push(Arc::new(Pod {
             metadata: ObjectMeta {
                 name: Some(name),
                 namespace: owner.namespace.clone(),
@@ -166,6 +167,6 @@ fn expand(
             },
             spec: Some(spec),
             status: None,
-        });
+        }));
     }
 }

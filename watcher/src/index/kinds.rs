@@ -13,10 +13,21 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
 use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
 use std::fmt::Debug;
+use std::sync::Arc;
+
+macro_rules! stored {
+    ($kind:ty) => {
+        $kind
+    };
+    ($kind:ty, $stored:ty) => {
+        $stored
+    };
+}
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident => $name:literal, $($field:ident).+;)+) => {
+    ($($(#[$doc:meta])* $kind:ident => $name:literal, $($field:ident).+ $(as $stored:ty)?;)+) => {
         /// A kind of object.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum ObjectKind { $($(#[$doc])* $kind),+ }
@@ -34,7 +45,8 @@ macro_rules! kinds {
 
         $(impl Indexed for $kind {
             const KIND: ObjectKind = ObjectKind::$kind;
-            fn list(store: &mut Store) -> &mut Vec<Self> {
+            type Stored = stored!(Self $(, $stored)?);
+            fn list(store: &mut Store) -> &mut Vec<Self::Stored> {
                 &mut store.$($field).+
             }
             fn simplify(&mut self) {
@@ -50,8 +62,10 @@ pub trait Indexed:
 {
     /// The kind.
     const KIND: ObjectKind;
+    /// How the list of this kind holds its objects.
+    type Stored: Borrow<Self> + From<Self>;
     /// The list of this kind in `store`.
-    fn list(store: &mut Store) -> &mut Vec<Self>;
+    fn list(store: &mut Store) -> &mut Vec<Self::Stored>;
     /// Clears fields that are irrelevant to plans.
     fn simplify(&mut self);
 }
@@ -68,7 +82,7 @@ kinds! {
     /// Overrides of prices and capacity.
     NodeOverlay => "nodeoverlays", objects.node_overlays;
     /// Pods.
-    Pod => "pods", objects.pods;
+    Pod => "pods", objects.pods as Arc<Pod>;
     /// DaemonSets.
     DaemonSet => "daemonsets", objects.daemon_sets;
     /// PodDisruptionBudgets.

@@ -16,6 +16,7 @@ use plimsoll_snapshot::Objects;
 use plimsoll_workloads::Question;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::Arc;
 
 /// Plans after the first. Each rests on what was bound by the one before; a pod that is refused after three goes round in circles, and a user would
 /// have waited minutes for it.
@@ -86,12 +87,12 @@ fn objects_now(planned: &Planned, scene: &Scene, pods: &Pods, volumes: Volumes) 
         scene.wanted.iter().map(|it| (it.name.as_str(), place(it))).collect();
     for pod in &mut objects.pods {
         if let Some(node) = wanted.remove(full_name(&pod.metadata).as_str()) {
-            pod.spec.get_or_insert_default().node_name = node;
+            Arc::make_mut(pod).spec.get_or_insert_default().node_name = node;
         }
     }
     for node in scene.nodes.iter().filter(|node| node.bought) {
         objects.nodes.push(node.plain());
-        objects.pods.extend(scene.plain_daemons(planned, node));
+        objects.pods.extend(scene.plain_daemons(planned, node).into_iter().map(Arc::new));
     }
     volumes.add_to(&mut objects, scene);
     objects
