@@ -61,6 +61,8 @@ pub mod reason {
     pub const TERMINATING_ON_INTERRUPTION: &str = "TerminatingOnInterruption";
     /// An instance is impaired and will be replaced.
     pub const NODE_REPAIR: &str = "NodeRepair";
+    /// Too many instances are impaired at once to replace them.
+    pub const NODE_REPAIR_BLOCKED: &str = "NodeRepairBlocked";
 }
 
 /// Event type.

@@ -8,6 +8,7 @@ mod health;
 mod mark;
 pub mod messages;
 mod queue;
+mod repair_limit;
 
 pub use drain_delay::DrainDelay;
 pub(crate) use drain_delay::{PendingReplacements, remaining_delay};

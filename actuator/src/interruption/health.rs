@@ -3,6 +3,7 @@
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
 use super::messages::NoticeKind;
+use super::repair_limit::RepairLimit;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
@@ -51,26 +52,40 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
                 tracing::warn!(%error, "the health of instances cannot be read");
                 continue;
             }
-            Err(_) => continue,
+            Err(_) => {
+                tracing::warn!("reading the health of instances took too long");
+                continue;
+            }
         };
         first_seen.retain(|id, _| statuses.iter().any(|status| status.instance_id == *id));
         let claims = claims_by_instance(deps);
-        for status in &statuses {
-            let Some(claim) = claims.get(&status.instance_id) else { continue };
-            let result = match health_problem(status, &mut first_seen, deps.clock.timestamp()) {
-                None => Ok(()),
-                Some(HealthProblem::Event) => {
+        let now = deps.clock.timestamp();
+        let problems: BTreeMap<&str, HealthProblem> = statuses
+            .iter()
+            .filter_map(|status| Some((status.instance_id.as_str(), health_problem(status, &mut first_seen, now)?)))
+            .collect();
+        let is_impaired = |id: &str| matches!(problems.get(id), Some(HealthProblem::Impaired(_)));
+        let limit = RepairLimit::new(claims.iter().map(|(id, claim)| (&**claim, is_impaired(id))));
+        for (instance, problem) in &problems {
+            let Some(claim) = claims.get(*instance) else { continue };
+            let result = match problem {
+                HealthProblem::Event => {
                     mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
                     mark::mark_and_delete(deps, claim, "event_status", Urgency::Drain).await
                 }
-                Some(HealthProblem::Impaired(check)) => {
+                HealthProblem::Impaired(check) => {
+                    if let Some(message) = limit.blocked(claim) {
+                        tracing::warn!(instance, message, "an impaired instance is not replaced");
+                        deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR_BLOCKED, message));
+                        continue;
+                    }
                     let message = format!("EC2's check {check} of the instance fails: the node is replaced");
                     deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
                     mark::mark_and_delete(deps, claim, check, Urgency::Force).await
                 }
             };
             if let Err(error) = result {
-                tracing::warn!(instance = status.instance_id, %error, "an unhealthy instance could not be replaced");
+                tracing::warn!(instance, %error, "an unhealthy instance could not be replaced");
             }
         }
     }

@@ -65,8 +65,8 @@ pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     }
 }
 
-/// Durably marks the claim and deletes it, so that its Node is drained. A claim that is already being deleted is
-/// skipped.
+/// Durably marks the claim and deletes it, so that its Node is drained. A claim that is already being deleted is only
+/// told that its node is broken, since its drain may be waiting for pods that will never end.
 pub(super) async fn mark_and_delete(
     deps: &Interruptions,
     claim: &NodeClaim,
@@ -74,7 +74,7 @@ pub(super) async fn mark_and_delete(
     urgency: Urgency,
 ) -> Result<(), WriteError> {
     if claim.metadata.deletion_timestamp.is_some() {
-        return Ok(());
+        return if urgency == Urgency::Force { force_drain(deps, claim).await } else { Ok(()) };
     }
     let interruption = Interruption { kind: kind.to_owned(), heard: deps.clock.timestamp() };
     let text = crate::durable::write(&interruption)?;
@@ -105,4 +105,16 @@ pub(super) async fn mark_and_delete(
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }
     Ok(())
+}
+
+/// Ends the drain of a claim that is being deleted: its pods are deleted from now on, whatever protects them.
+async fn force_drain(deps: &Interruptions, claim: &NodeClaim) -> Result<(), WriteError> {
+    let now = deps.clock.now();
+    let mark = |claim: &mut NodeClaim| {
+        let deadline = claim.annotations().get(annotation::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
+        if deadline.is_none_or(|deadline: jiff::Timestamp| deadline > now) {
+            claim.annotations_mut().insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
+        }
+    };
+    deps.writes.update(claim, ObjectPart::Main, mark).await.map(|_| ())
 }

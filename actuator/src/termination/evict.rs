@@ -55,6 +55,9 @@ enum EvictionResult {
 
 impl Evictions {
     /// Evicts and deletes the pods that are due. Returns the time until the next attempt, if a pod is waiting.
+    ///
+    /// # Errors
+    /// The first error, after every pod has been tried.
     pub(super) async fn carry_out(
         &self,
         deps: &Termination,
@@ -62,8 +65,14 @@ impl Evictions {
         node: Option<&Arc<Node>>,
         drain: &Drain,
     ) -> Result<Option<Duration>, WriteError> {
+        // A pod that cannot be deleted, for example because a webhook fails, must not keep the pods after it.
+        let mut first_error = None;
         for (pod, grace) in &drain.force {
-            deps.writes.delete(&**pod, Some(*grace)).await?;
+            if let Err(error) = deps.writes.delete(&**pod, Some(*grace)).await {
+                tracing::warn!(pod = pods::full_name(pod), %error, "the pod cannot be deleted now");
+                first_error.get_or_insert(error);
+                continue;
+            }
             deps.metrics.evictions.with_label_values(&["forced"]).inc();
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
             deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).with_cause("forced"));
@@ -78,7 +87,16 @@ impl Evictions {
         let results: Vec<_> = stream::iter(tries).buffer_unordered(MAX_PER_NODE).collect().await;
         let mut refusals = Vec::new();
         for (result, pod) in results {
-            match result? {
+            let result = match result {
+                Ok(result) => result,
+                Err(error) => {
+                    tracing::warn!(pod = pods::full_name(&pod), %error, "the pod cannot be evicted now");
+                    self.pause(&pods::uid(&pod));
+                    first_error.get_or_insert(error);
+                    continue;
+                }
+            };
+            match result {
                 EvictionResult::Gone => {
                     deps.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
@@ -99,7 +117,7 @@ impl Evictions {
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
             deps.events.publish(note.with_cause("refused"));
         }
-        Ok(self.next(drain))
+        first_error.map_or_else(|| Ok(self.next(drain)), Err)
     }
 
     async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<EvictionResult, WriteError> {
