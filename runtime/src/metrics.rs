@@ -192,6 +192,15 @@ impl Metrics {
         self.register((name, help, MetricKind::Histogram, labels), |full| HistogramVec::new(options(full), labels))
     }
 
+    /// A histogram over `buckets`.
+    ///
+    /// # Errors
+    /// The name is malformed or taken.
+    pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, MetricsError> {
+        let options = |full| HistogramOpts::new(full, help).buckets(buckets.to_vec());
+        self.register((name, help, MetricKind::Histogram, &[]), |full| Histogram::with_opts(options(full)))
+    }
+
     /// A gauge of a number with a fraction.
     ///
     /// # Errors

@@ -29,6 +29,17 @@ enum HealthProblem {
     Event,
 }
 
+impl HealthProblem {
+    /// Value of the metrics' label `category`.
+    fn category(self) -> &'static str {
+        match self {
+            Self::Impaired("instance_status") => "InstanceStatus",
+            Self::Impaired(_) => "SystemStatus",
+            Self::Event => "EventStatus",
+        }
+    }
+}
+
 /// When failing checks were first seen, for checks without a time from EC2.
 type FirstSeen = BTreeMap<String, Timestamp>;
 
@@ -57,7 +68,11 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         let claims = claims_by_instance(deps);
         for status in &statuses {
             let Some(claim) = claims.get(&status.instance_id) else { continue };
-            let result = match health_problem(status, &mut first_seen, deps.clock.timestamp()) {
+            let problem = health_problem(status, &mut first_seen, deps.clock.timestamp());
+            if let Some(problem) = problem.filter(|_| claim.metadata.deletion_timestamp.is_none()) {
+                deps.metrics.interruption.unhealthy(problem.category());
+            }
+            let result = match problem {
                 None => Ok(()),
                 Some(HealthProblem::Event) => {
                     mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
