@@ -80,12 +80,17 @@ pub struct ActuatorMetrics {
     pub reconciles: ReconcileMetrics,
 }
 
+/// How the build information differs from Karpenter's.
+const NO_GO: &str = "The version of Plimsoll. Without goversion, goarch and commit.";
+
 impl ActuatorMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
     /// A metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        metrics.build_info(env!("CARGO_PKG_VERSION"))?;
+        metrics.karpenter_but(NO_GO).build_info(env!("CARGO_PKG_VERSION"))?;
         Ok(Self {
             leading: metrics.gauge("leading", "1 while this process leads.")?,
             paused: metrics.gauge("paused", "1 while another autoscaler keeps this one from writing.")?,

@@ -12,7 +12,7 @@ use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, core::Collector,
 };
-use scrape::{Samples, Scraped};
+use scrape::{Labels, Samples, Scraped};
 use spec::{Meaning, MetricKind, MetricSpec};
 use std::fmt;
 use std::sync::Arc;
@@ -219,6 +219,17 @@ impl Metrics {
         let source = summaries.clone();
         self.add_source(move |samples| source.collect(samples));
         Ok(summaries)
+    }
+
+    /// Declares the gauge `build_info`, whose value is always 1.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn build_info(&self, version: &str) -> Result<(), MetricsError> {
+        let info = self.scraped("build_info", "1, with the version of the program.", &["version"])?;
+        let labels = Labels::of(&[("version", version)]);
+        self.add_source(move |samples| samples.put(&info, &labels, 1.0));
+        Ok(())
     }
 
     /// A gauge by labels whose series a source writes at a scrape, see [`Metrics::add_source`].
