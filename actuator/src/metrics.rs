@@ -173,3 +173,6 @@ impl ActuatorMetrics {
         self.interruption.forget();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,3 +80,28 @@ impl InterruptionMetrics {
         self.last_receive.set(0.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::metrics::tests::{NOW, Stage, at};
+
+    #[test]
+    fn lag_is_that_of_the_last_batch_and_the_duration_that_of_each_message() {
+        let stage = Stage::new();
+        let queue = &stage.metrics.interruption;
+        let gauge = |name: &str| stage.value(&format!("plimsoll_actuator_interruption_queue_{name}"), &[]).unwrap();
+        assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "never read");
+        queue.batch(Some(at("2026-01-02T11:59:50Z")), at(NOW));
+        assert!((gauge("lag_seconds") - 10.0).abs() < 1e-9);
+        assert!((gauge("last_receive_timestamp_seconds") - 1_767_355_200.0).abs() < 1e-9);
+        queue.received("spot_interrupted");
+        queue.deleted(Some(at("2026-01-02T11:59:50Z")), at("2026-01-02T12:00:02Z"));
+        queue.deleted(None, at(NOW));
+        queue.batch(None, at(NOW));
+        assert!(gauge("lag_seconds").abs() < 1e-9, "nothing waits any more");
+        let received = [("message_type", "spot_interrupted")];
+        assert_eq!(stage.value("karpenter_interruption_received_messages_total", &received), Some(1.0));
+        assert_eq!(stage.value("karpenter_interruption_deleted_messages_total", &[]), Some(2.0));
+        assert_eq!(stage.value("karpenter_interruption_message_queue_duration_seconds_sum", &[]), Some(12.0));
+    }
+}

@@ -268,8 +268,8 @@ pub(super) struct PodWaits {
     unbound: BTreeSet<String>,
     /// Pods that had not started at the last pass.
     unstarted: BTreeSet<String>,
-    /// New pods that the last pass counted, so that pods of the same second are not counted twice.
-    counted: BTreeSet<String>,
+    /// Pods of the second of the last pass, which are not new in the next one.
+    known: BTreeSet<String>,
     /// Time of the last pass.
     last: Option<Timestamp>,
 }
@@ -277,15 +277,15 @@ pub(super) struct PodWaits {
 impl PodWaits {
     /// Compares the pods with the last pass.
     pub(super) fn pass(&mut self, metrics: &PodMetrics, all: &[Arc<Pod>], now: Timestamp) {
-        let (mut unbound, mut unstarted, mut counted) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut unbound, mut unstarted, mut known) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut planned = metrics.planned.lock();
         for pod in all.iter().filter(|pod| !pods::is_static(pod)) {
             let (Some(uid), Some(created)) = (&pod.metadata.uid, &pod.metadata.creation_timestamp) else { continue };
             // Creation times have whole seconds.
             let new = self.last.is_some_and(|last| created.0.as_second() >= last.as_second());
-            let fresh = new && !self.counted.contains(uid);
-            if new {
-                counted.insert(uid.clone());
+            let fresh = new && !self.known.contains(uid);
+            if created.0.as_second() >= now.as_second() {
+                known.insert(uid.clone());
             }
             let since_plan = |at: Timestamp| planned.get(uid).map(|planned| seconds_between(*planned, at));
             if pods::node_name(pod).is_none() {
@@ -312,7 +312,7 @@ impl PodWaits {
         }
         // A plan is needed only until its pod runs.
         planned.retain(|uid, _| unstarted.contains(uid) || unbound.contains(uid));
-        *self = Self { unbound, unstarted, counted, last: Some(now) };
+        *self = Self { unbound, unstarted, known, last: Some(now) };
     }
 }
 
