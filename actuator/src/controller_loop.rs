@@ -3,6 +3,7 @@
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
+use crate::metrics::reconciles::ReconcileMetrics;
 use crate::stores::{Stores, WatchedKind};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -57,6 +58,7 @@ pub(crate) async fn run<Input, Work>(
     name: &'static str,
     stores: &Stores,
     fence: &Fence,
+    metrics: &ReconcileMetrics,
     stop: &CancellationToken,
     kinds: &[WatchedKind],
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
@@ -68,7 +70,7 @@ pub(crate) async fn run<Input, Work>(
     stores.wait_ready().await;
     let mut changes = stores.changes(kinds);
     let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
-    let mut running: JoinSet<Result<Requeue, WriteError>> = JoinSet::new();
+    let mut running: JoinSet<(Result<Requeue, WriteError>, Duration)> = JoinSet::new();
     let mut tasks: HashMap<Id, String> = HashMap::new();
     let mut changed = true;
     loop {
@@ -92,7 +94,10 @@ pub(crate) async fn run<Input, Work>(
                 state.seen = candidate.version.or(Some(0));
                 state.again = None;
                 let future = work(candidate.input);
-                let task = running.spawn(future);
+                let task = running.spawn(async move {
+                    let started = Instant::now();
+                    (future.await, started.elapsed())
+                });
                 tasks.insert(task.id(), candidate.key.clone());
             } else {
                 let wake = [state.paused_until, state.again].into_iter().flatten().max();
@@ -115,7 +120,10 @@ pub(crate) async fn run<Input, Work>(
                 // Handle all tasks that have ended in one pass, since each pass lists all objects.
                 while let Some(ended) = done {
                     let (id, result) = match ended {
-                        Ok((id, result)) => (id, result.map_err(|error| error.to_string())),
+                        Ok((id, (result, took))) => {
+                            metrics.observe(name, label(&result), took);
+                            (id, result.map_err(|error| error.to_string()))
+                        }
                         Err(error) => (error.id(), Err(error.to_string())),
                     };
                     if let Some(key) = tasks.remove(&id)
@@ -129,6 +137,15 @@ pub(crate) async fn run<Input, Work>(
             }
             () = tokio::time::sleep_until(next) => false,
         };
+    }
+}
+
+/// Value of the metrics' label `result`.
+fn label(result: &Result<Requeue, WriteError>) -> &'static str {
+    match result {
+        Ok(None) => "success",
+        Ok(Some(_)) => "requeue_after",
+        Err(_) => "error",
     }
 }
 

@@ -51,7 +51,7 @@ impl Connections {
     /// Reads of the cloud.
     #[must_use]
     pub fn cloud_reads(&self) -> CloudReads {
-        CloudReads::new(self.cloud.clone(), self.rate_limiter.clone())
+        CloudReads::new(self.cloud.clone(), self.rate_limiter.clone(), self.metrics.clone())
     }
 
     /// Writes to the cluster during the term of `fence`.

@@ -63,7 +63,7 @@ pub async fn run(
         if let Some(guard) = guard.filter(|guard| !guard.lost().is_cancelled()) {
             let result = lead(&process, guard, &role, pause.clone(), &stop).await;
             role.send_replace(LeaderRole::Following { leader: None });
-            process.metrics.leading.set(0);
+            process.metrics.end_term();
             result?;
         }
         tokio::select! {
@@ -88,7 +88,7 @@ async fn lead(
     let term = async {
         process.stores.wait_ready().await;
         let term = take_over(process, guard, pause).await;
-        process.metrics.leading.set(1);
+        process.metrics.begin_term();
         role.send_replace(LeaderRole::Leading(Box::new(term.leader.clone())));
         term.start(&ending, &mut tasks);
         let (fence, ledger) = (term.leader.fence.clone(), term.leader.ledger.clone());

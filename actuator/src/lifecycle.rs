@@ -60,7 +60,17 @@ struct ClaimWithNodes {
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
     let work = |subject: ClaimWithNodes| reconcile(deps.clone(), subject);
-    controller_loop::run("lifecycle", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
+    controller_loop::run(
+        "lifecycle",
+        &deps.stores,
+        &deps.fence,
+        &deps.metrics.reconciles,
+        &stop,
+        &kinds,
+        || candidates(&deps),
+        work,
+    )
+    .await;
 }
 
 fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
@@ -139,6 +149,7 @@ fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&N
             REGISTERED => {
                 deps.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
                 deps.registrations.note(pool_of(claim), true);
+                deps.metrics.nodes.created(claim);
                 (reason::REGISTERED, format!("Node {node} is this claim's"))
             }
             _ => {
@@ -166,6 +177,7 @@ async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Re
     deps.writes.delete(claim, None).await?;
     let pool = pool_of(claim);
     deps.registrations.note(pool, false);
+    deps.metrics.claims.disrupted(claim, timed_out.as_str(), None, 0);
     deps.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();
     let now = deps.clock.timestamp();
     deps.ledger.with(|ledger| ledger.failed(&name, timed_out.as_str(), now));

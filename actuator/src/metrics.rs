@@ -1,7 +1,35 @@
-//! Metrics of the actuator: `plimsoll_actuator_*`.
+//! Metrics of the actuator: its own, and Karpenter's about nodes, pods, claims, pools and the cloud. One file per family.
+//!
+//! Counters and histograms are updated where something happens. Gauges of objects are written at a scrape, and only by
+//! the leader: a standby has the same objects, and every series would exist twice.
 
+pub mod cloud;
+pub mod conditions;
+pub mod disruption;
+pub(crate) mod follow;
+pub mod interruption;
+pub mod node_claims;
+pub mod node_pools;
+pub mod nodes;
+pub mod offerings;
+pub mod pods;
+pub mod reconciles;
+pub mod view;
+
+use cloud::CloudMetrics;
+use conditions::ConditionMetrics;
+use disruption::DisruptionMetrics;
+use interruption::InterruptionMetrics;
+use node_claims::ClaimMetrics;
+use node_pools::PoolMetrics;
+use nodes::NodeMetrics;
+use offerings::OfferingMetrics;
+use plimsoll_runtime::metrics::scrape::Samples;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
+use pods::PodMetrics;
 use prometheus::{HistogramVec, IntCounterVec, IntGauge};
+use reconciles::ReconcileMetrics;
+use view::{ClusterView, Sources};
 
 /// All metrics. Clones share the same counters.
 #[derive(Debug, Clone)]
@@ -12,8 +40,6 @@ pub struct ActuatorMetrics {
     pub paused: IntGauge,
     /// Actions by `kind` (launch, termination) and `outcome`.
     pub actions: IntCounterVec,
-    /// NodeClaims created, by `nodepool` and `capacity_type`.
-    pub claims_created: IntCounterVec,
     /// NodeClaims that failed before they had an instance, by `nodepool` and `cause`.
     pub claims_failed: IntCounterVec,
     /// Cloud calls by `action` and `result`.
@@ -28,13 +54,34 @@ pub struct ActuatorMetrics {
     pub claims_collected: IntCounterVec,
     /// Messages of the interruption queue, by `kind` and `result`.
     pub interruptions: IntCounterVec,
-    /// NodeClaims that are gone together with their instance, by `nodepool`.
-    pub claims_terminated: IntCounterVec,
     /// Evictions by `result` (evicted, refused, forced).
     pub evictions: IntCounterVec,
     /// Nominations of nodes to pods by `result` (nominated, taken_back, overtaken, forbidden, failed).
     pub nominations: IntCounterVec,
+    /// Nodes.
+    pub nodes: NodeMetrics,
+    /// Pods.
+    pub pods: PodMetrics,
+    /// NodeClaims.
+    pub claims: ClaimMetrics,
+    /// NodePools.
+    pub pools: PoolMetrics,
+    /// Offerings.
+    pub offerings: OfferingMetrics,
+    /// Status conditions.
+    pub conditions: ConditionMetrics,
+    /// Voluntary disruption.
+    pub disruption: DisruptionMetrics,
+    /// Calls to the cloud.
+    pub cloud: CloudMetrics,
+    /// The interruption queue.
+    pub interruption: InterruptionMetrics,
+    /// Controllers.
+    pub reconciles: ReconcileMetrics,
 }
+
+/// How the build information differs from Karpenter's.
+const NO_GO: &str = "The version of Plimsoll. Without goversion, goarch and commit.";
 
 impl ActuatorMetrics {
     /// Registers the metrics.
@@ -42,15 +89,12 @@ impl ActuatorMetrics {
     /// # Errors
     /// A metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        metrics.build_info(env!("CARGO_PKG_VERSION"))?;
+        metrics.karpenter_but(NO_GO).build_info(env!("CARGO_PKG_VERSION"))?;
         Ok(Self {
             leading: metrics.gauge("leading", "1 while this process leads.")?,
             paused: metrics.gauge("paused", "1 while another autoscaler keeps this one from writing.")?,
             actions: metrics.counters("actions_total", "Actions of plans.", &["kind", "outcome"])?,
-            claims_created: metrics.counters(
-                "nodeclaims_created_total",
-                "NodeClaims made.",
-                &["nodepool", "capacity_type"],
-            )?,
             claims_failed: metrics.counters(
                 "nodeclaims_failed_total",
                 "NodeClaims that failed before they had an instance.",
@@ -78,17 +122,57 @@ impl ActuatorMetrics {
                 "Messages of the interruption queue.",
                 &["kind", "result"],
             )?,
-            claims_terminated: metrics.counters(
-                "nodeclaims_terminated_total",
-                "NodeClaims that are gone with their instance.",
-                &["nodepool"],
-            )?,
             evictions: metrics.counters("evictions_total", "Pods sent away from nodes that go.", &["result"])?,
             nominations: metrics.counters(
                 "nominations_total",
                 "Pods that kube-scheduler was told a node for.",
                 &["result"],
             )?,
+            nodes: NodeMetrics::new(metrics)?,
+            pods: PodMetrics::new(metrics)?,
+            claims: ClaimMetrics::new(metrics)?,
+            pools: PoolMetrics::new(metrics)?,
+            offerings: OfferingMetrics::new(metrics)?,
+            conditions: ConditionMetrics::new(metrics)?,
+            disruption: DisruptionMetrics::new(metrics)?,
+            cloud: CloudMetrics::new(metrics)?,
+            interruption: InterruptionMetrics::new(metrics)?,
+            reconciles: ReconcileMetrics::new(metrics)?,
         })
     }
+
+    /// Writes the gauges of all objects at each scrape while this process leads.
+    pub fn export(&self, metrics: &Metrics, sources: Sources) {
+        let own = self.clone();
+        metrics.add_source(move |samples| {
+            if own.leading.get() == 1 {
+                own.collect(&ClusterView::of(&sources), samples);
+            }
+        });
+    }
+
+    /// Writes the gauges of all objects.
+    pub fn collect(&self, view: &ClusterView, samples: &mut Samples) {
+        self.nodes.collect(view, samples);
+        self.pods.collect(view, samples);
+        self.pools.collect(view, samples);
+        self.offerings.collect(view, samples);
+        self.conditions.collect(view, samples);
+    }
+
+    /// Begins a term of leadership.
+    pub fn begin_term(&self) {
+        self.leading.set(1);
+    }
+
+    /// Ends a term of leadership: everything that only a leader knows is forgotten.
+    pub fn end_term(&self) {
+        self.leading.set(0);
+        self.nodes.forget();
+        self.pods.forget();
+        self.interruption.forget();
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,11 @@
 mod claims;
 mod pools;
 
+pub(crate) use pools::capacity;
+
 use crate::fencing::Fence;
 use crate::io::Writes;
+use crate::metrics::ActuatorMetrics;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;
 use plimsoll_runtime::clock::Clock;
@@ -22,6 +25,8 @@ pub struct NodePoolStatus {
     pub registrations: Registrations,
     /// Fence of the term.
     pub fence: Fence,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
     /// Time.
     pub clock: Clock,
 }

@@ -14,6 +14,7 @@ use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
 use crate::metrics::ActuatorMetrics;
+use crate::metrics::node_claims::disruption_name;
 use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::stores::{Stores, WatchedKind, provider_id};
@@ -144,7 +145,17 @@ fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
 pub async fn run(deps: Removals, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::PodDisruptionBudget];
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
-    controller_loop::run("removal", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work).await;
+    controller_loop::run(
+        "removal",
+        &deps.stores,
+        &deps.fence,
+        &deps.metrics.reconciles,
+        &stop,
+        &kinds,
+        || candidates(&deps),
+        work,
+    )
+    .await;
 }
 
 /// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
@@ -330,7 +341,10 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
     );
     deps.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
     deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
-    deps.metrics.actions.with_label_values(&["termination", "removed"]).inc();
+    let pool = deps.stores.pools.get(crate::metrics::view::pool_of(claim.metadata.labels.as_ref()));
+    let metrics = &deps.metrics;
+    metrics.claims.disrupted(claim, disruption_name(command.reason), pool.as_deref(), command.pods.len());
+    metrics.actions.with_label_values(&["termination", "removed"]).inc();
     deps.outcomes.post(Outcome {
         action_id: command.action.clone(),
         status: OutcomeStatus::Removed,
@@ -381,6 +395,7 @@ async fn undo(
     deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).with_cause("undone"));
     deps.metrics.actions.with_label_values(&["termination", "failed"]).inc();
     if let Some(command) = command {
+        deps.metrics.disruption.undone(command.reason, !command.replacements.is_empty());
         deps.outcomes.post(Outcome {
             action_id: command.action.clone(),
             status: OutcomeStatus::Failed,

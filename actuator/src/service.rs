@@ -6,6 +6,7 @@ use crate::io::Connections;
 use crate::leadership;
 use crate::leadership::Process;
 use crate::metrics::ActuatorMetrics;
+use crate::metrics::view::Sources;
 use crate::ports::Cloud;
 use crate::server::{LeaderRole, Server};
 use crate::settings::Settings;
@@ -78,6 +79,13 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let current = Current::new(Arc::clone(&settings));
     tasks.spawn(current.clone().follow(client.clone(), stop.clone()));
     let actuator_metrics = ActuatorMetrics::new(&metrics)?;
+    let sources = Sources {
+        stores: stores.clone(),
+        catalogs: crate::catalogs::Catalogs::new(),
+        insufficient_capacity: Arc::default(),
+        clock,
+    };
+    actuator_metrics.export(&metrics, sources.clone());
     let connections = Connections::new(client.clone(), cloud, actuator_metrics.clone());
     let reads = connections.reads();
     let process = Process {
@@ -87,8 +95,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         settings,
         current,
         stores: stores.clone(),
-        insufficient_capacity: Arc::default(),
-        catalogs: crate::catalogs::Catalogs::new(),
+        insufficient_capacity: sources.insufficient_capacity,
+        catalogs: sources.catalogs,
         templates: crate::launch_template::KnownTemplates::default(),
         registrations: Registrations::default(),
         metrics: actuator_metrics,

@@ -31,7 +31,7 @@ use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use plimsoll_api::condition::{self, Moment, Status};
-use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation};
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,7 +102,16 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
     tokio::join!(
-        controller_loop::run("termination", &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
+        controller_loop::run(
+            "termination",
+            &deps.stores,
+            &deps.fence,
+            &deps.metrics.reconciles,
+            &stop,
+            &kinds,
+            || candidates(&deps),
+            work
+        ),
         shared.instances.run(&deps, &stop),
         orphans::run(&deps, &shared, &stop),
     );
@@ -281,6 +290,7 @@ impl TerminationFlow<'_> {
         self.set(DRAINED, Status::True, DRAINED, "").await?;
         let name = claim.name_any();
         deps.ledger.with(|ledger| ledger.drained(&name));
+        deps.metrics.nodes.drained(claim);
         Ok(Stage::Done)
     }
 
@@ -357,8 +367,9 @@ impl TerminationFlow<'_> {
         self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
         self.deps.ledger.with(|ledger| ledger.gone(&name));
-        let pool = claim.labels().get(label::NODE_POOL).map_or("", String::as_str);
-        self.deps.metrics.claims_terminated.with_label_values(&[pool]).inc();
+        let now = self.deps.clock.now();
+        self.subject.nodes.iter().for_each(|node| self.deps.metrics.nodes.terminated(node, now));
+        self.deps.metrics.claims.terminated(claim, now);
         tracing::info!(node_claim = name, "the claim and its instance are gone");
         Ok(Stage::Done)
     }

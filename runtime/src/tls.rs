@@ -20,7 +20,12 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tokio_util::sync::CancellationToken;
 use x509_parser::extensions::GeneralName;
 
-use crate::{args::TlsArgs, connection::Connection, shutdown::Shutdown};
+use crate::{
+    args::TlsArgs,
+    connection::Connection,
+    metrics::{Metrics, MetricsError, scrape::Labels},
+    shutdown::Shutdown,
+};
 
 /// How often the files are compared with what is in use. Certificates are renewed hours before they end.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -89,6 +94,39 @@ struct Contents {
 pub struct Tls {
     server: watch::Receiver<Arc<ServerConfig>>,
     client: watch::Receiver<Arc<ClientConfig>>,
+    expiry: watch::Receiver<Expiry>,
+}
+
+/// When the certificates in use expire, in Unix seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The process' own certificate; the earliest of its chain.
+    pub certificate: i64,
+    /// The authority; the earliest if there are several.
+    pub authority: i64,
+}
+
+/// Exports the expiry of the certificates in use as `tls_certificate_expiry_timestamp_seconds`. Without certificates
+/// the metric has no series.
+///
+/// # Errors
+/// The metric is registered already.
+pub fn export_expiry(tls: Option<&Tls>, metrics: &Metrics) -> Result<(), MetricsError> {
+    let expiry = metrics.scraped(
+        "tls_certificate_expiry_timestamp_seconds",
+        "Unix time at which the certificate in use expires: the process' own, or its authority's.",
+        &["certificate"],
+    )?;
+    if let Some(newest) = tls.map(|tls| tls.expiry.clone()) {
+        metrics.add_source(move |samples| {
+            let Expiry { certificate, authority } = *newest.borrow();
+            for (name, seconds) in [("own", certificate), ("authority", authority)] {
+                #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 have far less than 52 bits")]
+                samples.put(&expiry, &Labels::of(&[("certificate", name)]), seconds as f64);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Reads the files again and publishes what is new.
@@ -97,6 +135,7 @@ pub struct Reloader {
     contents: Contents,
     server: watch::Sender<Arc<ServerConfig>>,
     client: watch::Sender<Arc<ClientConfig>>,
+    expiry: watch::Sender<Expiry>,
 }
 
 /// Loads the certificates named by `args`; none if none are named.
@@ -112,8 +151,9 @@ pub async fn load(args: &TlsArgs) -> Result<Option<(Tls, Reloader)>, TlsError> {
     let contents = files.read().await?;
     let (server, client) = files.configs(&contents)?;
     let ((server, server_newest), (client, client_newest)) = (watch::channel(server), watch::channel(client));
-    let tls = Tls { server: server_newest, client: client_newest };
-    Ok(Some((tls, Reloader { files, contents, server, client })))
+    let (expiry, newest_expiry) = watch::channel(files.expiry(&contents)?);
+    let tls = Tls { server: server_newest, client: client_newest, expiry: newest_expiry };
+    Ok(Some((tls, Reloader { files, contents, server, client, expiry })))
 }
 
 /// [`load`], with the files read again until `shutdown` is over.
@@ -192,6 +232,7 @@ impl Reloader {
             return Ok(false);
         }
         let (server, client) = self.files.configs(&contents)?;
+        self.expiry.send_replace(self.files.expiry(&contents)?);
         self.contents = contents;
         self.server.send_replace(server);
         self.client.send_replace(client);
@@ -220,6 +261,19 @@ impl Files {
             tokio::fs::read(path).await.map_err(|source| TlsError::Read { path: path.clone(), source })
         };
         Ok(Contents { cert: read(&self.cert).await?, key: read(&self.key).await?, ca: read(&self.ca).await? })
+    }
+
+    fn expiry(&self, contents: &Contents) -> Result<Expiry, TlsError> {
+        let earliest = |path: &Path, pem: &[u8]| {
+            let mut earliest = i64::MAX;
+            for certificate in certificates(path, pem)? {
+                let parsed = x509_parser::parse_x509_certificate(&certificate);
+                let (_, parsed) = parsed.map_err(|error| content(path, &error))?;
+                earliest = earliest.min(parsed.validity().not_after.timestamp());
+            }
+            Ok(earliest)
+        };
+        Ok(Expiry { certificate: earliest(&self.cert, &contents.cert)?, authority: earliest(&self.ca, &contents.ca)? })
     }
 
     fn configs(&self, contents: &Contents) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), TlsError> {

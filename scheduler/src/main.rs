@@ -27,6 +27,7 @@ async fn main() -> anyhow::Result<()> {
         None => None,
     };
     let (metrics, readiness) = (Metrics::new("scheduler"), Readiness::new());
+    tls::export_expiry(tls.as_ref(), &metrics)?;
     // Probes and metrics stay available until the drain ends.
     let admin_stop = CancellationToken::new();
     let health = listen(args.service.admin.health_listen, "--health-listen").await?;

@@ -1,7 +1,7 @@
 //! Metrics of a scheduler replica.
 
-use plimsoll_runtime::metrics::{Metrics, MetricsError};
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
+use plimsoll_runtime::metrics::{DURATION_BUCKETS_SECONDS, Metrics, MetricsError};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
 /// The scheduler's own metrics. `plimsoll_runtime::rpc` counts calls.
 #[derive(Debug, Clone)]
@@ -12,6 +12,8 @@ pub struct SchedulerMetrics {
     pub plans: IntCounterVec,
     /// Time to solve and check a plan.
     pub solve_seconds: Histogram,
+    /// Time to solve a plan of a session, by what it may do, under the names of Karpenter's controllers.
+    pub scheduling_seconds: HistogramVec,
     /// Upper bound on the cost of launch plans above the optimum, as a fraction of the lower bound. Only plans of
     /// sessions.
     pub plan_gap_ratio: Histogram,
@@ -25,16 +27,27 @@ pub struct SchedulerMetrics {
     pub catalogs: IntGauge,
 }
 
+/// How the durations differ from Karpenter's.
+const ONE_LOOP: &str = "controller is disruption for a plan that may also remove nodes, and provisioner for a plan that \
+    may not. Both place pending pods.";
+
 impl SchedulerMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
     /// If a metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        metrics.build_info(env!("CARGO_PKG_VERSION"))?;
         Ok(Self {
             sessions: metrics.gauge("sessions", "Sessions that are open.")?,
             plans: metrics.counters("plans_total", "Plans made, by who asked.", &["caller"])?,
             solve_seconds: metrics.latency("solve_seconds", "Time to solve and to check the plan.")?,
+            scheduling_seconds: metrics.karpenter_but(ONE_LOOP).histograms(
+                "scheduler_scheduling_duration_seconds",
+                "Seconds to solve and to check a plan of a session.",
+                &["controller"],
+                DURATION_BUCKETS_SECONDS,
+            )?,
             plan_gap_ratio: metrics
                 .ratio("plan_gap_ratio", "How far the cost of plans that launch may be above the optimum.")?,
             invalid_plans: metrics.counter("invalid_plans_total", "Plans that failed their check.")?,

@@ -251,7 +251,10 @@ impl Session {
                     .into_iter()
                     .for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
             });
-        self.metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
+        let seconds = started.elapsed().as_secs_f64();
+        self.metrics.solve_seconds.observe(seconds);
+        let controller = if options.disruption { "disruption" } else { "provisioner" };
+        self.metrics.scheduling_seconds.with_label_values(&[controller]).observe(seconds);
         let plan = solved.map_err(|error| {
             self.metrics.invalid_plans.inc();
             tracing::error!(cluster = self.cluster, cycle_id = ask.cycle_id, %error, "plan withheld");

@@ -63,7 +63,7 @@ impl Driver {
                 },
             };
             let Some(guard) = guard else { continue };
-            self.metrics.leader.set(1);
+            self.metrics.lead(true);
             let lost = guard.lost();
             tokio::select! {
                 biased;
@@ -72,8 +72,7 @@ impl Driver {
                 // The publisher has stopped.
                 () = self.lead(&guard) => return,
             }
-            self.metrics.leader.set(0);
-            self.metrics.waiting_pods.set(0);
+            self.metrics.lead(false);
             if shutdown.is_cancelled() {
                 return;
             }
@@ -164,6 +163,7 @@ impl Driver {
         parts: mpsc::Sender<Plan>,
     ) -> Option<Plan> {
         let began = Instant::now();
+        self.metrics.planning.began(disruption);
         let facts = Arc::clone(&self.facts);
         let mut request = PlanRequest {
             published: Arc::clone(published),
@@ -181,6 +181,7 @@ impl Driver {
             request.options.disruption = false;
             planned = self.scheduler.plan(&request).await;
         }
+        self.metrics.planning.ended(planned.as_ref().ok());
         match planned {
             Ok(plan) => {
                 self.metrics.plans.with_label_values(&["planned"]).inc();

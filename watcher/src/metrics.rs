@@ -1,8 +1,14 @@
 //! Metrics of the watcher.
 
+pub mod cluster;
 pub(crate) mod outcomes;
+pub mod planning;
 
+use crate::snapshots::Newest;
+use cluster::ClusterMetrics;
+use planning::PlanningMetrics;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -26,7 +32,7 @@ pub struct WatcherMetrics {
     /// Clients that follow snapshots.
     pub subscribers: IntGauge,
     /// 1 if this replica is the leader.
-    pub leader: IntGauge,
+    pub leading: IntGauge,
     /// Plan requests, by result: `planned`, `failed`, or `withheld` if a plan with removals failed validation.
     pub plans: IntCounterVec,
     /// Time from plan request to plan.
@@ -43,6 +49,10 @@ pub struct WatcherMetrics {
     pub outcomes: IntCounterVec,
     /// Pods whose launch waits for other pods of their owner.
     pub waiting_pods: IntGauge,
+    /// The planning loop.
+    pub planning: PlanningMetrics,
+    /// The cluster.
+    pub cluster: ClusterMetrics,
 }
 
 impl WatcherMetrics {
@@ -51,6 +61,7 @@ impl WatcherMetrics {
     /// # Errors
     /// If a metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        metrics.build_info(env!("CARGO_PKG_VERSION"))?;
         Ok(Self {
             objects: metrics.gauges("objects", "Objects in the index.", &["kind"])?,
             invalid_objects: metrics.counters("invalid_objects_total", "Objects that could not be read.", &["kind"])?,
@@ -64,7 +75,7 @@ impl WatcherMetrics {
             snapshots: metrics.counter("snapshots_total", "Snapshots made.")?,
             snapshot_seconds: metrics.latency("snapshot_seconds", "Time to make a snapshot.")?,
             subscribers: metrics.gauge("subscribers", "Clients that follow snapshots.")?,
-            leader: metrics.gauge("leader", "1 if this replica drives.")?,
+            leading: metrics.gauge("leading", "1 while this process leads.")?,
             plans: metrics.counters("plans_total", "Plans asked for.", &["result"])?,
             plan_seconds: metrics.latency("plan_seconds", "Time from asking for a plan to having it.")?,
             sessions: metrics.counter("sessions_total", "Sessions opened with a scheduler.")?,
@@ -76,7 +87,21 @@ impl WatcherMetrics {
             )?,
             outcomes: metrics.counters("outcomes_total", "Outcomes of actions.", &["status", "reason"])?,
             waiting_pods: metrics.gauge("waiting_pods", "Pods whose launch waits for others of their owner.")?,
+            planning: PlanningMetrics::new(metrics)?,
+            cluster: ClusterMetrics::new(metrics)?,
         })
+    }
+
+    /// Writes the gauges of the cluster at each scrape while this replica leads.
+    pub fn export(&self, metrics: &Metrics, newest: Newest, clock: Clock) {
+        cluster::export(self, metrics, newest, clock);
+    }
+
+    /// Begins or ends leading.
+    pub fn lead(&self, leading: bool) {
+        self.leading.set(i64::from(leading));
+        self.waiting_pods.set(0);
+        self.planning.lead(leading);
     }
 
     /// Counts an outcome.

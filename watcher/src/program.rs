@@ -29,6 +29,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
     let shutdown = Shutdown::new();
     let tls = tls::load_and_follow(&service.tls, &shutdown).await?;
     let (readiness, metrics) = (Readiness::new(), Metrics::new("watcher"));
+    tls::export_expiry(tls.as_ref(), &metrics)?;
     let bind = async |address| TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"));
     let health = bind(service.admin.health_listen).await?;
     let measured = bind(service.admin.metrics_listen).await?;

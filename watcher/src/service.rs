@@ -119,6 +119,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
 
     let publisher = Publisher::new(Arc::clone(&facts), clock, watcher_metrics.clone());
     let newest = publisher.newest();
+    watcher_metrics.export(&metrics, newest.clone(), clock);
     let holder = lease.holder.clone();
     let driver = Driver {
         facts,

@@ -52,6 +52,7 @@ pub async fn run(program: Program) -> Result<()> {
     let tls = tls::load_and_follow(&args.service.tls, &shutdown).await?;
     tls::check_listen(args.service.listen.listen, tls.as_ref())?;
     let (readiness, metrics) = (Readiness::new(), Metrics::new("actuator"));
+    tls::export_expiry(tls.as_ref(), &metrics)?;
     // Keeps readiness false until the service has added its own checks.
     let started = readiness.handle("started");
     let listener = Listener::Closed(listen(args.service.listen.listen, "--listen").await?, tls);

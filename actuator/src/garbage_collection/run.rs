@@ -157,6 +157,7 @@ async fn collect_claims(
         absences.insert(uid, absence);
         if judge_claim(&facts(deps, claim, absence), deps.clock.timestamp()) == ClaimVerdict::Delete {
             tracing::warn!(claim = claim.metadata.name, instance, "its instance is gone, it is deleted");
+            deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
             deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
             if let Err(error) = deps.writes.delete(claim, None).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "it is still there");

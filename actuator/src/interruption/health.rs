@@ -30,6 +30,17 @@ enum HealthProblem {
     Event,
 }
 
+impl HealthProblem {
+    /// Value of the metrics' label `category`.
+    fn category(self) -> &'static str {
+        match self {
+            Self::Impaired("instance_status") => "InstanceStatus",
+            Self::Impaired(_) => "SystemStatus",
+            Self::Event => "EventStatus",
+        }
+    }
+}
+
 /// When failing checks were first seen, for checks without a time from EC2.
 type FirstSeen = BTreeMap<String, Timestamp>;
 
@@ -68,6 +79,9 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         let limit = RepairLimit::new(claims.iter().map(|(id, claim)| (&**claim, is_impaired(id))));
         for (instance, problem) in &problems {
             let Some(claim) = claims.get(*instance) else { continue };
+            if claim.metadata.deletion_timestamp.is_none() {
+                deps.metrics.interruption.unhealthy(problem.category());
+            }
             let result = match problem {
                 HealthProblem::Event => {
                     mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);

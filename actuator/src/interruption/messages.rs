@@ -134,6 +134,12 @@ pub fn parse(body: &str) -> Result<Message, MessageError> {
     Ok(Message::Notice { kind, instance_ids, time: envelope.time })
 }
 
+/// When the event of a message happened, if it tells.
+#[must_use]
+pub fn event_time(body: &str) -> Option<jiff::Timestamp> {
+    serde_json::from_str::<Envelope>(body).ok()?.time.parse().ok()
+}
+
 fn health(envelope: &Envelope) -> Result<Message, MessageError> {
     if envelope.text("service")? != "EC2" || envelope.text("eventTypeCategory")? != "scheduledChange" {
         return Ok(Message::NotForUs);

@@ -2,7 +2,7 @@
 
 use super::claims_by_instance;
 use super::mark::{self, Urgency};
-use super::messages::{Message, NoticeKind, parse};
+use super::messages::{Message, NoticeKind, event_time, parse};
 use crate::clock::Timestamped;
 use crate::fencing::CLOUD_CALL;
 use crate::garbage_collection::is_ours;
@@ -92,11 +92,14 @@ async fn listen(deps: &Interruptions, state: &QueueState) {
 async fn round(deps: &Interruptions, state: &QueueState) -> Result<(), String> {
     let received = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
     let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
+    let oldest = messages.iter().filter_map(|message| event_time(&message.body)).min();
+    deps.metrics.interruption.batch(oldest, deps.clock.now());
     let work = messages.into_iter().map(|message| async move {
         let verdict = handle(deps, state, &message).await;
         let verdict = verdict.map_err(|error| error.to_string())?;
         if verdict == Verdict::Done {
             deps.cloud.delete_message(&message.receipt).await.map_err(|error| error.to_string())?;
+            deps.metrics.interruption.deleted(event_time(&message.body), deps.clock.now());
         }
         Ok(())
     });
@@ -110,6 +113,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
         Ok(Message::Notice { kind, instance_ids, .. }) => (kind, instance_ids),
         Ok(Message::NotForUs) => {
             count("no_op", "ignored");
+            deps.metrics.interruption.received("no_op");
             return Ok(Verdict::Done);
         }
         Err(error) => {
@@ -119,6 +123,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
             return Ok(Verdict::Done);
         }
     };
+    deps.metrics.interruption.received(kind.as_str());
     let claims = claims_by_instance(deps);
     let mut unknown = Vec::new();
     for id in ids {

@@ -4,10 +4,12 @@ use super::{Action, RateLimiter};
 use crate::fencing::{CLOUD_CALL, Fence, NotAllowed};
 use crate::io::WriteError;
 use crate::metrics::ActuatorMetrics;
+use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
     Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, InstanceStatus, LaunchTemplate,
     LaunchTemplateSpec, Tags,
 };
+use tokio::time::Instant;
 
 /// Cloud calls of one term of leadership, fenced and rate limited. Clones share the ports.
 #[derive(Clone)]
@@ -15,7 +17,7 @@ pub struct CloudCalls {
     pub(super) cloud: Cloud,
     pub(super) fence: Fence,
     pub(super) rate_limiter: RateLimiter,
-    metrics: ActuatorMetrics,
+    pub(super) metrics: ActuatorMetrics,
 }
 
 impl CloudCalls {
@@ -29,6 +31,7 @@ impl CloudCalls {
         request: &FleetRequest,
     ) -> Result<Result<FleetAnswer, CloudError>, NotAllowed> {
         self.rate_limiter.take(Action::CreateFleet).await;
+        let started = Instant::now();
         let outcome = match self.fence.run(CLOUD_CALL, self.cloud.compute.create_fleet(request)).await {
             Ok(outcome) => outcome,
             Err(NotAllowed::TimedOut(after)) => {
@@ -36,6 +39,7 @@ impl CloudCalls {
             }
             Err(refused) => return Err(refused),
         };
+        self.metrics.cloud.call(CloudMethod::Create, started.elapsed(), &outcome);
         let label = if outcome.is_ok() { "ok" } else { "error" };
         self.metrics.cloud_calls.with_label_values(&["CreateFleet", label]).inc();
         Ok(outcome)

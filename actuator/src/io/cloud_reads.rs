@@ -2,29 +2,44 @@
 
 use super::{Action, RateLimiter};
 use crate::fencing::CLOUD_CALL;
+use crate::metrics::ActuatorMetrics;
+use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
     Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile, InstanceTypeFacts, LaunchTemplate,
     LaunchTemplateFilter, OnDemandPrice, QueueMessage, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
 };
+use tokio::time::Instant;
 
 /// Reads of the cloud. Clones share the ports.
 #[derive(Debug, Clone)]
 pub struct CloudReads {
     cloud: Cloud,
     rate_limiter: RateLimiter,
+    metrics: ActuatorMetrics,
 }
 
 #[allow(clippy::missing_errors_doc, reason = "every method ends in a CloudError where the cloud does not answer")]
 impl CloudReads {
-    pub(super) fn new(cloud: Cloud, rate_limiter: RateLimiter) -> Self {
-        Self { cloud, rate_limiter }
+    pub(super) fn new(cloud: Cloud, rate_limiter: RateLimiter, metrics: ActuatorMetrics) -> Self {
+        Self { cloud, rate_limiter, metrics }
+    }
+
+    async fn measured<T>(
+        &self,
+        method: CloudMethod,
+        call: impl Future<Output = Result<T, CloudError>>,
+    ) -> Result<T, CloudError> {
+        let started = Instant::now();
+        let result = call.await;
+        self.metrics.cloud.call(method, started.elapsed(), &result);
+        result
     }
 
     /// Instances; [`CloudError::Unavailable`] on a timeout.
     pub async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         let call = tokio::time::timeout(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
         let no_answer = |_| CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") };
-        call.await.map_err(no_answer)?
+        self.measured(CloudMethod::List, async { call.await.map_err(no_answer)? }).await
     }
 
     /// Like [`CloudReads::instances`], but rate limited: for listing all instances of a cluster.
@@ -35,22 +50,22 @@ impl CloudReads {
 
     /// Instance types of the region.
     pub async fn instance_types(&self) -> Result<Vec<InstanceTypeFacts>, CloudError> {
-        self.cloud.compute.describe_instance_types().await
+        self.measured(CloudMethod::GetInstanceTypes, self.cloud.compute.describe_instance_types()).await
     }
 
     /// The zones in which each instance type is offered.
     pub async fn type_offerings(&self) -> Result<Vec<TypeOffering>, CloudError> {
-        self.cloud.compute.describe_type_offerings().await
+        self.measured(CloudMethod::GetInstanceTypes, self.cloud.compute.describe_type_offerings()).await
     }
 
     /// Spot prices.
     pub async fn spot_prices(&self) -> Result<Vec<SpotPrice>, CloudError> {
-        self.cloud.compute.spot_prices().await
+        self.measured(CloudMethod::GetInstanceTypes, self.cloud.compute.spot_prices()).await
     }
 
     /// On-demand prices.
     pub async fn on_demand_prices(&self) -> Result<Vec<OnDemandPrice>, CloudError> {
-        self.cloud.prices.on_demand_prices().await
+        self.measured(CloudMethod::GetInstanceTypes, self.cloud.prices.on_demand_prices()).await
     }
 
     /// Subnets.

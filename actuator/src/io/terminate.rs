@@ -5,7 +5,9 @@
 
 use super::{Action, CloudCalls};
 use crate::fencing::{CLOUD_CALL, NotAllowed};
+use crate::metrics::cloud::CloudMethod;
 use crate::ports::{CloudError, InstanceState};
+use tokio::time::Instant;
 
 /// Instances per call. EC2 accepts 1000; a smaller batch limits the effect of one refused instance.
 const PER_CALL: usize = 200;
@@ -32,7 +34,10 @@ impl CloudCalls {
         for _ in 0..max_calls {
             let Some(batch) = batches.pop() else { break };
             self.rate_limiter.take(Action::TerminateInstances).await;
-            match self.fence.run(CLOUD_CALL, self.cloud.compute.terminate_instances(batch)).await? {
+            let started = Instant::now();
+            let answer = self.fence.run(CLOUD_CALL, self.cloud.compute.terminate_instances(batch)).await?;
+            self.metrics.cloud.call(CloudMethod::Delete, started.elapsed(), &answer);
+            match answer {
                 Ok(ended) => ended.into_iter().for_each(|instance| report(&instance.instance_id, Ok(instance.state))),
                 Err(error) if error.nothing_happened() && !error.is_transient() => match batch {
                     [id] => report(id, single_result(error)),

@@ -167,6 +167,10 @@ pub async fn fail(
         let name = member.name();
         let pool = member.claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
         deps.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
+        if reason == OutcomeReason::NoCapacity {
+            deps.metrics.cloud.no_capacity();
+            deps.metrics.claims.disrupted(&member.claim, "insufficient_capacity", None, 0);
+        }
         tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
         if member.claim.metadata.uid.is_some() {
             let reason = if reason == OutcomeReason::NoCapacity { "InsufficientCapacityError" } else { "LaunchFailed" };

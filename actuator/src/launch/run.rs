@@ -11,9 +11,12 @@ use super::write;
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
 use crate::launch::launcher::Launcher;
+use crate::ledger::Ledger;
 use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter};
 use crate::state::launch_group::LaunchGroup;
 use futures::StreamExt;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::identity::ActionId;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -74,7 +77,10 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
     let mut failure = None;
     while let Some((name, mut member, result)) = writes.next().await {
         match result {
-            Ok(created) => member.claim = created,
+            Ok(created) => {
+                count_created(deps, &created, member.action.as_ref());
+                member.claim = created;
+            }
             Err(error) => failure = Some(error),
         }
         group.members.insert(name, member);
@@ -83,12 +89,25 @@ async fn write_claims(deps: &Launcher, group: &mut Group, attempt: &Attempt) -> 
         let annotations = primary.claim.metadata.annotations.get_or_insert_default();
         annotations.extend(primary_annotations(&group.request, attempt));
         match create(deps, &primary.claim).await {
-            Ok(created) => primary.claim = created,
+            Ok(created) => {
+                count_created(deps, &created, primary.action.as_ref());
+                primary.claim = created;
+            }
             Err(error) => failure = Some(error),
         }
     }
     group.members.insert(primary_name, primary);
     failure.map_or(Ok(()), Err)
+}
+
+/// Counts a created claim, with the reason of the removal that it replaces a node for.
+fn count_created(deps: &Launcher, claim: &NodeClaim, action: Option<&ActionId>) {
+    let replaces = |ledger: &Ledger| {
+        let action = action?;
+        let removal = ledger.removals().find(|(_, removal)| removal.replacements.contains(action));
+        removal.map(|(_, removal)| removal.reason)
+    };
+    deps.metrics.claims.created(claim, deps.ledger.read(replaces));
 }
 
 struct GroupRun<'a> {
@@ -166,6 +185,7 @@ impl<'a> GroupRun<'a> {
         let mut changed = false;
         let mut unavailable = self.deps.insufficient_capacity.lock();
         for error in &answer.errors {
+            self.deps.metrics.cloud.refused(error, &self.zone_id(&error.zone));
             changed |= unavailable.learn(error, now);
         }
         drop(unavailable);
@@ -176,6 +196,15 @@ impl<'a> GroupRun<'a> {
             cycle_id = %self.cycle_id, group = %self.group.id, bought = answer.instances.len(),
             refused = answer.errors.len(), "CreateFleet answered"
         );
+    }
+
+    /// Id of a zone, from the subnets of the group's node class; empty if unknown.
+    fn zone_id(&self, zone: &str) -> String {
+        let class = self.members.values().next().map(|member| &member.claim.spec.node_class_ref.name);
+        let class = class.and_then(|class| self.deps.stores.classes.get(class));
+        let subnets = class.as_ref().and_then(|class| class.status.as_ref()).map(|status| &status.subnets);
+        let subnet = subnets.into_iter().flatten().find(|subnet| subnet.zone == zone);
+        subnet.and_then(|subnet| subnet.zone_id.clone()).unwrap_or_default()
     }
 
     async fn raise(&mut self, after: Millis) -> Option<Decision> {

@@ -4,6 +4,7 @@ use super::record::annotation;
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
+use crate::metrics::ActuatorMetrics;
 use crate::ports::Tags;
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::NodeClaim;
@@ -25,6 +26,8 @@ pub struct Tagging {
     pub cloud: CloudCalls,
     /// Fence of the term.
     pub fence: Fence,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
 }
 
 /// Tags instances until `stop`.
@@ -34,6 +37,7 @@ pub async fn run(deps: Tagging, stop: CancellationToken) {
         "tagging",
         &deps.stores,
         &deps.fence,
+        &deps.metrics.reconciles,
         &stop,
         &[WatchedKind::NodeClaim],
         || candidates(&deps),

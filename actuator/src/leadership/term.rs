@@ -15,6 +15,7 @@ use crate::ledger::feed::{self, Sources};
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::view::LedgerView;
 use crate::lifecycle::{self, Lifecycle};
+use crate::metrics;
 use crate::node_class::{self, NodeClasses};
 use crate::node_pool_status::{self, NodePoolStatus};
 use crate::nomination::{self, Nominations};
@@ -180,6 +181,7 @@ impl Term {
                 clock,
             },
             node_classes: NodeClasses {
+                metrics: metrics.clone(),
                 stores: stores.clone(),
                 writes: writes.clone(),
                 cloud: cloud.clone(),
@@ -191,6 +193,7 @@ impl Term {
                 clock,
             },
             node_pools: NodePoolStatus {
+                metrics: metrics.clone(),
                 stores: stores.clone(),
                 writes: writes.clone(),
                 registrations: process.registrations.clone(),
@@ -215,6 +218,7 @@ impl Term {
                 clock,
             },
             tagging: Tagging {
+                metrics: metrics.clone(),
                 stores: stores.clone(),
                 writes: writes.clone(),
                 cloud: cloud.clone(),
@@ -256,6 +260,14 @@ impl Term {
         tasks.spawn(node_pool_status::run(self.node_pools.clone(), stop()));
         tasks.spawn(nomination::run(self.nominations.clone(), stop()));
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
+        let Leader { metrics, stores, catalogs, clock, .. } = &self.leader;
+        let sources = metrics::view::Sources {
+            stores: stores.clone(),
+            catalogs: catalogs.clone(),
+            insufficient_capacity: Arc::clone(&self.launcher.insufficient_capacity),
+            clock: *clock,
+        };
+        tasks.spawn(metrics::follow::run(metrics.clone(), sources, stop()));
     }
 
     /// Starts the controllers that execute admitted actions or judge what a former leader left behind.

@@ -7,6 +7,7 @@ use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
+use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ pub struct NodeClasses {
     pub current: Current,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
     /// Fence of the term.
     pub fence: Fence,
     /// Time.
@@ -71,7 +74,16 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
     };
     let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
     tokio::join!(
-        controller_loop::run("node_class", &deps.stores, &deps.fence, &stop, &kinds, list, work),
+        controller_loop::run(
+            "node_class",
+            &deps.stores,
+            &deps.fence,
+            &deps.metrics.reconciles,
+            &stop,
+            &kinds,
+            list,
+            work
+        ),
         collect_profiles(&deps, &stop),
     );
 }

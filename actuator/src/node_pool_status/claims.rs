@@ -41,7 +41,17 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Pod, WatchedKind::EC2NodeClass];
     let seen: Arc<Mutex<PodHashes>> = Arc::default();
     let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
-    controller_loop::run("node_claim_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
+    controller_loop::run(
+        "node_claim_status",
+        &deps.stores,
+        &deps.fence,
+        &deps.metrics.reconciles,
+        stop,
+        &kinds,
+        || candidates(deps),
+        work,
+    )
+    .await;
 }
 
 fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<ClaimWithPool>> {

@@ -36,7 +36,17 @@ struct PoolWithClass {
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::EC2NodeClass];
     let work = |subject: PoolWithClass| reconcile(deps.clone(), subject);
-    controller_loop::run("node_pool_status", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
+    controller_loop::run(
+        "node_pool_status",
+        &deps.stores,
+        &deps.fence,
+        &deps.metrics.reconciles,
+        stop,
+        &kinds,
+        || candidates(deps),
+        work,
+    )
+    .await;
 }
 
 fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
@@ -77,7 +87,7 @@ fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
 }
 
 /// The capacity of an initialized Node. Before that, the claim's capacity fills in what the Node does not report.
-fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
+pub(crate) fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     let read = |list: &ResourceList| {
         let texts: BTreeMap<&str, &str> =
             list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();

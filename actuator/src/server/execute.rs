@@ -81,6 +81,7 @@ pub(super) async fn execute(
     feed::refresh_pools(&deps.sources, &mut BTreeSet::new());
     deps.placements.note(&plan, deps.clock.timestamp());
     deps.buffers.note(buffers);
+    count_planned(&deps, &plan);
     let admitted = admit_launches(&deps, &plan, &context, &cycle_id);
     let jobs = terminations::jobs(&deps, &plan, &context, &cycle_id);
     let admitted = drop_unneeded(&deps, &plan, &context, &jobs, admitted);
@@ -93,6 +94,20 @@ pub(super) async fn execute(
     let ids: Vec<ActionId> =
         ids.chain(plan.terminations.iter().map(|termination| &termination.action_id)).cloned().collect();
     Ok(stream_outcomes(&deps, ids, context.driver, stop))
+}
+
+/// Records when pods without a node were first planned.
+fn count_planned(deps: &Leader, plan: &Plan) {
+    let metrics = &deps.metrics.pods;
+    if !metrics.has_news(plan) {
+        return;
+    }
+    let pods = deps.stores.pods.state();
+    let waiting = pods.iter().filter(|pod| crate::pods::node_name(pod).is_none());
+    let created = |pod: &'_ Arc<Pod>| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let created: BTreeMap<&str, _> =
+        waiting.filter_map(|pod| Some((pod.metadata.uid.as_deref()?, created(pod)?))).collect();
+    metrics.planned(plan, deps.clock.now(), |uid| created.get(uid).copied());
 }
 
 /// Admits launches in the ledger, and posts a rejection for each of the others.

@@ -4,6 +4,7 @@
 use super::Leader;
 use crate::launch::admit::wire_reason;
 use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
+use crate::metrics::view::pool_of;
 use crate::removal::{self, RemovalDecision};
 use kube::ResourceExt;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
@@ -91,7 +92,11 @@ async fn admit(deps: &Leader, job: Job) {
     let decision = decision.unwrap_or_else(|| removal::admit(&deps.removals, &termination, &replacements, &plan));
     let (status, reason, message, claim) = match decision {
         RemovalDecision::Admitted(admitted) => match removal::begin(&deps.removals, &admitted).await {
-            Ok(()) => (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any())),
+            Ok(()) => {
+                let pool = pool_of(admitted.claim.metadata.labels.as_ref());
+                deps.metrics.disruption.admitted(pool, termination.reason, !replacements.is_empty());
+                (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any()))
+            }
             Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
         },
         RemovalDecision::Repeated(outcome) => {
@@ -104,6 +109,7 @@ async fn admit(deps: &Leader, job: Job) {
         }
         RemovalDecision::Rejected(rejection) => {
             let (reason, message) = wire_reason(&rejection);
+            deps.metrics.disruption.rejected(termination.reason);
             (OutcomeStatus::Rejected, Some(reason), message, None)
         }
     };

@@ -25,6 +25,8 @@ const MAX_PER_NODE: usize = 16;
 const MAX_TOTAL: usize = 64;
 /// Reason in Events for a claim without a disruption reason.
 const NO_REASON: &str = "Forceful Termination";
+/// Code of an accepted eviction in metrics, as in Karpenter.
+const OK: u16 = 200;
 
 /// Back-off of a pod.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +76,7 @@ impl Evictions {
                 continue;
             }
             deps.metrics.evictions.with_label_values(&["forced"]).inc();
+            deps.metrics.pods.drained(claim);
             let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
             deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).with_cause("forced"));
         }
@@ -98,6 +101,7 @@ impl Evictions {
             };
             match result {
                 EvictionResult::Gone => {
+                    deps.metrics.pods.drained(claim);
                     deps.metrics.evictions.with_label_values(&["evicted"]).inc();
                     self.paused.lock().remove(&pods::uid(&pod));
                     let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
@@ -123,12 +127,19 @@ impl Evictions {
     async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<EvictionResult, WriteError> {
         let Ok(_permit) = self.permits.acquire().await else { return Ok(EvictionResult::Refused(String::new())) };
         match deps.writes.evict(pod).await? {
-            Ok(_) => Ok(EvictionResult::Gone),
+            Ok(_) => {
+                deps.metrics.pods.eviction(OK);
+                Ok(EvictionResult::Gone)
+            }
             // 409: another pod has the name now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(EvictionResult::Gone),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                deps.metrics.pods.eviction(status.code);
+                Ok(EvictionResult::Gone)
+            }
             // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
             // support.
             Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
+                deps.metrics.pods.eviction(status.code);
                 Ok(EvictionResult::Refused(status.message.clone()))
             }
             Err(error) => Err(error.into()),

@@ -24,7 +24,17 @@ struct Orphan {
 pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |orphan: Orphan| reconcile(deps.clone(), Arc::clone(shared), orphan);
-    controller_loop::run("orphans", &deps.stores, &deps.fence, stop, &kinds, || candidates(deps), work).await;
+    controller_loop::run(
+        "orphans",
+        &deps.stores,
+        &deps.fence,
+        &deps.metrics.reconciles,
+        stop,
+        &kinds,
+        || candidates(deps),
+        work,
+    )
+    .await;
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {

@@ -83,7 +83,7 @@ async fn a_watcher_that_lost_its_lease_stops_driving() {
     let mut lease = Matcher::client("watcher-0");
     lease.resource = Some("leases");
     stage.server.faults().always(lease, Effect::Drop);
-    stage.until("it no longer leads", || first.metrics_say("plimsoll_watcher_leader 0\n")).await;
+    stage.until("it no longer leads", || first.metrics_say("plimsoll_watcher_leading 0\n")).await;
     stage.pending_pod("a", None);
     stage.pass(30).await;
     assert_eq!(stage.actuator.executions(), 0);

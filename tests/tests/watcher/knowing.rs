@@ -16,7 +16,7 @@ async fn there_is_no_plan_on_half_an_index() {
     stage.server.faults().always(Matcher::of(Verb::List, "nodeclaims"), Effect::HoldBefore(gate.clone()));
     stage.pending_pod("web", None);
     let watcher = stage.watcher("watcher-0", &["actuator-0"]);
-    stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leader 1\n")).await;
+    stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
     stage.pass(3).await;
     assert!(!watcher.readiness.is_ready());
     let waiting = watcher.readiness.waiting_for();

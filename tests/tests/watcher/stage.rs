@@ -75,7 +75,7 @@ impl Stage {
         let stage = Self::new();
         let watcher = stage.watcher("watcher-0", &["actuator-0"]);
         stage.until("it is ready", || watcher.readiness.is_ready()).await;
-        stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leader 1\n")).await;
+        stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
         (stage, watcher)
     }
 

@@ -1,0 +1,107 @@
+//! Metrics of the interruption queue.
+
+use jiff::Timestamp;
+use plimsoll_runtime::metrics::{DURATION_BUCKETS_SECONDS, Metrics, MetricsError};
+use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec};
+
+use super::view::seconds_between;
+
+/// Metrics of the interruption queue. Clones share them.
+#[derive(Debug, Clone)]
+pub struct InterruptionMetrics {
+    received: IntCounterVec,
+    deleted: IntCounter,
+    seconds: Histogram,
+    unhealthy: IntCounterVec,
+    lag: Gauge,
+    last_receive: Gauge,
+}
+
+impl InterruptionMetrics {
+    pub(super) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        let karpenter = metrics.karpenter();
+        Ok(Self {
+            received: karpenter.counters(
+                "interruption_received_messages_total",
+                "Messages received from the interruption queue.",
+                &["message_type"],
+            )?,
+            deleted: karpenter.counter(
+                "interruption_deleted_messages_total",
+                "Messages deleted from the interruption queue after their effects were durable.",
+            )?,
+            seconds: karpenter.histogram(
+                "interruption_message_queue_duration_seconds",
+                "Seconds from an event in EC2 until its message was handled.",
+                DURATION_BUCKETS_SECONDS,
+            )?,
+            unhealthy: karpenter.counters(
+                "interruption_instance_status_unhealthy_total",
+                "Instances found unhealthy, by the category of the check.",
+                &["category"],
+            )?,
+            lag: metrics.float_gauge(
+                "interruption_queue_lag_seconds",
+                "Age of the oldest message of the last batch when it was received; 0 after an empty batch.",
+            )?,
+            last_receive: metrics.float_gauge(
+                "interruption_queue_last_receive_timestamp_seconds",
+                "Unix time of the last successful read of the interruption queue; 0 on standbys.",
+            )?,
+        })
+    }
+
+    /// Records a batch that was received at `now`; `oldest` is the earliest time of its events.
+    pub fn batch(&self, oldest: Option<Timestamp>, now: Timestamp) {
+        self.lag.set(oldest.map_or(0.0, |oldest| seconds_between(oldest, now)));
+        self.last_receive.set(now.as_duration().as_secs_f64());
+    }
+
+    /// Counts a message.
+    pub fn received(&self, kind: &str) {
+        self.received.with_label_values(&[kind]).inc();
+    }
+
+    /// Counts a handled and deleted message. `sent` is the time of its event, if it tells one.
+    pub fn deleted(&self, sent: Option<Timestamp>, now: Timestamp) {
+        self.deleted.inc();
+        if let Some(sent) = sent {
+            self.seconds.observe(seconds_between(sent, now));
+        }
+    }
+
+    /// Counts an unhealthy instance.
+    pub fn unhealthy(&self, category: &str) {
+        self.unhealthy.with_label_values(&[category]).inc();
+    }
+
+    pub(super) fn forget(&self) {
+        self.lag.set(0.0);
+        self.last_receive.set(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::metrics::tests::{NOW, Stage, at};
+
+    #[test]
+    fn lag_is_that_of_the_last_batch_and_the_duration_that_of_each_message() {
+        let stage = Stage::new();
+        let queue = &stage.metrics.interruption;
+        let gauge = |name: &str| stage.value(&format!("plimsoll_actuator_interruption_queue_{name}"), &[]).unwrap();
+        assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "never read");
+        queue.batch(Some(at("2026-01-02T11:59:50Z")), at(NOW));
+        assert!((gauge("lag_seconds") - 10.0).abs() < 1e-9);
+        assert!((gauge("last_receive_timestamp_seconds") - 1_767_355_200.0).abs() < 1e-9);
+        queue.received("spot_interrupted");
+        queue.deleted(Some(at("2026-01-02T11:59:50Z")), at("2026-01-02T12:00:02Z"));
+        queue.deleted(None, at(NOW));
+        queue.batch(None, at(NOW));
+        assert!(gauge("lag_seconds").abs() < 1e-9, "nothing waits any more");
+        let received = [("message_type", "spot_interrupted")];
+        assert_eq!(stage.value("karpenter_interruption_received_messages_total", &received), Some(1.0));
+        assert_eq!(stage.value("karpenter_interruption_deleted_messages_total", &[]), Some(2.0));
+        assert_eq!(stage.value("karpenter_interruption_message_queue_duration_seconds_sum", &[]), Some(12.0));
+    }
+}

@@ -1,0 +1,153 @@
+//! Metrics of NodePools: limits, usage, cost and budgets.
+
+use super::view::{ClusterView, label_of, pool_of, resource_type, units};
+use crate::node_pool_status::capacity;
+use crate::stores::provider_id;
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::budget::DisruptionReason;
+use plimsoll_api::condition::{self, node_claim::INITIALIZED};
+use plimsoll_api::{NodeClaim, NodePool};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::resources::Resources;
+use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
+use plimsoll_runtime::metrics::{Metrics, MetricsError};
+use std::collections::BTreeMap;
+
+/// Resources that every pool shows, even if it has none.
+const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES_RESOURCE];
+
+/// Metrics of NodePools. Clones share them.
+#[derive(Debug, Clone)]
+pub struct PoolMetrics {
+    limit: Scraped,
+    usage: Scraped,
+    cost: Scraped,
+    allowed: Scraped,
+    consuming: Scraped,
+    unpriced: Scraped,
+}
+
+/// What the claims of a pool add up to.
+#[derive(Debug, Default)]
+struct PoolSums {
+    usage: Resources,
+    cost: MicroUsdPerHour,
+    unpriced: u32,
+    in_service: u32,
+    leaving: u32,
+}
+
+impl PoolMetrics {
+    pub(super) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        let karpenter = metrics.karpenter();
+        let (of_resource, of_reason) = (["resource_type", "nodepool"], ["nodepool", "reason"]);
+        Ok(Self {
+            limit: karpenter.scraped("nodepools_limit", "Limit of a NodePool.", &of_resource)?,
+            usage: karpenter.scraped("nodepools_usage", "Capacity of a NodePool's nodes.", &of_resource)?,
+            cost: karpenter.scraped(
+                "nodepools_cost_total",
+                "Price of a NodePool's nodes in US dollars per hour.",
+                &["nodepool"],
+            )?,
+            allowed: karpenter.scraped(
+                "nodepools_allowed_disruptions",
+                "Nodes of a NodePool that its budgets allow to be disrupted at once.",
+                &of_reason,
+            )?,
+            consuming: karpenter.scraped(
+                "nodepools_nodes_consuming_budgets",
+                "Nodes of a NodePool that are being disrupted.",
+                &of_reason,
+            )?,
+            unpriced: metrics.scraped(
+                "nodepool_nodes_without_price",
+                "Nodes of a NodePool whose price is not known; karpenter_nodepools_cost_total leaves them out.",
+                &["nodepool"],
+            )?,
+        })
+    }
+
+    /// Writes the gauges.
+    pub(super) fn collect(&self, view: &ClusterView, samples: &mut Samples) {
+        let mut sums = sums(view);
+        for pool in &view.pools {
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            let of_pool = sums.remove(name).unwrap_or_default();
+            let labels = Labels::of(&[("nodepool", name)]);
+            self.resources(pool, &of_pool, &labels, samples);
+            samples.put(&self.cost, &labels, of_pool.cost.usd());
+            samples.put(&self.unpriced, &labels, f64::from(of_pool.unpriced));
+            for (reason, text) in [
+                (DisruptionReason::Empty, "Empty"),
+                (DisruptionReason::Underutilized, "Underutilized"),
+                (DisruptionReason::Drifted, "Drifted"),
+            ] {
+                let labels = labels.with("reason", text);
+                let allowed = pool.spec.allowed_disruptions(reason, view.now, of_pool.in_service);
+                samples.put(&self.allowed, &labels, f64::from(i32::try_from(allowed).unwrap_or(i32::MAX)));
+                samples.put(&self.consuming, &labels, f64::from(of_pool.leaving));
+            }
+        }
+    }
+
+    fn resources(&self, pool: &NodePool, sums: &PoolSums, labels: &Labels, samples: &mut Samples) {
+        let limits = pool.spec.limits.iter().map(|(name, limit)| (name.as_str(), limit.0.as_str()));
+        let of_resource = |name: &str| labels.with("resource_type", &resource_type(name));
+        for (name, limit) in parse_resources(limits).unwrap_or_default().iter() {
+            samples.put(&self.limit, &of_resource(name), units(name, limit));
+        }
+        let mut usage = sums.usage.clone();
+        ALWAYS_SHOWN.iter().for_each(|name| usage.set(name, sums.usage.get(name)));
+        for (name, amount) in usage.iter() {
+            samples.put(&self.usage, &of_resource(name), units(name, amount));
+        }
+    }
+}
+
+fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
+    let provider = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+    let nodes: BTreeMap<String, &Node> =
+        view.nodes.iter().filter_map(|node| Some((provider(node)?, &**node))).collect();
+    let mut sums: BTreeMap<String, PoolSums> = BTreeMap::new();
+    for claim in &view.claims {
+        let pool = pool_of(claim.metadata.labels.as_ref());
+        if pool.is_empty() {
+            continue;
+        }
+        let sum = sums.entry(pool.to_owned()).or_default();
+        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let annotations = claim.metadata.annotations.as_ref();
+        let deleting = claim.metadata.deletion_timestamp.is_some();
+        sum.in_service += u32::from(condition::is_true(conditions, INITIALIZED));
+        sum.leaving += u32::from(deleting || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL)));
+        let Some(id) = provider_id(claim) else { continue };
+        match price(view, claim) {
+            Some(price) => sum.cost = sum.cost + price,
+            None => sum.unpriced += 1,
+        }
+        if !deleting {
+            sum.usage.add(&capacity(claim, nodes.get(id).copied()));
+        }
+    }
+    sums
+}
+
+/// Price of a claim's instance, by the catalog of its node class.
+fn price(view: &ClusterView, claim: &NodeClaim) -> Option<MicroUsdPerHour> {
+    let entry = view.catalogs.get(&claim.spec.node_class_ref.name)?;
+    let (_, catalog) = entry.catalog.as_ref()?;
+    let labels = claim.metadata.labels.as_ref();
+    let instance_type = catalog.get(label_of(labels, label::INSTANCE_TYPE))?;
+    let (zone, capacity_type) =
+        (label_of(labels, label::ZONE), CapacityType::parse(label_of(labels, label::CAPACITY_TYPE))?);
+    let is_it = |offering: &&plimsoll_model::catalog::Offering| {
+        offering.zone == zone && offering.capacity_type == capacity_type
+    };
+    instance_type.offerings.iter().find(is_it).map(|offering| offering.price)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The cluster as the gauges see it: all objects at one moment.
+
+use crate::catalogs::{Catalogs, Entries};
+use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::stores::{Stores, provider_id};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use parking_lot::Mutex;
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_model::names::label;
+use plimsoll_runtime::clock::Clock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the gauges come from. Clones share the stores.
+#[derive(Clone)]
+pub struct Sources {
+    /// Watch cache of the cluster.
+    pub stores: Stores,
+    /// Catalog of each node class.
+    pub catalogs: Catalogs,
+    /// Offerings known to lack capacity.
+    pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// All objects at one moment.
+#[derive(Debug, Default)]
+pub struct ClusterView {
+    /// Nodes.
+    pub nodes: Vec<Arc<Node>>,
+    /// Pods.
+    pub pods: Vec<Arc<Pod>>,
+    /// NodeClaims.
+    pub claims: Vec<Arc<NodeClaim>>,
+    /// NodePools.
+    pub pools: Vec<Arc<NodePool>>,
+    /// EC2NodeClasses.
+    pub classes: Vec<Arc<EC2NodeClass>>,
+    /// Catalogs by node class.
+    pub catalogs: Entries,
+    /// Offerings known to lack capacity.
+    pub unavailable: InsufficientCapacity,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl ClusterView {
+    /// Copies references to all objects. The watch cache is locked only for that.
+    #[must_use]
+    pub fn of(sources: &Sources) -> Self {
+        let Sources { stores, catalogs, insufficient_capacity, clock } = sources;
+        Self {
+            nodes: stores.nodes.state(),
+            pods: stores.pods.state(),
+            claims: stores.claims.state(),
+            pools: stores.pools.state(),
+            classes: stores.classes.state(),
+            catalogs: catalogs.all(),
+            unavailable: insufficient_capacity.lock().clone(),
+            now: clock.now(),
+        }
+    }
+
+    /// Claims by the providerID of their instance.
+    #[must_use]
+    pub fn claims_by_provider(&self) -> BTreeMap<&str, &NodeClaim> {
+        self.claims.iter().filter_map(|claim| Some((provider_id(claim)?, &**claim))).collect()
+    }
+
+    /// Nodes by name.
+    #[must_use]
+    pub fn nodes_by_name(&self) -> BTreeMap<&str, &Node> {
+        self.nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect()
+    }
+}
+
+/// A label of an object; empty if it has none.
+pub(crate) fn label_of<'a>(labels: Option<&'a BTreeMap<String, String>>, key: &str) -> &'a str {
+    labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
+}
+
+/// The NodePool of a claim or Node; empty if it has none.
+pub(crate) fn pool_of(labels: Option<&BTreeMap<String, String>>) -> &str {
+    label_of(labels, label::NODE_POOL)
+}
+
+/// Name of a resource as the value of the label `resource_type`.
+pub(crate) fn resource_type(name: &str) -> String {
+    name.to_lowercase().replace('-', "_")
+}
+
+/// Amount of a resource in cores for CPU, otherwise in base units.
+pub(crate) fn units(name: &str, amount: i64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a double has 53 bits, like in any Prometheus client")]
+    let amount = amount as f64;
+    if name == "cpu" { amount / 1000.0 } else { amount }
+}
+
+/// Seconds from `earlier` to `later`; never negative.
+pub(crate) fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
+    later.duration_since(earlier).as_secs_f64().max(0.0)
+}

@@ -1,0 +1,90 @@
+//! Instances that EC2 reports as impaired, under the actuator alone.
+#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+
+use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+use std::time::Duration;
+
+/// A status check counts once it has failed for two minutes, and EC2 is asked each minute.
+const NOTICED: Duration = Duration::from_secs(240);
+
+async fn begin() -> Director {
+    Director::begin(Setup::with_pool(json!({}))).await
+}
+
+/// A node in service: its claim and its node.
+async fn node(director: &Director, action: &str) -> (String, String) {
+    let pods = vec![future_pod(action)];
+    let wanted = Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods };
+    director.node(&wanted).await
+}
+
+/// EC2 reports a failed check of the node's instance from now on.
+fn impair(world: &World, node: &str) {
+    let node = world.get(ResourceId::NODES, node).unwrap();
+    let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned();
+    world.ec2.with(|cloud, now| {
+        let status = InstanceStatus {
+            instance_id: id.clone(),
+            instance: StatusCheck::Ok,
+            system: StatusCheck::Impaired { since: Some(now) },
+            events: Vec::new(),
+        };
+        cloud.statuses.insert(id, status);
+    });
+}
+
+fn is_going(world: &World, claim: &str) -> bool {
+    world.get(ResourceId::NODE_CLAIMS, claim).is_none_or(|claim| object::is_deleting(&claim))
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
+    let director = begin().await;
+    let mut nodes = Vec::new();
+    for action in ["a-1", "a-2", "a-3"] {
+        nodes.push(node(&director, action).await);
+    }
+    impair(&director.world, &nodes[0].1);
+    impair(&director.world, &nodes[1].1);
+    let told = |world: &World| {
+        let events = world.events_of("NodeClaim", &nodes[0].0);
+        events.iter().any(|event| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes"))
+    };
+    director.until("the limit is reported", NOTICED, told).await;
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
+    director.world.ec2.with(|cloud, _| {
+        let well = cloud.statuses.keys().next_back().cloned().unwrap();
+        cloud.statuses.remove(&well);
+    });
+    director
+        .until("the impaired node goes", NOTICED, |world| {
+            nodes.iter().filter(|(claim, _)| is_going(world, claim)).count() == 1
+        })
+        .await;
+}
+
+/// The drain of a claim waits for a pod that a budget protects. Then the instance fails: the pod cannot end by itself.
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
+    let director = begin().await;
+    let (claim, name) = node(&director, "a-1").await;
+    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}});
+    director.world.apply_object(&budget).unwrap();
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(10 * MINUTE).await;
+    assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
+    impair(&director.world, &name);
+    director
+        .until("the claim is gone", NOTICED + 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .await;
+}

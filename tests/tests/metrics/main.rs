@@ -1,0 +1,139 @@
+//! The metrics of all services: their names and labels, their relation to Karpenter's, and their reference.
+
+mod document;
+mod karpenter;
+
+use karpenter::{METRICS, NOT_EXPORTED, of_conditions};
+use plimsoll_actuator::metrics::ActuatorMetrics;
+use plimsoll_runtime::metrics::Metrics;
+use plimsoll_runtime::metrics::spec::{Meaning, MetricSpec};
+use plimsoll_runtime::rpc::RpcMetrics;
+use plimsoll_runtime::tls;
+use plimsoll_scheduler::metrics::SchedulerMetrics;
+use plimsoll_watcher::metrics::WatcherMetrics;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// All metrics that the services register, by service and name.
+fn specs() -> Vec<MetricSpec> {
+    let shared = |metrics: &Metrics| {
+        RpcMetrics::new(metrics).unwrap();
+        tls::export_expiry(None, metrics).unwrap();
+    };
+    let (actuator, watcher, scheduler) = (Metrics::new("actuator"), Metrics::new("watcher"), Metrics::new("scheduler"));
+    ActuatorMetrics::new(&actuator).unwrap();
+    WatcherMetrics::new(&watcher).unwrap();
+    SchedulerMetrics::new(&scheduler).unwrap();
+    [actuator, watcher, scheduler]
+        .iter()
+        .flat_map(|metrics| {
+            shared(metrics);
+            metrics.specs()
+        })
+        .collect()
+}
+
+/// Karpenter's metrics by name: type and labels.
+fn karpenters() -> BTreeMap<String, (&'static str, BTreeSet<String>)> {
+    let texts = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect::<BTreeSet<String>>();
+    let core = METRICS.iter().map(|(name, kind, labels)| ((*name).to_owned(), (*kind, texts(labels))));
+    let conditions = of_conditions().into_iter().map(|(name, kind, labels)| (name, (kind, texts(&labels))));
+    core.chain(conditions).collect()
+}
+
+#[test]
+fn names_follow_prometheus_rules() {
+    let problems: Vec<String> = specs().iter().flat_map(MetricSpec::naming_problems).collect();
+    assert_eq!(problems, [""; 0]);
+}
+
+#[test]
+fn own_metrics_are_named_after_their_service() {
+    for spec in specs().iter().filter(|spec| spec.meaning == Meaning::Own) {
+        assert!(spec.name.starts_with(&format!("plimsoll_{}_", spec.service)), "{}", spec.name);
+    }
+}
+
+#[test]
+fn shared_metrics_have_karpenters_types_and_labels() {
+    let karpenters = karpenters();
+    for spec in specs().iter().filter(|spec| spec.meaning != Meaning::Own) {
+        let name = &spec.name;
+        let (kind, labels) = karpenters.get(name).unwrap_or_else(|| panic!("Karpenter has no {name}"));
+        assert_eq!(spec.kind.as_str(), *kind, "{name}");
+        let own: BTreeSet<String> = spec.labels.iter().cloned().collect();
+        assert_eq!(own.len(), spec.labels.len(), "{name}: a label twice");
+        let missing: Vec<&String> = labels.difference(&own).filter(|label| *label != "*").collect();
+        let further: Vec<&String> = own.difference(labels).collect();
+        if spec.meaning == Meaning::Same {
+            assert!(missing.is_empty(), "{name}: without {missing:?}");
+        }
+        assert!(further.is_empty() || labels.contains("*"), "{name}: with {further:?}");
+    }
+}
+
+#[test]
+fn every_metric_of_karpenter_is_exported_or_has_a_reason() {
+    let exported: BTreeSet<String> = specs().into_iter().map(|spec| spec.name).collect();
+    let explained: BTreeSet<&str> = NOT_EXPORTED.iter().map(|(name, _)| *name).collect();
+    for name in karpenters().keys() {
+        let (exported, explained) = (exported.contains(name), explained.contains(name.as_str()));
+        assert!(exported != explained, "{name}: exported {exported}, listed as not exported {explained}");
+    }
+}
+
+#[test]
+fn each_shared_metric_comes_from_one_service() {
+    let mut services: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for spec in specs() {
+        services.entry(spec.name).or_default().push(spec.service);
+    }
+    // Each service has controllers of its own.
+    services.retain(|name, services| services.len() > 1 && !name.starts_with("controller_runtime_"));
+    assert_eq!(services, BTreeMap::new());
+}
+
+/// Names in the queries of Karpenter's two dashboards, as of its version 1.
+#[test]
+fn metrics_of_karpenters_dashboards_are_exported_with_the_labels_that_they_use() {
+    let node = ["resource_type", "arch", "capacity_type", "instance_type", "nodepool", "zone", "node_name"];
+    let wanted: [(&str, &[&str]); 14] = [
+        ("karpenter_nodes_created_total", &["nodepool"]),
+        ("karpenter_nodes_terminated_total", &["nodepool"]),
+        ("karpenter_voluntary_disruption_eligible_nodes", &["reason"]),
+        ("karpenter_voluntary_disruption_decisions_total", &["decision", "reason", "consolidation_type"]),
+        (
+            "karpenter_pods_state",
+            &["phase", "arch", "capacity_type", "instance_type", "namespace", "node", "nodepool", "zone"],
+        ),
+        ("karpenter_nodepools_usage", &["resource_type", "nodepool"]),
+        ("karpenter_nodepools_limit", &["resource_type", "nodepool"]),
+        ("karpenter_nodes_allocatable", &node),
+        ("karpenter_nodes_total_daemon_requests", &node),
+        ("karpenter_nodes_total_pod_requests", &node),
+        ("karpenter_nodes_termination_duration_seconds", &[]),
+        ("karpenter_pods_startup_duration_seconds", &[]),
+        ("controller_runtime_reconcile_time_seconds", &["controller"]),
+        ("controller_runtime_reconcile_total", &["controller"]),
+    ];
+    let specs = specs();
+    for (name, labels) in wanted {
+        let spec = specs.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("{name} is not exported"));
+        for label in labels {
+            assert!(spec.labels.iter().any(|own| own == label), "{name} has no label {label}");
+        }
+    }
+}
+
+/// With `PLIMSOLL_UPDATE=1`, writes the file instead.
+#[test]
+fn reference_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let expected = document::document(&specs());
+    if std::env::var_os("PLIMSOLL_UPDATE").is_some() {
+        std::fs::write(&path, expected).unwrap();
+        return;
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == expected, "docs/metrics.md is stale: run this test with PLIMSOLL_UPDATE=1");
+}
