@@ -2,6 +2,7 @@
 
 mod document;
 mod karpenter;
+mod monitoring;
 
 use karpenter::{METRICS, NOT_EXPORTED, of_conditions};
 use plimsoll_actuator::metrics::ActuatorMetrics;
