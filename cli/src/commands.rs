@@ -36,7 +36,7 @@ enum Command {
     /// Tell why a pod or the pods of a workload have no place, or why a node is there or goes.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::Arguments),
-    /// Print the built-in catalog of a region: instance types, what they have and what they cost.
+    /// Print the catalog of a region: instance types, what they have and what they cost.
     #[command(after_help = CATALOG_EXAMPLES)]
     Catalog(catalog::Arguments),
     /// Make the certificates that the services know each other by, and print the commands that put them into a cluster.
@@ -87,7 +87,8 @@ Examples:
   plimsoll catalog 'm7g.*' 'c7g.*'             types whose name matches
   plimsoll catalog -l 'kubernetes.io/arch=arm64,karpenter.k8s.aws/instance-cpu<=8'
   plimsoll catalog -l 'karpenter.sh/capacity-type=spot,topology.kubernetes.io/zone in (us-east-1a,us-east-1b)'
-  plimsoll catalog --region eu-west-1 -o json > catalog.json";
+  plimsoll catalog --region eu-west-1 -o json > catalog.json
+  aws ec2 describe-spot-price-history --region eu-west-1 --output json | plimsoll catalog --from-aws - -o json > catalog.json";
 
 const CERTIFICATES_EXAMPLES: &str = "\
 Examples:
@@ -120,7 +121,8 @@ impl Cli {
 }
 
 /// Splits the subject of `explain deployment/web` as kubectl does: `explain deployment web`.
-pub(crate) fn split_subject(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+#[must_use]
+pub fn split_subject(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let explain = arguments.get(1).is_some_and(|command| command == "explain");
     let subject = arguments.get(2).and_then(|subject| subject.to_str()).filter(|_| explain);

@@ -20,7 +20,7 @@ use std::mem::take;
 use std::path::{Path, PathBuf};
 
 /// The region whose built-in catalog is used where nothing names one.
-const DEFAULT_REGION: &str = "us-east-1";
+pub(crate) const DEFAULT_REGION: &str = "us-east-1";
 
 /// What can be bought.
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ mod plan;
 mod prices;
 mod progress;
 
-pub use commands::Cli;
+pub use commands::{Cli, split_subject};
 pub use output::{Answer, Outcome, Stream};
 
 use clap::Parser;
@@ -51,7 +51,7 @@ impl CommandError {
 /// Runs the command line of this process. Errors go to stderr; stdout has nothing then.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse_from(commands::split_subject(std::env::args_os()));
+    let cli = Cli::parse_from(split_subject(std::env::args_os()));
     match cli.run().and_then(|outcome| output::write(outcome.answer).map(|()| outcome.status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
