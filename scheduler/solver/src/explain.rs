@@ -179,7 +179,7 @@ fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits, requ
         let most = among.iter().map(|index| view.offerings[index].room[resource]).max().unwrap_or(0).max(0);
         let name = context.table.name(resource);
         let capacity = |index: usize| view.types[view.offerings[index].type_index].capacity[resource];
-        if most < *need && among.iter().all(|index| capacity(index) <= 0) {
+        if most <= 0 && among.iter().all(|index| capacity(index) <= 0) {
             parts.push(format!("no allowed type of the NodePool has {name}, needs {} {name}", at_least(name, *need)));
         } else if most < *need {
             let (need, most) = (at_least(name, *need), at_most(name, most));
