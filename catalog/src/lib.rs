@@ -3,8 +3,10 @@
 //!
 //! - [`build`] computes a catalog from facts, settings of a node class, zones and prices.
 //! - [`builtin`] contains facts and prices of four regions, for use without an AWS account or without current prices.
+//! - [`aws_cli`] reads facts, zones and prices from what the AWS CLI prints.
 //! - [`mod@file`] reads and writes the JSON form of a catalog.
 
+pub mod aws_cli;
 pub mod builtin;
 mod capacity;
 mod compatibility;

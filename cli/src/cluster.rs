@@ -22,7 +22,7 @@ const MAX_PAGES: usize = 40_000;
 
 /// Which cluster.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ClusterArguments {
     /// The kubeconfig [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE", conflicts_with = "filename")]
     kubeconfig: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 }
 
 /// All objects that a plan depends on, and the namespace that the context names.
-pub(crate) fn read(arguments: &Arguments) -> Result<(Objects, String), CommandError> {
+pub(crate) fn read(arguments: &ClusterArguments) -> Result<(Objects, String), CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CommandError::Failed(error.to_string()))?;
     runtime.block_on(async {
@@ -45,7 +45,7 @@ pub(crate) fn read(arguments: &Arguments) -> Result<(Objects, String), CommandEr
     })
 }
 
-async fn config(arguments: &Arguments) -> Result<Config, CommandError> {
+async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
     let problem = |error: &dyn std::fmt::Display| CommandError::BadInput(format!("kubeconfig: {error}"));
     let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match &arguments.kubeconfig {

@@ -2,11 +2,12 @@
 
 #[cfg(feature = "demo")]
 use crate::demo;
-use crate::output::Answer;
+use crate::output::{Answer, Outcome};
 use crate::{CommandError, catalog, certificates, explain, plan};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use std::ffi::OsString;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -29,13 +30,13 @@ enum Command {
     /// Watch all of Plimsoll at work on a cluster and an EC2 that exist in memory alone.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::Arguments),
-    /// Show what would be launched and removed for the pods and nodes in manifests. Nothing is changed.
+    /// Show what would be launched and removed for a cluster, or for the pods and nodes in manifests. Nothing is changed.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(plan::Arguments),
-    /// Tell why a pod has no place, or why a node is there or goes.
+    /// Tell why a pod or the pods of a workload have no place, or why a node is there or goes.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::Arguments),
-    /// Print the built-in catalog of a region: instance types, what they have and what they cost.
+    /// Print the catalog of a region: instance types, what they have and what they cost.
     #[command(after_help = CATALOG_EXAMPLES)]
     Catalog(catalog::Arguments),
     /// Make the certificates that the services know each other by, and print the commands that put them into a cluster.
@@ -63,17 +64,21 @@ Examples:
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
-  plimsoll plan -f manifests/                  a table of nodes to launch
+  plimsoll plan                                for the cluster that kubectl talks to
+  plimsoll plan -f manifests/                  for manifests
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
   plimsoll plan -f manifests/ --server scheduler.example:9452
-  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds -A -o yaml | plimsoll plan -f -
+  plimsoll plan -f manifests/ -o request | grpcurl -plaintext -d @ scheduler.example:9452 plimsoll.scheduler.v1.SchedulerService/Plan
+  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns -A -o yaml | plimsoll plan -f -
 
-Exit status: 0 a plan was made, 1 could not run, 2 bad input.";
+Exit status: 0 a plan was made, 1 could not run, 2 bad input, 3 with --detailed-exitcode: nodes would be launched or removed,
+4 with --fail-on-unschedulable: a pod has no place.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   plimsoll explain pod web-0 -n shop           a pod of the cluster that kubectl talks to
   plimsoll explain node ip-10-0-12-34.ec2.internal
+  plimsoll explain deployment/web -n shop      all pods of a workload
   plimsoll explain pod web-0 -f manifests/     from manifests alone";
 
 const CATALOG_EXAMPLES: &str = "\
@@ -82,7 +87,8 @@ Examples:
   plimsoll catalog 'm7g.*' 'c7g.*'             types whose name matches
   plimsoll catalog -l 'kubernetes.io/arch=arm64,karpenter.k8s.aws/instance-cpu<=8'
   plimsoll catalog -l 'karpenter.sh/capacity-type=spot,topology.kubernetes.io/zone in (us-east-1a,us-east-1b)'
-  plimsoll catalog --region eu-west-1 -o json > catalog.json";
+  plimsoll catalog --region eu-west-1 -o json > catalog.json
+  aws ec2 describe-spot-price-history --region eu-west-1 --output json | plimsoll catalog --from-aws - -o json > catalog.json";
 
 const CERTIFICATES_EXAMPLES: &str = "\
 Examples:
@@ -100,7 +106,7 @@ impl Cli {
     /// # Errors
     ///
     /// Bad input, or something that could not be done.
-    pub fn run(self) -> Result<Answer, CommandError> {
+    pub fn run(self) -> Result<Outcome, CommandError> {
         let text = match self.command {
             Command::Plan(arguments) => return plan::run(&arguments),
             #[cfg(feature = "demo")]
@@ -110,8 +116,23 @@ impl Cli {
             Command::Certificates(arguments) => certificates::run(&arguments),
             Command::Completion { shell } => completion(shell),
         };
-        text.map(Answer::Text)
+        text.map(|text| Answer::Text(text).into())
     }
+}
+
+/// Splits the subject of `explain deployment/web` as kubectl does: `explain deployment web`.
+#[must_use]
+pub fn split_subject(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    let explain = arguments.get(1).is_some_and(|command| command == "explain");
+    let subject = arguments.get(2).and_then(|subject| subject.to_str()).filter(|_| explain);
+    if let Some((kind, name)) = subject.and_then(|subject| subject.split_once('/'))
+        && !kind.starts_with('-')
+    {
+        let parts = [OsString::from(kind), OsString::from(name)];
+        arguments.splice(2..3, parts);
+    }
+    arguments
 }
 
 fn completion(shell: Shell) -> Result<String, CommandError> {
@@ -123,6 +144,17 @@ fn completion(shell: Shell) -> Result<String, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subject_may_be_written_as_kind_and_name() {
+        let split = |words: &[&str]| {
+            let split = split_subject(words.iter().map(OsString::from));
+            split.iter().map(|word| word.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(split(&["plimsoll", "explain", "deploy/web", "-n", "a/b"]), "plimsoll explain deploy web -n a/b");
+        assert_eq!(split(&["plimsoll", "explain", "pod", "shop/web-0"]), "plimsoll explain pod shop/web-0");
+        assert_eq!(split(&["plimsoll", "plan", "a/b"]), "plimsoll plan a/b");
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -1,10 +1,13 @@
-//! `plimsoll explain`: why a pod waits, and why a node is there or goes.
+//! `plimsoll explain`: why pods wait, and why a node is there or goes.
 
+mod budget;
 mod claim;
+mod workload;
 
 use crate::output::{self, Format};
 use crate::{CommandError, ask, cluster, input};
 use clap::{Args, Subcommand};
+use plimsoll_model::plan::Reason;
 use plimsoll_model::snapshot::{Node, Pod};
 use plimsoll_proto::scheduler::v1::explain_request::Subject as Asked;
 use serde_json::json;
@@ -32,6 +35,21 @@ enum Subject {
         #[command(flatten)]
         from: From,
     },
+    /// Where the pods of a Deployment go, or why they have no place.
+    #[command(visible_aliases = ["deployments", "deploy"], after_help = WORKLOAD_EXAMPLES)]
+    Deployment(WorkloadArguments),
+    /// The same for a StatefulSet.
+    #[command(visible_aliases = ["statefulsets", "sts"], after_help = WORKLOAD_EXAMPLES)]
+    Statefulset(WorkloadArguments),
+    /// The same for a ReplicaSet.
+    #[command(visible_aliases = ["replicasets", "rs"], after_help = WORKLOAD_EXAMPLES)]
+    Replicaset(WorkloadArguments),
+    /// The same for a Job.
+    #[command(visible_aliases = ["jobs"], after_help = WORKLOAD_EXAMPLES)]
+    Job(WorkloadArguments),
+    /// The same for a DaemonSet.
+    #[command(visible_aliases = ["daemonsets", "ds"], after_help = WORKLOAD_EXAMPLES)]
+    Daemonset(WorkloadArguments),
     /// Why a node was launched, what it has room for, and whether it is to go.
     #[command(visible_aliases = ["nodes", "nodeclaim"], after_help = NODE_EXAMPLES)]
     Node {
@@ -42,16 +60,33 @@ enum Subject {
     },
 }
 
+#[derive(Debug, Args)]
+struct WorkloadArguments {
+    /// The workload, as NAME or NAMESPACE/NAME.
+    name: String,
+    /// Its namespace [default: that of the context, else default]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    #[command(flatten)]
+    from: From,
+}
+
 const POD_EXAMPLES: &str = "\
 Examples:
   plimsoll explain pod web-5d9c7b-x2x9k -n shop       a pod of the cluster that kubectl talks to
   plimsoll explain pod shop/web-0 -f manifests/       from manifests alone";
 
+const WORKLOAD_EXAMPLES: &str = "\
+Examples:
+  plimsoll explain deployment web -n shop
+  plimsoll explain deployment/web -f manifests/
+  plimsoll explain sts/db -f manifests/";
+
 const NODE_EXAMPLES: &str = "\
 Examples:
   plimsoll explain node ip-10-0-12-34.ec2.internal --context prod
   plimsoll explain node default-x7k2p                 a NodeClaim by its name
-  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets -A -o yaml > cluster.yaml
+  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns -A -o yaml > cluster.yaml
   plimsoll explain node ip-10-0-12-34.ec2.internal -f cluster.yaml --region eu-west-1";
 
 /// Where the objects are from.
@@ -61,7 +96,7 @@ struct From {
     #[arg(short, long = "filename", value_name = "PATH")]
     filename: Vec<PathBuf>,
     #[command(flatten)]
-    cluster: cluster::Arguments,
+    cluster: cluster::ClusterArguments,
     #[command(flatten)]
     catalog: input::CatalogArguments,
     #[command(flatten)]
@@ -100,9 +135,12 @@ impl From {
     ) -> Result<String, CommandError> {
         let answer = ask::explain(question.explain(asked), &self.server)?;
         let lines: Vec<String> = answer.lines.into_iter().chain(known).collect();
+        self.print(kind, name, &lines, &answer.reasons)
+    }
+
+    fn print(&self, kind: &str, name: &str, lines: &[String], reasons: &[Reason]) -> Result<String, CommandError> {
         let value = || {
-            let reasons = answer
-                .reasons
+            let reasons = reasons
                 .iter()
                 .map(|it| json!({"nodePool": it.node_pool, "code": it.code.as_str(), "message": it.message}));
             json!({"kind": kind, "name": name, "lines": lines, "reasons": reasons.collect::<Vec<_>>()})
@@ -123,13 +161,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     match &arguments.subject {
         Subject::Pod { name, namespace, from } => {
             let (question, default) = from.read()?;
-            let name = match (name.split_once('/'), namespace) {
-                (Some((named, _)), Some(given)) if named != given => {
-                    return Err(CommandError::BadInput(format!("pod {name}: --namespace says {given}")));
-                }
-                (Some(_), _) => name.clone(),
-                (None, given) => format!("{}/{name}", given.as_ref().unwrap_or(&default)),
-            };
+            let name = full_name("pod", name, namespace.as_deref(), &default)?;
             let snapshot = &question.snapshot;
             let ignored = snapshot.ignored.iter().map(|it| it.pod.clone());
             let known: Vec<String> = snapshot.pods.iter().map(Pod::full_name).chain(ignored).collect();
@@ -147,10 +179,41 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
                 return Err(unknown("node", name, names.flatten().collect()));
             };
             let claim = node.node_claim.as_deref();
-            let known = claim.map(|claim| claim::lines(&question.objects.node_claims, claim)).unwrap_or_default();
+            let mut known = claim.map(|claim| claim::lines(&question.objects.node_claims, claim)).unwrap_or_default();
+            known.extend(budget::lines(&question, node));
             let name = node.name.to_string();
             from.answer(&question, "Node", &name, known, Asked::Node(name.clone()))
         }
+        Subject::Deployment(workload) => explain_workload("Deployment", workload),
+        Subject::Statefulset(workload) => explain_workload("StatefulSet", workload),
+        Subject::Replicaset(workload) => explain_workload("ReplicaSet", workload),
+        Subject::Job(workload) => explain_workload("Job", workload),
+        Subject::Daemonset(workload) => explain_workload("DaemonSet", workload),
+    }
+}
+
+fn explain_workload(kind: &str, arguments: &WorkloadArguments) -> Result<String, CommandError> {
+    let WorkloadArguments { name, namespace, from } = arguments;
+    let (question, default) = from.read()?;
+    let what = kind.to_lowercase();
+    let name = full_name(&what, name, namespace.as_deref(), &default)?;
+    let members = workload::pods_by_workload(&question.objects, kind);
+    let Some(pods) = members.get(&name) else {
+        return Err(unknown(&what, &name, members.into_keys().collect()));
+    };
+    let (plan, _) = ask::plan(&question, &from.server)?;
+    let (lines, reasons) = workload::lines(&question.snapshot, &plan, pods);
+    from.print(kind, &name, &lines, &reasons)
+}
+
+/// `namespace/name`.
+fn full_name(kind: &str, name: &str, namespace: Option<&str>, default: &str) -> Result<String, CommandError> {
+    match (name.split_once('/'), namespace) {
+        (Some((named, _)), Some(given)) if named != given => {
+            Err(CommandError::BadInput(format!("{kind} {name}: --namespace says {given}")))
+        }
+        (Some(_), _) => Ok(name.to_owned()),
+        (None, given) => Ok(format!("{}/{name}", given.unwrap_or(default))),
     }
 }
 
@@ -172,4 +235,9 @@ fn distance(left: &str, right: &str) -> usize {
     let begins = same(&mut left.chars(), &mut right.chars());
     let ends = same(&mut left.chars().rev(), &mut right.chars().rev());
     (left.chars().count() + right.chars().count()).saturating_sub(2 * (begins + ends))
+}
+
+/// A line of an explanation, as the scheduler writes them: what it is about, padded to a column, and the text.
+fn entry(about: &str, text: impl std::fmt::Display) -> String {
+    format!("{about:<14}{text}")
 }

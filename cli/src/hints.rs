@@ -1,5 +1,9 @@
 //! What somebody may have overlooked.
 
+mod misspelt;
+
+pub(crate) use misspelt::{misspelt, tiny_memory};
+
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_catalog::builtin;
 use plimsoll_model::catalog::Catalog;
@@ -77,6 +81,21 @@ pub(crate) fn region_of(nodes: &[Node]) -> Option<String> {
         *counts.entry(region).or_default() += 1;
     }
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(region, _)| region.to_owned())
+}
+
+/// Nodes of another region than the catalogs: what they cost is not known.
+pub(crate) fn of_region(nodes: &[Node], catalogs: &BTreeMap<CatalogId, Catalog>) -> Option<String> {
+    let region = region_of(nodes)?;
+    let catalog = catalogs.values().next().filter(|_| catalogs.values().all(|it| it.region != region))?;
+    let advice = if builtin::regions().contains(&region.as_str()) {
+        format!("try --region {region}")
+    } else {
+        format!("there are built-in catalogs of {}; for others give --catalog", builtin::regions().join(", "))
+    };
+    Some(format!(
+        "nodes are in {region}, the catalog is of region {}: their prices are not known, and removing them saves nothing; {advice}",
+        catalog.region
+    ))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! From manifests to the question that a scheduler answers.
 
 use crate::manifests::Manifests;
+use crate::prices::{PriceList, PriceOrigin};
 use crate::progress::Progress;
 use crate::{CommandError, hints, manifests, output};
 use clap::Args;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The region whose built-in catalog is used where nothing names one.
-const DEFAULT_REGION: &str = "us-east-1";
+pub(crate) const DEFAULT_REGION: &str = "us-east-1";
 
 /// What can be bought.
 #[derive(Debug, Args)]
@@ -31,6 +32,24 @@ pub(crate) struct CatalogArguments {
     /// The region of the built-in catalog [default: us-east-1]
     #[arg(long, value_name = "REGION")]
     region: Option<String>,
+    /// Prices in place of the catalog's: lines of instance type, zone (or *), capacity type and USD per hour.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+impl CatalogArguments {
+    fn price_list(&self) -> Result<Option<PriceList>, CommandError> {
+        self.prices.as_deref().map(PriceList::read).transpose()
+    }
+
+    /// Where the prices of these offers are from.
+    fn origin(&self, offers: &Offers) -> PriceOrigin {
+        let region = match offers {
+            Offers::File(_) => None,
+            Offers::Region(region) => Some(region.clone()),
+        };
+        PriceOrigin { region, file: self.catalog.clone(), list: self.prices.clone() }
+    }
 }
 
 /// Objects, what can be bought for them, and what a scheduler is asked about both.
@@ -40,6 +59,7 @@ pub(crate) struct Question {
     pub(crate) snapshot: Snapshot,
     pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
     pub(crate) options: PlanOptions,
+    pub(crate) prices: PriceOrigin,
 }
 
 /// How strictly pods and pools are taken at their word.
@@ -114,25 +134,39 @@ pub(crate) fn from_files(
 ) -> Result<Question, CommandError> {
     // The catalog first: where it is wrong, stdin need not be waited for.
     let offers = Offers::read(arguments, None)?;
+    let prices = arguments.price_list()?;
     let progress = Progress::start("reading manifests");
     let mut manifests = manifests::read(paths, &mut std::io::stdin().lock())
         .map_err(|error| CommandError::BadInput(error.to_string()))?;
     let ignored = take(&mut manifests.ignored);
     progress.then("putting the cluster together");
-    let question = from_manifests(manifests, &offers, timestamp(now));
+    let question = from_manifests(manifests, &offers, prices.as_ref(), timestamp(now));
     drop(progress);
-    let question = question?;
+    let question = Question { prices: arguments.origin(&offers), ..question? };
     output::note("ignored", &ignored);
-    let hints = hints::hints(&question.snapshot, &question.catalogs);
-    for hint in hints.into_iter().chain(hints::of_buffers(&question.objects)) {
-        output::hint(&hint);
-    }
+    give_hints(&question, prices.as_ref());
     Ok(question)
 }
 
+fn give_hints(question: &Question, prices: Option<&PriceList>) {
+    let Question { objects, snapshot, catalogs, .. } = question;
+    let mut hints = hints::hints(snapshot, catalogs);
+    hints.extend(hints::of_region(&objects.nodes, catalogs));
+    hints.extend(hints::misspelt(snapshot, catalogs));
+    hints.extend(hints::tiny_memory(snapshot));
+    hints.extend(hints::of_buffers(objects));
+    hints.extend(prices.into_iter().flat_map(|prices| prices.unused(catalogs.values())));
+    hints.iter().for_each(|hint| output::hint(hint));
+}
+
 /// The question that manifests ask; says nothing on the way.
-pub(crate) fn from_manifests(manifests: Manifests, offers: &Offers, now: Timestamp) -> Result<Question, CommandError> {
-    let (catalogs, by_class) = offers.of(&manifests.objects)?;
+pub(crate) fn from_manifests(
+    manifests: Manifests,
+    offers: &Offers,
+    prices: Option<&PriceList>,
+    now: Timestamp,
+) -> Result<Question, CommandError> {
+    let (catalogs, by_class) = offers.of(&manifests.objects, prices)?;
     let extra = Extra { source: Source::Files, now, catalogs: by_class, ..Extra::default() };
     let (snapshot, mut problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
     let samples = Objects { pods: manifests.samples.iter().cloned().map(Arc::new).collect(), ..Objects::default() };
@@ -144,7 +178,8 @@ pub(crate) fn from_manifests(manifests: Manifests, offers: &Offers, now: Timesta
         return Err(CommandError::BadInput(manifests::ManifestErrors(faults).to_string()));
     }
     let catalogs = used(catalogs, &snapshot);
-    Ok(Question { objects: manifests.objects, snapshot, catalogs, options: PlanOptions::default() })
+    let (options, prices) = (PlanOptions::default(), PriceOrigin::default());
+    Ok(Question { objects: manifests.objects, snapshot, catalogs, options, prices })
 }
 
 /// The question that a cluster's objects ask, and which of them cannot be read.
@@ -153,7 +188,9 @@ pub(crate) fn from_cluster(
     arguments: &CatalogArguments,
     now: Option<jiff::Timestamp>,
 ) -> Result<Question, CommandError> {
-    let (catalogs, by_class) = Offers::read(arguments, hints::region_of(&objects.nodes))?.of(&objects)?;
+    let offers = Offers::read(arguments, hints::region_of(&objects.nodes))?;
+    let list = arguments.price_list()?;
+    let (catalogs, by_class) = offers.of(&objects, list.as_ref())?;
     let extra = Extra { source: Source::Cluster, now: timestamp(now), catalogs: by_class, ..Extra::default() };
     let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
     for problem in &problems {
@@ -161,7 +198,10 @@ pub(crate) fn from_cluster(
         output::warn(&format!("{what}: {problem}"));
     }
     let catalogs = used(catalogs, &snapshot);
-    Ok(Question { objects, snapshot, catalogs, options: PlanOptions::default() })
+    let (options, prices) = (PlanOptions::default(), arguments.origin(&offers));
+    let question = Question { objects, snapshot, catalogs, options, prices };
+    give_hints(&question, list.as_ref());
+    Ok(question)
 }
 
 fn timestamp(now: Option<jiff::Timestamp>) -> Timestamp {
@@ -198,19 +238,26 @@ impl Offers {
         Ok(Self::Region(region))
     }
 
-    fn of(&self, objects: &Objects) -> Result<Catalogs, CommandError> {
+    /// The catalog of each node class, at the prices of the list where that has some.
+    fn of(&self, objects: &Objects, prices: Option<&PriceList>) -> Result<Catalogs, CommandError> {
         let (mut catalogs, mut by_class) = (BTreeMap::new(), BTreeMap::new());
+        let priced = |mut catalog: Catalog| {
+            prices.into_iter().for_each(|prices| prices.apply(&mut catalog));
+            catalog
+        };
         let names = objects.node_classes.iter().map(|class| class.metadata.name.clone().unwrap_or_default());
         match self {
             Self::File(catalog) => {
+                let catalog = priced(catalog.as_ref().clone());
                 let id = catalog.id();
                 by_class.extend(names.map(|name| (name, id.clone())));
-                catalogs.insert(id, catalog.as_ref().clone());
+                catalogs.insert(id, catalog);
             }
             Self::Region(region) => {
                 for (class, name) in objects.node_classes.iter().zip(names) {
                     let catalog = builtin::catalog(region, &NodeClassSettings::from(&class.spec))
                         .map_err(|error| CommandError::BadInput(error.to_string()))?;
+                    let catalog = priced(catalog);
                     let id = catalog.id();
                     catalogs.insert(id.clone(), catalog);
                     by_class.insert(name, id);

@@ -14,10 +14,11 @@ pub mod manifests;
 pub mod offline;
 mod output;
 mod plan;
+mod prices;
 mod progress;
 
-pub use commands::Cli;
-pub use output::{Answer, Stream};
+pub use commands::{Cli, split_subject};
+pub use output::{Answer, Outcome, Stream};
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -50,9 +51,9 @@ impl CommandError {
 /// Runs the command line of this process. Errors go to stderr; stdout has nothing then.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.run().and_then(output::write) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = Cli::parse_from(split_subject(std::env::args_os()));
+    match cli.run().and_then(|outcome| output::write(outcome.answer).map(|()| outcome.status)) {
+        Ok(status) => ExitCode::from(status),
         Err(error) => {
             output::report(&error);
             ExitCode::from(error.status())

@@ -35,7 +35,7 @@ impl Answer {
     /// The plan as `plimsoll plan` prints it.
     #[must_use]
     pub fn table(&self) -> String {
-        table::render(&self.plan)
+        table::render(&self.plan, &table::Notes::default())
     }
 }
 
@@ -50,7 +50,7 @@ pub fn plan(
     now: Timestamp,
     options: PlanOptions,
 ) -> Result<Answer, CommandError> {
-    let question = Question { options, ..input::from_manifests(manifests, offers, now)? };
+    let question = Question { options, ..input::from_manifests(manifests, offers, None, now)? };
     let (plan, _) = ask::plan(&question, &ask::ServerArguments::default())?;
     Ok(Answer { snapshot: question.snapshot, catalogs: question.catalogs, plan })
 }

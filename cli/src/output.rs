@@ -45,6 +45,20 @@ pub enum Answer {
     Stream(Stream),
 }
 
+/// How a command ends: its answer, and the exit status once that is written.
+pub struct Outcome {
+    /// What goes to stdout.
+    pub answer: Answer,
+    /// Exit status of the process.
+    pub status: u8,
+}
+
+impl From<Answer> for Outcome {
+    fn from(answer: Answer) -> Self {
+        Self { answer, status: 0 }
+    }
+}
+
 /// Writes an answer bit by bit.
 pub type Stream = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()>>;
 

@@ -1,19 +1,29 @@
 //! `plimsoll plan`.
 
 pub(crate) mod render;
+mod request;
+mod summary;
 pub(crate) mod table;
 
-use crate::output::{self, Answer, Format};
-use crate::{CommandError, ask, input};
-use clap::Args;
+use crate::output::{self, Answer, Outcome};
+use crate::{CommandError, ask, cluster, input};
+use clap::{Args, ValueEnum};
+use plimsoll_model::plan::Plan;
 use std::path::PathBuf;
 use std::time::Instant;
 
+/// With `--detailed-exitcode`: the plan launches or removes nodes. 2, which terraform uses, is bad input here.
+const CHANGES: u8 = 3;
+/// With `--fail-on-unschedulable`: a pod has no place.
+const UNSCHEDULABLE: u8 = 4;
+
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Manifests: a file, a folder (with all below it) or - for stdin.
-    #[arg(short, long = "filename", value_name = "PATH", required = true, num_args = 1..)]
+    /// Manifests: a file, a folder (with all below it) or - for stdin; without them the cluster of the kubeconfig is read.
+    #[arg(short, long = "filename", value_name = "PATH", num_args = 1..)]
     filename: Vec<PathBuf>,
+    #[command(flatten)]
+    cluster: cluster::ClusterArguments,
     #[command(flatten)]
     catalog: input::CatalogArguments,
     #[command(flatten)]
@@ -26,23 +36,69 @@ pub(crate) struct Arguments {
     /// The time to plan for (RFC 3339) in place of the present.
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
+    /// Exit with 3 if nodes would be launched or removed, and with 0 if nothing would change.
+    #[arg(long)]
+    detailed_exitcode: bool,
+    /// Exit with 4 if a pod has no place.
+    #[arg(long)]
+    fail_on_unschedulable: bool,
     /// Print to stderr how many seconds reading, planning and checking took, as one line of JSON.
     #[arg(long)]
     timings: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, CommandError> {
+/// How a plan is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// No plan: the request to the scheduler's gRPC method Plan, as JSON that grpcurl takes.
+    Request,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let started = Instant::now();
-    let question = input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?;
+    let question = if arguments.filename.is_empty() {
+        let (objects, _) = cluster::read(&arguments.cluster)?;
+        input::from_cluster(objects, &arguments.catalog, arguments.now)?
+    } else {
+        input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?
+    };
     let read = started.elapsed();
-    let question = arguments.policies.with(question);
+    let mut question = arguments.policies.with(question);
+    if arguments.output == Format::Request {
+        return Ok(Answer::Text(request::json(&question)?).into());
+    }
     let (plan, took) = ask::plan(&question, &arguments.server)?;
     if arguments.timings {
         output::timings(read, took.plan, took.check);
     }
-    match arguments.output {
-        Format::Table => Ok(Answer::Text(table::render(&plan))),
-        Format::Json => Ok(Answer::Stream(Box::new(move |writer| render::write_json(&plan, writer)))),
-        Format::Yaml => output::yaml(&render::plan(&plan)).map(Answer::Text),
+    let status = arguments.status(&plan);
+    let answer = match arguments.output {
+        Format::Json => Answer::Stream(Box::new(move |writer| render::write_json(&plan, writer))),
+        Format::Yaml => Answer::Text(output::yaml(&render::plan(&plan))?),
+        Format::Table | Format::Request => {
+            let protected = summary::protected(&mut question, &plan, &arguments.server);
+            let notes = table::Notes { protected, prices: question.prices.clone() };
+            Answer::Text(table::render(&plan, &notes))
+        }
+    };
+    Ok(Outcome { answer, status })
+}
+
+impl Arguments {
+    /// Exit status. A pod without a place comes before changes: it is what needs attention.
+    fn status(&self, plan: &Plan) -> u8 {
+        if self.fail_on_unschedulable && !plan.unschedulable.is_empty() {
+            UNSCHEDULABLE
+        } else if self.detailed_exitcode && summary::changes(plan) {
+            CHANGES
+        } else {
+            0
+        }
     }
 }

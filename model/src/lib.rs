@@ -15,6 +15,7 @@ pub mod plan;
 pub mod quantity;
 pub mod requirements;
 pub mod resources;
+pub mod similar;
 pub mod snapshot;
 pub mod taints;
 pub mod time;

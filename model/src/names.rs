@@ -82,6 +82,16 @@ pub mod label {
         WELL_KNOWN.contains(&key) || AWS_WELL_KNOWN.contains(&key)
     }
 
+    /// The well-known label that `key` may be a misspelling of.
+    #[must_use]
+    pub fn similar(key: &str) -> Option<&'static str> {
+        let known = || WELL_KNOWN.iter().chain(AWS_WELL_KNOWN).copied();
+        let name = |key: &'static str| key.rsplit_once('/').map_or(key, |(_, name)| name);
+        // The right name under another domain, or under none, is the most common mistake.
+        let bare = key.rsplit_once('/').map_or(key, |(_, name)| name);
+        known().find(|label| name(label) == bare && *label != key).or_else(|| crate::similar::nearest(key, known()))
+    }
+
     /// Returns the current name of a label that Kubernetes or a driver also uses under a deprecated name.
     #[must_use]
     pub fn normalized(key: &str) -> &str {

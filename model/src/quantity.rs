@@ -37,7 +37,7 @@ pub enum ParseQuantityError {
         text: String,
     },
     /// The suffix is unknown.
-    #[error("{text:?} is not a quantity: unknown suffix {suffix:?}")]
+    #[error("{text:?} is not a quantity: unknown suffix {suffix:?}{}", meant(suffix))]
     Suffix {
         /// The text, shortened.
         text: String,
@@ -52,6 +52,16 @@ pub enum ParseQuantityError {
         /// The resource.
         resource: String,
     },
+}
+
+/// The suffixes that an unknown one may stand for: `; did you mean G or Gi?` for `GB`.
+fn meant(suffix: &str) -> String {
+    let Some(first) = suffix.chars().next().map(|letter| letter.to_ascii_uppercase()) else { return String::new() };
+    if !"KMGTPE".contains(first) {
+        return String::new();
+    }
+    let decimal = if first == 'K' { 'k' } else { first };
+    format!("; did you mean {decimal} or {first}i?")
 }
 
 impl Quantity {

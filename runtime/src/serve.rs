@@ -29,6 +29,8 @@ pub const MAX_HANDSHAKES: usize = 64;
 
 /// Pause after a failed accept, which is mostly a lack of file descriptors: trying at once would only burn the CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Every port answers it.
+const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 
 /// Bounds on connections and their end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +148,8 @@ impl GrpcServer {
         self
     }
 
-    /// Adds reflection over the given encoded file descriptor sets.
+    /// Adds reflection over the given encoded file descriptor sets. It lists the services that were added before, and health;
+    /// descriptors of others can still be asked for.
     ///
     /// # Errors
     /// One of them cannot be decoded.
@@ -154,6 +157,10 @@ impl GrpcServer {
         let mut builder = tonic_reflection::server::Builder::configure();
         for set in descriptor_sets {
             builder = builder.register_encoded_file_descriptor_set(set);
+        }
+        builder = builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        for name in self.names.iter().copied().chain([HEALTH_SERVICE]) {
+            builder = builder.with_service_name(name);
         }
         self.routes = self.routes.add_service(builder.build_v1()?);
         Ok(self)

@@ -101,7 +101,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
             server = server.with_max_calls(OPEN_CALLS);
         }
         if settings.reflection {
-            server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET])
+            server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET])
         } else {
             Ok(server)
         }

@@ -130,7 +130,7 @@ impl<'objects> Volumes<'objects> {
             let claim_template = ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
             return match claim_template {
                 Some(template) => self.unbound(name, &template.spec, None),
-                None => problem(format!("persistent volume claim {name:?} not found")),
+                None => problem(format!("persistent volume claim {name:?} not found{}", self.advice())),
             };
         };
         if ephemeral.is_some() && !self.belongs(claim, pod.name) {
@@ -157,11 +157,19 @@ impl<'objects> Volumes<'objects> {
             return problem(format!("persistent volume claim {name:?} is being bound to {volume:?}"));
         }
         match self.volumes.get(volume) {
-            None => problem(format!("persistent volume {volume:?} of claim {name:?} not found")),
+            None => problem(format!("persistent volume {volume:?} of claim {name:?} not found{}", self.advice())),
             Some(volume) if volume.metadata.deletion_timestamp.is_some() => {
                 problem(format!("persistent volume {volume:?} of claim {name:?} is being deleted"))
             }
             Some(volume) => Ok(topology(driver_of(volume), node_terms(name, volume, runs)?)),
+        }
+    }
+
+    /// What to do about an object that is not there. Files may hold only a part of a cluster.
+    fn advice(&self) -> &'static str {
+        match self.source {
+            Source::Cluster => "",
+            Source::Files => " in the input; add pvc, pv and sc to it",
         }
     }
 
@@ -184,12 +192,15 @@ impl<'objects> Volumes<'objects> {
             Some("") => None,
             Some(class) => match self.classes.get(class) {
                 Some(class) => Some(*class),
-                None => return problem(format!("storage class {class:?} of claim {name:?} not found")),
+                None => {
+                    return problem(format!("storage class {class:?} of claim {name:?} not found{}", self.advice()));
+                }
             },
             None => self.default_class(),
         };
         let Some(class) = class else {
-            return problem(format!("claim {name:?} is not bound and has no storage class"));
+            let advice = if self.classes.is_empty() { self.advice() } else { "" };
+            return problem(format!("claim {name:?} is not bound and has no storage class{advice}"));
         };
         if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
             return problem(format!("claim {name:?} is not bound yet, and its storage class binds at once"));

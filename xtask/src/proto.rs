@@ -57,8 +57,10 @@ fn compile(root: &Path, out: &Path) -> Result<()> {
         // Ordered, so that equal messages have equal encodings: checksums rest on it.
         .btree_map(".")
         .compile_fds(descriptors.clone())?;
-    for file in &mut descriptors.file {
-        file.source_code_info = None; // comments: not needed at run time
+    for info in descriptors.file.iter_mut().filter_map(|file| file.source_code_info.as_mut()) {
+        // Reflection shows comments. Positions in the sources are of no use to its callers.
+        info.location.retain(|location| location.leading_comments.is_some() || location.trailing_comments.is_some());
+        info.location.iter_mut().for_each(|location| location.span = vec![0, 0, 0]);
     }
     std::fs::write(out.join(DESCRIPTOR_SET), descriptors.encode_to_vec())?;
     Ok(())

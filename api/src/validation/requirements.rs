@@ -3,6 +3,7 @@
 use super::{FieldError, is_label_key, is_label_value};
 use crate::{NodeClassRef, Operator, Requirement, Taint, node_pool::NodeClaimTemplate, schema};
 use plimsoll_model::names::label;
+use plimsoll_model::similar;
 use std::collections::BTreeSet;
 
 /// Path of the fields, and what is allowed there.
@@ -64,7 +65,9 @@ impl Context {
         let is_valid = |value: &String| CAPACITY_TYPES.contains(&value.as_str());
         let requires_capacity_type = *operator == Operator::In && key == label::CAPACITY_TYPE && !values.is_empty();
         if requires_capacity_type && !values.iter().any(is_valid) {
-            error(format!("none of the values is one of {}", CAPACITY_TYPES.join(", ")));
+            let mut meant = values.iter().filter_map(|value| similar::nearest(value, CAPACITY_TYPES));
+            let advice = meant.next().map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            error(format!("none of the values is one of {}{advice}", CAPACITY_TYPES.join(", ")));
         }
     }
 
@@ -97,8 +100,12 @@ impl Context {
 const CAPACITY_TYPES: [&str; 3] = ["spot", "on-demand", "reserved"];
 
 fn restricted(path: String, key: &str) -> FieldError {
-    let reason = if key == label::HOSTNAME { "is each node's own" } else { "is of a domain that is not for users" };
-    FieldError::new(path, format!("label {key} {reason} and may not be named"))
+    let message = match label::similar(key) {
+        _ if key == label::HOSTNAME => format!("label {key} is different on each node and must not be used here"),
+        Some(known) => format!("label {key} is unknown; did you mean {known}?"),
+        None => format!("label {key} is in a domain reserved for Kubernetes and Karpenter; use a domain of your own"),
+    };
+    FieldError::new(path, message)
 }
 
 /// Validates the label keys of a template.

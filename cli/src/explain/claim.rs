@@ -1,5 +1,6 @@
 //! What only the cluster's NodeClaims know about a node.
 
+use super::entry;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
 
@@ -10,16 +11,18 @@ pub(super) fn lines(claims: &[NodeClaim], name: &str) -> Vec<String> {
     let annotations = claim.metadata.annotations.as_ref();
     let of = |key: &str| annotations.and_then(|it| it.get(key)).map(String::as_str);
     let launched = match of(annotation::WHY) {
-        Some(why) => format!("was launched for this: {why}"),
-        None if of(annotation::OWNER) == Some(annotation::OWNER_VALUE) => "does not say why it was launched".to_owned(),
-        None => "was launched by something other than Plimsoll".to_owned(),
+        Some(why) => why,
+        None if of(annotation::OWNER) == Some(annotation::OWNER_VALUE) => {
+            "for a reason that its NodeClaim does not have"
+        }
+        None => "by something other than Plimsoll",
     };
-    let mut lines = vec![format!("NodeClaim {name} {launched}")];
+    let mut lines = vec![entry("launched", launched)];
     if let Some(kind) = of(annotation::INTERRUPTED) {
-        lines.push(format!("its capacity is about to be taken back: {kind}"));
+        lines.push(entry("interrupted", format!("EC2 takes its capacity back: {kind}")));
     }
     if of(annotation::REMOVAL).is_some() {
-        lines.push("its removal is under way".to_owned());
+        lines.push(entry("removal", "under way"));
     }
     lines
 }

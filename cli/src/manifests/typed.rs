@@ -50,6 +50,9 @@ fn daemon_set(manifest: &Manifest) -> Result<DaemonSet, Vec<ManifestError>> {
     let daemon_set: DaemonSet = read(manifest)?;
     let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     pod_checks::check(manifest, template, "spec.template.spec")?;
+    if let Some(spec) = &daemon_set.spec {
+        pod_checks::check_selector(manifest, &spec.template)?;
+    }
     Ok(daemon_set)
 }
 

@@ -104,6 +104,9 @@ impl Workload {
             }
         };
         pod_checks::check(&manifest, template.spec.as_ref(), "spec.template.spec")?;
+        if manifest.kind != Kind::Job {
+            pod_checks::check_selector(&manifest, &template)?;
+        }
         Ok(Self { manifest, metadata, count: pods, template, claims })
     }
 

@@ -1,16 +1,28 @@
 //! The plan as people read it.
 
-use super::render;
+use super::{render, summary};
 use crate::output;
+use crate::prices::PriceOrigin;
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{OfferingChoice, Plan, Reason};
-use std::collections::BTreeMap;
+use plimsoll_scheduler::answer::ProtectedNode;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// How many pods of a group are named.
 const NAMED_PODS: usize = 3;
 
-pub(crate) fn render(plan: &Plan) -> String {
+/// What a plan is made on and does not say itself.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// Nodes that stay although they could go.
+    pub(crate) protected: Vec<ProtectedNode>,
+    /// Where prices come from.
+    pub(crate) prices: PriceOrigin,
+}
+
+pub(crate) fn render(plan: &Plan, notes: &Notes) -> String {
     let mut text = String::new();
     section(
         &mut text,
@@ -38,18 +50,43 @@ pub(crate) fn render(plan: &Plan) -> String {
     }
     let ignored = ignored.into_iter().map(|(reason, pods)| vec![some_of(&pods), reason.to_owned()]);
     section(&mut text, "Ignored", &["PODS", "REASON"], ignored.collect());
-    let (style, nodes) = (output::HEADING, plan.launches.len());
-    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
-    let _ = write!(text, "{style}{} USD per hour{style:#} for {nodes} to launch", plan.hourly);
+    let style = output::HEADING;
+    let _ = writeln!(text, "{style}{}{style:#}", summary::line(plan, &notes.protected));
+    if summary::changes(plan) {
+        let _ = writeln!(text, "{}", cost(plan));
+        let prices = prices(plan, &notes.prices);
+        text.push_str(&if prices.is_empty() { prices } else { prices + "\n" });
+    }
+    text
+}
+
+/// What the launches cost and the removals save.
+fn cost(plan: &Plan) -> String {
+    let mut text =
+        format!("{} USD per hour for {} to launch", plan.hourly, summary::count(plan.launches.len(), "node"));
     if plan.hourly.0 > 0 {
         let _ = write!(text, "; at least {} for any plan that places the same pods", plan.lower_bound);
+        if plan.lower_bound < plan.hourly {
+            text.push_str(
+                " (a bound that leaves out topology over zones, pod affinity, limits, weights and minValues)",
+            );
+        }
     }
     let saved: MicroUsdPerHour = plan.terminations.iter().map(|it| it.saving).sum();
     if !plan.terminations.is_empty() {
         let _ = write!(text, "; terminations save {saved}");
     }
-    text.push('\n');
     text
+}
+
+/// Source and date of the prices that the table shows.
+fn prices(plan: &Plan, origin: &PriceOrigin) -> String {
+    let shown: BTreeSet<&OfferingChoice> = plan.launches.iter().filter_map(|launch| launch.offerings.first()).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let spot = shown.iter().any(|offering| offering.capacity_type == CapacityType::Spot);
+    origin.note(shown.iter().map(|offering| offering.instance_type.as_str()), spot)
 }
 
 fn section(text: &mut String, title: &str, headings: &[&str], rows: Vec<Vec<String>>) {

@@ -1,6 +1,6 @@
 //! `plimsoll catalog` and `plimsoll completion`.
 
-use crate::{deployment, fixture, plimsoll, plimsoll_with};
+use crate::{deployment, fixture, plimsoll, plimsoll_with, repository};
 use serde_json::Value;
 
 #[test]
@@ -32,7 +32,8 @@ fn yaml_says_what_json_says() {
 fn the_table_has_a_line_for_each_type() {
     let run = plimsoll(&["catalog", "m5.*large", "-l", "karpenter.k8s.aws/instance-cpu<=4"]);
     let names: Vec<&str> = run.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["NAME", "m5.large", "m5.xlarge"]);
+    assert_eq!(names, ["NAME", "m5.large", "m5.xlarge", "Prices:"]);
+    assert!(run.stdout.contains("as EC2 published it in 2026-07; Spot synthetic"), "{}", run.stdout);
     let large: Vec<&str> = run.stdout.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(large[1..3], ["amd64", "2"]);
     assert_eq!(large[5], "0.096", "on-demand, USD per hour");
@@ -57,4 +58,19 @@ fn each_shell_gets_its_script() {
         assert_eq!(run.status, 0);
         assert!(run.stdout.contains("explain") && run.stdout.contains("certificates"), "{shell}");
     }
+}
+
+#[test]
+fn a_catalog_of_an_account_comes_from_the_aws_cli() {
+    let file = |name: &str| repository("catalog/tests/data/aws").join(name).display().to_string();
+    let files =
+        ["instance-types.json", "offerings.json", "spot-price-history.json", "zones.json", "prices.json"].map(file);
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let run = plimsoll(&[&["catalog", "-o", "json", "--from-aws"], &files[..]].concat());
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    let catalog = plimsoll_catalog::file::parse(&run.stdout).unwrap();
+    assert_eq!((catalog.region.as_str(), catalog.instance_types.len()), ("eu-central-1", 3));
+    plimsoll_with(&["catalog", "--from-aws", "-"], "{}")
+        .refused(&["-: no known list", "aws ec2 describe-instance-types"]);
+    plimsoll(&["catalog", "--from-aws", files[0]]).refused(&["--from-aws: the region is not clear"]);
 }

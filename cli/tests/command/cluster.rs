@@ -1,4 +1,4 @@
-//! `plimsoll explain` from a cluster: an API server that knows nothing but lists.
+//! `plimsoll plan` and `plimsoll explain` from a cluster: an API server that knows nothing but lists.
 
 use crate::{Run, fixture, plimsoll};
 use serde_json::{Value, json};
@@ -77,6 +77,10 @@ fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
 
 /// Runs `explain` against the stand-in; `known` says whether it has the kinds that are asked for.
 fn explain(subject: &[&str], known: bool) -> Run {
+    run(&[&["explain"], subject].concat(), known)
+}
+
+fn run(command: &[&str], known: bool) -> Run {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let objects = objects();
@@ -91,12 +95,7 @@ fn explain(subject: &[&str], known: bool) -> Run {
     std::fs::write(&kubeconfig, kubeconfig_for(&address.to_string())).unwrap();
     let (catalog, kubeconfig) = (fixture("catalog.json"), as_text(&kubeconfig));
     plimsoll(
-        &[
-            &["explain"],
-            subject,
-            &["--kubeconfig", &kubeconfig, "--catalog", &catalog, "--now", "2026-01-02T00:00:00Z"],
-        ]
-        .concat(),
+        &[command, &["--kubeconfig", &kubeconfig, "--catalog", &catalog, "--now", "2026-01-02T00:00:00Z"]].concat(),
     )
 }
 
@@ -115,8 +114,15 @@ fn kubeconfig_for(address: &str) -> String {
 fn a_cluster_is_read_page_by_page() {
     let run = explain(&["node", "busy"], true);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
-    assert!(run.stdout.contains("small, on-demand, test-1a, 0.1 USD/h"), "{}", run.stdout);
-    assert!(run.stdout.contains("default/keeper must not be disrupted"), "{}", run.stdout);
+    assert!(run.stdout.contains("small, on-demand, test-1a, 0.1 USD per hour"), "{}", run.stdout);
+    assert!(run.stdout.contains("pod default/keeper has the annotation karpenter.sh/do-not-disrupt"), "{}", run.stdout);
+}
+
+#[test]
+fn a_plan_without_files_is_for_the_cluster() {
+    let run = run(&["plan"], true);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    assert!(run.stdout.contains("Plan: 0 to add, 1 to remove, 1 pod unschedulable."), "{}", run.stdout);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use crate::{Run, deployment, fixture, plimsoll, plimsoll_with};
 fn explain(kind: &str, name: &str, input: &str) -> Run {
     let files =
         ["-f", &fixture("pool.yaml"), "-f", &fixture("cluster.yaml"), "-f", "-", "--catalog", &fixture("catalog.json")];
-    plimsoll_with(&[&["explain", kind, name, "--now", "2026-01-02T00:00:00Z"], &files[..]].concat(), input)
+    let subject: Vec<&str> = [kind, name].into_iter().filter(|word| !word.is_empty()).collect();
+    plimsoll_with(&[&["explain"], &subject[..], &["--now", "2026-01-02T00:00:00Z"], &files[..]].concat(), input)
 }
 
 /// The explanation has a line with this in it.
@@ -19,9 +20,10 @@ fn says(run: &Run, text: &str) {
 fn a_pod_without_a_place_has_reasons_for_each_pool_with_figures() {
     let run = explain("pod", "big-0", &deployment("big", 1, "64", "1Gi"));
     assert!(run.stdout.starts_with("Pod default/big-0\n"), "{}", run.stdout);
-    says(&run, "default/big-0 has no place; it requests cpu 64, memory 1Gi");
-    says(&run, "NodePool default: InsufficientResources: needs 64 cpu, the largest allowed type has ");
-    says(&run, "NoExistingNode: none of 2 nodes takes it: ");
+    says(&run, "  requests      64 cpu, 1Gi memory");
+    says(&run, "  has no place");
+    says(&run, "  because       NodePool default: InsufficientResources: needs 64 cpu, the largest allowed type has ");
+    says(&run, "  because       NoExistingNode: 0 of 2 nodes fit: insufficient cpu (at most ");
 }
 
 #[test]
@@ -33,13 +35,13 @@ fn programs_get_the_causes_by_code() {
     assert_eq!((&answer["kind"], &answer["name"]), (&"Pod".into(), &"default/big-0".into()));
     assert_eq!(answer["reasons"][0]["nodePool"], "default");
     assert_eq!(answer["reasons"][0]["code"], "InsufficientResources");
-    assert!(answer["lines"][0].as_str().unwrap().starts_with("default/big-0 has no place"));
+    assert_eq!(answer["lines"][1], "has no place");
 }
 
 #[test]
 fn a_pod_that_gets_a_new_node_is_told_which() {
     let run = explain("pod", "default/web-0", &deployment("web", 2, "1800m", "1Gi"));
-    says(&run, "default/web-0 will go to ");
+    says(&run, "  goes to       ");
 }
 
 #[test]
@@ -52,8 +54,8 @@ fn a_virtual_pod_says_whose_room_it_is() {
         )
     };
     let run = explain("pod", "capacity-buffer-spare-1", &buffer("Deployment"));
-    says(&run, "does not exist: it stands for room that CapacityBuffer default/spare keeps");
-    says(&run, "default/capacity-buffer-spare-1 will go to ");
+    says(&run, "  stands for    capacity of CapacityBuffer default/spare");
+    says(&run, "  goes to       ");
     let run = explain("pod", "web-0", &buffer("StatefulSet"));
     let hint = "CapacityBuffer default/spare: no room is kept: ScalableRefNotFound: there is no StatefulSet \"web\"";
     assert!(run.status == 0 && run.stderr.contains(hint), "{}", run.stderr);
@@ -61,7 +63,7 @@ fn a_virtual_pod_says_whose_room_it_is() {
 
 #[test]
 fn a_running_pod_is_where_it_runs() {
-    says(&explain("pod", "keeper", ""), "default/keeper runs on node busy");
+    says(&explain("pod", "keeper", ""), "  runs on       node busy");
 }
 
 #[test]
@@ -69,19 +71,19 @@ fn a_node_is_told_by_its_name_or_its_claims() {
     for name in ["busy", "default-busy"] {
         let run = explain("node", name, "");
         assert!(run.stdout.starts_with("Node busy\n"), "{}", run.stdout);
-        says(&run, "node busy is in service: small, on-demand, test-1a, 0.1 USD/h, of NodePool default");
-        says(
-            &run,
-            "NodeClaim default-busy was launched for this: small in test-1a was the cheapest of 2 types for 1 pod",
-        );
-        says(&run, "its pods request cpu 1, memory 1Gi");
-        says(&run, "default/keeper must not be disrupted");
+        says(&run, "  NodePool      default");
+        says(&run, "  instance      small, on-demand, test-1a, 0.1 USD per hour");
+        says(&run, "  state         in service");
+        says(&run, "  launched      small in test-1a was the cheapest of 2 types for 1 pod");
+        says(&run, "  requested     1 cpu, 1Gi memory");
+        says(&run, "  stays         pod default/keeper has the annotation karpenter.sh/do-not-disrupt");
+        says(&run, "  budget        10% of 2 nodes = 1");
     }
 }
 
 #[test]
 fn a_node_that_is_to_go_says_why() {
-    says(&explain("node", "idle", ""), "it goes: Empty, which saves 0.1 USD/h");
+    says(&explain("node", "idle", ""), "  goes          Empty, saves 0.1 USD per hour");
 }
 
 #[test]
@@ -95,4 +97,29 @@ fn what_is_not_there_is_bad_input_with_the_nearest_names() {
 fn without_files_a_cluster_is_read() {
     plimsoll(&["explain", "pod", "web-0"]).refused(&["kubeconfig: ", "-f PATH"]);
     plimsoll(&["explain", "node", "n", "--kubeconfig", "no-such-file"]).refused(&["kubeconfig: ", "no-such-file"]);
+}
+
+#[test]
+fn pods_of_a_workload_share_their_lines() {
+    let input = deployment("web", 2, "1800m", "1Gi") + &deployment("big", 3, "64", "1Gi");
+    let run = explain("deployment/web", "", &input);
+    assert!(run.stdout.starts_with("Deployment default/web\n"), "{run:?}");
+    says(&run, "  pods          2");
+    says(&run, "  requests      1800m cpu, 1Gi memory");
+    let run = explain("deploy", "big", &input);
+    says(&run, "  has no place  big-0, big-1, big-2");
+    says(&run, "  because       NodePool default: InsufficientResources: ");
+    explain("deployment", "bigg", &input).refused(&["there is no deployment default/bigg; nearest: default/big"]);
+    explain("statefulset", "web", &input).refused(&["there is no statefulset default/web"]);
+    explain("deployment", "-nshop", &input).refused(&["NAME"]);
+}
+
+#[test]
+fn pods_of_a_deployment_are_found_by_way_of_their_replica_set() {
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: web-5d9c7b-x2x9k\n  labels: {pod-template-hash: 5d9c7b}\n  \
+               ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5d9c7b, uid: u, controller: true}]\n\
+               spec: {nodeName: busy, containers: [{name: app}]}\n";
+    let run = explain("deployment", "web", pod);
+    says(&run, "  runs on       node busy: web-5d9c7b-x2x9k");
+    says(&explain("rs", "web-5d9c7b", pod), "  runs on       node busy: web-5d9c7b-x2x9k");
 }

@@ -15,12 +15,10 @@ fn plan(stdin: &str) -> Value {
 fn the_example_of_the_readme_gives_a_plan() {
     let run = plimsoll(&["plan", "-f", repository("docs/examples/plan").to_str().unwrap()]);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
-    let last = run.stdout.lines().last().unwrap();
-    assert!(
-        run.stdout.starts_with("Launches\n") && last.contains(" USD per hour for 1 node to launch"),
-        "{}",
-        run.stdout
-    );
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!((lines[0], lines[4]), ("Launches", "Plan: 1 to add, 0 to remove."), "{lines:#?}");
+    assert!(lines[5].contains(" USD per hour for 1 node to launch; at least "), "{lines:#?}");
+    assert_eq!(lines[6], "Prices: On-Demand in us-east-1 as EC2 published it in 2026-07.", "{lines:#?}");
     assert!(!run.stdout.contains('\u{1b}'), "colours belong to terminals alone");
 }
 
@@ -51,6 +49,9 @@ fn a_plan_as_json_has_the_fields_of_the_contract() {
     assert_eq!(launch["offering"]["price"], 0.1);
     assert_eq!(launch["capacityTypes"], serde_json::json!(["on-demand"]));
     assert_eq!(launch["requests"]["cpu"], "1500m");
+    let keys = texts(&launch["requirements"], "key");
+    let distinct: std::collections::BTreeSet<&String> = keys.iter().collect();
+    assert_eq!(keys.len(), distinct.len(), "one requirement for each key: {keys:?}");
     let pods: Vec<String> = plan["launches"].as_array().unwrap().iter().flat_map(|it| texts(&it["pods"], "")).collect();
     assert_eq!(pods, ["default/web-0", "default/web-1"]);
 }
@@ -106,7 +107,11 @@ fn bad_input_is_told_with_file_document_object_and_field() {
     ]);
     // Also where the workload has no replicas, and for every node.
     let idle = input.replace("replicas: 1", "replicas: 0");
-    plimsoll_with(&["plan", "-f", "-"], &idle).refused(&["-: document 2: Deployment default/web: ", "1Gigabyte"]);
+    plimsoll_with(&["plan", "-f", "-"], &idle).refused(&[
+        "-: document 2: Deployment default/web: ",
+        "1Gigabyte",
+        "did you mean G or Gi?",
+    ]);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: one}\nstatus: {allocatable: {cpu: many}}\n";
     plimsoll_with(&["plan", "-f", "-"], node).refused(&["-: document 1: Node one: status.allocatable.cpu: "]);
     plimsoll_with(&["plan", "-f", "-"], "kind: [\n").refused(&["-: document 1: not YAML: line "]);
@@ -121,7 +126,7 @@ fn what_cannot_be_used_at_all_is_bad_input() {
     plimsoll(&["plan", "-f", &pool, "--region", "moon-1"]).refused(&["moon-1", "us-east-1"]);
     plimsoll(&["plan", "-f", &pool, "--server", "nonsense"]).refused(&["--server nonsense: must be host:port"]);
     plimsoll(&["plan", "-f", &pool, "--now", "yesterday"]).refused(&["--now"]);
-    plimsoll(&["plan"]).refused(&["--filename"]);
+    plimsoll(&["plan"]).refused(&["kubeconfig: ", "-f PATH"]);
 }
 
 #[test]
@@ -206,4 +211,200 @@ fn a_large_document_is_read() {
     let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: large}}\nvalues: [{values}]\n");
     let run = plimsoll_with(&["plan", "-f", "-"], &text);
     assert_eq!((run.status, run.stderr.as_str()), (0, "ignored: v1 ConfigMap (1)\n"));
+}
+
+/// The table for the small pool and what is on stdin.
+fn table(stdin: &str, options: &[&str]) -> crate::Run {
+    let (pool, catalog) = (fixture("pool.yaml"), fixture("catalog.json"));
+    let arguments = ["plan", "-f", &pool, "-f", "-", "--catalog", &catalog, "--now", NOW];
+    plimsoll_with(&[&arguments[..], options].concat(), stdin)
+}
+
+fn cluster() -> String {
+    std::fs::read_to_string(fixture("cluster.yaml")).unwrap()
+}
+
+/// The cluster with one more annotation on each node.
+fn protected_cluster() -> String {
+    cluster().replace(
+        "metadata: {name: idle,",
+        "metadata: {name: idle, annotations: {karpenter.sh/do-not-disrupt: \"true\"},",
+    )
+}
+
+#[test]
+fn a_plan_ends_with_a_line_that_counts() {
+    let says = |stdin: &str, text: &str| {
+        let run = table(stdin, &[]);
+        assert!(run.stdout.lines().any(|line| line == text), "{text:?} is no line of {}", run.stdout);
+    };
+    says(&(cluster() + &deployment("big", 2, "64", "1Gi")), "Plan: 0 to add, 1 to remove, 2 pods unschedulable.");
+    says(&deployment("web", 1, "1", "1Gi"), "Plan: 1 to add, 0 to remove.");
+    says("", "Nothing to change.");
+    says(&deployment("big", 1, "64", "1Gi"), "Nothing to change. 1 pod unschedulable.");
+    says(&protected_cluster(), "Nothing to change. 1 node could go but stays: do-not-disrupt (idle).");
+    let budget = "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {maxUnavailable: 0, selector: {matchLabels: {app: web}}}\n";
+    let pod = "  - apiVersion: v1\n    kind: Pod\n    metadata: {name: web, labels: {app: web}}\n    spec: {nodeName: idle, containers: \
+               [{name: app, resources: {requests: {cpu: 100m}}}]}\n    status: {phase: Running}\n";
+    let covered =
+        cluster().replace("annotations: {karpenter.sh/do-not-disrupt: \"true\"}", "labels: {app: web}") + pod + budget;
+    let run = table(&covered, &[]);
+    let text = "Nothing to change. 1 node could go but stays: PodDisruptionBudget default/web (";
+    assert!(run.stdout.starts_with(text), "{}", run.stdout);
+}
+
+#[test]
+fn exit_statuses_tell_changes_and_pods_without_a_place_if_asked() {
+    let (changes, nothing, without_place) =
+        (deployment("web", 1, "1", "1Gi"), String::new(), deployment("big", 1, "64", "1Gi"));
+    let both = changes.clone() + &without_place;
+    let (detailed, strict) = ("--detailed-exitcode", "--fail-on-unschedulable");
+    for (input, options, expected) in [
+        (&both, &[][..], 0),
+        (&nothing, &[detailed, strict], 0),
+        (&changes, &[detailed], 3),
+        (&without_place, &[detailed], 0),
+        (&changes, &[strict], 0),
+        (&without_place, &[strict], 4),
+        (&both, &[detailed, strict], 4),
+    ] {
+        let run = table(input, options);
+        assert_eq!(run.status, expected, "{options:?}: {}", run.stderr);
+        assert!(!run.stdout.is_empty(), "the plan is printed all the same");
+    }
+}
+
+#[test]
+fn own_prices_take_the_place_of_the_catalog_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prices.tsv");
+    let run = |prices: &str| {
+        std::fs::write(&path, prices).unwrap();
+        table(&deployment("web", 1, "1", "1Gi"), &["--prices", path.to_str().unwrap()])
+    };
+    let cheap = run("large * on-demand 0.05\n");
+    assert!(cheap.stdout.contains("large") && cheap.stdout.contains("0.05 USD per hour for 1 node"), "{cheap:?}");
+    assert!(cheap.stdout.contains("prices.tsv where it has one; catalog "), "{cheap:?}");
+    let odd = run("lareg * on-demand 0.05\n");
+    assert_eq!(odd.status, 0);
+    assert!(odd.stderr.contains("line 1: lareg * on-demand is not offered; did you mean large?"), "{odd:?}");
+    run("large * on-demand cheap\n").refused(&["prices.tsv: line 1: price: \"cheap\" is not a price"]);
+}
+
+#[test]
+fn the_request_is_what_the_scheduler_takes() {
+    let run = table(&deployment("web", 1, "1500m", "1Gi"), &["-o", "request"]);
+    let request = run.json();
+    let shape = &request["snapshot"]["shapes"][0];
+    let cpu = shape["requests"].as_array().unwrap().iter().find(|it| it["name"] == "cpu").unwrap();
+    assert_eq!(cpu["amount"], "1500", "64-bit numbers are text, and CPU is in thousandths");
+    assert_eq!(request["snapshot"]["pods"][0]["name"], "web-0");
+    assert_eq!(request["catalogs"][0]["region"], "test-1");
+    // It reads back to a request with the same plan.
+    let pool = prost_reflect::DescriptorPool::decode(plimsoll_proto::FILE_DESCRIPTOR_SET).unwrap();
+    let descriptor = pool.get_message_by_name("plimsoll.scheduler.v1.PlanRequest").unwrap();
+    let message = prost_reflect::DynamicMessage::deserialize(descriptor, &request).unwrap();
+    let request: plimsoll_proto::scheduler::v1::PlanRequest = message.transcode_to().unwrap();
+    let plan = plimsoll_scheduler::answer::plan(&request).unwrap().plan.unwrap();
+    assert_eq!(plan.launches[0].pods[0].name, "default/web-0");
+}
+
+#[test]
+fn misspelt_labels_and_amounts_bring_hints() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let hinted = |pool: &str, pods: &str, hint: &str| {
+        let input = format!("{pool}{pods}");
+        let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &input);
+        assert!(run.status == 0 && run.stderr.contains(hint), "{hint:?}: {run:?}");
+    };
+    let web = deployment("web", 1, "1", "1Gi");
+    hinted(
+        &pool.replace("values: [on-demand]", "values: [spot, ondemand]"),
+        &web,
+        "NodePool default: no offering has karpenter.sh/capacity-type ondemand; did you mean on-demand?",
+    );
+    hinted(
+        &pool.replace("key: kubernetes.io/arch,", "key: instance-category,").replace("[amd64]", "[m]"),
+        &web,
+        "NodePool default: requirement instance-category is no known label; did you mean karpenter.k8s.aws/instance-category?",
+    );
+    let selector = |label: &str| {
+        web.replace(
+            "    spec:\n      containers",
+            &format!("    spec:\n      nodeSelector: {{{label}}}\n      containers"),
+        )
+    };
+    hinted(
+        &pool,
+        &selector("kubernetes.io/arch: arm46"),
+        "Pod default/web-0: no offering has kubernetes.io/arch arm46; did you mean",
+    );
+    hinted(
+        &pool,
+        &selector("karpenter.k8s.aws/instance-categry: m"),
+        "Pod default/web-0: label karpenter.k8s.aws/instance-categry is unknown; did you mean karpenter.k8s.aws/instance-category?",
+    );
+    hinted(
+        &pool,
+        &deployment("web", 1, "1", "512m"),
+        "Pod default/web-0 requests 1 bytes of memory: the suffix m means a thousandth; did you mean Mi?",
+    );
+    let restricted = pool.replace("key: karpenter.sh/capacity-type,", "key: karpenter.sh/capacity-typ,");
+    plimsoll_with(&["plan", "-f", "-"], &restricted)
+        .refused(&["spec.template.spec.requirements[1].key: label karpenter.sh/capacity-typ is unknown; did you mean karpenter.sh/capacity-type?"]);
+    let none = pool.replace("values: [on-demand]", "values: [ondemand]");
+    plimsoll_with(&["plan", "-f", "-"], &none).refused(&["did you mean on-demand?"]);
+}
+
+#[test]
+fn a_selector_that_misses_its_own_pods_is_bad_input() {
+    let broken = deployment("web", 1, "1", "1Gi").replace("matchLabels: {app: web}", "matchLabels: {app: shop}");
+    plimsoll_with(&["plan", "-f", "-"], &broken).refused(&[
+        "Deployment default/web: spec.selector.matchLabels: app: shop does not match spec.template.metadata.labels, which has app: web",
+    ]);
+}
+
+#[test]
+fn what_is_not_in_the_input_is_said_to_be_missing_there() {
+    let pod = deployment("db", 1, "1", "1Gi").replace(
+        "    spec:\n      containers",
+        "    spec:\n      volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]\n      containers",
+    );
+    let reasons = plan(&pod)["unschedulable"][0]["reasons"][0].clone();
+    assert_eq!(reasons["code"], "VolumeProblem");
+    assert!(
+        reasons["message"].as_str().unwrap().ends_with("\"data\" not found in the input; add pvc, pv and sc to it"),
+        "{reasons}"
+    );
+}
+
+#[test]
+fn a_missing_node_class_is_named_once() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let pool = pool.split("---").next().unwrap().to_owned() + &deployment("web", 1, "1", "1Gi");
+    let run = plimsoll_with(&["plan", "-f", "-"], &pool);
+    assert_eq!(run.stdout.matches("NodeClassNotFound").count(), 1, "{}", run.stdout);
+}
+
+#[test]
+fn nodes_of_another_region_bring_a_hint() {
+    let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
+    let run = table(&cluster, &[]);
+    assert!(
+        run.stderr.contains("nodes are in eu-west-1, the catalog is of region test-1")
+            && run.stderr.contains("--region eu-west-1"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn an_empty_file_is_no_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in
+        [("empty.yaml", ""), ("blank.json", " \n"), ("dashes.yaml", "---\n---\n"), ("null.json", "null")]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let run = plimsoll(&["plan", "-f", folder.path().to_str().unwrap()]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
 }

@@ -14,8 +14,10 @@ use crate::place::State;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
+use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape};
+use plimsoll_model::taints::Taint;
 
 /// What a shape uses that is not done yet, or that cannot be done.
 pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
@@ -70,7 +72,7 @@ pub(crate) fn of_pools(context: &SolveContext<'_>) -> Vec<Reason> {
 fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
     match &pool.not_ready {
         Some(problem) if problem.code == "NodeClassNotFound" => {
-            (ReasonCode::NodeClassNotFound, format!("{}: {}", problem.code, problem.message))
+            (ReasonCode::NodeClassNotFound, problem.message.clone())
         }
         Some(problem) => (ReasonCode::NodePoolNotReady, format!("{}: {}", problem.code, problem.message)),
         None if pool.deleting => (ReasonCode::NodePoolNotReady, "the NodePool is being deleted".to_owned()),
@@ -87,7 +89,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: usize, shape: usize)
         return (ReasonCode::RequirementsIncompatible, unmet::by_itself(view));
     }
     if !tolerated(&view.pool.taints, &pods.shape.tolerations, true) {
-        return (ReasonCode::TaintNotTolerated, taint_text(&view.pool.taints, pods.shape));
+        return (ReasonCode::TaintNotTolerated, toleration_text(&view.pool.taints, pods.shape));
     }
     let mut selected = Bits::none(view.offerings.len());
     view.alternatives(pods.shape).iter().for_each(|one| selected.join(&one.offerings));
@@ -99,12 +101,11 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: usize, shape: usize)
     view.reachable(pods.shape).iter().for_each(|one| reachable.join(&one.offerings));
     selected.keep(&reachable);
     if selected.is_empty() {
-        let places = volumes::places(pods.shape);
-        if places.is_empty() {
+        if volumes::places(pods.shape).is_empty() {
             let text = "podAntiAffinity keeps it away from pods of a DaemonSet, which run on every node that would do";
             return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
         }
-        return (ReasonCode::VolumeProblem, format!("its volumes can be attached only where {places}"));
+        return (ReasonCode::VolumeProblem, unmet::by_volumes(view, pods.shape));
     }
     let mut roomy = selected.clone();
     roomy.keep(&view.roomy(pods.requests));
@@ -144,28 +145,45 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: usize, shape: usize)
     (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable))
 }
 
-fn taint_text(taints: &[plimsoll_model::taints::Taint], shape: &PodShape) -> String {
-    let hard =
-        |taint: &&plimsoll_model::taints::Taint| !tolerated(std::slice::from_ref(*taint), &shape.tolerations, true);
-    let all: Vec<String> = taints
-        .iter()
-        .filter(hard)
-        .map(|one| {
-            let value = if one.value.is_empty() { String::new() } else { format!("={}", one.value) };
-            format!("{}{value}:{}", one.key, one.effect.as_str())
-        })
-        .collect();
+fn taint_text(taints: &[Taint], shape: &PodShape) -> String {
+    let all: Vec<String> = untolerated(taints, shape).map(taint_name).collect();
     format!("does not tolerate the taint {}", all.join(" and "))
 }
 
+/// The same with the tolerations to add.
+fn toleration_text(taints: &[Taint], shape: &PodShape) -> String {
+    let toleration = |taint: &Taint| {
+        let value = match taint.value.as_str() {
+            "" => "operator: Exists".to_owned(),
+            value => format!("operator: Equal, value: {value:?}"),
+        };
+        format!("{{key: {}, {value}, effect: {}}}", taint.key, taint.effect.as_str())
+    };
+    let missing: Vec<String> = untolerated(taints, shape).map(toleration).collect();
+    format!("{}; to tolerate it, add to spec.tolerations: [{}]", taint_text(taints, shape), missing.join(", "))
+}
+
+fn untolerated<'t>(taints: &'t [Taint], shape: &PodShape) -> impl Iterator<Item = &'t Taint> {
+    taints.iter().filter(|taint| !tolerated(std::slice::from_ref(*taint), &shape.tolerations, true))
+}
+
+fn taint_name(taint: &Taint) -> String {
+    let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
+    format!("{}{value}:{}", taint.key, taint.effect.as_str())
+}
+
 fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits, requests: &[i64]) -> String {
+    let beside = if view.daemons.is_empty() { "" } else { " beside its DaemonSets" };
     let mut parts = Vec::new();
     for (resource, need) in requests.iter().enumerate().filter(|(_, need)| **need > 0) {
         let most = among.iter().map(|index| view.offerings[index].room[resource]).max().unwrap_or(0).max(0);
-        if most < *need {
-            let name = context.table.name(resource);
+        let name = context.table.name(resource);
+        let capacity = |index: usize| view.types[view.offerings[index].type_index].capacity[resource];
+        if most <= 0 && among.iter().all(|index| capacity(index) <= 0) {
+            parts.push(format!("no allowed type of the NodePool has {name}, needs {} {name}", at_least(name, *need)));
+        } else if most < *need {
             let (need, most) = (at_least(name, *need), at_most(name, most));
-            parts.push(format!("needs {need} {name}, the largest allowed type has {most} beside its DaemonSets"));
+            parts.push(format!("needs {need} {name}, the largest allowed type has {most}{beside}"));
         }
     }
     if parts.is_empty() {
@@ -178,27 +196,40 @@ fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits, requ
                 format!("{} {}", at_least(context.table.name(resource), *need), context.table.name(resource))
             })
             .collect();
-        parts.push(format!("no allowed type has {} at once beside its DaemonSets", asked.join(", ")));
+        parts.push(format!("no allowed type has {} at once{beside}", asked.join(", ")));
     }
     parts.join("; ")
 }
 
-/// The limits that each keep all of `usable` out; all of them if it takes several together.
+/// The limits that each keep all of `usable` out, with the value that would let the smallest type through; all limits if it
+/// takes several together.
 fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits) -> String {
     let least = |resource: usize| {
         let amounts = usable.iter().map(|index| view.types[view.offerings[index].type_index].capacity[resource]);
         amounts.min().unwrap_or(0)
     };
-    let limited = || headroom.iter().enumerate().filter_map(|(resource, left)| Some((resource, left.as_ref()?)));
-    let alone: Vec<(usize, &i64)> = limited().filter(|(resource, left)| least(*resource) > **left).collect();
-    let told = if alone.is_empty() { limited().collect() } else { alone };
-    let parts: Vec<String> = told
-        .into_iter()
+    let limited = || headroom.iter().enumerate().filter_map(|(resource, left)| Some((resource, *left.as_ref()?)));
+    let usage = |resource: usize, left: i64| {
+        let name = context.table.name(resource);
+        let limit = view.pool.limits.get(name);
+        let used = limit.saturating_sub(left);
+        (used, format!("spec.limits.{name} is {}, {} in use", at_most(name, limit), at_least(name, used)))
+    };
+    let alone: Vec<String> = limited()
+        .filter(|(resource, left)| least(*resource) > *left)
         .map(|(resource, left)| {
-            let name = context.table.name(resource);
-            let limit = at_most(name, view.pool.limits.get(name));
-            format!("{} of {limit} {name}", at_most(name, (*left).max(0)))
+            let (name, least) = (context.table.name(resource), least(resource));
+            let (used, text) = usage(resource, left);
+            let smallest = match name {
+                NODES_RESOURCE => String::new(),
+                _ => format!("the smallest type that would do has {}: ", at_least(name, least)),
+            };
+            format!("{text}; {smallest}raise it to {} or more", at_least(name, used.saturating_add(least)))
         })
         .collect();
-    format!("the limits of the NodePool leave {}, too little for any type that would do", parts.join(" and "))
+    if !alone.is_empty() {
+        return alone.join("; ");
+    }
+    let all: Vec<String> = limited().map(|(resource, left)| usage(resource, left).1).collect();
+    format!("no type that would do is within all limits of the NodePool: {}", all.join(", "))
 }

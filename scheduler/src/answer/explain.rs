@@ -1,16 +1,20 @@
 //! Explains, as text with figures, why a pod has no place, where it will go, or what is planned for a node.
 
 mod node;
+mod protection;
+
+pub use protection::{ProtectedNode, protected_nodes, without_protection};
 
 use super::AnswerError;
 use super::solve_input::SolveInput;
 use crate::solve::solve;
-use plimsoll_model::plan::{Launch, Plan, PodRef, ReasonCode, Unschedulable};
+use plimsoll_model::plan::{Launch, Plan, PodRef, Unschedulable};
 use plimsoll_model::quantity::format_amount;
-use plimsoll_model::resources::Resources;
+use plimsoll_model::resources::{PODS, Resources};
 use plimsoll_model::snapshot::{Node, NodeState, Pod, PodState, Snapshot};
 use plimsoll_proto::scheduler::v1::{ExplainRequest, ExplainResponse, explain_request::Subject};
 use plimsoll_solver::Cancel;
+use std::collections::BTreeSet;
 
 /// Maximum names in a list; further names are only counted.
 const MAX_SHOWN_NAMES: usize = 5;
@@ -31,79 +35,77 @@ pub(crate) fn explain_of(request: ExplainRequest, cancel: &Cancel) -> Result<Exp
 
 fn explain_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
     if let Some(ignored) = snapshot.ignored.iter().find(|ignored| ignored.pod == name) {
-        return Ok(vec![format!("{name} is not considered: {}", ignored.reason)]);
+        return Ok(vec![entry("ignored", &ignored.reason)]);
     }
     let pod = find_pod(snapshot, name, "pod")?;
     let node_of = |name: &str| snapshot.nodes.iter().find(|node| node.name.as_str() == name);
-    let mut lines = match &pod.state {
-        PodState::Bound(node) => vec![format!("{name} runs on node {node}")],
-        PodState::Reserved(node) => {
-            let state = node_of(node.as_str()).map_or("unknown", |node| state_text(node));
-            return Ok(vec![format!("{name} waits for node {node}, which {state}")]);
-        }
-        PodState::Pending => Vec::new(),
-    };
+    let state_of = |name: &str| node_of(name).map_or("unknown", state_text);
+    let mut lines = vec![entry("requests", requests_of(snapshot, pod))];
     if let Some(owner) = &pod.buffer {
-        lines.push(format!(
-            "{name} does not exist: it stands for room that CapacityBuffer {}/{} keeps",
-            pod.namespace, owner.buffer
-        ));
+        lines.push(entry("stands for", format!("capacity of CapacityBuffer {}/{}", pod.namespace, owner.buffer)));
     }
-    let requests = requests_of(snapshot, pod);
+    match &pod.state {
+        PodState::Bound(node) => lines.push(entry("runs on", format!("node {node}"))),
+        PodState::Reserved(node) => {
+            lines.push(entry("waits for", format!("node {node}, which is {}", state_of(node.as_str()))));
+            return Ok(lines);
+        }
+        PodState::Pending => {}
+    }
+    let described = lines.len();
     if let Some(placement) = plan.placements.iter().find(|placement| contains_pod(&placement.pods, pod)) {
-        let state = node_of(placement.node.as_str()).map_or("unknown", |node| state_text(node));
-        lines.push(format!("{name} will go to node {}, which {state}: it has room for {requests}", placement.node));
+        let node = &placement.node;
+        lines.push(entry("goes to", format!("node {node}, which is {}", state_of(node.as_str()))));
     }
     for launch in plan.launches.iter().filter(|launch| contains_pod(&launch.pods, pod)) {
-        lines.extend(explain_launch(name, launch));
+        lines.extend(explain_launch(launch));
     }
     for termination in plan.terminations.iter().filter(|termination| contains_pod(&termination.pods, pod)) {
         let reason = termination.reason.as_str();
-        lines.push(format!("it has to leave node {}, which is to be removed: {reason}", termination.node));
+        lines.push(entry("leaves", format!("node {}, which is removed: {reason}", termination.node)));
         for moved in termination.moved_to.iter().filter(|moved| contains_pod(&moved.pods, pod)) {
-            lines.push(format!("it will go to node {}, which has room for {requests}", moved.node));
+            lines.push(entry("goes to", format!("node {}", moved.node)));
         }
     }
     if let Some(unschedulable) = plan.unschedulable.iter().find(|unschedulable| unschedulable.pod.uid == pod.uid) {
-        lines.extend(unschedulable_lines(pod, unschedulable, &requests));
+        lines.extend(unschedulable_lines(unschedulable));
     }
-    if lines.is_empty() {
+    if lines.len() == described && pod.state == PodState::Pending {
         // The pod is pending but must not be placed.
         let why = if pod.terminating { "it is being deleted" } else { "it stays with its node" };
-        lines.push(format!("{name} is not to be placed: {why}"));
+        lines.push(entry("not placed", why));
     }
     Ok(lines)
 }
 
-fn unschedulable_lines(pod: &Pod, unschedulable: &Unschedulable, requests: &str) -> Vec<String> {
-    let mut lines = vec![format!("{} has no place; it requests {requests}", pod.full_name())];
+fn unschedulable_lines(unschedulable: &Unschedulable) -> Vec<String> {
+    let mut lines = vec!["has no place".to_owned()];
     lines.extend(unschedulable.reasons.iter().map(|reason| {
         let (code, message) = (reason.code.as_str(), &reason.message);
-        match (reason.node_pool.as_str(), reason.code) {
-            ("", ReasonCode::NoExistingNode) => format!("  {code}: {message}"),
-            ("", _) => format!("  the pod itself: {code}: {message}"),
-            (pool, _) => format!("  NodePool {pool}: {code}: {message}"),
-        }
+        let text = match reason.node_pool.as_str() {
+            "" => format!("{code}: {message}"),
+            pool => format!("NodePool {pool}: {code}: {message}"),
+        };
+        entry("because", text)
     }));
     lines
 }
 
-fn explain_launch(pod: &str, launch: &Launch) -> Vec<String> {
-    let others = launch.pods.len().saturating_sub(1);
-    let others_text =
-        if others == 0 { "alone".to_owned() } else { format!("with {}", count_text(others, "other pod")) };
-    let mut lines = vec![format!("{pod} will go to a new node of NodePool {}, {others_text}", launch.node_pool)];
+fn explain_launch(launch: &Launch) -> Vec<String> {
+    let mut lines = vec![entry("goes to", format!("a new node of NodePool {}", launch.node_pool))];
     if let Some(cheapest) = launch.offerings.first() {
-        let (kind, zone, price) = (cheapest.capacity_type, &cheapest.zone, cheapest.price);
-        let choice = count_text(launch.offerings.len(), "acceptable offering");
-        lines.push(format!(
-            "  {} {kind} in {zone} at {price} USD/h is the cheapest of {choice}",
-            cheapest.instance_type
-        ));
+        let (instance_type, zone, kind, price) =
+            (&cheapest.instance_type, &cheapest.zone, cheapest.capacity_type, cheapest.price);
+        lines.push(entry("cheapest", format!("{instance_type} in {zone}, {kind}, {price} USD per hour")));
+        let types: BTreeSet<&str> = launch.offerings.iter().map(|offering| offering.instance_type.as_str()).collect();
+        let (types, offerings) =
+            (count_text(types.len(), "instance type"), count_text(launch.offerings.len(), "offering"));
+        lines.push(entry("would do", format!("{types}, {offerings}")));
     }
-    lines.push(format!("  its pods and DaemonSets request {}", amounts(&launch.requests)));
+    lines.push(entry("shared with", count_text(launch.pods.len().saturating_sub(1), "other pod")));
+    lines.push(entry("in all", format!("{} with DaemonSets", amounts(&launch.requests))));
     if !launch.why.is_empty() {
-        lines.push(format!("  {}", launch.why));
+        lines.push(entry("because", &launch.why));
     }
     lines
 }
@@ -126,11 +128,16 @@ fn contains_pod(pods: &[PodRef], pod: &Pod) -> bool {
 
 fn state_text(node: &Node) -> &'static str {
     match node.state {
-        NodeState::InFlight => "is on its way",
-        NodeState::Registered => "has joined, but is not in service yet",
-        NodeState::Initialized if !node.ready => "is in service, but not Ready",
-        NodeState::Initialized => "is in service",
+        NodeState::InFlight => "being launched",
+        NodeState::Registered => "registered, not yet initialized",
+        NodeState::Initialized if !node.ready => "initialized, not Ready",
+        NodeState::Initialized => "in service",
     }
+}
+
+/// A line of an explanation: what it is about, padded to a column, and the text.
+fn entry(about: &str, text: impl std::fmt::Display) -> String {
+    format!("{about:<14}{text}")
 }
 
 fn requests_of(snapshot: &Snapshot, pod: &Pod) -> String {
@@ -138,10 +145,10 @@ fn requests_of(snapshot: &Snapshot, pod: &Pod) -> String {
     shape.map(|shape| amounts(&shape.requests)).unwrap_or_default()
 }
 
-/// Formats resources, such as `cpu 500m, memory 1Gi`; `nothing` if all are zero.
+/// Formats resources, such as `500m cpu, 1Gi memory`; `nothing` if all are zero. The count of pods is left out.
 fn amounts(resources: &Resources) -> String {
-    let nonzero = resources.iter().filter(|(_, amount)| *amount != 0);
-    let parts: Vec<String> = nonzero.map(|(name, amount)| format!("{name} {}", format_amount(name, amount))).collect();
+    let nonzero = resources.iter().filter(|(name, amount)| *amount != 0 && *name != PODS);
+    let parts: Vec<String> = nonzero.map(|(name, amount)| format!("{} {name}", format_amount(name, amount))).collect();
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 

@@ -91,7 +91,7 @@ fn an_unbound_claim_is_restricted_by_its_storage_class() {
 #[test]
 fn a_volume_that_cannot_be_attached_has_a_problem() {
     let table = [
-        (vec![], vec![], "persistent volume claim \"data\" not found"),
+        (vec![], vec![], "persistent volume claim \"data\" not found in the input; add pvc, pv and sc to it"),
         (
             vec![claim(&json!({"volumeName": "pv-1"}), "Lost")],
             vec![],
@@ -100,13 +100,17 @@ fn a_volume_that_cannot_be_attached_has_a_problem() {
         (
             vec![claim(&json!({"volumeName": "pv-1"}), "Bound")],
             vec![],
-            "persistent volume \"pv-1\" of claim \"data\" not found",
+            "persistent volume \"pv-1\" of claim \"data\" not found in the input; add pvc, pv and sc to it",
         ),
-        (vec![claim(&json!({}), "Pending")], vec![], "claim \"data\" is not bound and has no storage class"),
+        (
+            vec![claim(&json!({}), "Pending")],
+            vec![],
+            "claim \"data\" is not bound and has no storage class in the input; add pvc, pv and sc to it",
+        ),
         (
             vec![claim(&json!({"storageClassName": "x"}), "Pending")],
             vec![],
-            "storage class \"x\" of claim \"data\" not found",
+            "storage class \"x\" of claim \"data\" not found in the input; add pvc, pv and sc to it",
         ),
         (
             vec![claim(&json!({"storageClassName": "x"}), "Pending")],
@@ -265,7 +269,9 @@ fn the_claim_of_an_ephemeral_volume_is_named_after_its_pod() {
         problems(&all, source)[0].1.clone()
     };
     assert_eq!(of(&[], Source::Files), None, "made from the template");
-    let missing = Some("storage class \"none\" of claim \"web-scratch\" not found".to_owned());
+    let missing = Some(
+        "storage class \"none\" of claim \"web-scratch\" not found in the input; add pvc, pv and sc to it".to_owned(),
+    );
     assert_eq!(of(std::slice::from_ref(&made), Source::Files), missing, "the claim itself counts");
     made["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "1"}]);
     let foreign = Some("persistent volume claim \"web-scratch\" was not made for this pod".to_owned());

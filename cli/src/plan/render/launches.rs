@@ -3,7 +3,7 @@
 use super::price;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
 use plimsoll_model::quantity::format_amount;
-use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::taints::Taint;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub(super) struct LaunchView<'a> {
     zones: Rc<BTreeSet<&'a str>>,
     capacity_types: Rc<BTreeSet<&'a str>>,
     offering: Option<OfferingView<'a>>,
-    requirements: Rc<Vec<&'a NodeSelectorRequirement>>,
+    requirements: Rc<Vec<NodeSelectorRequirement>>,
     requests: BTreeMap<&'a str, String>,
     taints: Vec<TaintView<'a>>,
     labels: &'a BTreeMap<String, String>,
@@ -55,17 +55,34 @@ struct Choices<'a> {
 pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = LaunchView<'_>> {
     // By the addresses of the shared lists. Only looked up.
     let mut choices: HashMap<*const Vec<OfferingChoice>, Choices<'_>> = HashMap::new();
-    let mut requirements: HashMap<*const Vec<NodeSelectorRequirement>, Rc<Vec<&NodeSelectorRequirement>>> =
+    let mut requirements: HashMap<*const Vec<NodeSelectorRequirement>, Rc<Vec<NodeSelectorRequirement>>> =
         HashMap::new();
     plan.launches.iter().map(move |launch| {
         let choices = choices.entry(Arc::as_ptr(&launch.offerings)).or_insert_with(|| choices_of(&launch.offerings));
-        let requirements = requirements.entry(Arc::as_ptr(&launch.requirements)).or_insert_with(|| {
-            let mut sorted: Vec<_> = launch.requirements.iter().collect();
-            sorted.sort();
-            Rc::new(sorted)
-        });
+        let requirements = requirements
+            .entry(Arc::as_ptr(&launch.requirements))
+            .or_insert_with(|| Rc::new(merged(&launch.requirements)));
         view(launch, choices.clone(), Rc::clone(requirements))
     })
+}
+
+/// Sorted, with one `In` for each key: a launch has those of its NodePool beside those of its offerings, which are narrower.
+fn merged(requirements: &[NodeSelectorRequirement]) -> Vec<NodeSelectorRequirement> {
+    let mut all: Vec<NodeSelectorRequirement> = Vec::new();
+    for requirement in requirements {
+        let same = |known: &&mut NodeSelectorRequirement| {
+            known.key == requirement.key && known.operator == Operator::In && requirement.operator == Operator::In
+        };
+        match all.iter_mut().find(same) {
+            Some(known) => {
+                known.values.retain(|value| requirement.values.contains(value));
+                known.min_values = known.min_values.max(requirement.min_values);
+            }
+            None => all.push(requirement.clone()),
+        }
+    }
+    all.sort();
+    all
 }
 
 fn choices_of(offerings: &[OfferingChoice]) -> Choices<'_> {
@@ -81,7 +98,7 @@ fn choices_of(offerings: &[OfferingChoice]) -> Choices<'_> {
 fn view<'a>(
     launch: &'a Launch,
     choices: Choices<'a>,
-    requirements: Rc<Vec<&'a NodeSelectorRequirement>>,
+    requirements: Rc<Vec<NodeSelectorRequirement>>,
 ) -> LaunchView<'a> {
     let Choices { instance_types, zones, capacity_types } = choices;
     let mut taints: Vec<&Taint> = launch.taints.iter().collect();

@@ -4,6 +4,7 @@ use super::amounts::at_most;
 use super::taint_text;
 use crate::input::context::{Admission, SolveContext, tolerated};
 use crate::input::intern::fits;
+use crate::input::volumes;
 use crate::place::State;
 use crate::place::topology;
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ enum Cause {
     Closed,
     Taint(String),
     NotSelected,
+    Volume,
     /// By number of the resource.
     TooLittle(usize),
     HostPort,
@@ -35,24 +37,24 @@ pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -
     }
     let text = |(cause, count): (&Cause, &usize)| {
         let text = match cause {
-            Cause::Closed => "cordoned, not Ready or on the way out".to_owned(),
+            Cause::Closed => "cordoned, not Ready or being deleted".to_owned(),
             Cause::Taint(text) => text.clone(),
-            Cause::NotSelected => "not what its node selector or node affinity asks for".to_owned(),
+            Cause::NotSelected => "node selector or node affinity does not match".to_owned(),
+            Cause::Volume => "its volumes cannot be attached there".to_owned(),
             Cause::TooLittle(resource) => {
                 let name = context.table.name(*resource);
                 let most = most_free.get(resource).copied().unwrap_or(0).max(0);
-                format!("too little {name}, at most {} left", at_most(name, most))
+                format!("insufficient {name} (at most {} free)", at_most(name, most))
             }
             Cause::HostPort => "its host port is taken".to_owned(),
-            Cause::Topology => "topology spread, affinity or anti-affinity of pods".to_owned(),
+            Cause::Topology => "topology spread, pod affinity or anti-affinity".to_owned(),
         };
-        format!("{count}: {text}")
+        if causes.len() == 1 { text } else { format!("{count} {text}") }
     };
     let count = context.nodes.len();
     let parts: Vec<String> = causes.iter().map(text).collect();
-    let nodes =
-        if count == 1 { "the one node does not take it".to_owned() } else { format!("none of {count} nodes takes it") };
-    (count > 0).then(|| format!("{nodes}: {}", parts.join("; ")))
+    let nodes = if count == 1 { "node fits" } else { "nodes fit" };
+    (count > 0).then(|| format!("0 of {count} {nodes}: {}", parts.join(", ")))
 }
 
 fn cause(context: &SolveContext<'_>, state: &State, shape: usize, node: usize, open: bool) -> Cause {
@@ -64,7 +66,8 @@ fn cause(context: &SolveContext<'_>, state: &State, shape: usize, node: usize, o
         return Cause::Taint(taint_text(&view.node.taints, pods.shape));
     }
     if context.admission(shape, node) == Admission::No {
-        return Cause::NotSelected;
+        let attachable = volumes::attachable(pods.shape, view.node.name.as_str(), &view.node.labels);
+        return if attachable { Cause::NotSelected } else { Cause::Volume };
     }
     if !fits(pods.requests, &room.free) {
         let short = pods.requests.iter().zip(&room.free).position(|(need, have)| *need > 0 && need > have);

@@ -3,8 +3,10 @@
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::equals;
+use crate::input::volumes;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm};
+use plimsoll_model::similar;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeSet;
 
@@ -36,7 +38,13 @@ pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
     let mut parts: Vec<String> = Vec::new();
     let terms: Vec<&NodeSelectorTerm> = shape.required_node_affinity.iter().collect();
     if terms.is_empty() || excluded(view, &view.allowed, &selector) {
-        parts.push(told(view, &view.allowed, &fewest(view, &view.allowed, &selector)));
+        let few = fewest(view, &view.allowed, &selector);
+        if let [one] = few.as_slice()
+            && let Some(text) = missing_label(view, one)
+        {
+            return text;
+        }
+        parts.push(told(view, &view.allowed, &few));
     } else {
         for term in terms.iter().take(SHOWN) {
             if let Some(name) = term.fields.first() {
@@ -56,6 +64,55 @@ pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
     }
     parts.dedup();
     format!("nothing that the NodePool allows satisfies {}", parts.join(", or "))
+}
+
+/// A label that a pod selects and that no node of the pool has: where to add it, or the label that may have been meant.
+fn missing_label(view: &PoolView<'_>, requirement: &NodeSelectorRequirement) -> Option<String> {
+    let key = label::normalized(&requirement.key);
+    let [value] = requirement.values.as_slice() else { return None };
+    let exists = view.allowed.iter().any(|index| view.label(index, key).is_some()) || view.custom.has(key);
+    if exists || key == label::HOSTNAME || label::is_well_known(key) {
+        return None;
+    }
+    let pool = &view.pool.name;
+    Some(match label::similar(key) {
+        Some(known) => format!("no node of NodePool {pool} has the label {key}; did you mean {known}?"),
+        None => format!(
+            "no node of NodePool {pool} has the label {key}: add {key}: {value} to spec.template.metadata.labels of the \
+             NodePool, or remove it from the pod"
+        ),
+    })
+}
+
+/// Where the volumes of a pod are, and what keeps it from there: the pool, or the pod's own selector.
+pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
+    let anywhere = PodShape { volumes: shape.volumes.clone(), ..PodShape::default() };
+    let mut near = Bits::none(view.offerings.len());
+    view.reachable(&anywhere).iter().for_each(|one| near.join(&one.offerings));
+    near.keep(&view.allowed);
+    let places = volumes::places(shape);
+    if !near.is_empty() {
+        return format!("its volumes are in {places}, which its own node selector or node affinity excludes");
+    }
+    let zones: BTreeSet<&str> = view.allowed.iter().filter_map(|index| view.label(index, label::ZONE)).collect();
+    let wanted = volumes::zones(shape);
+    if wanted.is_empty() || wanted.iter().any(|zone| zones.contains(zone)) {
+        return format!("its volumes can be attached only where {places}");
+    }
+    let (wanted, zones) = (join(&wanted), join(&zones));
+    format!("its volumes are in {wanted}; the NodePool allows only {zones}: add {wanted} to its zones")
+}
+
+/// Names of places differ by single letters: the nearest is not what was meant.
+fn is_place(key: &str) -> bool {
+    [label::ZONE, label::ZONE_ID, label::REGION].contains(&key)
+}
+
+fn join(values: &BTreeSet<&str>) -> String {
+    let listed: Vec<&str> = values.iter().copied().take(SHOWN).collect();
+    let more = values.len() - listed.len();
+    let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{rest}", listed.join(", "))
 }
 
 /// How many values each `minValues` finds.
@@ -118,10 +175,15 @@ fn told(view: &PoolView<'_>, among: &Bits, requirements: &[&NodeSelectorRequirem
         if values.is_empty() {
             return format!("{requirement} (no such label here)");
         }
-        let listed: Vec<&str> = values.iter().take(SHOWN).map(String::as_str).collect();
-        let more = values.len() - listed.len();
-        let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
-        format!("{requirement} (there is {}{rest})", listed.join(", "))
+        let values: BTreeSet<&str> = values.iter().map(String::as_str).collect();
+        // The values to choose from can be hundreds; the one that was meant says more.
+        let offered = |value: &str| (0..view.offerings.len()).any(|index| view.label(index, key) == Some(value));
+        let misspelt = |value: &&String| !is_place(key) && !offered(value);
+        let unknown = requirement.values.iter().filter(misspelt);
+        match unknown.filter_map(|value| similar::nearest(value, values.iter().copied())).next() {
+            Some(nearest) => format!("{requirement} (did you mean {nearest}?)"),
+            None => format!("{requirement} (there is {})", join(&values)),
+        }
     };
     requirements.iter().map(one).collect::<Vec<String>>().join(" together with ")
 }

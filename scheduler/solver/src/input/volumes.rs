@@ -2,6 +2,7 @@
 
 pub(crate) use plimsoll_kubesched::volumes::{limited_drivers, usual_limit};
 use plimsoll_model::names::label;
+use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,4 +21,16 @@ pub(crate) fn places(shape: &PodShape) -> String {
     let places: BTreeSet<String> =
         tied.map(|volume| volume.alternatives.iter().map(term).collect::<Vec<String>>().join(" or ")).collect();
     places.into_iter().collect::<Vec<String>>().join("; ")
+}
+
+/// The zones that the volumes of the pod are tied to; empty if they are tied to something else as well.
+pub(crate) fn zones(shape: &PodShape) -> BTreeSet<&str> {
+    let mut zones = BTreeSet::new();
+    for requirement in shape.volumes.iter().flat_map(|volume| &volume.alternatives).flat_map(|term| &term.expressions) {
+        if label::normalized(&requirement.key) != label::ZONE || requirement.operator != Operator::In {
+            return BTreeSet::new();
+        }
+        zones.extend(requirement.values.iter().map(String::as_str));
+    }
+    zones
 }

@@ -14,20 +14,20 @@ fn plan_of(cluster: &mut Cluster, shape: &PodShape) -> plimsoll_model::plan::Pla
 #[test]
 fn figures_are_those_that_decide() {
     let plan = plan_of(&mut Cluster::new(), &shape(1000, 100));
-    let text = "needs 100Gi memory, the largest allowed type has 64Gi beside its DaemonSets";
+    let text = "needs 100Gi memory, the largest allowed type has 64Gi";
     assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
     let mut cluster = Cluster::new();
     cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-category", Operator::In, &["c", "r"]));
     cluster.catalog.instance_types.retain(|one| one.name == "c5.2xlarge" || one.name == "r5.xlarge");
     let plan = plan_of(&mut cluster, &shape(7000, 16 + 1));
-    let text = "no allowed type has 7 cpu, 17Gi memory at once beside its DaemonSets";
+    let text = "no allowed type has 7 cpu, 17Gi memory at once";
     assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
     let mut cluster = Cluster::new();
     cluster.pool().limits.set("cpu", 3000);
     cluster.pool().limits.set("nodes", 5);
     cluster.node("n1", "c5.large").cordoned = true;
     let plan = plan_of(&mut cluster, &shape(1500, 1));
-    let text = "the limits of the NodePool leave 1 of 3 cpu, too little for any type that would do";
+    let text = "spec.limits.cpu is 3, 2 in use; the smallest type that would do has 2: raise it to 4 or more";
     assert_eq!(told(&plan, ReasonCode::LimitReached), text);
 }
 
@@ -51,7 +51,18 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     let mut odd = shape(100, 1);
     odd.node_selector = [("rack".to_owned(), "r1".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
-    assert!(told(&plan, ReasonCode::RequirementsIncompatible).ends_with("rack In [r1] (no such label here)"));
+    let text = "no node of NodePool default has the label rack: add rack: r1 to spec.template.metadata.labels of the NodePool, or \
+                remove it from the pod";
+    assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
+    odd.node_selector = [("karpenter.k8s.aws/instance-categry".to_owned(), "c".to_owned())].into();
+    let plan = plan_of(&mut Cluster::new(), &odd);
+    let text = "no node of NodePool default has the label karpenter.k8s.aws/instance-categry; did you mean \
+                karpenter.k8s.aws/instance-category?";
+    assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
+    odd.node_selector = [(label::INSTANCE_TYPE.to_owned(), "m5.lrage".to_owned())].into();
+    let plan = plan_of(&mut Cluster::new(), &odd);
+    let text = told(&plan, ReasonCode::RequirementsIncompatible);
+    assert!(text.ends_with("[m5.lrage] (did you mean m5.large?)"), "{text}");
     odd.node_selector = [(label::HOSTNAME.to_owned(), "n1".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
     assert!(told(&plan, ReasonCode::RequirementsIncompatible).ends_with("which names a node"));
@@ -139,8 +150,8 @@ fn nodes_that_are_there_are_told_by_cause() {
     let mut big = shape(3000, 1);
     big.node_selector.insert(label::ARCH.into(), "amd64".into());
     let plan = plan_of(&mut cluster, &big);
-    let text = "none of 5 nodes takes it: 1: cordoned, not Ready or on the way out; 1: does not tolerate the taint team=yes:NoSchedule; \
-                1: not what its node selector or node affinity asks for; 2: too little cpu, at most 2 left";
+    let text = "0 of 5 nodes fit: 1 cordoned, not Ready or being deleted, 1 does not tolerate the taint team=yes:NoSchedule, \
+                1 node selector or node affinity does not match, 2 insufficient cpu (at most 2 free)";
     assert_eq!(told(&plan, ReasonCode::NoExistingNode), text);
     assert_eq!(refused(&plan), [ReasonCode::NoNodePool]);
     let mut cluster = Cluster::with([]);
@@ -149,8 +160,61 @@ fn nodes_that_are_there_are_told_by_cause() {
     web.pod_affinity = vec![affinity(label::ZONE, true, "web")];
     cluster.bound("w", "n1", &web);
     let plan = plan_of(&mut cluster, &web);
-    let text = "the one node does not take it: 1: topology spread, affinity or anti-affinity of pods";
+    let text = "0 of 1 node fits: topology spread, pod affinity or anti-affinity";
     assert_eq!(told(&plan, ReasonCode::NoExistingNode), text);
+}
+
+#[test]
+fn a_taint_comes_with_the_toleration_to_add() {
+    let mut cluster = Cluster::new();
+    let mut bare = taint("gpu", TaintEffect::NoExecute);
+    bare.value.clear();
+    cluster.pool().taints = vec![taint("team", TaintEffect::NoSchedule), bare];
+    let plan = plan_of(&mut cluster, &shape(100, 1));
+    let text = "does not tolerate the taint team=yes:NoSchedule and gpu:NoExecute; to tolerate it, add to spec.tolerations: \
+                [{key: team, operator: Equal, value: \"yes\", effect: NoSchedule}, {key: gpu, operator: Exists, effect: NoExecute}]";
+    assert_eq!(told(&plan, ReasonCode::TaintNotTolerated), text);
+}
+
+#[test]
+fn a_resource_that_no_type_has_is_said_to_be_missing() {
+    let mut gpu = shape(100, 1);
+    gpu.requests.set("nvidia.com/gpu", 1);
+    let plan = plan_of(&mut Cluster::new(), &gpu);
+    let text = "no allowed type of the NodePool has nvidia.com/gpu, needs 1 nvidia.com/gpu";
+    assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
+}
+
+#[test]
+fn a_limit_on_nodes_is_told_in_nodes() {
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("nodes", 1);
+    cluster.node("n1", "c5.large").cordoned = true;
+    let plan = plan_of(&mut cluster, &shape(1500, 1));
+    assert_eq!(told(&plan, ReasonCode::LimitReached), "spec.limits.nodes is 1, 1 in use; raise it to 2 or more");
+}
+
+#[test]
+fn a_volume_elsewhere_says_where_and_what_keeps_the_pod_away() {
+    let mut pod = shape(100, 1);
+    let volume = |zone: &str| plimsoll_model::snapshot::VolumeTopology {
+        claim: String::new(),
+        driver: String::new(),
+        alternatives: vec![term(&[requirement(label::ZONE, Operator::In, &[zone])])],
+        problem: None,
+    };
+    pod.volumes = vec![volume("zone-x")];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    let plan = plan_of(&mut cluster, &pod);
+    let text = "its volumes are in zone-x; the NodePool allows only zone-a, zone-b, zone-c: add zone-x to its zones";
+    assert_eq!(told(&plan, ReasonCode::VolumeProblem), text);
+    assert_eq!(told(&plan, ReasonCode::NoExistingNode), "0 of 1 node fits: its volumes cannot be attached there");
+    pod.volumes = vec![volume("zone-a")];
+    pod.node_selector = [(label::ZONE.to_owned(), "zone-b".to_owned())].into();
+    let plan = plan_of(&mut Cluster::new(), &pod);
+    let text = "its volumes are in topology.kubernetes.io/zone In [zone-a], which its own node selector or node affinity excludes";
+    assert_eq!(told(&plan, ReasonCode::VolumeProblem), text);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Explains the pods of a node and why it is removed or kept.
 
-use super::{amounts, count_text, find_node, names_text, state_text};
+use super::{amounts, count_text, entry, find_node, names_text, protection, state_text};
 use crate::answer::AnswerError;
 use crate::answer::solve_input::SolveInput;
 use plimsoll_model::catalog::CapacityType;
@@ -8,29 +8,31 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PodRef, Termination};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{
-    ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodShape, PodState, Snapshot,
-};
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodShape, PodState, Snapshot};
 use std::collections::BTreeMap;
 
 pub(super) fn explain(input: &SolveInput, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
     let snapshot = &input.snapshot;
     let node = find_node(snapshot, name, "node")?;
-    let mut lines = vec![format!("node {name} {}: {}", state_text(node), identity(input, node))];
+    let pool = node.node_pool.as_ref().map_or("none", |pool| pool.as_str());
+    let mut lines = vec![entry("NodePool", pool)];
+    lines.extend(node.node_claim.iter().map(|claim| entry("NodeClaim", claim)));
+    lines.extend([entry("instance", identity(input, node)), entry("state", state_text(node))]);
+    if let Some(expires) = node.expires {
+        let left = expires.since(snapshot.now);
+        let text = if left.0 == 0 { "now".to_owned() } else { format!("in {}", protection::duration_text(left)) };
+        lines.push(entry("expires", text));
+    }
     let shapes: BTreeMap<&str, &PodShape> = snapshot.shapes.iter().map(|shape| (shape.id.as_str(), shape)).collect();
     let mut requested = Resources::new();
     pods_on(snapshot, node)
         .filter_map(|pod| shapes.get(pod.shape.as_str()))
         .for_each(|shape| requested.add(&shape.requests));
-    lines.push(format!("its pods request {} of {}", amounts(&requested), amounts(&node.allocatable)));
+    lines.extend([entry("requested", amounts(&requested)), entry("of", amounts(&node.allocatable))]);
     lines.extend(pod_lines(snapshot, plan, node));
     match plan.terminations.iter().find(|termination| termination.node == node.name) {
         Some(termination) => lines.extend(removal_lines(plan, termination)),
-        None => {
-            lines.push("it stays:".to_owned());
-            lines.extend(reasons_to_stay(input, plan, node).into_iter().map(|reason| format!("  {reason}")));
-        }
+        None => lines.extend(reasons_to_stay(input, plan, node).into_iter().map(|reason| entry("stays", reason))),
     }
     Ok(lines)
 }
@@ -38,11 +40,8 @@ pub(super) fn explain(input: &SolveInput, plan: &Plan, name: &str) -> Result<Vec
 fn identity(input: &SolveInput, node: &Node) -> String {
     let keys = [label::INSTANCE_TYPE, label::CAPACITY_TYPE, label::ZONE];
     let mut parts: Vec<String> = keys.iter().filter_map(|key| node.labels.get(*key).cloned()).collect();
-    parts.extend(price(input, node).map(|price| format!("{price} USD/h")));
-    let pool =
-        node.node_pool.as_ref().map_or_else(|| "of no NodePool".to_owned(), |pool| format!("of NodePool {pool}"));
-    parts.push(pool);
-    parts.join(", ")
+    parts.extend(price(input, node).map(|price| format!("{price} USD per hour")));
+    if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
 /// Price of the node in its pool's catalog.
@@ -80,21 +79,20 @@ fn pod_lines(snapshot: &Snapshot, plan: &Plan, node: &Node) -> Vec<String> {
         if !pods.is_empty() {
             let names: Vec<String> = pods.iter().map(|pod| pod.full_name()).collect();
             let names = names_text(names.iter().map(String::as_str));
-            lines.push(format!("{} {what}: {names}", count_text(pods.len(), "pod")));
+            lines.push(entry("pods", format!("{} {what}: {names}", pods.len())));
         }
     };
-    line(&moving, "on it would have to go elsewhere");
-    line(&staying, "on it would go with it");
-    line(&waiting, "waiting for it");
+    line(&moving, "to move if the node goes");
+    line(&staying, "tied to the node");
+    line(&waiting, "waiting for the node");
     if let Some(arriving) = plan.placements.iter().find(|placement| placement.node == node.name) {
-        lines.push(format!(
-            "{} will come to it: {}",
-            count_text(arriving.pods.len(), "pending pod"),
-            pod_names(&arriving.pods)
+        lines.push(entry(
+            "pods",
+            format!("{} pending, planned here: {}", arriving.pods.len(), pod_names(&arriving.pods)),
         ));
     }
     if lines.is_empty() {
-        lines.push("no pods".to_owned());
+        lines.push(entry("pods", "none"));
     }
     lines
 }
@@ -112,20 +110,18 @@ fn pod_names(pods: &[PodRef]) -> String {
 
 fn removal_lines(plan: &Plan, termination: &Termination) -> Vec<String> {
     let (reason, saving) = (termination.reason.as_str(), termination.saving);
-    let mut lines = vec![format!("it goes: {reason}, which saves {saving} USD/h net of replacements")];
+    let mut lines = vec![entry("goes", format!("{reason}, saves {saving} USD per hour net of replacements"))];
     lines.extend(termination.moved_to.iter().map(|moved| {
-        format!("  {} will go to node {}: {}", count_text(moved.pods.len(), "pod"), moved.node, pod_names(&moved.pods))
+        let pods = count_text(moved.pods.len(), "pod");
+        entry("moves", format!("{pods} to node {}: {}", moved.node, pod_names(&moved.pods)))
     }));
     for launch in termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index)) {
         let cheapest =
-            launch.offerings.first().map(|offering| format!("{} {}", offering.instance_type, offering.capacity_type));
-        lines.push(format!(
-            "  it is replaced by a new node of NodePool {}: {} at {} USD/h, for {}",
-            launch.node_pool,
-            cheapest.unwrap_or_default(),
-            launch.price(),
-            pod_names(&launch.pods)
-        ));
+            launch.offerings.first().map(|offering| format!("{}, {}", offering.instance_type, offering.capacity_type));
+        let (pool, cheapest, price) = (&launch.node_pool, cheapest.unwrap_or_default(), launch.price());
+        let text =
+            format!("a new node of NodePool {pool}: {cheapest}, {price} USD per hour, for {}", pod_names(&launch.pods));
+        lines.push(entry("replaced by", text));
     }
     lines
 }
@@ -134,114 +130,36 @@ fn removal_lines(plan: &Plan, termination: &Termination) -> Vec<String> {
 fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> {
     let snapshot = &input.snapshot;
     let Some(name) = &node.node_pool else {
-        return vec!["no NodePool made it: such nodes are never removed".to_owned()];
+        return vec!["it belongs to no NodePool: such nodes are never removed".to_owned()];
     };
     let Some(pool) = pool_of(snapshot, node) else {
-        return vec![format!("its NodePool {name} is not there")];
+        return vec![format!("there is no NodePool {name}")];
     };
-    let mut reasons = obstacles(snapshot, plan, node);
+    let pods: Vec<&Pod> = pods_on(snapshot, node).collect();
+    let obstacles = protection::obstacles(snapshot, plan, node, &pods);
+    let more = obstacles.len().saturating_sub(super::MAX_SHOWN_NAMES);
+    let mut reasons: Vec<String> = obstacles.iter().take(super::MAX_SHOWN_NAMES).map(ToString::to_string).collect();
+    if more > 0 {
+        reasons.push(format!("and {more} more"));
+    }
     if node.expires.is_none_or(|at| at > snapshot.now) && node.drifted.is_none() {
-        reasons.extend(consolidation_obstacle(snapshot, node, pool));
+        reasons.extend(protection::consolidation_obstacle(snapshot, node, pool, &pods).map(|it| it.to_string()));
     }
     let virtual_pods = arriving_pods(snapshot, plan, node).filter(|pod| pod.is_virtual()).count();
     if virtual_pods > 0 {
-        reasons.push(format!(
-            "it keeps room for {}, which is not kept for less elsewhere",
-            count_text(virtual_pods, "virtual pod")
-        ));
+        let pods = count_text(virtual_pods, "buffer pod");
+        reasons.push(format!("it has capacity for {pods}, which would not cost less elsewhere"));
     }
-    let empty = virtual_pods == 0 && !pods_on(snapshot, node).any(Pod::moves);
-    let reason = match () {
-        () if node.expires.is_some_and(|at| at <= snapshot.now) => DisruptionReason::Expired,
-        () if empty => DisruptionReason::Empty,
-        () if node.drifted.is_some() => DisruptionReason::Drifted,
-        () => DisruptionReason::Underutilized,
-    };
     if reasons.is_empty() {
-        reasons.push(match pool.disruption.allowed.get(&reason) {
-            Some(allowed) => format!(
-                "the budgets of NodePool {name} allow {} for {} now; others come first or nothing cheaper was found",
-                count_text(usize::try_from(*allowed).unwrap_or(usize::MAX), "removal"),
-                reason.as_str()
-            ),
-            None => "its pods would not be served for less elsewhere".to_owned(),
+        let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
+        reasons.push(match protection::budget_obstacle(snapshot, plan, pool, reason) {
+            Some(obstacle) => obstacle.to_string(),
+            None => match reason {
+                DisruptionReason::Underutilized => "its pods would not run for less elsewhere".to_owned(),
+                DisruptionReason::Drifted => "its pods have no other place now".to_owned(),
+                _ => "no removal is planned for it".to_owned(),
+            },
         });
     }
     reasons
-}
-
-/// Obstacles to every voluntary removal.
-fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node) -> Vec<String> {
-    let mut obstacles = Vec::new();
-    if node.state != NodeState::Initialized {
-        obstacles.push("it is not in service yet".to_owned());
-    }
-    if node.deleting {
-        obstacles.push("it is on its way out already".to_owned());
-    }
-    if node.do_not_disrupt {
-        obstacles.push("it is annotated karpenter.sh/do-not-disrupt".to_owned());
-    }
-    if arriving_pods(snapshot, plan, node).any(|pod| !pod.is_virtual()) {
-        obstacles.push("pending pods will come to it".to_owned());
-    }
-    if plan.terminations.iter().any(|termination| termination.moved_to.iter().any(|moved| moved.node == node.name)) {
-        obstacles.push("pods of nodes that are to be removed will come to it".to_owned());
-    }
-    for pod in pods_on(snapshot, node) {
-        if matches!(pod.state, PodState::Reserved(_)) {
-            obstacles.push(format!("{} waits for it", pod.full_name()));
-        }
-        if let Some(until) = pod.do_not_disrupt_until.filter(|until| *until > snapshot.now && !pod.terminating) {
-            obstacles.push(format!("{} must not be disrupted{}", pod.full_name(), until_text(snapshot.now, until)));
-        }
-        if pod.moves() && !pod.terminating {
-            obstacles.extend(budget_obstacle(snapshot, pod));
-        }
-    }
-    let more = obstacles.len().saturating_sub(super::MAX_SHOWN_NAMES);
-    obstacles.truncate(super::MAX_SHOWN_NAMES);
-    if more > 0 {
-        obstacles.push(format!("and {more} more"));
-    }
-    obstacles
-}
-
-fn budget_obstacle(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
-    let names = &pod.pod_disruption_budgets;
-    if names.len() > 1 {
-        return Some(format!(
-            "{} is covered by {} PodDisruptionBudgets, which the Eviction API refuses",
-            pod.full_name(),
-            names.len()
-        ));
-    }
-    let name = names.first()?;
-    let budget = snapshot.pod_disruption_budgets.iter().find(|budget| budget.name == *name);
-    let blocks = budget.is_none_or(|budget| budget.fully_blocking || budget.disruptions_allowed <= 0);
-    blocks.then(|| format!("PodDisruptionBudget {name} does not allow {} to be evicted now", pod.full_name()))
-}
-
-/// Reason why a node that is neither expired nor drifted is not consolidated.
-fn consolidation_obstacle(snapshot: &Snapshot, node: &Node, pool: &NodePool) -> Option<String> {
-    if pool.replicas.is_some() {
-        return Some(format!("NodePool {} is static", pool.name));
-    }
-    let Some(after) = pool.disruption.consolidate_after else {
-        return Some(format!("NodePool {} never consolidates (consolidateAfter: Never)", pool.name));
-    };
-    if let Some(at) = node.idle_since.map(|since| since.plus(after)).filter(|at| *at > snapshot.now) {
-        return Some(format!("consolidateAfter has not passed{}", until_text(snapshot.now, at)));
-    }
-    let empty = !pods_on(snapshot, node).any(Pod::moves);
-    (pool.disruption.policy == ConsolidationPolicy::WhenEmpty && !empty)
-        .then(|| format!("NodePool {} consolidates only empty nodes", pool.name))
-}
-
-/// Formats a deadline, such as `, for another 30 s`; empty without an end.
-fn until_text(now: Timestamp, until: Timestamp) -> String {
-    if until == Timestamp(i64::MAX) {
-        return String::new();
-    }
-    format!(", for another {} s", until.since(now).0.div_ceil(1000))
 }

@@ -1,0 +1,83 @@
+//! Catalogs from outputs of the AWS CLI. The descriptions in `data/aws/instance-types.json` are those that the built-in facts were
+//! made from, by another program (`tools/rebuild.py`).
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use plimsoll_catalog::aws_cli::AwsCliOutput;
+use plimsoll_catalog::{NodeClassSettings, builtin};
+use plimsoll_model::catalog::{CapacityType, Catalog};
+
+const FILES: [&str; 5] = [
+    include_str!("data/aws/instance-types.json"),
+    include_str!("data/aws/offerings.json"),
+    include_str!("data/aws/spot-price-history.json"),
+    include_str!("data/aws/zones.json"),
+    include_str!("data/aws/prices.json"),
+];
+
+fn read(files: &[&str]) -> AwsCliOutput {
+    let mut output = AwsCliOutput::default();
+    files.iter().for_each(|file| output.add(file).unwrap());
+    output
+}
+
+fn price(catalog: &Catalog, name: &str, zone: &str, capacity_type: CapacityType) -> Option<i64> {
+    let offerings = &catalog.get(name)?.offerings;
+    offerings.iter().find(|it| it.zone == zone && it.capacity_type == capacity_type).map(|it| it.price.0)
+}
+
+#[test]
+fn types_are_those_of_the_built_in_catalog() {
+    let settings = NodeClassSettings::default();
+    let ours = read(&FILES[..1]).catalog(Some("us-east-1"), &settings).unwrap();
+    let built_in = builtin::catalog("us-east-1", &settings).unwrap();
+    let names: Vec<&str> = ours.instance_types.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["c6gd.xlarge", "g4dn.xlarge", "inf1.xlarge", "m5.large", "trn1.2xlarge"], "a Mac is no node");
+    for instance_type in &ours.instance_types {
+        assert_eq!(Some(instance_type), built_in.get(&instance_type.name));
+    }
+}
+
+#[test]
+fn another_region_has_its_own_zones_and_prices() {
+    let catalog = read(&FILES).catalog(None, &NodeClassSettings::default()).unwrap();
+    assert_eq!(catalog.region, "eu-central-1");
+    let names: Vec<&str> = catalog.instance_types.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["c6gd.xlarge", "g4dn.xlarge", "m5.large"], "those with a price");
+    let of = |name, zone, kind| price(&catalog, name, zone, kind);
+    assert_eq!(of("m5.large", "eu-central-1a", CapacityType::OnDemand), Some(115_000), "Linux, and of this region");
+    assert_eq!(of("m5.large", "eu-central-1a", CapacityType::Spot), Some(43_700), "the latest of Linux");
+    assert_eq!(of("m5.large", "eu-central-1b", CapacityType::Spot), None, "no price");
+    assert_eq!(of("c6gd.xlarge", "eu-central-1b", CapacityType::Spot), Some(61_000));
+    assert_eq!(catalog.get("m5.large").unwrap().offerings[0].zone_id, "euc1-az2");
+}
+
+#[test]
+fn order_does_not_matter() {
+    let mut reversed = FILES;
+    reversed.reverse();
+    assert_eq!(read(&FILES), read(&reversed));
+}
+
+#[test]
+fn faults_name_the_path_or_the_command() {
+    let fault = |text: &str| AwsCliOutput::default().add(text).unwrap_err().to_string();
+    assert!(fault("InstanceTypes").starts_with("not JSON: "), "{}", fault("InstanceTypes"));
+    assert!(fault("{\"Reservations\": []}").contains("aws ec2 describe-instance-types, "), "{}", fault("{}"));
+    let wrong = FILES[0].replacen("\"SizeInMiB\": ", "\"SizeInMiB\": \"many\", \"other\": ", 1);
+    assert!(
+        fault(&wrong).starts_with("InstanceTypes[0].MemoryInfo.SizeInMiB: invalid type: string"),
+        "{}",
+        fault(&wrong)
+    );
+    let wrong = FILES[2].replacen("0.041200", "cheap", 1);
+    assert_eq!(fault(&wrong), "SpotPriceHistory[0].SpotPrice: \"cheap\" is not a price in USD per hour");
+    let wrong = FILES[1].replacen("\"availability-zone\"", "\"region\"", 1);
+    assert_eq!(fault(&wrong), "InstanceTypeOfferings[0].LocationType: use --location-type availability-zone");
+    let of =
+        |files: &[&str], region| read(files).catalog(region, &NodeClassSettings::default()).unwrap_err().to_string();
+    assert!(
+        of(&FILES[..1], Some("eu-central-1"))
+            .contains("aws ec2 describe-instance-type-offerings --location-type availability-zone")
+    );
+    assert!(of(&FILES[..1], None).starts_with("the region is not clear"));
+}

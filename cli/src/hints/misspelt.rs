@@ -1,0 +1,140 @@
+//! Labels and values that may be misspelt: nothing has them, and something else is spelt almost so.
+
+use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_model::similar;
+use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most hints: those after that are mostly more of the same.
+const MAX_HINTS: usize = 10;
+/// Labels of places. Their names differ by single letters, so that the nearest is not what was meant.
+const PLACES: [&str; 3] = [label::ZONE, label::ZONE_ID, label::REGION];
+
+/// What may be misspelt in the requirements of NodePools and the selectors of pods.
+pub(crate) fn misspelt(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
+    let mut hints = Vec::new();
+    for pool in &snapshot.node_pools {
+        let Some(catalog) = pool.catalog.as_ref().and_then(|id| catalogs.get(id)) else { continue };
+        of_pool(pool, catalog, &mut hints);
+    }
+    of_pods(snapshot, catalogs, &mut hints);
+    hints.truncate(MAX_HINTS);
+    hints
+}
+
+fn of_pool(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
+    for requirement in pool.requirements.iter().filter(|it| !pool.labels.contains_key(&it.key)) {
+        let key = label::normalized(&requirement.key);
+        if !label::is_well_known(key) {
+            if let Some(known) = label::similar(key) {
+                hints.push(format!(
+                    "NodePool {}: requirement {key} is no known label; did you mean {known}?",
+                    pool.name
+                ));
+            }
+            continue;
+        }
+        for text in unknown_values(requirement, catalog) {
+            hints.push(format!("NodePool {}: {text}", pool.name));
+        }
+    }
+}
+
+/// Values of the requirement that no offering has and that resemble one that some offering has.
+fn unknown_values(requirement: &NodeSelectorRequirement, catalog: &Catalog) -> Vec<String> {
+    let key = label::normalized(&requirement.key);
+    if PLACES.contains(&key) || !matches!(requirement.operator, Operator::In | Operator::NotIn) {
+        return Vec::new();
+    }
+    let offered = values(catalog, key);
+    let missing = requirement.values.iter().filter(|value| !offered.contains(value.as_str()));
+    let text = |value: &String| {
+        let meant = similar::nearest(value, offered.iter().copied());
+        let advice = match (key, meant) {
+            (_, Some(meant)) => format!("did you mean {meant}?"),
+            (label::CAPACITY_TYPE, None) if CapacityType::parse(value).is_none() => {
+                format!("there is {}", CapacityType::ALL.map(CapacityType::as_str).join(", "))
+            }
+            (_, None) => return None,
+        };
+        Some(format!("no offering has {key} {value}; {advice}"))
+    };
+    missing.filter_map(text).collect()
+}
+
+/// The values of a label in a catalog.
+fn values<'c>(catalog: &'c Catalog, key: &str) -> BTreeSet<&'c str> {
+    let types = || catalog.instance_types.iter();
+    match key {
+        label::INSTANCE_TYPE => types().map(|it| it.name.as_str()).collect(),
+        label::ARCH => types().map(|it| it.architecture.as_str()).collect(),
+        label::OS => types().flat_map(|it| &it.operating_systems).map(String::as_str).collect(),
+        label::CAPACITY_TYPE => CapacityType::ALL.iter().map(|it| it.as_str()).collect(),
+        _ => types().filter_map(|it| it.labels.get(key)).map(String::as_str).collect(),
+    }
+}
+
+fn of_pods(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, hints: &mut Vec<String>) {
+    let known = known_labels(snapshot);
+    for shape in &snapshot.shapes {
+        for key in selected_keys(shape) {
+            if known.contains(key) || label::is_well_known(label::normalized(key)) {
+                continue;
+            }
+            if let (Some(meant), Some(pod)) = (label::similar(key), some_pod(snapshot, &shape.id)) {
+                hints.push(format!("Pod {pod}: label {key} is unknown; did you mean {meant}?"));
+            }
+        }
+        let selected = shape
+            .node_selector
+            .iter()
+            .map(|(key, value)| NodeSelectorRequirement::new(key, Operator::In, [value.as_str()]));
+        for requirement in selected {
+            // A value that one of the catalogs has is none that is misspelt.
+            let texts: Vec<Vec<String>> = catalogs.values().map(|it| unknown_values(&requirement, it)).collect();
+            let on_node = snapshot.nodes.iter().any(|node| {
+                requirement.values.iter().any(|value| label::lookup(&node.labels, &requirement.key) == Some(value))
+            });
+            let text = texts.first().and_then(|texts| texts.first()).filter(|_| texts.iter().all(|it| !it.is_empty()));
+            if let (Some(text), Some(pod), false) = (text, some_pod(snapshot, &shape.id), on_node) {
+                hints.push(format!("Pod {pod}: {text}"));
+            }
+        }
+    }
+}
+
+/// Labels that nodes have or may get from their NodePools.
+fn known_labels(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let of_pools = snapshot.node_pools.iter().flat_map(|pool| {
+        pool.labels.keys().map(String::as_str).chain(pool.requirements.iter().map(|it| it.key.as_str()))
+    });
+    let of_nodes = snapshot.nodes.iter().flat_map(|node| node.labels.keys()).map(String::as_str);
+    of_pools.chain(of_nodes).collect()
+}
+
+fn selected_keys(shape: &PodShape) -> BTreeSet<&str> {
+    let affinity = shape.required_node_affinity.iter().flat_map(|term| &term.expressions);
+    shape.node_selector.keys().map(String::as_str).chain(affinity.map(|it| it.key.as_str())).collect()
+}
+
+/// One pod or DaemonSet of the shape.
+fn some_pod(snapshot: &Snapshot, shape: &ShapeId) -> Option<String> {
+    let pod = snapshot.pods.iter().find(|pod| pod.shape == *shape).map(plimsoll_model::snapshot::Pod::full_name);
+    let daemon_set = || snapshot.daemon_sets.iter().find(|it| it.shape == *shape);
+    pod.or_else(|| daemon_set().map(|it| format!("of DaemonSet {}/{}", it.namespace, it.name)))
+}
+
+/// Pods that ask for less than 1 KiB of memory: `512m` is half a byte.
+pub(crate) fn tiny_memory(snapshot: &Snapshot) -> Vec<String> {
+    /// Less is no amount that anybody means.
+    const TINY: i64 = 1024;
+    let tiny = |shape: &&PodShape| (1..TINY).contains(&shape.requests.get("memory"));
+    let text = |shape: &PodShape| {
+        let (pod, bytes) = (some_pod(snapshot, &shape.id)?, shape.requests.get("memory"));
+        Some(format!("Pod {pod} requests {bytes} bytes of memory: the suffix m means a thousandth; did you mean Mi?"))
+    };
+    snapshot.shapes.iter().filter(tiny).filter_map(text).take(MAX_HINTS).collect()
+}
