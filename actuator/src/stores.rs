@@ -1,5 +1,6 @@
 //! The watch cache: one watch per kind, and a signal that fires when any of them shows a change.
 
+mod trim;
 mod view;
 
 pub use view::CachedObjects;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
+use trim::Trim;
 use view::Writer;
 
 /// Pause after a watch's first error. Doubles up to [`LAST_PAUSE`]. No jitter: simulations must be deterministic, and
@@ -231,9 +233,10 @@ pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
 /// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
 async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Trim + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).backoff(Pauses::default()));
+    let events = watcher(api, watcher::Config::default()).backoff(Pauses::default()).modify(Trim::trim);
+    let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {

@@ -8,7 +8,7 @@ use crate::answer::{AnswerError, invalid_argument, options_from_wire};
 use crate::catalogs::CatalogCache;
 use crate::fragments::{FRAGMENT_BYTES, fragments};
 use crate::metrics::SchedulerMetrics;
-use crate::solve::solve_indexed;
+use crate::solve::{Solved, solve_indexed};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
@@ -255,11 +255,16 @@ impl Session {
         self.metrics.solve_seconds.observe(seconds);
         let controller = if options.disruption { "disruption" } else { "provisioner" };
         self.metrics.scheduling_seconds.with_label_values(&[controller]).observe(seconds);
-        let plan = solved.map_err(|error| {
+        let Solved { plan, replaced } = solved.map_err(|error| {
             self.metrics.invalid_plans.inc();
             tracing::error!(cluster = self.cluster, cycle_id = ask.cycle_id, %error, "plan withheld");
             Status::from(AnswerError::from(error))
         })?;
+        if let Some(error) = replaced {
+            self.metrics.invalid_plans.inc();
+            let cycle_id = &ask.cycle_id;
+            tracing::error!(cluster = self.cluster, cycle_id, %error, "planned again without the pods that this is about");
+        }
         self.metrics.plans.with_label_values(&["session"]).inc();
         if !plan.launches.is_empty() {
             self.metrics.plan_gap_ratio.observe(plan.gap());

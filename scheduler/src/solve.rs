@@ -1,5 +1,6 @@
 //! Solves and validates plans.
 
+use crate::exclude::plan_without_offenders;
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -37,10 +38,22 @@ pub(crate) fn solve(
     let sorted = snapshot.sorted();
     let mut planner = Planner::cancelled_by(cancel.clone());
     solve_indexed(&mut planner, &sorted, &SnapshotIndex::new(&sorted), catalogs, options, &mut |_| {})
+        .map(|solved| solved.plan)
+}
+
+/// A valid plan.
+#[derive(Debug)]
+pub(crate) struct Solved {
+    pub(crate) plan: Plan,
+    /// The violations of the first plan, if it was not valid and `plan` leaves out the pods that it was about.
+    pub(crate) replaced: Option<InvalidPlan>,
 }
 
 /// Like `solve`, for a snapshot in canonical order with its index, with a planner that has followed this cluster.
 /// `early` receives valid launches that are final before the plan is complete.
+///
+/// # Errors
+/// The plan is not valid, nor is one without the pods that its violations name.
 pub(crate) fn solve_indexed(
     planner: &mut Planner,
     snapshot: &Snapshot,
@@ -48,7 +61,7 @@ pub(crate) fn solve_indexed(
     catalogs: &BTreeMap<CatalogId, Catalog>,
     options: &PlanOptions,
     early: &mut dyn FnMut(Plan),
-) -> Result<Plan, InvalidPlan> {
+) -> Result<Solved, InvalidPlan> {
     let plan = planner.solve_early(snapshot, index, catalogs, options, &mut |launches| {
         let part = partial_plan(snapshot, launches);
         // An invalid part is dropped: the complete plan will then fail validation too.
@@ -56,7 +69,18 @@ pub(crate) fn solve_indexed(
             early(part);
         }
     });
-    validated(snapshot, index, catalogs, plan)
+    let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, &plan);
+    if violations.is_empty() {
+        return Ok(Solved { plan, replaced: None });
+    }
+    let invalid = InvalidPlan { sequence: snapshot.sequence, violations };
+    // Removals can wait until the planner is right again.
+    let options = PlanOptions { disruption: false, ..options.clone() };
+    let mut again = |remaining: &Snapshot, index: &SnapshotIndex| {
+        planner.fresh().solve_early(remaining, index, catalogs, &options, &mut |_| {})
+    };
+    let plan = plan_without_offenders((snapshot, index), catalogs, (&plan, &invalid), &mut again)?;
+    Ok(Solved { plan, replaced: Some(invalid) })
 }
 
 /// Returns the plan if it is valid for its input.

@@ -55,7 +55,8 @@ impl Planner {
     }
 
     /// A planner with an empty cache and the same settings.
-    fn fresh(&self) -> Self {
+    #[must_use]
+    pub fn fresh(&self) -> Self {
         Self { kept: None, moves: self.moves.clone(), cancel: self.cancel.clone() }
     }
 
