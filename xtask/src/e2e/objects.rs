@@ -1,7 +1,7 @@
 //! What users of the cluster make, and what they see.
 
-use super::world::World;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

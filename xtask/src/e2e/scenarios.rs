@@ -11,8 +11,8 @@ mod regressions;
 mod rights;
 mod views;
 
-use super::world::World;
 use super::{Context, Figure};
+use crate::harness::world::World;
 use anyhow::Result;
 
 /// The region of the built-in catalog whose prices are facts.
