@@ -92,6 +92,14 @@ impl Cloud {
         Ok((cloud, process))
     }
 
+    /// The zones that have a subnet, in order.
+    pub(crate) fn zones(&self) -> Vec<String> {
+        let subnets = self.made["subnets"].as_object();
+        let mut zones: Vec<String> = subnets.into_iter().flat_map(|all| all.keys().cloned()).collect();
+        zones.sort();
+        zones
+    }
+
     /// Every instance that was ever launched.
     pub(crate) fn instances(&self) -> Result<Vec<Instance>> {
         let answer = http::json(self.address, "GET", "/_instances", None)?;

@@ -76,3 +76,15 @@ impl Kubectl {
         }
     }
 }
+
+/// Whether a condition of an object is true.
+pub(crate) fn condition(object: &Value, kind: &str) -> bool {
+    object["status"]["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
+}
+
+/// The instance behind a node: the last part of its provider id.
+pub(crate) fn instance_of(node: &Value) -> Option<&str> {
+    node["spec"]["providerID"].as_str().and_then(|id| id.rsplit('/').next())
+}

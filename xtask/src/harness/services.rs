@@ -68,6 +68,11 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
+    /// Where everybody may ask for plans; schedulers only.
+    pub(crate) fn open_to_all(&self) -> Option<SocketAddr> {
+        (self.kind == Kind::Scheduler).then_some(self.open)
+    }
+
     /// As its lease and its logs name it.
     pub(crate) fn name(&self) -> String {
         format!("plimsoll-{}-{}", self.kind.name(), self.index)

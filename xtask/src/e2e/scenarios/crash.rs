@@ -1,8 +1,9 @@
 //! kill -9 in the middle of a scale-up of more than 20 nodes: everything runs in the end and nothing was bought twice.
 
-use super::super::objects::{self, instance_of};
+use super::super::objects;
 use super::super::{Context, Figure, say};
 use crate::harness::audit;
+use crate::harness::kubectl::instance_of;
 use crate::harness::services::Kind;
 use crate::harness::wait::{Seen, until};
 use crate::harness::world::World;

@@ -2,9 +2,10 @@
 
 mod leases;
 
-use super::super::objects::{SOON, condition};
+use super::super::objects::SOON;
 use super::super::{Context, Figure};
 use crate::harness::audit;
+use crate::harness::kubectl::condition;
 use crate::harness::wait::until_true;
 use crate::harness::world::World;
 use anyhow::{Context as _, Result, bail, ensure};
