@@ -16,7 +16,7 @@ use crate::harness::parts::Parts;
 use crate::harness::process::Guard;
 use crate::harness::services::REPLICAS;
 use crate::harness::world::{Setup, World};
-use scenarios::{SCENARIOS, Scenario};
+use scenarios::{Plimsoll, SCENARIOS, Scenario};
 
 /// What `cargo xtask e2e` takes.
 #[derive(clap::Args, Debug)]
@@ -71,9 +71,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if list {
         return print_list();
     }
-    let with_services = chosen.iter().any(|s| s.with_services);
+    let build = !no_build && chosen.iter().any(|s| s.plimsoll != Plimsoll::Absent);
     let guard = Arc::new(Guard::start()?);
-    let parts = Parts::find(&guard, with_services && !no_build, say)?;
+    let parts = Parts::find(&guard, build, say)?;
     let context = Context { parts, guard, latency_pods };
     let (folder, temporary) = work_folder(dir)?;
     say(&format!("logs are in {}", folder.display()));
@@ -136,7 +136,7 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
     let setup = Setup {
         region: scenario.region,
         cluster: scenario.cluster,
-        replicas: if scenario.with_services { REPLICAS } else { 0 },
+        replicas: if scenario.plimsoll == Plimsoll::Running { REPLICAS } else { 0 },
         boot_delay: Duration::ZERO,
         say: |_| (),
     };

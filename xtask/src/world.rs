@@ -10,6 +10,7 @@ mod status;
 use crate::harness::services::{Kind, REPLICAS};
 use crate::workspace;
 use anyhow::{Result, anyhow};
+pub(crate) use state::HOME;
 use state::Home;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ In another terminal, while it runs:
   cargo xtask world terminate NODE                    the instance is lost
   cargo xtask world restart scheduler                 after a change in its code: builds and restarts it
   cargo xtask world stop
+
+Subcommands find the world by target/world/state.json. PLIMSOLL_WORLD=DIR names another folder, for a second world beside the first.
 
 Needs Go (once, to build the control plane: 7 to 10 minutes on 2 cores), Python 3.11 and kubectl; no account, no container, no
 root. Everything listens on 127.0.0.1. CONTRIBUTING.md, \"Try a change with kubectl\", shows a whole session.";
@@ -129,7 +132,7 @@ enum Event {
 /// If the world does not start or a part of it ends by itself; of a subcommand, if no world runs or it cannot be done.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (root, target) = workspace::folders()?;
-    let home = Home::below(&target)?;
+    let home = Home::find(&target)?;
     match &args.command {
         None => keep::run(&args.start, &root, &home),
         Some(Command::SpotNotice { target }) => commands::spot_notice(&home, target),

@@ -67,7 +67,7 @@ pub(super) fn restart(home: &Home, root: &Path, kind: Kind, build: bool) -> Resu
 /// # Errors
 /// If no world runs, or if it does not end in time.
 pub(super) fn stop(home: &Home) -> Result<()> {
-    let state = home.find()?;
+    let state = home.world()?;
     control::ask(&state.socket, control::Request::Stop)?;
     until_true(&format!("process {} ends", state.pid), STOP, || Ok((!home.is_claimed()?, "it runs".to_owned())))?;
     print("The world has ended.")

@@ -157,21 +157,21 @@ fn summary(root: &Path, state: &State, running: &Running) -> String {
     let web = here.and_then(|here| web.strip_prefix(here).map(Path::to_owned).ok()).unwrap_or(web);
     let zone = running.cloud.zones().into_iter().next().unwrap_or_default();
     format!(
-        "
-The world runs until Ctrl-C. In another terminal:
+        "The world runs until Ctrl-C. In another terminal:
 
   export KUBECONFIG={kubeconfig}
   kubectl apply -f {web}
   kubectl get nodeclaims,nodes,pods
-  cargo xtask world spot-notice NODE                EC2 takes a Spot instance in two minutes
-  cargo xtask world capacity take spot '*' {zone}   no Spot capacity in a zone
+  cargo xtask world spot-notice NODE                   EC2 takes a Spot instance in two minutes
+  cargo xtask world capacity take spot '*' {zone}  no Spot capacity in a zone
   cargo xtask world status
+  cargo xtask world --help                             what else there is
 
 {services}
-EC2      {ec2}  (tests/ec2/README.md: faults, calls)
-logs     {folder}/*.log, of the control plane in cp/logs; audit.jsonl: all that the services ask of the API server
-more     cargo xtask world --help
-",
+
+EC2   {ec2}; tests/ec2/README.md: faults, calls
+Logs  {folder}/*.log, those of the control plane in cp/logs
+      {folder}/audit.jsonl: what the services ask of the API server",
         kubeconfig = running.kubeconfig.display(),
         web = web.display(),
         services = super::status::addresses(&running.services),

@@ -1,4 +1,4 @@
-//! The file in cargo's target folder by which subcommands find the running world, and the lock that says that it runs.
+//! The file by which subcommands find the running world, and the lock that says that it runs.
 
 use crate::harness::cloud::Cloud;
 use crate::harness::services::Kind;
@@ -46,6 +46,9 @@ pub(super) struct Service {
     pub(super) open: Option<SocketAddr>,
 }
 
+/// Names the folder of both files, for a second world beside the first.
+pub(crate) const HOME: &str = "PLIMSOLL_WORLD";
+
 /// The folder with both files.
 #[derive(Clone, Debug)]
 pub(super) struct Home(PathBuf);
@@ -58,9 +61,12 @@ pub(super) struct Claim {
 }
 
 impl Home {
-    /// Below cargo's target folder: each clone has a world of its own.
-    pub(super) fn below(target: &Path) -> Result<Home> {
-        let folder = target.join("world");
+    /// Below cargo's target folder, unless the environment names another: each clone has a world of its own.
+    pub(super) fn find(target: &Path) -> Result<Home> {
+        Home::at(std::env::var_os(HOME).map_or_else(|| target.join("world"), PathBuf::from))
+    }
+
+    fn at(folder: PathBuf) -> Result<Home> {
         std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         Ok(Home(folder))
     }
@@ -99,7 +105,7 @@ impl Home {
     ///
     /// # Errors
     /// If none runs. One that was killed is named with its logs.
-    pub(super) fn find(&self) -> Result<State> {
+    pub(super) fn world(&self) -> Result<State> {
         let state = self.read();
         if !self.is_claimed()? {
             match state {
@@ -120,7 +126,7 @@ impl Home {
     /// # Errors
     /// If none runs, or if it is still starting.
     pub(super) fn find_parts(&self) -> Result<(State, Parts)> {
-        let state = self.find()?;
+        let state = self.world()?;
         let parts = state.parts.clone();
         let parts = parts.with_context(|| {
             format!("the world (process {}) is still starting; its logs are in {}", state.pid, state.folder.display())
@@ -189,13 +195,13 @@ mod tests {
     #[test]
     fn a_world_is_found_with_its_parts_only_while_it_runs() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let home = Home::below(folder.path())?;
-        assert_eq!(told(home.find()), NOT_RUNNING);
+        let home = Home::at(folder.path().join("world"))?;
+        assert_eq!(told(home.world()), NOT_RUNNING);
 
         let claim = home.claim()?;
-        assert!(told(home.find()).contains("only just begun to start"));
+        assert!(told(home.world()).contains("only just begun to start"));
         claim.write(&state(folder.path(), None))?;
-        assert_eq!(home.find()?.pid, 4711);
+        assert_eq!(home.world()?.pid, 4711);
         assert!(told(home.find_parts()).contains("(process 4711) is still starting"), "{}", told(home.find_parts()));
         claim.write(&state(folder.path(), Some(parts(folder.path())?)))?;
         let (found, parts) = home.find_parts()?;
@@ -204,14 +210,14 @@ mod tests {
 
         claim.forget()?;
         drop(claim);
-        assert_eq!(told(home.find()), NOT_RUNNING);
+        assert_eq!(told(home.world()), NOT_RUNNING);
         Ok(())
     }
 
     #[test]
     fn there_is_one_world_at_a_time_and_its_process_is_named() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let home = Home::below(folder.path())?;
+        let home = Home::at(folder.path().join("world"))?;
         let claim = home.claim()?;
         claim.write(&state(folder.path(), None))?;
         assert!(told(home.claim()).starts_with("a world runs already (process 4711)"), "{}", told(home.claim()));
@@ -222,16 +228,16 @@ mod tests {
     #[test]
     fn one_that_was_killed_is_no_world_but_its_logs_are_named() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let home = Home::below(folder.path())?;
+        let home = Home::at(folder.path().join("world"))?;
         let claim = home.claim()?;
         claim.write(&state(Path::new("/folder"), None))?;
         // As by SIGKILL: the lock goes, the file stays.
         drop(claim);
-        let error = told(home.find());
+        let error = told(home.world());
         assert!(error.starts_with(NOT_RUNNING) && error.contains("process 4711, was killed"), "{error}");
         assert!(error.ends_with("its logs are in /folder"), "{error}");
         drop(home.claim()?);
-        assert_eq!(told(home.find()), NOT_RUNNING, "the next start forgets it");
+        assert_eq!(told(home.world()), NOT_RUNNING, "the next start forgets it");
         Ok(())
     }
 }

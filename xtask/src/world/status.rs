@@ -29,7 +29,7 @@ pub(super) fn run(home: &Home) -> Result<()> {
     for trouble in troubles(&state.folder) {
         print(&trouble)?;
     }
-    print(&format!("\nKUBECONFIG={}\nlogs       {}", parts.kubeconfig.display(), state.folder.display()))
+    print(&format!("\nexport KUBECONFIG={}\nlogs are in {}", parts.kubeconfig.display(), state.folder.display()))
 }
 
 /// Columns, each as wide as its widest cell.
