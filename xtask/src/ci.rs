@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: what must hold before a change lands, as steps. `.ci/run` runs all of them.
 
+use crate::harness::tools;
 use crate::{Chore, workspace};
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser as _, ValueEnum};
@@ -8,8 +9,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What the end-to-end run needs beside Rust.
-const TOOLS: [&str; 3] = ["go", "python3", "kubectl"];
 /// A scenario that fails is played once more: it runs against the clock on a machine that others use too. Both tries are told.
 const END_TO_END: [&str; 4] = ["xtask", "e2e", "--again", "1"];
 /// Without actuator/aws: the EC2 SDK would be compiled a second time for the lints alone. With the Criterion benches, which
@@ -99,7 +98,8 @@ fn shell(root: &Path, command: &str) -> Result<()> {
 
 /// Without its tools it is left out, and said to be.
 fn end_to_end() -> Result<()> {
-    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_installed(tool)).collect();
+    let missing: Vec<&str> =
+        tools::ALL.into_iter().filter(|tool| !tool.is_installed()).map(|tool| tool.program).collect();
     if !missing.is_empty() {
         tell(&format!("end to end: LEFT OUT, this machine has no {}", missing.join(" ")));
         return Ok(());
@@ -108,11 +108,6 @@ fn end_to_end() -> Result<()> {
         Chore::E2e(args) => crate::e2e::run(args),
         other => bail!("{END_TO_END:?} is {other:?}"),
     }
-}
-
-fn is_installed(tool: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join(tool).is_file())
 }
 
 /// If not even stderr can be written to, there is nobody left to tell.

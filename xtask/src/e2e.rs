@@ -2,17 +2,9 @@
 //! (tests/ec2) and the kubelet stand-in (tests/kubelet). Each scenario has a world of its own on free loopback ports;
 //! nothing of it is left, whatever happens.
 
-mod audit;
 mod checks;
-mod cloud;
-mod cluster;
-mod http;
-mod kubectl;
 mod objects;
-mod parts;
 mod scenarios;
-mod services;
-mod world;
 
 use anyhow::{Context as _, Result, bail};
 use std::io::Write as _;
@@ -20,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::harness::parts::Parts;
 use crate::harness::process::Guard;
-use parts::Parts;
-use scenarios::{SCENARIOS, Scenario};
-use world::World;
+use crate::harness::services::REPLICAS;
+use crate::harness::world::{Setup, World};
+use scenarios::{Plimsoll, SCENARIOS, Scenario};
 
 /// What `cargo xtask e2e` takes.
 #[derive(clap::Args, Debug)]
@@ -78,9 +71,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if list {
         return print_list();
     }
-    let with_services = chosen.iter().any(|s| s.with_services);
+    let build = !no_build && chosen.iter().any(|s| s.plimsoll != Plimsoll::Absent);
     let guard = Arc::new(Guard::start()?);
-    let parts = Parts::find(with_services, !no_build)?;
+    let parts = Parts::find(&guard, build, say)?;
     let context = Context { parts, guard, latency_pods };
     let (folder, temporary) = work_folder(dir)?;
     say(&format!("logs are in {}", folder.display()));
@@ -140,7 +133,14 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
     say(&format!("{}: {}", scenario.name, scenario.shows));
     let begun = Instant::now();
     std::fs::create_dir_all(dir)?;
-    let result = World::start(context, scenario, dir).and_then(|mut world| {
+    let setup = Setup {
+        region: scenario.region,
+        cluster: scenario.cluster,
+        replicas: if scenario.plimsoll == Plimsoll::Running { REPLICAS } else { 0 },
+        boot_delay: Duration::ZERO,
+        say: |_| (),
+    };
+    let result = World::start(&context.parts, &context.guard, dir, &setup).and_then(|mut world| {
         let figures = (scenario.play)(context, &mut world)?;
         world.check_always()?;
         Ok(figures)

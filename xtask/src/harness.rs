@@ -1,5 +1,14 @@
-//! What runs against real programs share: processes that end with the run, and waiting.
+//! The end-to-end world: control plane, EC2, kubelets and services as processes that end with the run, and waiting for them.
 
+pub(crate) mod audit;
+pub(crate) mod cloud;
+pub(crate) mod cluster;
 pub(crate) mod controlplane;
+pub(crate) mod http;
+pub(crate) mod kubectl;
+pub(crate) mod parts;
 pub(crate) mod process;
+pub(crate) mod services;
+pub(crate) mod tools;
 pub(crate) mod wait;
+pub(crate) mod world;

@@ -9,6 +9,7 @@ mod moves;
 mod peer;
 mod proto;
 mod workspace;
+mod world;
 
 use clap::Parser;
 
@@ -25,6 +26,9 @@ enum Chore {
     Ci(ci::Args),
     /// Run the end-to-end tests.
     E2e(e2e::Args),
+    /// Start a cluster with Plimsoll and an EC2 on this machine, to try things with kubectl.
+    #[command(after_help = world::EXAMPLES)]
+    World(world::Args),
     /// Compare plans with Karpenter's scheduler on random cases (needs Go).
     Peer(peer::Args),
     /// Measure time, memory and cost of plans, beside Karpenter's scheduler (needs Go).
@@ -41,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Proto { check } => proto::generate(check),
         Chore::Ci(args) => ci::run(&args),
         Chore::E2e(args) => e2e::run(args),
+        Chore::World(args) => world::run(&args),
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),
         Chore::Agree(args) => agree::run(&args),

@@ -9,6 +9,7 @@ from typing import Any
 import moto
 from moto.core.responses import ActionResult
 from moto.ec2.models.instances import Instance, InstanceState
+from moto.ec2.models.subnets import Subnet
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.launch_templates import LaunchTemplates
@@ -32,6 +33,7 @@ def install() -> None:
     LaunchTemplates.create_launch_template = _once(LaunchTemplates.create_launch_template)
     SpotInstances.describe_spot_price_history = _spot_price_history
     Instance.terminate = _terminate(Instance.terminate)
+    Subnet.get_available_subnet_ip = _fresh_address(Subnet.get_available_subnet_ip)
     ParameterDict._check_loading_status = _with_eks_parameters(ParameterDict._check_loading_status)
 
 
@@ -77,6 +79,22 @@ def _spot_price_history(response: Any) -> ActionResult:
     start = int(response._get_param("NextToken") or 0)
     end = start + min(int(response._get_param("MaxResults") or PRICE_PAGE), PRICE_PAGE)
     return ActionResult({"SpotPriceHistory": rows[start:end], "NextToken": str(end) if end < len(rows) else ""})
+
+
+def _fresh_address(original: Callable[[Any, Any], str]) -> Callable[[Any, Any], str]:
+    """An address that no instance had, as long as there is one: EC2 hardly ever gives one again at once, and nodes are named by it."""
+
+    def take(subnet: Any, instance: Any) -> str:
+        given_back, subnet._unused_ips = subnet._unused_ips, set()
+        try:
+            return original(subnet, instance)
+        except StopIteration:
+            subnet._unused_ips = given_back
+            return original(subnet, instance)
+        finally:
+            subnet._unused_ips = given_back
+
+    return take
 
 
 def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]:

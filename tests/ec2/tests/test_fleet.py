@@ -94,6 +94,23 @@ class Capacity(ServerTest):
         self.assertEqual(len(ids(answer)), 11)
         self.assertEqual(errors(answer), [("m5.large", "InsufficientFreeAddressesInSubnet")])
 
+    def test_an_address_is_given_again_only_when_no_other_is_left(self) -> None:
+        cidr = {"CidrBlock": "10.0.241.0/28", "AvailabilityZone": "us-east-1a"}
+        subnet = self.ec2.create_subnet(VpcId=self.made["vpc"], **cidr)["Subnet"]["SubnetId"]
+
+        def launch() -> tuple[str, str]:
+            (found,) = ids(self.fleet([{"InstanceType": "m5.large", "SubnetId": subnet}]))
+            described = self.ec2.describe_instances(InstanceIds=[found])["Reservations"][0]["Instances"][0]
+            return found, described["PrivateIpAddress"]
+
+        seen = []
+        for _ in range(12):
+            found, address = launch()
+            seen.append(address)
+            self.ec2.terminate_instances(InstanceIds=[found])
+        self.assertEqual(len(set(seen[:11])), 11)
+        self.assertIn(seen[11], seen[:11])
+
 
 class Refusals(ServerTest):
     def refused(self, override: dict[str, object], code: str) -> None:

@@ -50,6 +50,7 @@ class StandIn:
     nodes: dict[str, str] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
 
     def turn(self) -> None:
         """Looks once."""
@@ -82,6 +83,13 @@ class StandIn:
         except ApiError as error:
             if error.status >= 500 or error.status == 429:
                 say(f"{instance_id}: {error}; again in the next round")
+                return
+            name = node["metadata"]["name"]
+            if error.status == 409 and any(self.nodes.get(i) == name for i in self.gone):
+                # EC2 gives an address again. A kubelet tries until the Node of the instance before is gone.
+                if instance_id not in self.waiting:
+                    self.waiting.add(instance_id)
+                    say(f"{instance_id}: waits until the node {name} of an instance that is gone is deleted")
                 return
             self._fail(instance_id, f"the API server refused the Node: {error}")
         else:

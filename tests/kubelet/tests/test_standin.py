@@ -110,6 +110,25 @@ class Loop(unittest.TestCase):
         other.turn()
         self.assertIn("422", other.errors["i-2"])
 
+    def test_an_address_that_is_given_again_waits_for_its_old_node(self) -> None:
+        old = instance(1)
+        it = self.stand_in(old)
+        it.turn()
+        old["state"] = "terminated"
+        it.cloud.all["i-9"] = instance(1, instanceId="i-9")
+        self.api.refusals = [409, 409]
+        it.turn()
+        it.turn()
+        self.assertEqual((it.errors, "i-9" in it.nodes), ({}, False))
+        it.turn()
+        self.assertEqual(it.nodes["i-9"], "ip-10-0-0-1.ec2.internal")
+
+    def test_a_node_that_belongs_to_a_living_instance_is_an_error(self) -> None:
+        it = self.stand_in(instance(1), instance(1, instanceId="i-9"))
+        self.api.refusals = [409]
+        it.turn()
+        self.assertIn("409", it.errors["i-1"])
+
 
 if __name__ == "__main__":
     unittest.main()

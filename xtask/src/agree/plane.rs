@@ -17,7 +17,7 @@ const QPS: u32 = 5000;
 /// Starts it in a folder whose path is short.
 pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlane, Client)> {
     let (root, _) = workspace::folders()?;
-    let binary = controlplane::binary(&root)?;
+    let binary = controlplane::binary(&root, guard)?;
     let scheduler = dir.join("scheduler.yaml");
     std::fs::write(&scheduler, scheduler_configuration(dir))?;
     let flags: Vec<OsString> = [

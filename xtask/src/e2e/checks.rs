@@ -1,12 +1,26 @@
 //! What holds in every scenario: nobody asks for more than deploy/ grants, and each service writes only what is its own.
 
-use super::audit::Entry;
+use crate::harness::audit::Entry;
+use crate::harness::world::World;
+use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 
 const FORBIDDEN: u64 = 403;
 
+impl World {
+    /// What must hold after every scenario, whatever it shows.
+    pub(super) fn check_always(&mut self) -> Result<()> {
+        let mut troubles = self.troubles()?;
+        troubles.extend(of_audit(&self.cluster.audit()?));
+        if !troubles.is_empty() {
+            bail!("{}", troubles.join("; "));
+        }
+        Ok(())
+    }
+}
+
 /// What the audit log says against it.
-pub(super) fn of_audit(entries: &[Entry]) -> BTreeSet<String> {
+fn of_audit(entries: &[Entry]) -> BTreeSet<String> {
     entries.iter().filter_map(trouble).collect()
 }
 

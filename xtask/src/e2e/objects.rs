@@ -1,7 +1,8 @@
 //! What users of the cluster make, and what they see.
 
-use super::world::World;
+use crate::harness::kubectl::condition;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -94,20 +95,8 @@ impl World {
     }
 }
 
-/// Whether a condition of an object is true.
-pub(super) fn condition(object: &Value, kind: &str) -> bool {
-    object["status"]["conditions"]
-        .as_array()
-        .is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
-}
-
 fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready")
-}
-
-/// The instance behind a node: the last part of its provider id.
-pub(super) fn instance_of(node: &Value) -> Option<&str> {
-    node["spec"]["providerID"].as_str().and_then(|id| id.rsplit('/').next())
 }
 
 /// A quantity of whole or thousandth CPUs, in thousandths.

@@ -1,5 +1,6 @@
 //! What is shown. A scenario plays in a world of its own and gives figures, or an error that says what was not so.
 
+mod by_hand;
 mod capacity;
 mod client;
 mod crash;
@@ -11,8 +12,8 @@ mod regressions;
 mod rights;
 mod views;
 
-use super::world::World;
 use super::{Context, Figure};
+use crate::harness::world::World;
 use anyhow::Result;
 
 /// The region of the built-in catalog whose prices are facts.
@@ -22,6 +23,17 @@ const SEED_001: &str = "eks-workshop";
 /// The cluster that the fixture of seed 000 names, and its region.
 const SEED_000: (&str, &str) = ("backend", "ap-northeast-2");
 
+/// What a scenario needs of the services under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plimsoll {
+    /// Nothing.
+    Absent,
+    /// Their programs.
+    Built,
+    /// All of them in the scenario's world.
+    Running,
+}
+
 /// One scenario.
 #[derive(Debug)]
 pub(super) struct Scenario {
@@ -30,7 +42,7 @@ pub(super) struct Scenario {
     pub(super) shows: &'static str,
     pub(super) region: &'static str,
     pub(super) cluster: &'static str,
-    pub(super) with_services: bool,
+    pub(super) plimsoll: Plimsoll,
     pub(super) play: fn(&Context, &mut World) -> Result<Vec<Figure>>,
 }
 
@@ -41,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "without Plimsoll: an instance becomes a node that runs pods, and leaves it NotReady",
         region: REGION,
         cluster: "harness",
-        with_services: false,
+        plimsoll: Plimsoll::Absent,
         play: harness::play,
     },
     Scenario {
@@ -49,7 +61,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "the accounts of deploy/ may do what they must and nothing else",
         region: REGION,
         cluster: "rights",
-        with_services: false,
+        plimsoll: Plimsoll::Absent,
         play: rights::play,
     },
     Scenario {
@@ -57,7 +69,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "seed 001: 5 pods run, 15 stop at the limit with a reason, 0 leave nothing",
         region: REGION,
         cluster: SEED_001,
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: growth::play,
     },
     Scenario {
@@ -65,7 +77,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "seed 000 on Spot: a replacement before the drain, all within two minutes",
         region: SEED_000.1,
         cluster: SEED_000.0,
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: interruption::play,
     },
     Scenario {
@@ -73,7 +85,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "the first choice has no capacity: the next one within a second, and the first is left alone",
         region: REGION,
         cluster: "capacity",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: capacity::play,
     },
     Scenario {
@@ -81,7 +93,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kill -9 of the leading watcher in a scale-up",
         region: REGION,
         cluster: "crash",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: crash::watcher,
     },
     Scenario {
@@ -89,7 +101,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kill -9 of a scheduler in a scale-up",
         region: REGION,
         cluster: "crash",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: crash::scheduler,
     },
     Scenario {
@@ -97,7 +109,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kill -9 of the leading actuator: claim written, Fleet called, answer lost",
         region: REGION,
         cluster: "crash",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: crash::actuator,
     },
     Scenario {
@@ -105,7 +117,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "deleted Leases, expiry beside do-not-disrupt, drift behind a PDB, a restarted StatefulSet: nothing stalls, nothing is bought again and again",
         region: REGION,
         cluster: "regressions",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: regressions::play,
     },
     Scenario {
@@ -113,7 +125,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "a Python program gets a plan",
         region: REGION,
         cluster: "client",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: client::play,
     },
     Scenario {
@@ -121,15 +133,23 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kubectl get and describe look as Karpenter's users know them",
         region: REGION,
         cluster: SEED_001,
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: views::play,
+    },
+    Scenario {
+        name: "world",
+        shows: "cargo xtask world starts, does what its subcommands ask for, and leaves no process behind",
+        region: REGION,
+        cluster: "world",
+        plimsoll: Plimsoll::Built,
+        play: by_hand::play,
     },
     Scenario {
         name: "latency",
         shows: "from Unschedulable to CreateFleet, for single pods",
         region: REGION,
         cluster: "latency",
-        with_services: true,
+        plimsoll: Plimsoll::Running,
         play: latency::play,
     },
 ];

@@ -1,7 +1,7 @@
 //! The real control plane of tests/controlplane as a process of this run.
 
-use super::process::{Guard, Process};
-use crate::workspace;
+use super::process::{self, Guard, Process};
+use super::tools;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -22,15 +22,18 @@ pub(crate) struct ControlPlane {
     pub(crate) kubeconfig: PathBuf,
     /// The certificate of the API server's authority.
     pub(crate) authority: PathBuf,
-    _process: Process,
+    pub(super) process: Process,
 }
 
 /// The binary, built where it is missing: it is cached outside the clone.
 ///
 /// # Errors
-/// If it cannot be built.
-pub(crate) fn binary(root: &Path) -> Result<PathBuf> {
-    workspace::script(&root.join("tests/controlplane/build.sh"))
+/// If it cannot be built, with what it needs of Go.
+pub(crate) fn binary(root: &Path, guard: &Guard) -> Result<PathBuf> {
+    let script = root.join("tests/controlplane/build.sh");
+    let path = process::build("tests/controlplane/build.sh", &mut Command::new(script), guard);
+    let path = path.with_context(|| format!("building the control plane ({})", tools::GO.needed()))?;
+    Ok(PathBuf::from(path.trim()))
 }
 
 /// Where the control plane below `dir` keeps its data; the path must be short, a socket is in it.
@@ -54,7 +57,7 @@ impl ControlPlane {
             server: line["server"].as_str().context("the control plane told no server")?.to_owned(),
             kubeconfig,
             authority: data.join("pki/ca.crt"),
-            _process: process,
+            process,
         })
     }
 }

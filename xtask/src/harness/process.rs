@@ -7,11 +7,14 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a process may take to end after SIGTERM: the control plane ends five others one by one.
 const GRACE: Duration = Duration::from_secs(30);
+/// A build from source: 10 minutes on 2 idle cores for the control plane or the EC2 SDK, times six on a busy machine.
+const BUILD: Duration = Duration::from_secs(3600);
 
 /// Reads the process groups that it watches over from a pipe. When the pipe closes, because the run ended or was killed,
 /// it kills those that are left. It has a group of its own, so that Ctrl-C does not reach it.
@@ -32,6 +35,7 @@ for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 pub(crate) struct Guard {
     // Dropped first: the closed pipe is what the watchman waits for.
     pipe: Mutex<ChildStdin>,
+    interrupted: AtomicBool,
 }
 
 impl Guard {
@@ -44,7 +48,21 @@ impl Guard {
             .spawn()
             .context("starting sh, which watches over the processes")?;
         let Some(pipe) = child.stdin.take() else { bail!("sh has no stdin") };
-        Ok(Guard { pipe: Mutex::new(pipe) })
+        Ok(Guard { pipe: Mutex::new(pipe), interrupted: AtomicBool::new(false) })
+    }
+
+    /// The user wants the run to end: whatever waits for a process to start gives up.
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::SeqCst);
+    }
+
+    /// # Errors
+    /// If the run was interrupted.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.interrupted.load(Ordering::SeqCst) {
+            bail!("interrupted");
+        }
+        Ok(())
     }
 
     fn tell(&self, deed: char, group: u32) {
@@ -61,6 +79,8 @@ pub(crate) struct Process {
     child: Child,
     guard: Arc<Guard>,
     out: PathBuf,
+    /// SIGTERM was sent. A second one would mean: at once.
+    terminated: bool,
     ended: bool,
 }
 
@@ -79,7 +99,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("starting {name}: {}", command.get_program().display()))?;
         guard.tell('+', child.id());
-        Ok(Process { name: name.to_owned(), child, guard: Arc::clone(guard), out, ended: false })
+        Ok(Process { name: name.to_owned(), child, guard: Arc::clone(guard), out, terminated: false, ended: false })
     }
 
     /// The first line that it writes to stdout, by which it says that it is ready.
@@ -87,6 +107,7 @@ impl Process {
         let name = self.name.clone();
         let mut line = None;
         until_true(&format!("{name} tells that it is ready"), limit, || {
+            self.guard.check()?;
             let text = std::fs::read_to_string(&self.out)?;
             line = text.split_once('\n').map(|(first, _)| first.to_owned());
             if line.is_none()
@@ -112,12 +133,18 @@ impl Process {
         Ok(())
     }
 
+    /// SIGTERM, without waiting: several processes end at the same time.
+    pub(crate) fn terminate(&mut self) -> Result<()> {
+        if !self.ended && !self.terminated && self.child.try_wait()?.is_none() {
+            terminate_group(self.child.id())?;
+            self.terminated = true;
+        }
+        Ok(())
+    }
+
     /// SIGTERM, and what became of it. One that does not end in time is killed.
     pub(crate) fn stop(&mut self) -> Result<ExitStatus> {
-        if self.child.try_wait()?.is_none() {
-            let group = format!("-{}", self.child.id());
-            Command::new("kill").args(["-TERM", "--", &group]).status().context("running kill")?;
-        }
+        self.terminate()?;
         let ended = until_true(&format!("{} ends", self.name), GRACE, || {
             Ok((self.child.try_wait()?.is_some(), "it runs".to_owned()))
         });
@@ -144,6 +171,41 @@ impl Drop for Process {
             let _ = self.stop();
         }
     }
+}
+
+fn terminate_group(group: u32) -> Result<()> {
+    Command::new("kill").args(["-TERM", "--", &format!("-{group}")]).status().context("running kill")?;
+    Ok(())
+}
+
+/// Runs a build to its end and returns what it wrote to stdout. An interrupted run ends the build too, with all compilers.
+///
+/// # Errors
+/// If it cannot be started, fails, or the run is interrupted.
+pub(crate) fn build(name: &str, command: &mut Command, guard: &Guard) -> Result<String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("starting {name}: {}", command.get_program().display()))?;
+    let group = child.id();
+    guard.tell('+', group);
+    let ended = until_true(&format!("{name} ends"), BUILD, || {
+        guard.check()?;
+        Ok((child.try_wait()?.is_some(), "it runs".to_owned()))
+    });
+    if ended.is_err() {
+        terminate_group(group)?;
+    }
+    // Builds print a path: far less than a pipe holds, so the process never waits for a reader.
+    let output = child.wait_with_output()?;
+    guard.tell('-', group);
+    ended?;
+    if !output.status.success() {
+        bail!("{name}: {}", output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{name} did not write UTF-8"))
 }
 
 /// A port that nobody listens on now. Another process could take it before it is used: on loopback nobody else asks.
@@ -188,6 +250,28 @@ mod tests {
         let id = process.child.id();
         drop(process);
         assert!(!Path::new(&format!("/proc/{id}")).exists());
+        Ok(())
+    }
+
+    #[test]
+    fn an_interrupted_run_waits_for_nothing() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let guard = Arc::new(Guard::start()?);
+        let mut process = Process::start("it", Command::new("sleep").arg("600"), folder.path(), &guard)?;
+        guard.interrupt();
+        let told = process.first_line(GRACE).map_err(|error| error.to_string());
+        assert_eq!(told, Err("interrupted".to_owned()));
+        let built = build("it", Command::new("sleep").arg("600"), &guard).map_err(|error| error.to_string());
+        assert_eq!(built, Err("interrupted".to_owned()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_build_tells_what_it_printed_or_how_it_failed() -> Result<()> {
+        let guard = Guard::start()?;
+        assert_eq!(build("it", Command::new("echo").arg("path"), &guard)?, "path\n");
+        let failed = build("it", Command::new("sh").args(["-c", "exit 3"]), &guard);
+        assert_eq!(failed.map_err(|error| error.to_string()), Err("it: exit status: 3".to_owned()));
         Ok(())
     }
 

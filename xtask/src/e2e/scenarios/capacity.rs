@@ -1,8 +1,8 @@
 //! The first choice has no capacity.
 
 use super::super::objects::{self, SOON, in_millis};
-use super::super::world::World;
 use super::super::{Context, Figure};
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! docs/examples/python asks for a plan, as any other system may.
 
-use super::super::services::Kind;
-use super::super::world::World;
 use super::super::{Context, Figure};
+use crate::harness::services::Kind;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 use std::process::Command;
 

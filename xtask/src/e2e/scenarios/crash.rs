@@ -1,11 +1,12 @@
 //! kill -9 in the middle of a scale-up of more than 20 nodes: everything runs in the end and nothing was bought twice.
 
-use super::super::audit;
-use super::super::objects::{self, instance_of};
-use super::super::services::Kind;
-use super::super::world::World;
+use super::super::objects;
 use super::super::{Context, Figure, say};
+use crate::harness::audit;
+use crate::harness::kubectl::instance_of;
+use crate::harness::services::Kind;
 use crate::harness::wait::{Seen, until};
+use crate::harness::world::World;
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -127,6 +128,6 @@ impl World {
 
     /// The pool of manifests/pool.yaml, for this world's cluster.
     pub(in crate::e2e) fn apply_pool(&self) -> Result<()> {
-        self.cluster.kubectl.apply(&include_str!("../manifests/pool.yaml").replace("CLUSTER", self.cloud.cluster))
+        self.cluster.kubectl.apply(&include_str!("../manifests/pool.yaml").replace("CLUSTER", &self.cloud.cluster))
     }
 }

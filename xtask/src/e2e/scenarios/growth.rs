@@ -1,9 +1,10 @@
 //! Seed 001: up, up to the limit, and down to nothing.
 
-use super::super::objects::{self, SOON, condition, millis};
-use super::super::world::World;
+use super::super::objects::{self, SOON, millis};
 use super::super::{Context, Figure};
+use crate::harness::kubectl::condition;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::time::{Duration, Instant};

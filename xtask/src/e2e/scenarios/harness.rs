@@ -1,9 +1,10 @@
 //! The harness itself, without Plimsoll: launched by hand, an instance becomes a node, runs a pod, and leaves.
 
-use super::super::objects::{self, SOON, condition, instance_of};
-use super::super::world::World;
+use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
+use crate::harness::kubectl::{condition, instance_of};
 use crate::harness::wait::{Seen, until, until_true};
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::time::Instant;

@@ -1,10 +1,11 @@
 //! Seed 000: a Spot instance gets its notice.
 
-use super::super::audit::Entry;
-use super::super::objects::{self, SOON, in_millis, instance_of};
-use super::super::world::World;
+use super::super::objects::{self, SOON, in_millis};
 use super::super::{Context, Figure};
+use crate::harness::audit::Entry;
+use crate::harness::kubectl::instance_of;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 use std::time::{Duration, SystemTime};
 

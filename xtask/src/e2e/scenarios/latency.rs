@@ -1,9 +1,9 @@
 //! From kube-scheduler's verdict to CreateFleet at the endpoint, for single pods that come to an idle system.
 
-use super::super::audit;
 use super::super::objects::{self, SOON, in_millis};
-use super::super::world::World;
 use super::super::{Context, Figure};
+use crate::harness::audit;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 
 /// What is aimed at, in seconds.

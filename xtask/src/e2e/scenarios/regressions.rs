@@ -2,11 +2,12 @@
 
 mod leases;
 
-use super::super::audit;
-use super::super::objects::{SOON, condition};
-use super::super::world::World;
+use super::super::objects::SOON;
 use super::super::{Context, Figure};
+use crate::harness::audit;
+use crate::harness::kubectl::condition;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ const RESTARTED: Duration = Duration::from_secs(30 + 60);
 const MOST: [(&str, usize); 3] = [("expiry", 2), ("drift", 2), ("restart", 1)];
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
-    world.cluster.kubectl.apply(&POOLS.replace("CLUSTER", world.cloud.cluster))?;
+    world.cluster.kubectl.apply(&POOLS.replace("CLUSTER", &world.cloud.cluster))?;
     let mut figures = Vec::new();
     let mut troubles = Vec::new();
     note(leases::watcher(world), &mut figures, &mut troubles);

@@ -1,8 +1,8 @@
 //! The rights of deploy/kubernetes, asked of the API server under each account.
 
-use super::super::cluster::NAMESPACE;
-use super::super::world::World;
 use super::super::{Context, Figure};
+use crate::harness::cluster::NAMESPACE;
+use crate::harness::world::World;
 use anyhow::{Result, ensure};
 use std::process::Command;
 

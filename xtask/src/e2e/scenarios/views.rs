@@ -1,10 +1,11 @@
 //! What kubectl shows of Plimsoll's objects, and of a pod that has to wait.
 
-use super::super::objects::{self, SOON, condition};
-use super::super::world::World;
+use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
 use super::growth::reason;
+use crate::harness::kubectl::condition;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {

@@ -1,12 +1,12 @@
 //! Someone deletes the Lease of the watcher, then that of the actuator.
 
 use super::super::super::Figure;
-use super::super::super::audit;
-use super::super::super::cluster::NAMESPACE;
 use super::super::super::objects::SOON;
-use super::super::super::services::Kind;
-use super::super::super::world::World;
+use crate::harness::audit;
+use crate::harness::cluster::NAMESPACE;
+use crate::harness::services::Kind;
 use crate::harness::wait::until_true;
+use crate::harness::world::World;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -5,9 +5,10 @@ use super::cluster::{Cluster, NAMESPACE};
 use super::http;
 use super::kubectl::Kubectl;
 use super::parts::Parts;
-use crate::harness::process::{Guard, Process, free_port};
-use crate::harness::wait::until_true;
+use super::process::{Guard, Process, free_port};
+use super::wait::until_true;
 use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,38 +17,50 @@ use std::time::Duration;
 
 /// The catalog is loaded, all watches are listed, a lease is taken.
 const START: Duration = Duration::from_secs(90);
-/// As a Deployment runs them.
-pub(super) const WATCHERS: usize = 2;
-pub(super) const SCHEDULERS: usize = 2;
-pub(super) const ACTUATORS: usize = 2;
+/// Replicas of each service, as a Deployment runs them.
+pub(crate) const REPLICAS: usize = 2;
 
 /// Which service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Reads the cluster.
     Watcher,
+    /// Decides.
     Scheduler,
+    /// Acts.
     Actuator,
 }
 
 impl Kind {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Watcher => "watcher",
             Kind::Scheduler => "scheduler",
             Kind::Actuator => "actuator",
         }
     }
+
+    /// The package with its program.
+    pub(crate) fn package(self) -> &'static str {
+        match self {
+            Kind::Watcher => "plimsoll-watcher",
+            Kind::Scheduler => "plimsoll-scheduler",
+            Kind::Actuator => "plimsoll-actuator-aws",
+        }
+    }
 }
 
 /// One replica. It can be killed and started again with the same ports, as a pod that restarts.
 #[derive(Debug)]
-pub(super) struct Replica {
-    pub(super) kind: Kind,
-    pub(super) index: usize,
-    pub(super) listen: SocketAddr,
+pub(crate) struct Replica {
+    pub(crate) kind: Kind,
+    pub(crate) index: usize,
+    pub(crate) listen: SocketAddr,
     /// Of a scheduler: Plan, `WhatIf` and Explain for everybody.
-    pub(super) open: SocketAddr,
-    health: SocketAddr,
+    pub(crate) open: SocketAddr,
+    pub(crate) health: SocketAddr,
+    pub(crate) metrics: SocketAddr,
     program: PathBuf,
     args: Vec<String>,
     /// None while it is down.
@@ -55,8 +68,13 @@ pub(super) struct Replica {
 }
 
 impl Replica {
+    /// Where everybody may ask for plans; schedulers only.
+    pub(crate) fn open_to_all(&self) -> Option<SocketAddr> {
+        (self.kind == Kind::Scheduler).then_some(self.open)
+    }
+
     /// As its lease and its logs name it.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("plimsoll-{}-{}", self.kind.name(), self.index)
     }
 
@@ -69,35 +87,34 @@ impl Replica {
             format!("--health-listen={health}"),
         ];
         let program = parts.program(&format!("plimsoll-{}", kind.name()))?;
-        Ok(Replica { kind, index, listen, open, health, program, args, process: None })
+        Ok(Replica { kind, index, listen, open, health, metrics, program, args, process: None })
     }
 }
 
 /// All replicas of all services.
 #[derive(Debug)]
-pub(super) struct Services {
-    pub(super) replicas: Vec<Replica>,
+pub(crate) struct Services {
+    pub(crate) replicas: Vec<Replica>,
     guard: Arc<Guard>,
     logs: PathBuf,
 }
 
 impl Services {
     /// Starts them in the order in which they need each other, and waits until each says that it is ready.
-    pub(super) fn start(
+    pub(crate) fn start(
         parts: &Parts,
         guard: &Arc<Guard>,
         dir: &Path,
         cluster: &Cluster,
         cloud: &Cloud,
+        count: usize,
     ) -> Result<Services> {
-        let replicas = |kind: Kind, count: usize| {
-            (0..count).map(move |i| Replica::new(parts, kind, i)).collect::<Result<Vec<_>>>()
-        };
-        let mut schedulers = replicas(Kind::Scheduler, SCHEDULERS)?;
+        let replicas = |kind: Kind| (0..count).map(move |i| Replica::new(parts, kind, i)).collect::<Result<Vec<_>>>();
+        let mut schedulers = replicas(Kind::Scheduler)?;
         for scheduler in &mut schedulers {
             scheduler.args.push(format!("--open-listen={}", scheduler.open));
         }
-        let mut actuators = replicas(Kind::Actuator, ACTUATORS)?;
+        let mut actuators = replicas(Kind::Actuator)?;
         let kubeconfig = cluster.kubeconfig_of("actuator", dir)?;
         for actuator in &mut actuators {
             actuator.args.extend([
@@ -112,7 +129,7 @@ impl Services {
                 format!("--interruption-queue={}", cloud.cluster),
             ]);
         }
-        let mut watchers = replicas(Kind::Watcher, WATCHERS)?;
+        let mut watchers = replicas(Kind::Watcher)?;
         let kubeconfig = cluster.kubeconfig_of("watcher", dir)?;
         for watcher in &mut watchers {
             watcher
@@ -133,7 +150,7 @@ impl Services {
     }
 
     /// Starts a replica that is down.
-    pub(super) fn up(&mut self, index: usize) -> Result<()> {
+    pub(crate) fn up(&mut self, index: usize) -> Result<()> {
         let replica = &mut self.replicas[index];
         let mut command = Command::new(&replica.program);
         command
@@ -153,6 +170,7 @@ impl Services {
         let replica = &mut self.replicas[index];
         let (name, health) = (replica.name(), replica.health);
         until_true(&format!("{name} is ready"), START, || {
+            self.guard.check()?;
             if let Some(status) = replica.process.as_mut().and_then(|p| p.status().transpose()) {
                 bail!("{name} ended while starting: {}", status?);
             }
@@ -166,15 +184,43 @@ impl Services {
     }
 
     /// As `kill -9`; the replica stays down until `up`.
-    pub(super) fn kill(&mut self, index: usize) -> Result<String> {
+    pub(crate) fn kill(&mut self, index: usize) -> Result<String> {
         let replica = &mut self.replicas[index];
         let mut process = replica.process.take().with_context(|| format!("{} does not run", replica.name()))?;
         process.kill_hard()?;
         Ok(replica.name())
     }
 
+    /// Stops the replicas of a kind and starts them again, one after the other.
+    pub(crate) fn restart(&mut self, kind: Kind) -> Result<()> {
+        let indices: Vec<usize> = (0..self.replicas.len()).filter(|i| self.replicas[*i].kind == kind).collect();
+        for index in indices {
+            if let Some(mut process) = self.replicas[index].process.take() {
+                process.stop()?;
+            }
+            self.up(index)?;
+            self.wait_ready(index)?;
+        }
+        Ok(())
+    }
+
+    /// Removes replicas that ended by themselves, and says how each ended.
+    pub(crate) fn ended(&mut self) -> Result<Vec<String>> {
+        let mut ended = Vec::new();
+        for replica in &mut self.replicas {
+            let name = replica.name();
+            if let Some(process) = &mut replica.process
+                && let Some(status) = process.status()?
+            {
+                replica.process = None;
+                ended.push(format!("{name} ended by itself: {status}; see {}.log", self.logs.join(&name).display()));
+            }
+        }
+        Ok(ended)
+    }
+
     /// The replica that holds the Lease of its kind.
-    pub(super) fn leader(&self, kind: Kind, kubectl: &Kubectl) -> Result<usize> {
+    pub(crate) fn leader(&self, kind: Kind, kubectl: &Kubectl) -> Result<usize> {
         let lease = format!("plimsoll-{}", kind.name());
         let holder =
             kubectl.run(&["get", "lease", &lease, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"])?;
@@ -183,12 +229,12 @@ impl Services {
     }
 
     /// The index of the first replica of a kind.
-    pub(super) fn first(&self, kind: Kind) -> Result<usize> {
+    pub(crate) fn first(&self, kind: Kind) -> Result<usize> {
         self.replicas.iter().position(|r| r.kind == kind).with_context(|| format!("no {}", kind.name()))
     }
 
     /// Names those that ended by themselves, or panicked and went on.
-    pub(super) fn troubles(&mut self) -> Result<Vec<String>> {
+    pub(crate) fn troubles(&mut self) -> Result<Vec<String>> {
         let mut troubles = Vec::new();
         for replica in &mut self.replicas {
             let name = replica.name();
@@ -204,5 +250,15 @@ impl Services {
             }
         }
         Ok(troubles)
+    }
+}
+
+impl Drop for Services {
+    /// All of them end at the same time.
+    fn drop(&mut self) {
+        for process in self.replicas.iter_mut().filter_map(|r| r.process.as_mut()) {
+            // One that cannot be told now is told again when it is dropped.
+            let _ = process.terminate();
+        }
     }
 }

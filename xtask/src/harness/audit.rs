@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What is logged: writes to claims with what they say and what became of them, kube-scheduler's verdicts on pods, all that
 /// Plimsoll asks, and who changes pods and nodes.
-pub(super) const POLICY: &str = r#"
+pub(crate) const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -31,33 +31,33 @@ rules:
 
 /// One request that is over.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// When it was over, in seconds since 1970.
-    pub(super) time: f64,
-    pub(super) user: String,
-    pub(super) verb: String,
+    pub(crate) time: f64,
+    pub(crate) user: String,
+    pub(crate) verb: String,
     /// Such as `pods` or `pods/eviction`.
-    pub(super) resource: String,
-    pub(super) name: String,
-    pub(super) code: u64,
-    pub(super) request: Value,
-    pub(super) response: Value,
+    pub(crate) resource: String,
+    pub(crate) name: String,
+    pub(crate) code: u64,
+    pub(crate) request: Value,
+    pub(crate) response: Value,
 }
 
 impl Entry {
     /// By one of Plimsoll's services: its short name, such as `watcher`.
-    pub(super) fn service(&self) -> Option<&str> {
+    pub(crate) fn service(&self) -> Option<&str> {
         self.user.strip_prefix("system:serviceaccount:plimsoll-system:plimsoll-")
     }
 
     /// Whether it changes something.
-    pub(super) fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 }
 
 /// Reads the log as far as it goes; a line that is being written is left out.
-pub(super) fn read(path: &Path) -> Result<Vec<Entry>> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Entry>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(entry).filter(|e| e.as_ref().map_or(true, |e| e.code != 0)).collect()
@@ -86,7 +86,7 @@ fn entry(line: &str) -> Result<Entry> {
 }
 
 /// When kube-scheduler first wrote, successfully, that the pod is unschedulable.
-pub(super) fn unschedulable_since(entries: &[Entry], pod: &str) -> Option<f64> {
+pub(crate) fn unschedulable_since(entries: &[Entry], pod: &str) -> Option<f64> {
     entries
         .iter()
         .find(|e| e.resource == "pods/status" && e.name == pod && e.code < 300 && says_unschedulable(&e.request))
@@ -99,7 +99,7 @@ fn says_unschedulable(patch: &Value) -> bool {
 }
 
 /// UIDs of the claims that ever had the condition `Launched`.
-pub(super) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> std::collections::BTreeSet<String> {
+pub(crate) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> std::collections::BTreeSet<String> {
     let launched = |claim: &Value| {
         let conditions = claim["status"]["conditions"].as_array();
         conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Launched" && c["status"] == "True"))
@@ -109,7 +109,7 @@ pub(super) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) 
 }
 
 /// As `launched_claims`, of one NodePool: as many as instances were bought for it.
-pub(super) fn launched_claims_of(entries: &[Entry], pool: &str) -> usize {
+pub(crate) fn launched_claims_of(entries: &[Entry], pool: &str) -> usize {
     let of_pool = entries.iter().filter(|e| e.response["metadata"]["labels"]["karpenter.sh/nodepool"] == pool);
     launched_claims(of_pool).len()
 }

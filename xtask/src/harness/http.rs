@@ -11,16 +11,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 /// Sends one request. HTTP/1.0, so that the answer ends with the connection and is never chunked.
 ///
 /// # Errors
 /// If there is no connection or no HTTP answer. A status of 400 or more is not an error.
-pub(super) fn send(
+pub(crate) fn send(
     address: SocketAddr,
     method: &str,
     path: &str,
@@ -47,7 +47,7 @@ pub(super) fn send(
 ///
 /// # Errors
 /// If the status is 400 or more, with the body.
-pub(super) fn json(address: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+pub(crate) fn json(address: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
     let text = body.map(Value::to_string).unwrap_or_default();
     let answer = send(address, method, path, &[("Content-Type", "application/json")], &text)?;
     if answer.status >= 400 {

@@ -11,12 +11,12 @@ const REQUEST_TIMEOUT: &str = "--request-timeout=30s";
 
 /// Runs kubectl with one kubeconfig.
 #[derive(Clone, Debug)]
-pub(super) struct Kubectl {
+pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
 }
 
 impl Kubectl {
-    pub(super) fn new(kubeconfig: &Path) -> Kubectl {
+    pub(crate) fn new(kubeconfig: &Path) -> Kubectl {
         Kubectl { kubeconfig: kubeconfig.to_owned() }
     }
 
@@ -24,7 +24,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// If it fails, with its stderr.
-    pub(super) fn run(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn run(&self, args: &[&str]) -> Result<String> {
         self.run_with("", args)
     }
 
@@ -32,7 +32,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// As `run`.
-    pub(super) fn run_with(&self, stdin: &str, args: &[&str]) -> Result<String> {
+    pub(crate) fn run_with(&self, stdin: &str, args: &[&str]) -> Result<String> {
         let mut child = Command::new("kubectl")
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
@@ -57,7 +57,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// As `run`.
-    pub(super) fn apply(&self, manifests: &str) -> Result<()> {
+    pub(crate) fn apply(&self, manifests: &str) -> Result<()> {
         self.run_with(manifests, &["apply", "-f", "-"]).map(drop)
     }
 
@@ -65,7 +65,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// As `run`.
-    pub(super) fn list(&self, args: &[&str]) -> Result<Vec<Value>> {
+    pub(crate) fn list(&self, args: &[&str]) -> Result<Vec<Value>> {
         let mut all = vec!["get"];
         all.extend_from_slice(args);
         all.extend_from_slice(&["-o", "json"]);
@@ -75,4 +75,16 @@ impl Kubectl {
             _ => Ok(vec![found]),
         }
     }
+}
+
+/// Whether a condition of an object is true.
+pub(crate) fn condition(object: &Value, kind: &str) -> bool {
+    object["status"]["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
+}
+
+/// The instance behind a node: the last part of its provider id.
+pub(crate) fn instance_of(node: &Value) -> Option<&str> {
+    node["spec"]["providerID"].as_str().and_then(|id| id.rsplit('/').next())
 }

@@ -1,17 +1,17 @@
 //! The real control plane, with Plimsoll's custom resources and rights in it.
 
 use super::audit;
+use super::controlplane::ControlPlane;
 use super::kubectl::Kubectl;
 use super::parts::Parts;
-use crate::harness::controlplane::ControlPlane;
-use crate::harness::process::Guard;
+use super::process::{Guard, Process};
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The namespace of deploy/kubernetes.
-pub(super) const NAMESPACE: &str = "plimsoll-system";
+pub(crate) const NAMESPACE: &str = "plimsoll-system";
 /// Of deploy/kubernetes, only what says who may do what: the services run as processes, not as pods.
 const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
 /// Every EKS cluster has it: its address goes into the user data of nodes.
@@ -27,17 +27,17 @@ spec:
 
 /// A running control plane.
 #[derive(Debug)]
-pub(super) struct Cluster {
-    pub(super) server: String,
-    pub(super) kubeconfig: PathBuf,
-    pub(super) authority: PathBuf,
-    pub(super) kubectl: Kubectl,
+pub(crate) struct Cluster {
+    pub(crate) server: String,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) authority: PathBuf,
+    pub(crate) kubectl: Kubectl,
     audit: PathBuf,
-    _plane: ControlPlane,
+    plane: ControlPlane,
 }
 
 impl Cluster {
-    pub(super) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path) -> Result<Cluster> {
+    pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path) -> Result<Cluster> {
         let policy = dir.join("audit-policy.yaml");
         std::fs::write(&policy, audit::POLICY)?;
         let log = dir.join("audit.jsonl");
@@ -51,7 +51,7 @@ impl Cluster {
             kubeconfig: plane.kubeconfig.clone(),
             authority: plane.authority.clone(),
             audit: log,
-            _plane: plane,
+            plane,
         };
         cluster.install(&parts.root)?;
         Ok(cluster)
@@ -74,7 +74,7 @@ impl Cluster {
     }
 
     /// A kubeconfig with a token of one service's own account.
-    pub(super) fn kubeconfig_of(&self, service: &str, dir: &Path) -> Result<PathBuf> {
+    pub(crate) fn kubeconfig_of(&self, service: &str, dir: &Path) -> Result<PathBuf> {
         let account = format!("plimsoll-{service}");
         let token = self.kubectl.run(&["create", "token", &account, "-n", NAMESPACE, "--duration=24h"])?;
         let path = dir.join(format!("{service}.kubeconfig"));
@@ -89,8 +89,13 @@ impl Cluster {
         Ok(path)
     }
 
+    /// The process of the control plane.
+    pub(crate) fn process(&mut self) -> &mut Process {
+        &mut self.plane.process
+    }
+
     /// The audit log so far.
-    pub(super) fn audit(&self) -> Result<Vec<audit::Entry>> {
+    pub(crate) fn audit(&self) -> Result<Vec<audit::Entry>> {
         audit::read(&self.audit)
     }
 }

@@ -2,8 +2,9 @@
 
 use super::http;
 use super::parts::Parts;
-use crate::harness::process::{Guard, Process};
+use super::process::{Guard, Process};
 use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,46 +17,47 @@ const START: Duration = Duration::from_secs(60);
 
 /// An instance that was ever launched.
 #[derive(Debug)]
-pub(super) struct Instance {
-    pub(super) id: String,
-    pub(super) instance_type: String,
-    pub(super) state: String,
-    pub(super) capacity_type: String,
+pub(crate) struct Instance {
+    pub(crate) id: String,
+    pub(crate) instance_type: String,
+    pub(crate) zone: String,
+    pub(crate) state: String,
+    pub(crate) capacity_type: String,
 }
 
 /// A call that arrived at the endpoint.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// When it arrived, in seconds since 1970.
-    pub(super) time: f64,
+    pub(crate) time: f64,
     /// arrived, held-request, executed, held-answer, answered, lost-request, lost-answer.
-    pub(super) state: String,
-    pub(super) instances: Vec<String>,
+    pub(crate) state: String,
+    pub(crate) instances: Vec<String>,
     /// (instance type, zone, capacity type) of a CreateFleet's overrides.
-    pub(super) pools: Vec<(String, String, String)>,
+    pub(crate) pools: Vec<(String, String, String)>,
 }
 
-/// A running EC2 with a network, a queue and a node role for one cluster.
-#[derive(Debug)]
-pub(super) struct Cloud {
-    pub(super) endpoint: String,
-    pub(super) region: &'static str,
-    pub(super) cluster: &'static str,
+/// A running EC2 with a network, a queue and a node role for one cluster: how to talk to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Cloud {
+    pub(crate) endpoint: String,
+    pub(crate) region: String,
+    pub(crate) cluster: String,
     /// What the bootstrap made.
-    pub(super) made: Value,
+    pub(crate) made: Value,
     address: SocketAddr,
-    _process: Process,
 }
 
 impl Cloud {
-    pub(super) fn start(
+    /// Starts the server and makes what an administrator has made before Plimsoll comes. EC2 ends with the process.
+    pub(crate) fn start(
         parts: &Parts,
         guard: &Arc<Guard>,
         dir: &Path,
-        region: &'static str,
-        cluster: &'static str,
+        region: &str,
+        cluster: &str,
         prices: Option<&Path>,
-    ) -> Result<Cloud> {
+    ) -> Result<(Cloud, Process)> {
         let folder = parts.root.join("tests/ec2");
         let mut command = Command::new(&parts.python);
         command.current_dir(&folder).args(["-m", "plimsoll_ec2", "serve"]);
@@ -86,17 +88,27 @@ impl Cloud {
             bail!("bootstrap: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         let made = serde_json::from_slice(&output.stdout).context("the bootstrap did not write JSON")?;
-        Ok(Cloud { endpoint, region, cluster, made, address, _process: process })
+        let cloud = Cloud { endpoint, region: region.to_owned(), cluster: cluster.to_owned(), made, address };
+        Ok((cloud, process))
+    }
+
+    /// The zones that have a subnet, in order.
+    pub(crate) fn zones(&self) -> Vec<String> {
+        let subnets = self.made["subnets"].as_object();
+        let mut zones: Vec<String> = subnets.into_iter().flat_map(|all| all.keys().cloned()).collect();
+        zones.sort();
+        zones
     }
 
     /// Every instance that was ever launched.
-    pub(super) fn instances(&self) -> Result<Vec<Instance>> {
+    pub(crate) fn instances(&self) -> Result<Vec<Instance>> {
         let answer = http::json(self.address, "GET", "/_instances", None)?;
         let items = answer["instances"].as_array().context("no instances in the answer")?;
         let text = |item: &Value, key: &str| item[key].as_str().unwrap_or_default().to_owned();
         let instance = |item: &Value| Instance {
             id: text(item, "instanceId"),
             instance_type: text(item, "instanceType"),
+            zone: text(item, "zone"),
             state: text(item, "state"),
             capacity_type: text(item, "capacityType"),
         };
@@ -104,41 +116,56 @@ impl Cloud {
     }
 
     /// Those that run or are about to.
-    pub(super) fn living(&self) -> Result<Vec<Instance>> {
+    pub(crate) fn living(&self) -> Result<Vec<Instance>> {
         Ok(self.instances()?.into_iter().filter(|i| i.state == "running" || i.state == "pending").collect())
     }
 
     /// The calls of one action after the one with this number.
-    pub(super) fn calls(&self, action: &str, since: u64) -> Result<Vec<Call>> {
+    pub(crate) fn calls(&self, action: &str, since: u64) -> Result<Vec<Call>> {
         let answer = http::json(self.address, "GET", &format!("/_calls?action={action}&since={since}"), None)?;
         Ok(answer["calls"].as_array().context("no calls in the answer")?.iter().map(call).collect())
     }
 
     /// The number of the last call of any action.
-    pub(super) fn last_call(&self) -> Result<u64> {
+    pub(crate) fn last_call(&self) -> Result<u64> {
         let answer = http::json(self.address, "GET", "/_calls", None)?;
         Ok(answer["calls"].as_array().and_then(|all| all.last()).and_then(|c| c["seq"].as_u64()).unwrap_or(0))
     }
 
     /// Sets faults, in the form of tests/ec2/README.md.
-    pub(super) fn faults(&self, faults: &Value) -> Result<()> {
+    pub(crate) fn faults(&self, faults: &Value) -> Result<()> {
         http::json(self.address, "POST", "/_faults", Some(faults)).map(drop)
     }
 
     /// Lets held calls go on; those held before they executed never do so if dropped.
-    pub(super) fn release(&self, drop_them: bool) -> Result<()> {
+    pub(crate) fn release(&self, drop_them: bool) -> Result<()> {
         http::json(self.address, "POST", "/_release", Some(&json!({ "drop": drop_them }))).map(drop)
     }
 
+    /// The faults that are set, in the same form.
+    pub(crate) fn current_faults(&self) -> Result<Value> {
+        http::json(self.address, "GET", "/_faults", None)
+    }
+
     /// Puts the notice of a Spot interruption into the queue. EC2 takes the instance when its time is over.
-    pub(super) fn interrupt(&self, instance: &str) -> Result<()> {
+    pub(crate) fn interrupt(&self, instance: &str) -> Result<()> {
+        self.send_event(instance, "spot-interruption", "")
+    }
+
+    /// Ends an instance as somebody else than Plimsoll does, or a failure of its host: EC2 reports the new state to the queue.
+    pub(crate) fn lose(&self, instance: &str) -> Result<()> {
+        self.query(&[("Action", "TerminateInstances"), ("InstanceId.1", instance)])?;
+        self.send_event(instance, "state-change", "shutting-down")
+    }
+
+    fn send_event(&self, instance: &str, kind: &str, state: &str) -> Result<()> {
         let event =
-            json!({"queue": self.cluster, "region": self.region, "instanceId": instance, "kind": "spot-interruption"});
+            json!({"queue": self.cluster, "region": self.region, "instanceId": instance, "kind": kind, "state": state});
         http::json(self.address, "POST", "/_events", Some(&event)).map(drop)
     }
 
-    /// An EC2 call in the query protocol, for the test of the harness itself. The text of the answer.
-    pub(super) fn query(&self, parameters: &[(&str, &str)]) -> Result<String> {
+    /// An EC2 call in the query protocol, as another program makes it. The text of the answer.
+    pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> Result<String> {
         let scope = format!(
             "AWS4-HMAC-SHA256 Credential=test/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=0",
             self.region

@@ -1,0 +1,127 @@
+//! All that a scenario plays in: control plane, EC2, kubelets and, if it wants them, the services.
+
+use super::cloud::Cloud;
+use super::cluster::Cluster;
+use super::parts::Parts;
+use super::process::{Guard, Process};
+use super::services::Services;
+use anyhow::{Context as _, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Python reads its modules, and the API server is asked once.
+const STAND_IN_START: Duration = Duration::from_secs(30);
+
+/// What a world is to be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<'a> {
+    /// Of AWS.
+    pub(crate) region: &'a str,
+    /// Name of the cluster: the queue has it, and what is tagged for discovery.
+    pub(crate) cluster: &'a str,
+    /// Replicas of each service; 0 for a world without services.
+    pub(crate) replicas: usize,
+    /// From a running instance to its Node.
+    pub(crate) boot_delay: Duration,
+    /// Is told about each part that starts.
+    pub(crate) say: fn(&str),
+}
+
+/// Fields are dropped in this order: the services first, the cluster last.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) services: Option<Services>,
+    kubelets: Option<Process>,
+    ec2: Process,
+    pub(crate) cloud: Cloud,
+    pub(crate) cluster: Cluster,
+    pub(crate) root: PathBuf,
+    report: PathBuf,
+}
+
+impl World {
+    /// Starts all parts in a folder whose path is short.
+    ///
+    /// # Errors
+    /// If a part does not start in time, or the run is interrupted.
+    pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, setup: &Setup<'_>) -> Result<World> {
+        let Setup { region, cluster: name, replicas, boot_delay, say } = *setup;
+        say("starting the control plane: API server, scheduler, controller manager, etcd");
+        let cluster = Cluster::start(parts, guard, dir)?;
+        let prices = dir.join("prices.json");
+        let prices = if replicas > 0 { catalog(parts, region, &prices, say)? } else { None };
+        say("starting EC2 and the kubelets");
+        let (cloud, ec2) = Cloud::start(parts, guard, dir, region, name, prices.as_deref())?;
+        let report = dir.join("kubelets.json");
+        let mut command = Command::new(&parts.python);
+        command
+            .current_dir(parts.root.join("tests/kubelet"))
+            .args(["-m", "plimsoll_kubelet", "--cluster-name", name, "--endpoint", &cloud.endpoint])
+            .args(["--boot-seconds", &boot_delay.as_secs_f64().to_string()])
+            .arg("--kubeconfig")
+            .arg(&cluster.kubeconfig)
+            .arg("--report")
+            .arg(&report);
+        let mut kubelets = Process::start("kubelets", &mut command, dir, guard)?;
+        kubelets.first_line(STAND_IN_START)?;
+        let services = if replicas > 0 {
+            say("starting the services");
+            Some(Services::start(parts, guard, dir, &cluster, &cloud, replicas)?)
+        } else {
+            None
+        };
+        Ok(World { services, kubelets: Some(kubelets), ec2, cloud, cluster, root: parts.root.clone(), report })
+    }
+
+    /// The services under test.
+    pub(crate) fn services(&mut self) -> Result<&mut Services> {
+        self.services.as_mut().context("this scenario has no services")
+    }
+
+    /// Stops the kubelets. Names what they, or a service, did wrong in the whole run.
+    pub(crate) fn troubles(&mut self) -> Result<Vec<String>> {
+        let mut troubles = match &mut self.services {
+            Some(services) => services.troubles()?,
+            None => Vec::new(),
+        };
+        // The stand-in ends with an error if an instance was told something wrong.
+        if let Some(mut kubelets) = self.kubelets.take()
+            && !kubelets.stop()?.success()
+        {
+            let told = std::fs::read_to_string(&self.report).unwrap_or_default();
+            troubles.push(format!("nodes could not join: {told}"));
+        }
+        Ok(troubles)
+    }
+
+    /// Names a part without which the world cannot go on, if it ended.
+    pub(crate) fn ended_part(&mut self) -> Result<Option<String>> {
+        let World { kubelets, ec2, cluster, .. } = self;
+        for part in kubelets.iter_mut().chain([ec2, cluster.process()]) {
+            if let Some(status) = part.status()? {
+                return Ok(Some(format!("{} ended by itself: {status}", part.name)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The built-in prices of the region, so that EC2 and Plimsoll agree on what is cheap.
+fn catalog(parts: &Parts, region: &str, to: &Path, say: fn(&str)) -> Result<Option<PathBuf>> {
+    let program = parts.program("plimsoll")?;
+    let output = Command::new(program)
+        .args(["catalog", "--region", region, "-o", "json"])
+        .output()
+        .context("starting plimsoll catalog")?;
+    if !output.status.success() {
+        say(&format!(
+            "plimsoll catalog failed, EC2 goes by a formula: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ));
+        return Ok(None);
+    }
+    std::fs::write(to, output.stdout)?;
+    Ok(Some(to.to_owned()))
+}

@@ -1,0 +1,265 @@
+//! `cargo xtask world`: the end-to-end world, kept for whoever wants to try something with kubectl.
+
+mod capacity;
+mod commands;
+mod control;
+mod keep;
+mod state;
+mod status;
+
+use crate::harness::services::{Kind, REPLICAS};
+use crate::workspace;
+use anyhow::{Result, anyhow};
+pub(crate) use state::HOME;
+use state::Home;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  cargo xtask world                                   start; Ctrl-C stops and removes everything
+  cargo xtask world --pools my-pools.yaml --boot-delay 30s
+  cargo xtask world --keep logs --replicas 1          the logs stay in ./logs
+
+In another terminal, while it runs:
+  export KUBECONFIG=...                               as `cargo xtask world` prints it
+  kubectl apply -f docs/examples/world/web.yaml
+  kubectl get nodeclaims,nodes,pods
+  cargo xtask world status
+  cargo xtask world spot-notice NODE                  EC2 takes the node's Spot instance in two minutes
+  cargo xtask world capacity take spot m7i.large us-east-1a
+  cargo xtask world capacity take '*' '*' us-east-1a  a zone without capacity
+  cargo xtask world capacity give '*' '*' '*'         everything is there again
+  cargo xtask world terminate NODE                    the instance is lost
+  cargo xtask world restart scheduler                 after a change in its code: builds and restarts it
+  cargo xtask world stop
+
+Subcommands find the world by target/world/state.json. PLIMSOLL_WORLD=DIR names another folder, for a second world beside the first.
+
+Needs Go (once, to build the control plane: 7 to 10 minutes on 2 cores), Python 3.11 and kubectl; no account, no container, no
+root. Everything listens on 127.0.0.1. CONTRIBUTING.md, \"Try a change with kubectl\", shows a whole session.";
+
+/// Longer boots meet the registration time-out of 15 minutes, which is another thing to try.
+const BOOT_MAX: Duration = Duration::from_secs(600);
+
+/// What `cargo xtask world` takes.
+#[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    start: Start,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What starting takes.
+#[derive(clap::Args, Debug)]
+struct Start {
+    /// NodePools and EC2NodeClasses to begin with; `${CLUSTER_NAME}` in it becomes the name of the cluster [default: docs/examples/world/pools.yaml].
+    #[arg(long, value_name = "FILE")]
+    pools: Option<PathBuf>,
+    /// Put logs and data into this new or empty folder, and leave them there. The path must be short: a socket is in it.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Replicas of each service.
+    #[arg(long, default_value_t = REPLICAS, value_name = "1-9", value_parser = replicas)]
+    replicas: usize,
+    /// How long an instance takes from running to its Node, at most 10m.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = boot_delay)]
+    boot_delay: Duration,
+    /// Name of the cluster. Subnets and security groups are tagged karpenter.sh/discovery=NAME, the node role is KarpenterNodeRole-NAME.
+    #[arg(long, default_value = "world", value_name = "NAME", value_parser = cluster_name)]
+    cluster_name: String,
+    /// Region of AWS; one of those with built-in prices.
+    #[arg(long, default_value = "us-east-1", value_name = "REGION", value_parser = region)]
+    region: String,
+    /// Take the programs from the target folder as they are.
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// What can be done with a running world.
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Give the notice of a Spot interruption: EC2 takes the instance two minutes later.
+    SpotNotice {
+        /// Name of a Node, or id of an instance.
+        #[arg(value_name = "NODE|INSTANCE")]
+        target: String,
+    },
+    /// Take capacity out of EC2, or give it back. `*` stands for all; a shell needs it quoted.
+    Capacity {
+        /// Without any of these: show what is taken.
+        #[command(subcommand)]
+        change: Option<capacity::Change>,
+    },
+    /// Lose an instance, as by a failure of its host or by somebody else's hand.
+    Terminate {
+        /// Name of a Node, or id of an instance.
+        #[arg(value_name = "NODE|INSTANCE")]
+        target: String,
+    },
+    /// Show nodes, instances and services, and where everything is.
+    Status,
+    /// Build a service and restart its replicas, one after the other.
+    Restart {
+        /// Which service.
+        service: Kind,
+        /// Restart what was built before.
+        #[arg(long)]
+        no_build: bool,
+    },
+    /// Stop the world, and wait until all its processes are gone.
+    Stop,
+}
+
+/// What the process that keeps the world is to do.
+#[derive(Debug)]
+enum Event {
+    Stop,
+    /// The answer is sent when all replicas are ready.
+    Restart {
+        kind: Kind,
+        reply: Sender<Result<(), String>>,
+    },
+}
+
+/// Starts and keeps the world, or does something with the one that runs.
+///
+/// # Errors
+/// If the world does not start or a part of it ends by itself; of a subcommand, if no world runs or it cannot be done.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (root, target) = workspace::folders()?;
+    let home = Home::find(&target)?;
+    match &args.command {
+        None => keep::run(&args.start, &root, &home),
+        Some(Command::SpotNotice { target }) => commands::spot_notice(&home, target),
+        Some(Command::Capacity { change }) => capacity::run(&home, change.as_ref()),
+        Some(Command::Terminate { target }) => commands::terminate(&home, target),
+        Some(Command::Status) => status::run(&home),
+        Some(Command::Restart { service, no_build }) => commands::restart(&home, &root, *service, !no_build),
+        Some(Command::Stop) => commands::stop(&home),
+    }
+}
+
+fn replicas(text: &str) -> Result<usize> {
+    match text.parse() {
+        Ok(count @ 1..=9) => Ok(count),
+        _ => Err(anyhow!("a number from 1 to 9 is needed")),
+    }
+}
+
+fn boot_delay(text: &str) -> Result<Duration> {
+    let delay: jiff::SignedDuration = text.parse().map_err(|_| anyhow!("a time such as 30s or 2m is needed"))?;
+    let delay = Duration::try_from(delay).map_err(|_| anyhow!("it is negative"))?;
+    if delay > BOOT_MAX { Err(anyhow!("at most 10m")) } else { Ok(delay) }
+}
+
+/// As EKS and SQS allow it.
+fn cluster_name(text: &str) -> Result<String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if text.is_empty() || text.len() > 80 || !text.chars().all(good) || !text.starts_with(|c: char| c.is_alphanumeric())
+    {
+        return Err(anyhow!("up to 80 letters, digits, - and _ are allowed, the first a letter or digit"));
+    }
+    Ok(text.to_owned())
+}
+
+fn region(text: &str) -> Result<String> {
+    let known = plimsoll_catalog::builtin::regions();
+    if !known.contains(&text) {
+        return Err(anyhow!("the built-in catalog has {}", known.join(", ")));
+    }
+    Ok(text.to_owned())
+}
+
+/// One line of progress.
+fn say(text: &str) {
+    // Nobody to tell if stderr is closed.
+    let _ = writeln!(std::io::stderr().lock(), "world: {text}");
+}
+
+/// An answer to the user.
+fn print(text: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Chore;
+    use clap::Parser as _;
+
+    fn parse(args: &[&str]) -> Result<Args> {
+        let words = ["xtask", "world"].iter().chain(args);
+        match Chore::try_parse_from(words)? {
+            Chore::World(args) => Ok(args),
+            other => Err(anyhow!("{other:?}")),
+        }
+    }
+
+    fn refused(args: &[&str]) -> String {
+        parse(args).map_or_else(|error| error.to_string(), |args| format!("accepted: {args:?}"))
+    }
+
+    #[test]
+    fn without_arguments_a_world_as_deployed_starts() -> Result<()> {
+        let Args { start, command } = parse(&[])?;
+        assert!(command.is_none());
+        assert_eq!((start.replicas, start.boot_delay), (REPLICAS, Duration::from_secs(5)));
+        assert_eq!((start.region.as_str(), start.cluster_name.as_str()), ("us-east-1", "world"));
+        assert_eq!((start.pools, start.keep, start.no_build), (None, None, false));
+        Ok(())
+    }
+
+    #[test]
+    fn options_have_bounds_that_the_error_names() -> Result<()> {
+        let start = parse(&["--replicas", "9", "--boot-delay", "2m", "--cluster-name", "my_cluster-1"])?.start;
+        assert_eq!((start.replicas, start.boot_delay), (9, Duration::from_secs(120)));
+        for (args, told) in [
+            (["--replicas", "0"], "from 1 to 9"),
+            (["--replicas", "10"], "from 1 to 9"),
+            (["--boot-delay", "11m"], "at most 10m"),
+            (["--boot-delay", "-5s"], "negative"),
+            (["--boot-delay", "fast"], "such as 30s"),
+            (["--cluster-name", "a/b"], "letters, digits"),
+            (["--region", "mars-north-1"], "us-east-1"),
+        ] {
+            let [option, value] = args;
+            let error = refused(&[&format!("{option}={value}")]);
+            assert!(error.contains(told), "{args:?}: {error}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_subcommand_takes_no_option_of_starting() {
+        assert!(
+            refused(&["--replicas", "1", "status"]).contains("cannot be used with"),
+            "{}",
+            refused(&["--replicas", "1", "status"])
+        );
+        assert!(refused(&["restart", "kubelet"]).contains("watcher, scheduler, actuator"));
+        assert!(refused(&["spot-notice"]).contains("<NODE|INSTANCE>"));
+    }
+
+    #[test]
+    fn every_example_of_the_help_is_a_command() -> Result<()> {
+        let commands = EXAMPLES.lines().filter_map(|line| line.trim_start().strip_prefix("cargo xtask world"));
+        let mut seen = 0;
+        for line in commands {
+            // The explanation stands after two spaces.
+            let words = line.trim_start().split("  ").next().unwrap_or_default();
+            let explained = line.starts_with("  ");
+            let words: Vec<&str> = if explained { Vec::new() } else { words.split_ascii_whitespace().collect() };
+            let words: Vec<String> = words.iter().map(|word| word.trim_matches('\'').to_owned()).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            parse(&words).map_err(|error| anyhow!("{line}: {error}"))?;
+            seen += 1;
+        }
+        assert!(seen > 8, "looked in the wrong place");
+        Ok(())
+    }
+}
