@@ -100,11 +100,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         if port == Port::Open {
             server = server.with_max_calls(OPEN_CALLS);
         }
-        if settings.reflection {
-            server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET])
-        } else {
-            Ok(server)
-        }
+        if settings.reflection { server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET]) } else { Ok(server) }
     };
     let (closed_port, open_port) = (server_for(Port::Closed)?, server_for(Port::Open)?);
     let unready = async {
