@@ -34,25 +34,72 @@ pub use snapshot::{check_catalogs, check_snapshot};
 
 use std::collections::BTreeSet;
 
+/// Maximum errors reported for one message: those after that are mostly more of the same.
+const MAX_ERRORS: usize = 20;
+
 /// An invalid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {message}")]
+#[error("{path}: {message}{}", further(more))]
 pub struct ConvertError {
     /// Path of the field from the outermost message, such as `snapshot.pods[3].shape`.
     pub path: String,
     /// Description of the error.
     pub message: String,
+    /// Further errors of the same message, of other fields; bounded. They have no further errors themselves.
+    pub more: Vec<ConvertError>,
+}
+
+fn further(more: &[ConvertError]) -> String {
+    more.iter().map(|error| format!("; {}: {}", error.path, error.message)).collect()
 }
 
 impl ConvertError {
-    pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: field.into(), message: message.into() }
+    /// Creates the error of one field.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: field.into(), message: message.into(), more: Vec::new() }
     }
 
-    /// Prefixes the path with the `field` of the enclosing message.
-    pub(crate) fn within(mut self, field: &str) -> Self {
-        self.path = format!("{field}.{}", self.path);
+    /// Prefixes the paths with the `field` of the enclosing message.
+    pub(crate) fn within(self, field: &str) -> Self {
+        self.with_paths(|path| format!("{field}.{path}"))
+    }
+
+    /// Replaces the path of this and of all further errors.
+    #[must_use]
+    pub fn with_paths(mut self, replace: impl Fn(&str) -> String) -> Self {
+        self.path = replace(&self.path);
+        self.more.iter_mut().for_each(|error| error.path = replace(&error.path));
         self
+    }
+
+    /// Combines errors of one message; `None` if there are none.
+    #[must_use]
+    pub fn combined(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut errors = errors.into_iter();
+        let mut first = errors.next()?;
+        for mut error in errors {
+            if first.more.len() + 1 >= MAX_ERRORS {
+                break;
+            }
+            let further = std::mem::take(&mut error.more);
+            first.more.push(error);
+            first.more.extend(further);
+        }
+        first.more.truncate(MAX_ERRORS - 1);
+        Some(first)
+    }
+
+    /// This error and the further ones, as pairs of path and message.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        std::iter::once(self).chain(&self.more).map(|error| (error.path.as_str(), error.message.as_str()))
+    }
+}
+
+/// Succeeds if there is no error in the list; otherwise returns them combined.
+pub(crate) fn no_errors<'e>(errors: impl IntoIterator<Item = Option<&'e ConvertError>>) -> ConvertResult<()> {
+    match ConvertError::combined(errors.into_iter().flatten().cloned()) {
+        Some(error) => Err(error),
+        None => Ok(()),
     }
 }
 
@@ -125,9 +172,21 @@ pub(crate) fn optional<W, M: TryFrom<W, Error = ConvertError>>(
 }
 
 pub(crate) fn list<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Vec<W>) -> ConvertResult<Vec<M>> {
-    let convert =
-        |(index, wire)| M::try_from(wire).map_err(|error: ConvertError| error.within(&format!("{field}[{index}]")));
-    wire.into_iter().enumerate().map(convert).collect()
+    let mut converted = Vec::with_capacity(wire.len());
+    let mut errors = Vec::new();
+    for (index, wire) in wire.into_iter().enumerate() {
+        match M::try_from(wire) {
+            Ok(model) => converted.push(model),
+            Err(error) => errors.push(error.within(&format!("{field}[{index}]"))),
+        }
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
+    }
+    match ConvertError::combined(errors) {
+        Some(error) => Err(error),
+        None => Ok(converted),
+    }
 }
 
 pub(crate) fn to_wire<'model, M: 'model, W: From<&'model M>>(model: &'model [M]) -> Vec<W> {

@@ -35,7 +35,7 @@ pub enum AnswerError {
 
 impl AnswerError {
     pub(crate) fn request(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Request(ConvertError { path: path.into(), message: message.into() })
+        Self::Request(ConvertError::new(path, message))
     }
 }
 
@@ -52,9 +52,12 @@ impl From<AnswerError> for Status {
     }
 }
 
-/// INVALID_ARGUMENT with the path of the field, in the message and in a `BadRequest` detail.
+/// INVALID_ARGUMENT with the path of each invalid field, in the message and in a `BadRequest` detail.
 pub(crate) fn invalid_argument(error: &ConvertError) -> Status {
-    let details = ErrorDetails::with_bad_request_violation(&error.path, &error.message);
+    let mut details = ErrorDetails::new();
+    for (path, message) in error.all() {
+        details.add_bad_request_violation(path, message);
+    }
     Status::with_error_details(Code::InvalidArgument, error.to_string(), details)
 }
 

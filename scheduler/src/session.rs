@@ -233,7 +233,7 @@ impl Session {
             let reason = format!("a plan was asked for snapshot {}, but the mirror has {reached:?}", ask.sequence);
             return Ok(self.resync("sequence", reason));
         };
-        let options = options_from_wire(ask.options, "plan_now.options").map_err(Status::from)?;
+        let options = options_from_wire(ask.options, "plan_now.options").map_err(|error| invalid_argument(&error))?;
         let needed = needed_catalogs(snapshot);
         let missing = self.catalogs.missing(&needed, &self.shared);
         if !missing.is_empty() {
@@ -296,7 +296,7 @@ fn response(message: Response) -> wire::SessionResponse {
 }
 
 fn invalid_field(path: &str, message: &str) -> Status {
-    invalid_argument(&ConvertError { path: path.to_owned(), message: message.to_owned() })
+    invalid_argument(&ConvertError::new(path, message))
 }
 
 fn too_large(what: &str) -> Status {

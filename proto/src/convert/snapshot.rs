@@ -3,7 +3,7 @@
 mod nodes;
 mod pods;
 
-use super::{ConvertError, ConvertResult, check_unique, list, to_wire};
+use super::{ConvertError, ConvertResult, check_unique, list, no_errors, to_wire};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::snapshot::{LedgerPosition, PodState, Snapshot, SnapshotIndex};
@@ -69,18 +69,36 @@ pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), ConvertError> {
 
 /// Converts the objects without checking for duplicate keys and dangling references.
 pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
+    let shapes = list("shapes", wire.shapes);
+    let pods = list("pods", wire.pods);
+    let nodes = list("nodes", wire.nodes);
+    let node_pools = list("node_pools", wire.node_pools);
+    let daemon_sets = list("daemon_sets", wire.daemon_sets);
+    let pod_disruption_budgets = list("pod_disruption_budgets", wire.pod_disruption_budgets);
+    let unavailable_offerings = list("unavailable_offerings", wire.unavailable_offerings);
+    let ignored = list("ignored", wire.ignored);
+    no_errors([
+        shapes.as_ref().err(),
+        pods.as_ref().err(),
+        nodes.as_ref().err(),
+        node_pools.as_ref().err(),
+        daemon_sets.as_ref().err(),
+        pod_disruption_budgets.as_ref().err(),
+        unavailable_offerings.as_ref().err(),
+        ignored.as_ref().err(),
+    ])?;
     Ok(Snapshot {
         sequence: wire.sequence,
         ledger: wire.ledger.unwrap_or_default().into(),
         now: Timestamp(wire.now_unix_ms),
-        shapes: list("shapes", wire.shapes)?,
-        pods: list("pods", wire.pods)?,
-        nodes: list("nodes", wire.nodes)?,
-        node_pools: list("node_pools", wire.node_pools)?,
-        daemon_sets: list("daemon_sets", wire.daemon_sets)?,
-        pod_disruption_budgets: list("pod_disruption_budgets", wire.pod_disruption_budgets)?,
-        unavailable_offerings: list("unavailable_offerings", wire.unavailable_offerings)?,
-        ignored: list("ignored", wire.ignored)?,
+        shapes: shapes?,
+        pods: pods?,
+        nodes: nodes?,
+        node_pools: node_pools?,
+        daemon_sets: daemon_sets?,
+        pod_disruption_budgets: pod_disruption_budgets?,
+        unavailable_offerings: unavailable_offerings?,
+        ignored: ignored?,
     })
 }
 

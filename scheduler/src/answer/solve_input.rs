@@ -26,14 +26,19 @@ impl SolveInput {
         catalogs: Vec<catalog_wire::Catalog>,
         options: Option<plan_wire::PlanOptions>,
     ) -> Result<Self, AnswerError> {
-        let snapshot = snapshot.ok_or_else(|| AnswerError::request("snapshot", "is not set"))?;
-        let mut snapshot = Snapshot::try_from(snapshot)?;
-        let catalogs = catalogs_from_wire(catalogs)?;
+        let snapshot = snapshot.ok_or_else(|| ConvertError::new("snapshot", "is not set")).and_then(Snapshot::try_from);
+        let (catalogs, options) = (catalogs_from_wire(catalogs), options_from_wire(options, "options"));
+        // A caller that writes requests by hand wants to know all that is wrong at once.
+        let errors = [snapshot.as_ref().err(), catalogs.as_ref().err(), options.as_ref().err()];
+        if let Some(error) = ConvertError::combined(errors.into_iter().flatten().cloned()) {
+            return Err(error.into());
+        }
+        let (mut snapshot, catalogs, options) = (snapshot?, catalogs?, options?);
         if let Some(only) = only_catalog(&snapshot, &catalogs) {
             assign_catalog(&mut snapshot, &only);
         }
         check_catalogs(&snapshot, &catalogs.keys().cloned().collect())?;
-        Ok(Self { snapshot, catalogs, options: options_from_wire(options, "options")? })
+        Ok(Self { snapshot, catalogs, options })
     }
 }
 
@@ -53,24 +58,31 @@ fn lacks_catalog(pool: &NodePool) -> bool {
     pool.catalog.is_none() && pool.not_ready.is_none()
 }
 
-fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<CatalogId, Catalog>, AnswerError> {
-    let convert = |(index, wire)| {
-        let catalog = Catalog::try_from(wire).map_err(|mut error: ConvertError| {
+fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<CatalogId, Catalog>, ConvertError> {
+    let mut catalogs = BTreeMap::new();
+    let mut errors = Vec::new();
+    for (index, wire) in wire.into_iter().enumerate() {
+        match Catalog::try_from(wire) {
+            Ok(catalog) => {
+                catalogs.insert(catalog.id(), catalog);
+            }
             // The converter's path starts at the message; here the message is an element of a list.
-            error.path = format!("catalogs[{index}].{}", error.path.trim_start_matches("catalog."));
-            error
-        })?;
-        Ok((catalog.id(), catalog))
-    };
-    wire.into_iter().enumerate().map(convert).collect()
+            Err(error) => errors
+                .push(error.with_paths(|path| format!("catalogs[{index}].{}", path.trim_start_matches("catalog.")))),
+        }
+    }
+    match ConvertError::combined(errors) {
+        Some(error) => Err(error),
+        None => Ok(catalogs),
+    }
 }
 
 /// Converts the options of a request, or returns the defaults.
-pub(crate) fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, AnswerError> {
+pub(crate) fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, ConvertError> {
     let options = wire.map(PlanOptions::from).unwrap_or_default();
     if options.work_budget > MAX_WORK_BUDGET {
         let message = format!("is {}, more than {MAX_WORK_BUDGET}", options.work_budget);
-        return Err(AnswerError::request(format!("{path}.work_budget"), message));
+        return Err(ConvertError::new(format!("{path}.work_budget"), message));
     }
     Ok(options)
 }

@@ -78,6 +78,20 @@ fn invalid_plan_requests_are_rejected_with_the_path() {
     assert!(too_much.starts_with("options.work_budget: is "), "{too_much}");
     let negative = refused(|it| it.snapshot.get_or_insert_default().shapes[0].requests[0].amount = -1);
     assert_eq!(negative, "snapshot.shapes[0].requests[0].amount: is negative: -1");
+    let several = refused(|it| {
+        let snapshot = it.snapshot.get_or_insert_default();
+        snapshot.shapes[0].requests[0].amount = -1;
+        snapshot.pods[0].uid.clear();
+        snapshot.pods[0].state = None;
+        it.catalogs[0].instance_types[1].offerings[0].price_micro_usd_per_hour = -5;
+    });
+    let expected = [
+        "snapshot.shapes[0].requests[0].amount: is negative: -1",
+        "snapshot.pods[0].uid: is empty",
+        "snapshot.pods[0].state: is not set",
+        "catalogs[0].instance_types[1].offerings[0].price_micro_usd_per_hour: is negative: -5",
+    ];
+    assert_eq!(several, expected.join("; "), "all at once");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Conversion of pods, DaemonSets and PodDisruptionBudgets.
 
 use crate::convert::{
-    ConvertError, ConvertResult, WireEnum as _, enum_value, key, not_negative, optional, optional_key,
+    ConvertError, ConvertResult, WireEnum as _, enum_value, key, no_errors, not_negative, optional, optional_key,
 };
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
@@ -41,17 +41,20 @@ impl TryFrom<wire::Pod> for Pod {
         if buffer.is_some() && !matches!(pod.state, Some(wire::pod::State::Pending(_))) {
             return Err(ConvertError::new("buffer", "is set for a pod that is not pending"));
         }
+        let (uid, shape) = (key("uid", pod.uid), key("shape", pod.shape));
+        let state = match pod.state {
+            Some(wire::pod::State::Pending(wire::PodPending {})) => Ok(PodState::Pending),
+            Some(wire::pod::State::ReservedOn(node)) => key("reserved_on", node).map(NodeName).map(PodState::Reserved),
+            Some(wire::pod::State::BoundTo(node)) => key("bound_to", node).map(NodeName).map(PodState::Bound),
+            None => Err(ConvertError::new("state", "is not set")),
+        };
+        no_errors([uid.as_ref().err(), shape.as_ref().err(), state.as_ref().err()])?;
         Ok(Self {
-            uid: PodUid(key("uid", pod.uid)?),
+            uid: PodUid(uid?),
             namespace: pod.namespace,
             name: pod.name,
-            shape: ShapeId(key("shape", pod.shape)?),
-            state: match pod.state {
-                Some(wire::pod::State::Pending(wire::PodPending {})) => PodState::Pending,
-                Some(wire::pod::State::ReservedOn(node)) => PodState::Reserved(NodeName(key("reserved_on", node)?)),
-                Some(wire::pod::State::BoundTo(node)) => PodState::Bound(NodeName(key("bound_to", node)?)),
-                None => return Err(ConvertError::new("state", "is not set")),
-            },
+            shape: ShapeId(shape?),
+            state: state?,
             created: Timestamp(pod.created_unix_ms),
             stays_with_node: pod.stays_with_node,
             terminating: pod.terminating,
