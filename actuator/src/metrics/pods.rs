@@ -11,7 +11,7 @@ use plimsoll_model::plan::Plan;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::summary::Summaries;
 use plimsoll_runtime::metrics::{DURATION_BUCKETS_SECONDS, Metrics, MetricsError};
-use prometheus::{HistogramVec, IntCounterVec};
+use prometheus::{Histogram, IntCounterVec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ pub struct PodMetrics {
     provisioning_unstarted: Scraped,
     undecided: Scraped,
     startup: Summaries,
-    bound: HistogramVec,
-    provisioning_bound: HistogramVec,
-    provisioning_startup: HistogramVec,
-    decision: HistogramVec,
+    bound: Histogram,
+    provisioning_bound: Histogram,
+    provisioning_startup: Histogram,
+    decision: Histogram,
     /// Eviction requests by the API server's answer.
     evictions: IntCounterVec,
     drained: IntCounterVec,
@@ -90,28 +90,24 @@ impl PodMetrics {
                 "Seconds from the creation of a pod until it is ready.",
                 &[],
             )?,
-            bound: same.histograms(
+            bound: same.histogram(
                 "pods_bound_duration_seconds",
                 "Seconds from the creation of a pod until it has a node.",
-                &[],
                 buckets,
             )?,
-            provisioning_bound: planned.histograms(
+            provisioning_bound: planned.histogram(
                 "pods_provisioning_bound_duration_seconds",
                 "Seconds from the first plan of a pod until it has a node.",
-                &[],
                 buckets,
             )?,
-            provisioning_startup: planned.histograms(
+            provisioning_startup: planned.histogram(
                 "pods_provisioning_startup_duration_seconds",
                 "Seconds from the first plan of a pod until it is ready.",
-                &[],
                 buckets,
             )?,
-            decision: metrics.karpenter_but("Counts from the creation of the pod.").histograms(
+            decision: metrics.karpenter_but("Counts from the creation of the pod.").histogram(
                 "pods_scheduling_decision_duration_seconds",
                 "Seconds from the creation of a pod until its first plan.",
-                &[],
                 buckets,
             )?,
             evictions: same.counters(
@@ -149,7 +145,7 @@ impl PodMetrics {
             }
             if let Some(created) = created(uid) {
                 planned.insert(uid.to_owned(), now);
-                self.decision.with_label_values::<&str>(&[]).observe(seconds_between(created, now));
+                self.decision.observe(seconds_between(created, now));
             }
         }
     }
@@ -292,9 +288,9 @@ impl PodWaits {
                 unbound.insert(uid.clone());
             } else if fresh || self.unbound.contains(uid) {
                 if let Some(at) = true_since(pod, "PodScheduled") {
-                    metrics.bound.with_label_values::<&str>(&[]).observe(seconds_between(created.0, at));
+                    metrics.bound.observe(seconds_between(created.0, at));
                     if let Some(seconds) = since_plan(at) {
-                        metrics.provisioning_bound.with_label_values::<&str>(&[]).observe(seconds);
+                        metrics.provisioning_bound.observe(seconds);
                     }
                 }
             }
@@ -305,7 +301,7 @@ impl PodWaits {
                 if let Some(at) = true_since(pod, "Ready") {
                     metrics.startup.observe(&[], seconds_between(created.0, at));
                     if let Some(seconds) = since_plan(at) {
-                        metrics.provisioning_startup.with_label_values::<&str>(&[]).observe(seconds);
+                        metrics.provisioning_startup.observe(seconds);
                     }
                 }
             }

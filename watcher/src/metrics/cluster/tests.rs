@@ -1,1 +1,178 @@
+use super::*;
+use plimsoll_model::costs::NodeCosts;
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::snapshot::PodDisruptionBudget;
+use plimsoll_model::time::Millis;
+use serde_json::json;
 
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn node(name: &str, pool: &str) -> Node {
+    serde_json::from_value(json!({
+        "name": name, "node_claim": name, "node_pool": pool, "state": "Initialized", "labels": {}, "taints": [],
+        "allocatable": {}, "limit_usage": {}, "ready": true, "cordoned": false, "deleting": false,
+        "do_not_disrupt": false, "created": 0, "expires": null, "idle_since": null, "drifted": null,
+        "termination_grace_period": null,
+    }))
+    .unwrap()
+}
+
+fn pod(name: &str, state: PodState) -> Pod {
+    Pod {
+        uid: name.into(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        shape: Default::default(),
+        state,
+        created: Timestamp(NOW.0 - 30_000),
+        stays_with_node: false,
+        terminating: false,
+        returns: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 1000,
+        pod_disruption_budgets: Vec::new(),
+        buffer: None,
+    }
+}
+
+fn bound(name: &str, node: &str) -> Pod {
+    pod(name, PodState::Bound(node.into()))
+}
+
+fn pool(name: &str) -> NodePool {
+    serde_json::from_value(json!({
+        "name": name, "weight": 0, "labels": {}, "taints": [], "startup_taints": [], "requirements": [], "limits": {},
+        "replicas": null, "node_class": "default", "catalog": null, "not_ready": null, "deleting": false,
+        "disruption": {"policy": "WhenEmptyOrUnderutilized", "consolidate_after": 0, "allowed": {},
+            "next_budget_change": null},
+        "on_demand": null, "overlays": [], "costs": NodeCosts::default(),
+    }))
+    .unwrap()
+}
+
+/// A pool, one empty node and one node with a pod.
+fn snapshot() -> Snapshot {
+    Snapshot {
+        now: NOW,
+        nodes: vec![node("empty", "default"), node("used", "default")],
+        pods: vec![bound("web", "used")],
+        node_pools: vec![pool("default")],
+        ..Snapshot::default()
+    }
+}
+
+/// The blocker of node `used` after a change; its reason for disruption if nothing blocks it.
+fn of_used(change: impl FnOnce(&mut Snapshot)) -> Result<DisruptionReason, Blocker> {
+    let mut snapshot = snapshot();
+    snapshot.nodes.retain(|node| node.name == "used".into());
+    change(&mut snapshot);
+    let (eligible, blocked) = judge(&snapshot);
+    assert_eq!(eligible.values().sum::<usize>() + blocked.values().sum::<usize>(), 1, "counted once");
+    eligible.into_keys().next().ok_or_else(|| blocked.into_keys().next().unwrap())
+}
+
+#[test]
+fn each_blocker_is_found() {
+    assert_eq!(of_used(|_| {}), Ok(DisruptionReason::Underutilized));
+    assert_eq!(of_used(|s| s.nodes[0].state = NodeState::Registered), Err(Blocker::NotInitialized));
+    assert_eq!(of_used(|s| s.nodes[0].do_not_disrupt = true), Err(Blocker::NodeDoNotDisrupt));
+    let until = |until: i64| move |s: &mut Snapshot| s.pods[0].do_not_disrupt_until = Some(Timestamp(until));
+    assert_eq!(of_used(until(i64::MAX)), Err(Blocker::PodDoNotDisrupt));
+    assert_eq!(of_used(until(NOW.0)), Ok(DisruptionReason::Underutilized), "the protection is over");
+    let budget = |disruptions_allowed: i32| {
+        move |s: &mut Snapshot| {
+            let name = "shop/web".to_owned();
+            s.pods[0].pod_disruption_budgets = vec![name.clone()];
+            s.pod_disruption_budgets = vec![PodDisruptionBudget { name, disruptions_allowed, fully_blocking: false }];
+        }
+    };
+    assert_eq!(of_used(budget(0)), Err(Blocker::PodDisruptionBudget));
+    assert_eq!(of_used(budget(1)), Ok(DisruptionReason::Underutilized));
+    let nominated = |s: &mut Snapshot| s.pods.push(pod("new", PodState::Reserved("used".into())));
+    assert_eq!(of_used(nominated), Err(Blocker::Nominated));
+    let allowed =
+        |s: &mut Snapshot| drop(s.node_pools[0].disruption.allowed.insert(DisruptionReason::Underutilized, 0));
+    assert_eq!(of_used(allowed), Err(Blocker::NodePoolBudget));
+    assert_eq!(of_used(|s| s.node_pools.clear()), Err(Blocker::NodePoolBudget));
+    assert_eq!(of_used(|s| s.node_pools[0].replicas = Some(1)), Err(Blocker::StaticNodePool));
+    let never = |s: &mut Snapshot| s.node_pools[0].disruption.consolidate_after = None;
+    assert_eq!(of_used(never), Err(Blocker::ConsolidationDisabled));
+    assert_eq!(of_used(|s| s.nodes[0].idle_since = Some(NOW)), Err(Blocker::RecentlyChanged));
+    let when_empty = |s: &mut Snapshot| s.node_pools[0].disruption.policy = ConsolidationPolicy::WhenEmpty;
+    assert_eq!(of_used(when_empty), Err(Blocker::NotEmpty));
+}
+
+#[test]
+fn drift_waits_for_no_consolidation_and_with_a_grace_period_for_no_pod() {
+    let drifted = |s: &mut Snapshot| {
+        s.nodes[0].drifted = Some("NodePoolDrifted".to_owned());
+        s.nodes[0].idle_since = Some(NOW);
+        s.node_pools[0].replicas = Some(1);
+        s.pods[0].do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    };
+    assert_eq!(of_used(drifted), Err(Blocker::PodDoNotDisrupt));
+    let bounded = |s: &mut Snapshot| {
+        drifted(s);
+        s.nodes[0].termination_grace_period = Some(Millis(60_000));
+    };
+    assert_eq!(of_used(bounded), Ok(DisruptionReason::Drifted));
+}
+
+#[test]
+fn nodes_being_removed_use_up_budgets_and_are_not_counted() {
+    let mut snapshot = snapshot();
+    snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Empty, 1);
+    assert_eq!(judge(&snapshot).0.get(&DisruptionReason::Empty), Some(&1));
+    snapshot.nodes[1].deleting = true;
+    let (eligible, blocked) = judge(&snapshot);
+    assert_eq!((eligible.len(), blocked), (0, [(Blocker::NodePoolBudget, 1)].into()));
+}
+
+fn lines(metrics: &Metrics) -> Vec<String> {
+    metrics.encode().unwrap().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[test]
+fn gauges_count_waiting_pods_and_nodes() {
+    let metrics = Metrics::new("watcher");
+    let cluster = ClusterMetrics::new(&metrics).unwrap();
+    let mut snapshot = snapshot();
+    let mut oldest = pod("oldest", PodState::Pending);
+    oldest.created = Timestamp(NOW.0 - 90_000);
+    let mut daemon = pod("daemon", PodState::Pending);
+    daemon.stays_with_node = true;
+    daemon.created = Timestamp(0);
+    snapshot.pods.extend([oldest, pod("new", PodState::Pending), daemon]);
+    snapshot.pods.push(pod("planned", PodState::Reserved("new-node".into())));
+    let later = Timestamp(NOW.0 + 5_000);
+    metrics.add_source(move |samples| cluster.collect(&snapshot, later, samples));
+    let lines = lines(&metrics);
+    for line in [
+        "karpenter_cluster_state_node_count 2",
+        "plimsoll_watcher_pods_without_plan 2",
+        "plimsoll_watcher_pods_without_plan_oldest_age_seconds 95",
+        "karpenter_voluntary_disruption_eligible_nodes{reason=\"empty\"} 1",
+        "karpenter_voluntary_disruption_eligible_nodes{reason=\"underutilized\"} 1",
+        "karpenter_voluntary_disruption_eligible_nodes{reason=\"drifted\"} 0",
+        "plimsoll_watcher_disruption_blocked_nodes{reason=\"not_initialized\"} 0",
+    ] {
+        assert!(lines.iter().any(|own| own == line), "{line}: {lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_leader_exports_gauges() {
+    let metrics = Metrics::new("watcher");
+    let watcher = WatcherMetrics::new(&metrics).unwrap();
+    let (_sender, newest) = tokio::sync::watch::channel(None);
+    watcher.export(&metrics, newest, Clock::system());
+    let has = |name: &str| lines(&metrics).iter().any(|line| line.starts_with(name));
+    assert!(!has("karpenter_cluster_state_synced"), "a standby");
+    watcher.lead(true);
+    watcher.planning.began(PlanOptions::default().disruption);
+    assert!(lines(&metrics).contains(&"karpenter_cluster_state_synced 0".to_owned()), "no snapshot yet");
+    assert!(has("karpenter_scheduler_unfinished_work_seconds{controller=\"disruption\"}"));
+    watcher.lead(false);
+    assert!(!has("karpenter_cluster_state_synced") && !has("karpenter_scheduler_unfinished"), "no longer");
+    assert!(lines(&metrics).contains(&"plimsoll_watcher_leading 0".to_owned()));
+}
