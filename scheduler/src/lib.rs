@@ -8,7 +8,6 @@
 pub mod answer;
 pub mod args;
 pub mod catalogs;
-mod exclude;
 pub mod fragments;
 pub mod metrics;
 #[cfg(test)]

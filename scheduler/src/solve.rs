@@ -1,6 +1,8 @@
 //! Solves and validates plans.
 
-use crate::exclude::plan_without_offenders;
+mod exclude;
+
+use exclude::plan_without_offenders;
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;

@@ -16,7 +16,6 @@ use plimsoll_snapshot::Objects;
 use plimsoll_workloads::Question;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::Arc;
 
 /// Plans after the first. Each rests on what was bound by the one before; a pod that is refused after three goes round in circles, and a user would
 /// have waited minutes for it.

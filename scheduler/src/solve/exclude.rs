@@ -1,7 +1,7 @@
 //! Replaces an invalid plan by one without the pods that make it invalid, so that an error of the planner costs only
 //! those pods and not every pod of the cluster.
 
-use crate::solve::{InvalidPlan, validated};
+use super::{InvalidPlan, validated};
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
