@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     if let Some(path) = &arguments.prices {
         let prices = PriceList::read(path)?;
         prices.apply(&mut catalog);
-        prices.unused([&catalog].into_iter()).iter().for_each(|hint| output::hint(hint));
+        prices.unused(&[&catalog]).iter().for_each(|hint| output::hint(hint));
         origin.list = Some(path.clone());
     }
     let filter = Filter { names: &arguments.names, selector: arguments.selector.as_ref() };

@@ -155,7 +155,8 @@ fn give_hints(question: &Question, prices: Option<&PriceList>) {
     hints.extend(hints::misspelt(snapshot, catalogs));
     hints.extend(hints::tiny_memory(snapshot));
     hints.extend(hints::of_buffers(objects));
-    hints.extend(prices.into_iter().flat_map(|prices| prices.unused(catalogs.values())));
+    let offers: Vec<&Catalog> = catalogs.values().collect();
+    hints.extend(prices.into_iter().flat_map(|prices| prices.unused(&offers)));
     hints.iter().for_each(|hint| output::hint(hint));
 }
 

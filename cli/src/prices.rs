@@ -96,17 +96,17 @@ impl PriceList {
     }
 
     /// Lines that are about no offering of `catalogs`, with what may have been meant.
-    pub(crate) fn unused<'c>(&self, catalogs: impl Iterator<Item = &'c Catalog> + Clone) -> Vec<String> {
+    pub(crate) fn unused(&self, catalogs: &[&Catalog]) -> Vec<String> {
         let is_of = |row: &(String, String, CapacityType), instance_type: &InstanceType| {
             let offers = |it: &Offering| it.capacity_type == row.2 && (row.1 == ANY_ZONE || row.1 == it.zone);
             instance_type.offerings.iter().any(offers)
         };
         let mut unused: Vec<(usize, String)> = Vec::new();
         for (key, row) in &self.rows {
-            if catalogs.clone().filter_map(|catalog| catalog.get(&key.0)).any(|it| is_of(key, it)) {
+            if catalogs.iter().filter_map(|catalog| catalog.get(&key.0)).any(|it| is_of(key, it)) {
                 continue;
             }
-            let types = || catalogs.clone().flat_map(|catalog| &catalog.instance_types).map(|it| it.name.as_str());
+            let types = || catalogs.iter().flat_map(|catalog| &catalog.instance_types).map(|it| it.name.as_str());
             let meant = similar::nearest(&key.0, types()).map(|it| format!("; did you mean {it}?")).unwrap_or_default();
             unused.push((row.line, format!("{} {} {} is not offered{meant}", key.0, key.1, key.2)));
         }
@@ -207,7 +207,7 @@ mod tests {
             };
             assert_eq!(new.price.0, expected, "{new:?}");
         }
-        assert_eq!(list.unused([&catalog].into_iter()), Vec::<String>::new());
+        assert_eq!(list.unused(&[&catalog]), Vec::<String>::new());
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             "prices prices.tsv: line 1: m5.lrage * spot is not offered; did you mean m5.large?",
             "prices prices.tsv: line 2: m5.large moon-1a spot is not offered",
         ];
-        assert_eq!(list.unused([&catalog].into_iter()), expected);
+        assert_eq!(list.unused(&[&catalog]), expected);
     }
 
     #[test]

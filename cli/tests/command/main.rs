@@ -12,6 +12,7 @@ mod certificates;
 mod cluster;
 mod docs;
 mod explain;
+mod hints;
 mod plan;
 mod seeds;
 mod server;

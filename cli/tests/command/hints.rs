@@ -1,0 +1,104 @@
+//! What is said about input that is odd, wrong or incomplete.
+
+use crate::plan::{NOW, cluster, plan, table};
+use crate::{deployment, fixture, plimsoll, plimsoll_with};
+
+#[test]
+fn misspelt_labels_and_amounts_bring_hints() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let hinted = |pool: &str, pods: &str, hint: &str| {
+        let input = format!("{pool}{pods}");
+        let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &input);
+        assert!(run.status == 0 && run.stderr.contains(hint), "{hint:?}: {run:?}");
+    };
+    let web = deployment("web", 1, "1", "1Gi");
+    hinted(
+        &pool.replace("values: [on-demand]", "values: [spot, ondemand]"),
+        &web,
+        "NodePool default: no offering has karpenter.sh/capacity-type ondemand; did you mean on-demand?",
+    );
+    hinted(
+        &pool.replace("key: kubernetes.io/arch,", "key: instance-category,").replace("[amd64]", "[m]"),
+        &web,
+        "NodePool default: requirement instance-category is no known label; did you mean karpenter.k8s.aws/instance-category?",
+    );
+    let selector = |label: &str| {
+        web.replace(
+            "    spec:\n      containers",
+            &format!("    spec:\n      nodeSelector: {{{label}}}\n      containers"),
+        )
+    };
+    hinted(
+        &pool,
+        &selector("kubernetes.io/arch: arm46"),
+        "Pod default/web-0: no offering has kubernetes.io/arch arm46; did you mean",
+    );
+    hinted(
+        &pool,
+        &selector("karpenter.k8s.aws/instance-categry: m"),
+        "Pod default/web-0: label karpenter.k8s.aws/instance-categry is unknown; did you mean karpenter.k8s.aws/instance-category?",
+    );
+    hinted(
+        &pool,
+        &deployment("web", 1, "1", "512m"),
+        "Pod default/web-0 requests 1 bytes of memory: the suffix m means a thousandth; did you mean Mi?",
+    );
+    let restricted = pool.replace("key: karpenter.sh/capacity-type,", "key: karpenter.sh/capacity-typ,");
+    plimsoll_with(&["plan", "-f", "-"], &restricted)
+        .refused(&["spec.template.spec.requirements[1].key: label karpenter.sh/capacity-typ is unknown; did you mean karpenter.sh/capacity-type?"]);
+    let none = pool.replace("values: [on-demand]", "values: [ondemand]");
+    plimsoll_with(&["plan", "-f", "-"], &none).refused(&["did you mean on-demand?"]);
+}
+
+#[test]
+fn a_selector_that_misses_its_own_pods_is_bad_input() {
+    let broken = deployment("web", 1, "1", "1Gi").replace("matchLabels: {app: web}", "matchLabels: {app: shop}");
+    plimsoll_with(&["plan", "-f", "-"], &broken).refused(&[
+        "Deployment default/web: spec.selector.matchLabels: app: shop does not match spec.template.metadata.labels, which has app: web",
+    ]);
+}
+
+#[test]
+fn what_is_not_in_the_input_is_said_to_be_missing_there() {
+    let pod = deployment("db", 1, "1", "1Gi").replace(
+        "    spec:\n      containers",
+        "    spec:\n      volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]\n      containers",
+    );
+    let reasons = plan(&pod)["unschedulable"][0]["reasons"][0].clone();
+    assert_eq!(reasons["code"], "VolumeProblem");
+    assert!(
+        reasons["message"].as_str().unwrap().ends_with("\"data\" not found in the input; add pvc, pv and sc to it"),
+        "{reasons}"
+    );
+}
+
+#[test]
+fn a_missing_node_class_is_named_once() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let pool = pool.split("---").next().unwrap().to_owned() + &deployment("web", 1, "1", "1Gi");
+    let run = plimsoll_with(&["plan", "-f", "-"], &pool);
+    assert_eq!(run.stdout.matches("NodeClassNotFound").count(), 1, "{}", run.stdout);
+}
+
+#[test]
+fn nodes_of_another_region_bring_a_hint() {
+    let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
+    let run = table(&cluster, &[]);
+    assert!(
+        run.stderr.contains("nodes are in eu-west-1, the catalog is of region test-1")
+            && run.stderr.contains("--region eu-west-1"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn an_empty_file_is_no_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in
+        [("empty.yaml", ""), ("blank.json", " \n"), ("dashes.yaml", "---\n---\n"), ("null.json", "null")]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let run = plimsoll(&["plan", "-f", folder.path().to_str().unwrap()]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+}

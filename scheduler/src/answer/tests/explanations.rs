@@ -1,0 +1,188 @@
+//! What is said about pods and nodes.
+
+use super::*;
+
+#[test]
+fn an_unschedulable_pod_is_explained_by_pool_and_kind_of_node() {
+    let mut snapshot = waiting(1);
+    snapshot.shapes = vec![shape("web", 96_000)];
+    snapshot.node_pools = vec![pool("big"), pool("team")];
+    snapshot.node_pools[1].taints =
+        vec![Taint { key: "team".into(), value: "x".into(), effect: TaintEffect::NoSchedule }];
+    snapshot.nodes = vec![node("n0", "big"), node("n1", "big"), node("n2", "big"), node("n3", "big")];
+    snapshot.nodes[1].cordoned = true;
+    snapshot.nodes[2].taints = snapshot.node_pools[1].taints.clone();
+    let text = explain_pod(&snapshot, "default/web-0");
+    let expected = [
+        "requests      96 cpu, 1Gi memory",
+        "has no place",
+        "because       NodePool big: InsufficientResources: ",
+        "because       NodePool team: TaintNotTolerated: ",
+        "because       NoExistingNode: 0 of 4 nodes fit: 1 cordoned, not Ready or being deleted, \
+         1 does not tolerate the taint team=x:NoSchedule, 2 insufficient cpu (at most 4 free)",
+    ];
+    assert_eq!(text.len(), expected.len(), "{text:#?}");
+    for (line, start) in text.iter().zip(expected) {
+        assert!(line.starts_with(start), "{line:?} is not {start:?}");
+    }
+}
+
+#[test]
+fn nodes_are_grouped_by_obstacle() {
+    let mut snapshot = waiting(1);
+    snapshot.node_pools[0].limits = [("cpu", 0)].into();
+    snapshot.shapes[0].node_selector = [("disk".to_owned(), "ssd".to_owned())].into();
+    snapshot.shapes[0].host_ports =
+        vec![plimsoll_model::snapshot::HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
+    snapshot.nodes = vec![node("n0", "default"), node("n1", "default")];
+    snapshot.nodes[1].labels.insert("disk".into(), "ssd".into());
+    snapshot.pods.push(pod("other", "web", PodState::Bound("n1".into())));
+    let text = explain_pod(&snapshot, "default/web-0");
+    assert!(text[3].contains(" 1 node selector or node affinity does not match"), "{text:#?}");
+    assert!(text[3].contains(" 1 its host port is taken"), "{text:#?}");
+}
+
+#[test]
+fn a_placed_pod_names_its_node() {
+    let mut snapshot = waiting(2);
+    let text = explain_pod(&snapshot, "default/web-0");
+    let expected = [
+        "requests      500m cpu, 1Gi memory",
+        "goes to       a new node of NodePool default",
+        "cheapest      m.large in a, on-demand, 0.1 USD per hour",
+        "would do      3 instance types, 6 offerings",
+        "shared with   1 other pod",
+        "in all        1 cpu, 2Gi memory with DaemonSets",
+    ];
+    assert_eq!(text[..6], expected);
+
+    snapshot.nodes = vec![node("n0", "default")];
+    let text = explain_pod(&snapshot, "default/web-0");
+    assert_eq!(text[1..], ["goes to       node n0, which is in service"]);
+
+    snapshot.nodes[0].state = NodeState::InFlight;
+    snapshot.pods[0].state = PodState::Reserved("n0".into());
+    assert_eq!(explain_pod(&snapshot, "default/web-0")[1..], ["waits for     node n0, which is being launched"]);
+    let ignored = plimsoll_model::snapshot::IgnoredPod {
+        uid: "x".into(),
+        pod: "default/x".into(),
+        reason: "another scheduler has it".into(),
+    };
+    snapshot.ignored = vec![ignored];
+    assert_eq!(explain_pod(&snapshot, "default/x"), ["ignored       another scheduler has it"]);
+}
+
+#[test]
+fn a_removed_node_names_the_reason_and_the_targets_of_its_pods() {
+    let text = explain_node(&two_half_empty(), "n0");
+    let expected = [
+        "NodePool      default",
+        "NodeClaim     n0",
+        "instance      m.xlarge, on-demand, a, 0.2 USD per hour",
+        "state         in service",
+        "requested     500m cpu, 1Gi memory",
+        "of            4 cpu, 16Gi memory",
+        "pods          1 to move if the node goes: default/a",
+    ];
+    assert_eq!(text[..7], expected);
+    assert!(text[7].starts_with("goes          Underutilized, saves 0."), "{text:#?}");
+    assert!(text[8].contains("default/a"), "{text:#?}");
+}
+
+#[test]
+fn a_kept_node_names_its_obstacles() {
+    let kept = |change: fn(&mut Snapshot)| {
+        let mut snapshot = two_half_empty();
+        snapshot.nodes.truncate(1);
+        snapshot.pods.truncate(1);
+        change(&mut snapshot);
+        let text = explain_node(&snapshot, "n0");
+        let reasons: Vec<&str> = text.iter().filter_map(|line| line.strip_prefix("stays         ")).collect();
+        reasons.join("|")
+    };
+    assert_eq!(kept(|it| it.nodes[0].node_pool = None), "it belongs to no NodePool: such nodes are never removed");
+    assert_eq!(kept(|it| it.nodes[0].do_not_disrupt = true), "it has the annotation karpenter.sh/do-not-disrupt");
+    assert_eq!(
+        kept(|it| it.pods[0].do_not_disrupt_until = Some(Timestamp(i64::MAX))),
+        "pod default/a has the annotation karpenter.sh/do-not-disrupt"
+    );
+    assert_eq!(
+        kept(|it| it.pods[0].do_not_disrupt_until = Some(NOW.plus(Millis(1500)))),
+        "pod default/a has the annotation karpenter.sh/do-not-disrupt, for another 2 s"
+    );
+    assert_eq!(
+        kept(|it| {
+            it.pods[0].pod_disruption_budgets = vec!["default/web".into()];
+            let budget =
+                PodDisruptionBudget { name: "default/web".into(), disruptions_allowed: 0, fully_blocking: false };
+            it.pod_disruption_budgets = vec![budget];
+        }),
+        "PodDisruptionBudget default/web allows no eviction of pod default/a now"
+    );
+    assert_eq!(
+        kept(|it| {
+            it.nodes[0].idle_since = Some(NOW);
+            it.node_pools[0].disruption.consolidate_after = Some(Millis::from_seconds(30));
+        }),
+        "consolidateAfter has not passed, for another 30 s"
+    );
+    assert_eq!(
+        kept(|it| it.node_pools[0].disruption.consolidate_after = None),
+        "NodePool default never consolidates (consolidateAfter: Never)"
+    );
+    assert_eq!(
+        kept(|it| it.node_pools[0].disruption.policy = ConsolidationPolicy::WhenEmpty),
+        "NodePool default consolidates only empty nodes"
+    );
+    assert_eq!(kept(|it| it.nodes[0].state = NodeState::Registered), "it is not in service yet");
+}
+
+#[test]
+fn a_budget_names_the_node_that_uses_it_up() {
+    let mut snapshot = two_half_empty();
+    snapshot.pods.clear();
+    snapshot.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 1)].into();
+    let stays = |snapshot: &Snapshot, node: &str| explain_node(snapshot, node).pop().unwrap();
+    let other = if stays(&snapshot, "n0").starts_with("goes") { ("n1", "n0") } else { ("n0", "n1") };
+    let expected = format!(
+        "stays         {} goes first and uses up the budget of NodePool default (1 removal for Empty now)",
+        other.1
+    );
+    assert_eq!(stays(&snapshot, other.0), expected);
+    snapshot.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 0)].into();
+    let expected = "stays         the budgets of NodePool default allow no removal for Empty now";
+    assert_eq!(stays(&snapshot, "n0"), expected);
+}
+
+#[test]
+fn protected_nodes_are_those_that_would_go_without_protection() {
+    let protected = |change: fn(&mut Snapshot)| {
+        let mut snapshot = two_half_empty();
+        change(&mut snapshot);
+        let plan = |snapshot: &Snapshot| {
+            in_process::solve(snapshot, &catalogs(), &PlanOptions::default()).unwrap().check().unwrap()
+        };
+        let found = protected_nodes(&snapshot, &plan(&snapshot), &plan(&without_protection(&snapshot)));
+        found.into_iter().map(|one| format!("{} {}", one.node, one.obstacle)).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(protected(|_| {}), "", "one goes, and the other takes its pod");
+    let both = "n0 do-not-disrupt";
+    assert!(
+        protected(|it| it.nodes.iter_mut().for_each(|node| node.do_not_disrupt = true)).ends_with("do-not-disrupt")
+    );
+    assert_eq!(
+        protected(|it| {
+            it.nodes.truncate(1);
+            it.pods.clear();
+            it.nodes[0].do_not_disrupt = true;
+        }),
+        both
+    );
+    assert_eq!(
+        protected(|it| {
+            it.pods.clear();
+            it.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 0)].into();
+        }),
+        "n0 budgets of NodePool default|n1 budgets of NodePool default"
+    );
+}
