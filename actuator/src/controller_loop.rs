@@ -3,7 +3,7 @@
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
-use crate::metrics::reconciles::ReconcileMetrics;
+use crate::metrics::reconciles::ControllerMetrics;
 use crate::stores::{Stores, WatchedKind};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -55,10 +55,9 @@ struct ObjectState {
 
 /// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
 pub(crate) async fn run<Input, Work>(
-    name: &'static str,
+    controller: &ControllerMetrics,
     stores: &Stores,
     fence: &Fence,
-    metrics: &ReconcileMetrics,
     stop: &CancellationToken,
     kinds: &[WatchedKind],
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
@@ -121,7 +120,7 @@ pub(crate) async fn run<Input, Work>(
                 while let Some(ended) = done {
                     let (id, result) = match ended {
                         Ok((id, (result, took))) => {
-                            metrics.observe(name, label(&result), took);
+                            controller.observe(label(&result), took);
                             (id, result.map_err(|error| error.to_string()))
                         }
                         Err(error) => (error.id(), Err(error.to_string())),
@@ -129,7 +128,7 @@ pub(crate) async fn run<Input, Work>(
                     if let Some(key) = tasks.remove(&id)
                         && let Some(state) = states.get_mut(&key)
                     {
-                        finish(name, &key, state, result);
+                        finish(controller.name(), &key, state, result);
                     }
                     done = running.try_join_next_with_id();
                 }

@@ -61,10 +61,9 @@ pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
     let work = |subject: ClaimWithNodes| reconcile(deps.clone(), subject);
     controller_loop::run(
-        "lifecycle",
+        &deps.metrics.reconciles.of("lifecycle"),
         &deps.stores,
         &deps.fence,
-        &deps.metrics.reconciles,
         &stop,
         &kinds,
         || candidates(&deps),

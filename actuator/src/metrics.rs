@@ -24,11 +24,12 @@ use node_claims::ClaimMetrics;
 use node_pools::PoolMetrics;
 use nodes::NodeMetrics;
 use offerings::OfferingMetrics;
-use plimsoll_runtime::metrics::scrape::Samples;
+use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use pods::PodMetrics;
 use prometheus::{HistogramVec, IntCounterVec, IntGauge};
 use reconciles::ReconcileMetrics;
+use tokio::sync::watch;
 use view::{ClusterView, Sources};
 
 /// All metrics. Clones share the same counters.
@@ -37,7 +38,7 @@ pub struct ActuatorMetrics {
     /// 1 while this process is the leader.
     pub leading: IntGauge,
     /// 1 while another autoscaler prevents this one from writing.
-    pub paused: IntGauge,
+    pub paused: Scraped,
     /// Actions by `kind` (launch, termination) and `outcome`.
     pub actions: IntCounterVec,
     /// NodeClaims that failed before they had an instance, by `nodepool` and `cause`.
@@ -93,7 +94,11 @@ impl ActuatorMetrics {
         metrics.karpenter_but(NO_GO).build_info(env!("CARGO_PKG_VERSION"))?;
         Ok(Self {
             leading: metrics.gauge("leading", "1 while this process leads.")?,
-            paused: metrics.gauge("paused", "1 while another autoscaler keeps this one from writing.")?,
+            paused: metrics.scraped(
+                "paused",
+                "1 while another autoscaler keeps this one from writing, or it is not known yet whether one does.",
+                &[],
+            )?,
             actions: metrics.counters("actions_total", "Actions of plans.", &["kind", "outcome"])?,
             claims_failed: metrics.counters(
                 "nodeclaims_failed_total",
@@ -141,10 +146,12 @@ impl ActuatorMetrics {
         })
     }
 
-    /// Writes the gauges of all objects at each scrape while this process leads.
-    pub fn export(&self, metrics: &Metrics, sources: Sources) {
+    /// Writes the gauges of all objects at each scrape while this process leads. `pause` is why nothing may be written.
+    pub fn export(&self, metrics: &Metrics, sources: Sources, pause: watch::Receiver<Option<String>>) {
         let own = self.clone();
         metrics.add_source(move |samples| {
+            let paused = pause.borrow().is_some();
+            samples.put(&own.paused, &Labels::default(), if paused { 1.0 } else { 0.0 });
             if own.leading.get() == 1 {
                 own.collect(&ClusterView::of(&sources), samples);
             }

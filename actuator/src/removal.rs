@@ -146,10 +146,9 @@ pub async fn run(deps: Removals, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::PodDisruptionBudget];
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
     controller_loop::run(
-        "removal",
+        &deps.metrics.reconciles.of("removal"),
         &deps.stores,
         &deps.fence,
-        &deps.metrics.reconciles,
         &stop,
         &kinds,
         || candidates(&deps),

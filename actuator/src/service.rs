@@ -85,7 +85,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         insufficient_capacity: Arc::default(),
         clock,
     };
-    actuator_metrics.export(&metrics, sources.clone());
+    let (pause_sender, pause) = watch::channel(Some(leadership::UNKNOWN.to_owned()));
+    actuator_metrics.export(&metrics, sources.clone(), pause.clone());
     let connections = Connections::new(client.clone(), cloud, actuator_metrics.clone());
     let reads = connections.reads();
     let process = Process {
@@ -113,7 +114,6 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         catalogs: process.catalogs.clone(),
     };
     let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())));
-    let (pause_sender, pause) = watch::channel(Some(leadership::UNKNOWN.to_owned()));
     tasks.spawn(leadership::watch_karpenter(reads, karpenter, pause_sender));
     let (role_sender, role) = watch::channel(LeaderRole::Following { leader: None });
     let server = ActuatorServiceServer::new(Server::new(role, callers, stop.clone()))

@@ -103,10 +103,9 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
     tokio::join!(
         controller_loop::run(
-            "termination",
+            &deps.metrics.reconciles.of("termination"),
             &deps.stores,
             &deps.fence,
-            &deps.metrics.reconciles,
             &stop,
             &kinds,
             || candidates(&deps),

@@ -322,7 +322,7 @@ mod tests {
         metrics.karpenter().counter("pods_drained_total", "Drained.").unwrap().inc();
         let age = metrics.karpenter_but("no scheduling_id").scraped("queue_age_seconds", "Age.", &["queue"]).unwrap();
         metrics.add_source(move |samples| {
-            samples.put(&age, &scrape::Labels::of(&[("queue", "x")]), 1.5);
+            samples.put(&age, &Labels::of(&[("queue", "x")]), 1.5);
         });
         let text = metrics.encode().unwrap();
         assert!(text.contains("\nkarpenter_pods_drained_total 1\n"), "{text}");

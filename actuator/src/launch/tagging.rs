@@ -34,10 +34,9 @@ pub struct Tagging {
 pub async fn run(deps: Tagging, stop: CancellationToken) {
     let work = |claim: Arc<NodeClaim>| name_instance(deps.clone(), claim);
     controller_loop::run(
-        "tagging",
+        &deps.metrics.reconciles.of("tagging"),
         &deps.stores,
         &deps.fence,
-        &deps.metrics.reconciles,
         &stop,
         &[WatchedKind::NodeClaim],
         || candidates(&deps),

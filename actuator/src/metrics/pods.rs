@@ -286,24 +286,20 @@ impl PodWaits {
             let since_plan = |at: Timestamp| planned.get(uid).map(|planned| seconds_between(*planned, at));
             if pods::node_name(pod).is_none() {
                 unbound.insert(uid.clone());
-            } else if fresh || self.unbound.contains(uid) {
-                if let Some(at) = true_since(pod, "PodScheduled") {
-                    metrics.bound.observe(seconds_between(created.0, at));
-                    if let Some(seconds) = since_plan(at) {
-                        metrics.provisioning_bound.observe(seconds);
-                    }
-                }
+            } else if let Some(at) = true_since(pod, "PodScheduled")
+                && (fresh || self.unbound.contains(uid))
+            {
+                metrics.bound.observe(seconds_between(created.0, at));
+                since_plan(at).into_iter().for_each(|seconds| metrics.provisioning_bound.observe(seconds));
             }
             let waits = is_pending(pod) || (!pods::is_terminal(pod) && true_since(pod, "Ready").is_none());
             if waits && (is_pending(pod) || fresh || self.unstarted.contains(uid)) {
                 unstarted.insert(uid.clone());
-            } else if fresh || self.unstarted.contains(uid) {
-                if let Some(at) = true_since(pod, "Ready") {
-                    metrics.startup.observe(&[], seconds_between(created.0, at));
-                    if let Some(seconds) = since_plan(at) {
-                        metrics.provisioning_startup.observe(seconds);
-                    }
-                }
+            } else if let Some(at) = true_since(pod, "Ready")
+                && (fresh || self.unstarted.contains(uid))
+            {
+                metrics.startup.observe(&[], seconds_between(created.0, at));
+                since_plan(at).into_iter().for_each(|seconds| metrics.provisioning_startup.observe(seconds));
             }
         }
         // A plan is needed only until its pod runs.

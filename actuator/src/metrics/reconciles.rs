@@ -34,11 +34,32 @@ impl ReconcileMetrics {
         })
     }
 
+    /// The metrics of a controller.
+    #[must_use]
+    pub fn of(&self, controller: &'static str) -> ControllerMetrics {
+        ControllerMetrics { name: controller, metrics: self.clone() }
+    }
+}
+
+/// Metrics of one controller.
+#[derive(Debug, Clone)]
+pub struct ControllerMetrics {
+    name: &'static str,
+    metrics: ReconcileMetrics,
+}
+
+impl ControllerMetrics {
+    /// Plimsoll's name of the controller, for logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Observes a reconciliation.
-    pub fn observe(&self, controller: &'static str, result: &'static str, took: Duration) {
-        let controller = karpenters_name(controller);
-        self.total.with_label_values(&[controller, result]).inc();
-        self.seconds.with_label_values(&[controller]).observe(took.as_secs_f64());
+    pub fn observe(&self, result: &'static str, took: Duration) {
+        let controller = karpenters_name(self.name);
+        self.metrics.total.with_label_values(&[controller, result]).inc();
+        self.metrics.seconds.with_label_values(&[controller]).observe(took.as_secs_f64());
     }
 }
 
@@ -64,8 +85,8 @@ mod tests {
     fn reconciliations_are_counted_under_karpenters_names() {
         let metrics = Metrics::new("actuator");
         let reconciles = ReconcileMetrics::new(&metrics).unwrap();
-        reconciles.observe("lifecycle", "success", Duration::from_millis(30));
-        reconciles.observe("orphans", "error", Duration::from_secs(2));
+        reconciles.of("lifecycle").observe("success", Duration::from_millis(30));
+        reconciles.of("orphans").observe("error", Duration::from_secs(2));
         let text = metrics.encode().unwrap();
         for line in [
             "controller_runtime_reconcile_total{controller=\"nodeclaim.lifecycle\",result=\"success\"} 1",

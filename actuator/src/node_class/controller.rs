@@ -75,10 +75,9 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
     let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
     tokio::join!(
         controller_loop::run(
-            "node_class",
+            &deps.metrics.reconciles.of("node_class"),
             &deps.stores,
             &deps.fence,
-            &deps.metrics.reconciles,
             &stop,
             &kinds,
             list,

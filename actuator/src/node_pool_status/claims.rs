@@ -42,10 +42,9 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let seen: Arc<Mutex<PodHashes>> = Arc::default();
     let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
     controller_loop::run(
-        "node_claim_status",
+        &deps.metrics.reconciles.of("node_claim_status"),
         &deps.stores,
         &deps.fence,
-        &deps.metrics.reconciles,
         stop,
         &kinds,
         || candidates(deps),

@@ -37,10 +37,9 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::EC2NodeClass];
     let work = |subject: PoolWithClass| reconcile(deps.clone(), subject);
     controller_loop::run(
-        "node_pool_status",
+        &deps.metrics.reconciles.of("node_pool_status"),
         &deps.stores,
         &deps.fence,
-        &deps.metrics.reconciles,
         stop,
         &kinds,
         || candidates(deps),

@@ -3,10 +3,14 @@
 
 use crate::clock::Timestamped;
 use crate::io::TerminateResult;
+use crate::metrics::view::label_of;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
 use crate::state::absence::{Absence, SETTLING};
+use crate::stores::{instance_id, provider_id};
 use crate::termination::Termination;
 use parking_lot::Mutex;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::label;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -138,7 +142,15 @@ impl Instances {
         let now = deps.clock.timestamp();
         let due = |watched: &TrackedInstance| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
         let ids = self.ids(|watched| watched.end && !watched.requested && !watched.terminated && due(watched));
-        let report = |id: &str, answer: TerminateResult| self.answered(id, answer, deps.clock.timestamp());
+        let report = |id: &str, answer: TerminateResult| {
+            if answer.is_err() {
+                let is_its = |claim: &NodeClaim| provider_id(claim).and_then(instance_id) == Some(id);
+                let claim = deps.stores.claims.find(is_its);
+                let labels = claim.as_ref().and_then(|claim| claim.metadata.labels.as_ref());
+                deps.metrics.cloud.not_terminated(label_of(labels, label::ZONE));
+            }
+            self.answered(id, answer, deps.clock.timestamp());
+        };
         if let Err(error) = deps.cloud.terminate(&ids, report).await {
             tracing::warn!(%error, "instances are not ended now");
         }

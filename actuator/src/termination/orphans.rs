@@ -25,10 +25,9 @@ pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &Cancell
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |orphan: Orphan| reconcile(deps.clone(), Arc::clone(shared), orphan);
     controller_loop::run(
-        "orphans",
+        &deps.metrics.reconciles.of("orphans"),
         &deps.stores,
         &deps.fence,
-        &deps.metrics.reconciles,
         stop,
         &kinds,
         || candidates(deps),

@@ -109,6 +109,35 @@ async fn new_files_are_published_once_they_fit_together() {
 }
 
 #[tokio::test]
+async fn expiry_follows_the_files() {
+    let (directory, ca) = (TempDir::new().unwrap(), authority());
+    let expires = |year: i32| {
+        let mut params = CertificateParams::new(vec!["actuator.test".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 2);
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(directory.path().join("tls.crt"), params.signed_by(&key, &ca.issuer).unwrap().pem()).unwrap();
+        std::fs::write(directory.path().join("tls.key"), key.serialize_pem()).unwrap();
+    };
+    let args = write(directory.path(), &ca, &ca, "actuator.test");
+    expires(2030);
+    let (tls, mut reloader) = tls(&args).await;
+    let metrics = Metrics::new("actuator");
+    export_expiry(Some(&tls), &metrics).unwrap();
+    let name = "plimsoll_actuator_tls_certificate_expiry_timestamp_seconds";
+    let has = |line: String| metrics.encode().unwrap().contains(&line);
+    // 2 January of 2030 and 2031, UTC.
+    assert!(has(format!("\n{name}{{certificate=\"own\"}} 1893542400\n")), "{}", metrics.encode().unwrap());
+    assert!(has(format!("\n{name}{{certificate=\"authority\"}} ")), "the authority expires too");
+    expires(2031);
+    assert!(reloader.check().await.unwrap());
+    assert!(has(format!("\n{name}{{certificate=\"own\"}} 1925078400\n")), "{}", metrics.encode().unwrap());
+
+    let without = Metrics::new("watcher");
+    export_expiry(None, &without).unwrap();
+    assert!(!without.encode().unwrap().contains("expiry"), "no certificates");
+}
+
+#[tokio::test]
 async fn without_certificates_loopback_only() {
     assert!(load(&TlsArgs::default()).await.unwrap().is_none());
     assert!(check_listen("127.0.0.1:9443".parse().unwrap(), None).is_ok());
