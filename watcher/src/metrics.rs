@@ -4,13 +4,15 @@ pub mod cluster;
 pub(crate) mod outcomes;
 pub mod planning;
 
-use crate::snapshots::Newest;
 use cluster::ClusterMetrics;
 use planning::PlanningMetrics;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::snapshot::Snapshot;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use std::sync::Arc;
+use tokio::sync::watch;
 
 /// The watcher's metrics. Clones share the same metrics.
 #[derive(Debug, Clone)]
@@ -93,7 +95,10 @@ impl WatcherMetrics {
     }
 
     /// Writes the gauges of the cluster at each scrape while this replica leads.
-    pub fn export(&self, metrics: &Metrics, newest: Newest, clock: Clock) {
+    pub fn export<S>(&self, metrics: &Metrics, newest: watch::Receiver<Option<Arc<S>>>, clock: Clock)
+    where
+        S: AsRef<Snapshot> + Send + Sync + 'static,
+    {
         cluster::export(self, metrics, newest, clock);
     }
 

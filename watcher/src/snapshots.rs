@@ -54,6 +54,12 @@ pub struct PublishedSnapshot {
     pub time: Timestamp,
 }
 
+impl AsRef<Snapshot> for PublishedSnapshot {
+    fn as_ref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
 impl PublishedSnapshot {
     /// Delta from an earlier snapshot to this one. `None` if the delta is too large for one message; a full snapshot
     /// can be sent in chunks instead.

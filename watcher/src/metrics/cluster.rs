@@ -3,7 +3,6 @@
 
 use super::WatcherMetrics;
 use super::planning::PlanningMetrics;
-use crate::snapshots::Newest;
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState, Snapshot,
@@ -13,6 +12,8 @@ use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped, count};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Gauges of the cluster. Clones share them.
@@ -149,7 +150,14 @@ impl ClusterMetrics {
 }
 
 /// Adds the gauges of the leader to each scrape.
-pub(super) fn export(watcher: &WatcherMetrics, metrics: &Metrics, newest: Newest, clock: Clock) {
+pub(super) fn export<S>(
+    watcher: &WatcherMetrics,
+    metrics: &Metrics,
+    newest: watch::Receiver<Option<Arc<S>>>,
+    clock: Clock,
+) where
+    S: AsRef<Snapshot> + Send + Sync + 'static,
+{
     let (planning, cluster): (PlanningMetrics, ClusterMetrics) = (watcher.planning.clone(), watcher.cluster.clone());
     let started = Instant::now();
     metrics.add_source(move |samples| {
@@ -164,11 +172,12 @@ pub(super) fn export(watcher: &WatcherMetrics, metrics: &Metrics, newest: Newest
         let unsynced = if published.is_some() { 0.0 } else { started.elapsed().as_secs_f64() };
         samples.put(&cluster.unsynced, &none, unsynced);
         let Some(published) = published else { return };
+        let snapshot: &Snapshot = published.as_ref().as_ref();
         if let Some((controller, _)) = current {
-            let pods = published.snapshot.pods.iter().filter(|pod| is_waiting(pod)).count();
+            let pods = snapshot.pods.iter().filter(|pod| is_waiting(pod)).count();
             samples.put(&planning.queue_depth, &Labels::of(&[("controller", controller)]), count(pods));
         }
-        cluster.collect(&published.snapshot, Timestamp(clock.now_millis()), samples);
+        cluster.collect(snapshot, Timestamp(clock.now_millis()), samples);
     });
 }
 
