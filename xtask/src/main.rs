@@ -2,6 +2,7 @@
 
 mod agree;
 mod bench;
+mod chart;
 mod ci;
 mod e2e;
 mod harness;
@@ -23,6 +24,8 @@ enum Chore {
     },
     /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, end to end.
     Ci(ci::Args),
+    /// Check the Helm charts with Helm and kubeconform (needs Go), or write deploy/kubernetes from them.
+    Chart(chart::Args),
     /// Run the end-to-end tests.
     E2e(e2e::Args),
     /// Compare plans with Karpenter's scheduler on random cases (needs Go).
@@ -40,6 +43,7 @@ fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Proto { check } => proto::generate(check),
         Chore::Ci(args) => ci::run(&args),
+        Chore::Chart(args) => chart::run(&args),
         Chore::E2e(args) => e2e::run(args),
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),
