@@ -22,7 +22,7 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, end to end.
+    /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, charts, end to end.
     Ci(ci::Args),
     /// Check the Helm charts with Helm and kubeconform (needs Go), or write deploy/kubernetes from them.
     Chart(chart::Args),
