@@ -41,7 +41,7 @@ const BAD: [Bad; 42] = [
     ),
     ("replicas", "-1", "/replicas"),
     ("actuator.replicas", r#""2""#, "/actuator/replicas"),
-    ("podDisruptionBudget", r#"{"maxUnavailable": 1, "minAvailable": 1}"#, "/podDisruptionBudget"),
+    ("podDisruptionBudget.minAvailable", r#""half""#, "/podDisruptionBudget/minAvailable"),
     ("tolerations", r#"[{"key": "a", "effect": "NoRun"}]"#, "/tolerations/0/effect"),
     ("topologySpreadConstraints", r#"[{"topologyKey": "a", "maxSkew": 1}]"#, "/topologySpreadConstraints/0"),
     ("scheduler.resources.requests", r#"{"cpu": "half"}"#, "/scheduler/resources/requests/cpu"),

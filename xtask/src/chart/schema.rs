@@ -60,8 +60,9 @@ pub(super) fn of_crds(text: &str) -> Result<BTreeMap<String, Value>> {
     Ok(schemas)
 }
 
-/// As kubeconform names the parts of an object's type.
+/// As kubeconform names the parts of an object's type: for the core group, the version is the group too.
 fn file_name(group: &str, version: &str, kind: &str) -> String {
+    let group = if group.is_empty() { version } else { group };
     format!("{group}_{version}_{}.json", kind.to_lowercase())
 }
 
@@ -140,8 +141,8 @@ mod tests {
             "a.Other": {},
         }});
         let schemas = of_swagger(&swagger).unwrap();
-        assert_eq!(schemas.keys().collect::<Vec<_>>(), ["_v1_pod.json"]);
-        let definitions = schemas["_v1_pod.json"]["definitions"].as_object().unwrap();
+        assert_eq!(schemas.keys().collect::<Vec<_>>(), ["v1_v1_pod.json"]);
+        let definitions = schemas["v1_v1_pod.json"]["definitions"].as_object().unwrap();
         assert_eq!(definitions.len(), 3);
         assert_eq!(definitions["a.Pod"]["additionalProperties"], false);
         assert_eq!(definitions["a.Pod"]["properties"]["labels"]["additionalProperties"]["type"], "string");
