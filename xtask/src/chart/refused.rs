@@ -32,7 +32,7 @@ const BAD: [Bad; 42] = [
     ("logFormat", r#""JSON""#, "/logFormat"),
     ("image.registry", r#""registry.example.com/""#, "/image/registry"),
     ("watcher.image.digest", r#""sha256:1""#, "/watcher/image/digest"),
-    ("additionalLabels", r#"{"app.kubernetes.io/name": "x"}"#, "/additionalLabels"),
+    ("additionalLabels", r#"{"app.kubernetes.io/name": "x"}"#, "invalid propertyName 'app.kubernetes.io/name'"),
     ("serviceAccount.name", r#""Actuator""#, "/serviceAccount/name"),
     (
         "serviceAccount.annotations",

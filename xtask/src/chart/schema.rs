@@ -84,7 +84,10 @@ fn close(schema: &mut Value) {
                 fields.insert("type".to_owned(), json!(["string", "number"]));
                 return;
             }
-            fields.remove("format");
+            // Formats are unknown to kubeconform; a field may have this name too.
+            if fields.get("format").is_some_and(Value::is_string) {
+                fields.remove("format");
+            }
             let open = fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
             // A field named properties is an object without a type; a schema's own properties have schemas for values.
             let has_fields = fields

@@ -68,11 +68,11 @@ fn certificates_that_end_soon_are_replaced() {
 }
 
 #[test]
-fn over_five_years_of_daily_runs_each_service_trusts_those_that_have_not_reloaded_yet() {
+fn over_five_years_of_weekly_runs_each_service_trusts_those_that_have_not_reloaded_yet() {
     let mut cluster = Cluster::default();
     cluster.run(0);
     let mut authorities = 0;
-    for day in 1..5 * 365 {
+    for day in (1..5 * 365).step_by(7) {
         let before = cluster.copy();
         let changes = cluster.run(day);
         authorities += usize::from(changes.contains(&(None, "authority ends soon")));
