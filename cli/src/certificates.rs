@@ -1,12 +1,15 @@
 //! `plimsoll certificates`: an authority and a certificate for each service, for those who have nothing else to make them.
 
 mod files;
+mod inspect;
 mod issue;
+mod renew;
+mod secrets;
 
 use crate::CommandError;
 use clap::Args;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The services; each has one certificate, the same for all its replicas.
 const SERVICES: [&str; 3] = ["watcher", "scheduler", "actuator"];
@@ -16,27 +19,38 @@ const MAX_NAMESPACE: usize = 63;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The folder that the files are written to; it is made if need be.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "secrets")]
+    out: Option<PathBuf>,
     /// The namespace that the services run in.
     #[arg(short, long, default_value = "plimsoll-system", value_parser = namespace)]
     namespace: String,
-    /// How many days the certificates and their authority are valid.
+    /// How many days the certificates are valid. In files, their authority too; in Secrets, it is valid ten times as long.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: u16,
     /// Write over files that are there.
     #[arg(long)]
     force: bool,
+    /// Secrets in place of files.
+    #[command(flatten)]
+    secrets: secrets::Arguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
-    let names: Vec<(&str, String)> =
-        SERVICES.iter().map(|service| (*service, format!("plimsoll-{service}.{}.svc", arguments.namespace))).collect();
+    if let Some(namespace) = &arguments.secrets.secrets {
+        return secrets::run(&arguments.secrets, &names(namespace), arguments.days);
+    }
+    let Some(out) = &arguments.out else { return Err(CommandError::BadInput("--out is missing".to_owned())) };
+    let names = names(&arguments.namespace);
     let from = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC).date();
-    let validity = issue::Validity::new(from, arguments.days).map_err(CommandError::Failed)?;
+    let validity = issue::Validity::new(from, arguments.days.into()).map_err(CommandError::Failed)?;
     let issued = issue::issue(&names, validity).map_err(|error| CommandError::Failed(error.to_string()))?;
-    files::write(&arguments.out, &issued, arguments.force)?;
-    Ok(commands(arguments, &names))
+    files::write(out, &issued, arguments.force)?;
+    Ok(commands(arguments, out, &names))
+}
+
+/// Services with the DNS names of their certificates.
+fn names(namespace: &str) -> Vec<(&'static str, String)> {
+    SERVICES.iter().map(|service| (*service, format!("plimsoll-{service}.{namespace}.svc"))).collect()
 }
 
 fn namespace(text: &str) -> Result<String, String> {
@@ -50,10 +64,10 @@ fn namespace(text: &str) -> Result<String, String> {
 }
 
 /// What makes Secrets of the files.
-fn commands(arguments: &Arguments, names: &[(&str, String)]) -> String {
+fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> String {
     let mut text = String::new();
     for (service, name) in names {
-        let folder = arguments.out.join(service);
+        let folder = out.join(service);
         let _ = write!(
             text,
             "# {name}\nkubectl create secret generic plimsoll-{service}-tls --namespace {} --type kubernetes.io/tls \\\n  \
@@ -64,7 +78,7 @@ fn commands(arguments: &Arguments, names: &[(&str, String)]) -> String {
             ca = quoted(&folder.join("ca.crt").display().to_string()),
         );
     }
-    let key = arguments.out.join("ca.key").display().to_string();
+    let key = out.join("ca.key").display().to_string();
     let _ = write!(
         text,
         "# {} can sign further certificates: keep it out of the cluster, or delete it.\n\

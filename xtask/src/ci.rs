@@ -11,6 +11,7 @@ use std::time::Instant;
 
 /// A scenario that fails is played once more: it runs against the clock on a machine that others use too. Both tries are told.
 const END_TO_END: [&str; 4] = ["xtask", "e2e", "--again", "1"];
+const CHART: [&str; 2] = ["xtask", "chart"];
 /// Without actuator/aws: the EC2 SDK would be compiled a second time for the lints alone. With the Criterion benches, which
 /// nothing else compiles.
 const LINTS: &str = "cargo clippy --locked --all-targets --features plimsoll-measure/parts -- -D warnings";
@@ -34,6 +35,8 @@ pub(crate) enum Step {
     Tests,
     /// Tests of the adapter to AWS.
     Aws,
+    /// The Helm charts, and the manifests that are rendered from them.
+    Chart,
     /// The three services on real servers.
     E2e,
 }
@@ -45,6 +48,7 @@ impl Step {
             Self::Lints => "lints",
             Self::Tests => "tests",
             Self::Aws => "the adapter to AWS",
+            Self::Chart => "charts",
             Self::E2e => "end to end",
         }
     }
@@ -59,6 +63,7 @@ impl Step {
                 shell(root, command)
             }
             Self::Aws => shell(root, "cargo test --locked --package plimsoll-actuator-aws"),
+            Self::Chart => charts(),
             Self::E2e => end_to_end(),
         }
     }
@@ -96,6 +101,18 @@ fn shell(root: &Path, command: &str) -> Result<()> {
     Ok(())
 }
 
+/// Without Go it is left out, and said to be.
+fn charts() -> Result<()> {
+    if !is_installed("go") {
+        tell("charts: LEFT OUT, this machine has no go");
+        return Ok(());
+    }
+    match Chore::try_parse_from(CHART)? {
+        Chore::Chart(args) => crate::chart::run(&args),
+        other => bail!("{CHART:?} is {other:?}"),
+    }
+}
+
 /// Without its tools it is left out, and said to be.
 fn end_to_end() -> Result<()> {
     let missing: Vec<&str> =
@@ -117,7 +134,7 @@ fn tell(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{END_TO_END, Step, test_command};
+    use super::{CHART, END_TO_END, Step, test_command};
     use crate::{Chore, workspace};
     use clap::{Parser as _, ValueEnum as _};
 
@@ -141,8 +158,9 @@ mod tests {
     #[test]
     fn all_steps_can_be_named_and_the_end_to_end_run_is_a_chore() {
         let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
-        assert_eq!(names.collect::<Vec<_>>(), ["format", "lints", "tests", "aws", "e2e"]);
+        assert_eq!(names.collect::<Vec<_>>(), ["format", "lints", "tests", "aws", "chart", "e2e"]);
         assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
+        assert!(matches!(Chore::try_parse_from(CHART), Ok(Chore::Chart(_))));
         assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));
     }
 }

@@ -2,6 +2,7 @@
 
 mod agree;
 mod bench;
+mod chart;
 mod ci;
 mod e2e;
 mod harness;
@@ -22,8 +23,10 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, end to end.
+    /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, charts, end to end.
     Ci(ci::Args),
+    /// Check the Helm charts with Helm and kubeconform (needs Go), or write deploy/kubernetes from them.
+    Chart(chart::Args),
     /// Run the end-to-end tests.
     E2e(e2e::Args),
     /// Start a cluster with Plimsoll and an EC2 on this machine, to try things with kubectl.
@@ -44,6 +47,7 @@ fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Proto { check } => proto::generate(check),
         Chore::Ci(args) => ci::run(&args),
+        Chore::Chart(args) => chart::run(&args),
         Chore::E2e(args) => e2e::run(args),
         Chore::World(args) => world::run(&args),
         Chore::Peer(args) => peer::run(args),

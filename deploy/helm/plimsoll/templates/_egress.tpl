@@ -1,0 +1,22 @@
+{{/* DNS: servers that are pods, and those that are named by address. */}}
+{{- define "plimsoll.dnsEgress" -}}
+- to:
+  - namespaceSelector: {}
+  {{- range .Values.networkPolicies.dnsCIDRs }}
+  - ipBlock:
+      cidr: {{ . | quote }}
+  {{- end }}
+  ports:
+  - port: 53
+    protocol: UDP
+  - port: 53
+    protocol: TCP
+{{- end }}
+
+{{/* The API server has no pods to select, and AWS's endpoints have no fixed addresses. */}}
+{{- define "plimsoll.apiEgress" -}}
+- ports:
+  {{- range .Values.networkPolicies.apiPorts }}
+  - port: {{ . }}
+  {{- end }}
+{{- end }}

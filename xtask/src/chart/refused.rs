@@ -1,0 +1,77 @@
+//! Values that values.schema.json must refuse, with the path that the message must name.
+
+use super::helm::Helm;
+use anyhow::{Context as _, Result, ensure};
+use std::path::Path;
+
+/// Path of the value as `helm --set-json` takes it, the value as JSON, and where the message must say that it is wrong.
+type Bad = (&'static str, &'static str, &'static str);
+
+const BAD: [Bad; 42] = [
+    ("settings.clusterName", r#""""#, "/settings/clusterName"),
+    ("settings.clusterName", r#""-prod""#, "/settings/clusterName"),
+    ("settings.clusterName", "null", "/settings"),
+    ("settings.clusterEndpoint", r#""""#, "/settings/clusterEndpoint"),
+    ("settings.clusterEndpoint", r#""prod.eks.amazonaws.com""#, "/settings/clusterEndpoint"),
+    ("settings.clusterEndpoint", r#""http://example.com""#, "/settings/clusterEndpoint"),
+    ("settings.region", r#""us-east-1a""#, "/settings/region"),
+    ("settings.interruptionQueue", r#""https://sqs.us-east-1.amazonaws.com/1/prod""#, "/settings/interruptionQueue"),
+    ("settings.clusterCABundle", r#""-----BEGIN CERTIFICATE-----""#, "/settings/clusterCABundle"),
+    ("settings.clusterDNS", r#""kube-dns""#, "/settings/clusterDNS"),
+    ("settings.serviceCIDR", r#""10.100.0.0""#, "/settings/serviceCIDR"),
+    ("settings.ipFamily", r#""ipv6""#, "/settings/ipFamily"),
+    ("settings.vmMemoryOverheadPercent", "1", "/settings/vmMemoryOverheadPercent"),
+    ("settings.vmMemoryOverheadPercent", "-0.1", "/settings/vmMemoryOverheadPercent"),
+    ("settings.reservedENIs", r#""1""#, "/settings/reservedENIs"),
+    ("settings.preferencePolicy", r#""respect""#, "/settings/preferencePolicy"),
+    ("settings.minValuesPolicy", r#""Ignore""#, "/settings/minValuesPolicy"),
+    ("settings.maxSharePerNode", "0", "/settings/maxSharePerNode"),
+    ("settings.clustername", r#""prod""#, "additional properties 'clustername' not allowed"),
+    ("controller", "{}", "additional properties 'controller' not allowed"),
+    ("logLevel", r#""info debug""#, "/logLevel"),
+    ("logFormat", r#""JSON""#, "/logFormat"),
+    ("image.registry", r#""registry.example.com/""#, "/image/registry"),
+    ("watcher.image.digest", r#""sha256:1""#, "/watcher/image/digest"),
+    ("additionalLabels", r#"{"app.kubernetes.io/name": "x"}"#, "invalid propertyName 'app.kubernetes.io/name'"),
+    ("serviceAccount.name", r#""Actuator""#, "/serviceAccount/name"),
+    (
+        "serviceAccount.annotations",
+        r#"{"eks.amazonaws.com/role-arn": "plimsoll"}"#,
+        "/serviceAccount/annotations/eks.amazonaws.com~1role-arn",
+    ),
+    ("replicas", "-1", "/replicas"),
+    ("actuator.replicas", r#""2""#, "/actuator/replicas"),
+    ("podDisruptionBudget.minAvailable", r#""half""#, "/podDisruptionBudget/minAvailable"),
+    ("tolerations", r#"[{"key": "a", "effect": "NoRun"}]"#, "/tolerations/0/effect"),
+    ("topologySpreadConstraints", r#"[{"topologyKey": "a", "maxSkew": 1}]"#, "/topologySpreadConstraints/0"),
+    ("scheduler.resources.requests", r#"{"cpu": "half"}"#, "/scheduler/resources/requests/cpu"),
+    ("scheduler.workers", "0", "/scheduler/workers"),
+    ("watcher.extraArgs", r#"["-v"]"#, "/watcher/extraArgs/0"),
+    ("watcher.allowCallers", r#"["*"]"#, "/watcher/allowCallers/0"),
+    ("certificates.mode", r#""none""#, "/certificates/mode"),
+    ("certificates.certManager.duration", r#""30d""#, "/certificates/certManager/duration"),
+    ("certificates.selfSigned.schedule", r#""daily""#, "/certificates/selfSigned/schedule"),
+    ("networkPolicies.podIdentityCIDRs", r#"["fd00:ec2::23"]"#, "/networkPolicies/podIdentityCIDRs/0"),
+    ("networkPolicies.apiPorts", "[]", "/networkPolicies/apiPorts"),
+    ("serviceMonitor.interval", r#""30""#, "/serviceMonitor/interval"),
+];
+
+/// Renders the chart with each bad value and returns their number.
+///
+/// # Errors
+/// If one of them is taken, or refused without its path.
+pub(super) fn check(chart: &Path, helm: &Helm) -> Result<usize> {
+    let values = chart.join("ci/default.yaml");
+    for (path, value, told) in BAD {
+        let output = helm
+            .render(chart, Some(&values))
+            .arg("--set-json")
+            .arg(format!("{path}={value}"))
+            .output()
+            .context("starting helm")?;
+        ensure!(!output.status.success(), "the chart takes {path}: {value}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(error.contains(told), "{path}: {value} is refused without {told}: {error}");
+    }
+    Ok(BAD.len())
+}
