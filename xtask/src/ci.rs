@@ -103,7 +103,7 @@ fn shell(root: &Path, command: &str) -> Result<()> {
 
 /// Without Go it is left out, and said to be.
 fn charts() -> Result<()> {
-    if !is_installed("go") {
+    if !tools::GO.is_installed() {
         tell("charts: LEFT OUT, this machine has no go");
         return Ok(());
     }
