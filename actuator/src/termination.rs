@@ -101,9 +101,10 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
+    let reconciles = deps.metrics.reconciles.of("termination");
     tokio::join!(
         controller_loop::run(
-            &deps.metrics.reconciles.of("termination"),
+            &reconciles,
             &deps.stores,
             &deps.fence,
             &stop,

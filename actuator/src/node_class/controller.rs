@@ -73,9 +73,10 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
         async move { reconcile(&deps, &class, &caches_by_uid).await }
     };
     let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
+    let reconciles = deps.metrics.reconciles.of("node_class");
     tokio::join!(
         controller_loop::run(
-            &deps.metrics.reconciles.of("node_class"),
+            &reconciles,
             &deps.stores,
             &deps.fence,
             &stop,
