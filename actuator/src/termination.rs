@@ -103,15 +103,7 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
     let reconciles = deps.metrics.reconciles.of("termination");
     tokio::join!(
-        controller_loop::run(
-            &reconciles,
-            &deps.stores,
-            &deps.fence,
-            &stop,
-            &kinds,
-            || candidates(&deps),
-            work
-        ),
+        controller_loop::run(&reconciles, &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
         shared.instances.run(&deps, &stop),
         orphans::run(&deps, &shared, &stop),
     );

@@ -75,15 +75,7 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
     let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
     let reconciles = deps.metrics.reconciles.of("node_class");
     tokio::join!(
-        controller_loop::run(
-            &reconciles,
-            &deps.stores,
-            &deps.fence,
-            &stop,
-            &kinds,
-            list,
-            work
-        ),
+        controller_loop::run(&reconciles, &deps.stores, &deps.fence, &stop, &kinds, list, work),
         collect_profiles(&deps, &stop),
     );
 }

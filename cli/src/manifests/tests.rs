@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::fs;
+use std::sync::Arc;
 
 fn input(text: &str) -> Result<Manifests, ManifestErrors> {
     read(&[PathBuf::from("-")], &mut text.as_bytes())
@@ -12,7 +13,7 @@ fn error(text: &str) -> String {
 
 /// Pods of the input and of its workloads.
 fn pods(manifests: &Manifests) -> Vec<Pod> {
-    manifests.objects.clone().expanded().pods
+    manifests.objects.clone().expanded().pods.into_iter().map(Arc::unwrap_or_clone).collect()
 }
 
 fn pod_names(manifests: &Manifests) -> Vec<String> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::PodDisruptionBudget;
@@ -164,7 +165,7 @@ fn gauges_count_waiting_pods_and_nodes() {
 async fn only_the_leader_exports_gauges() {
     let metrics = Metrics::new("watcher");
     let watcher = WatcherMetrics::new(&metrics).unwrap();
-    let (_sender, newest) = tokio::sync::watch::channel(None);
+    let (_sender, newest) = watch::channel::<Option<Arc<PublishedSnapshot>>>(None);
     watcher.export(&metrics, newest, Clock::system());
     let has = |name: &str| lines(&metrics).iter().any(|line| line.starts_with(name));
     assert!(!has("karpenter_cluster_state_synced"), "a standby");
