@@ -91,8 +91,9 @@ fn each_blocker_is_found() {
     assert_eq!(of_used(budget(1)), Ok(DisruptionReason::Underutilized));
     let nominated = |s: &mut Snapshot| s.pods.push(pod("new", PodState::Reserved("used".into())));
     assert_eq!(of_used(nominated), Err(Blocker::Nominated));
-    let allowed =
-        |s: &mut Snapshot| drop(s.node_pools[0].disruption.allowed.insert(DisruptionReason::Underutilized, 0));
+    let allowed = |s: &mut Snapshot| {
+        s.node_pools[0].disruption.allowed.insert(DisruptionReason::Underutilized, 0);
+    };
     assert_eq!(of_used(allowed), Err(Blocker::NodePoolBudget));
     assert_eq!(of_used(|s| s.node_pools.clear()), Err(Blocker::NodePoolBudget));
     assert_eq!(of_used(|s| s.node_pools[0].replicas = Some(1)), Err(Blocker::StaticNodePool));
