@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     force: bool,
     /// Secrets in place of files.
     #[command(flatten)]
-    secrets: secrets::Arguments,
+    secrets: secrets::SecretArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {

@@ -23,7 +23,7 @@ const KEY: &str = "tls.key";
 const AUTHORITIES: &str = "ca.crt";
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct SecretArguments {
     /// Write Secrets of this namespace, in which the services run, in place of files: those that are missing, and those
     /// that end soon. Needs the rights to get, create and patch the four Secrets, and no others.
     #[arg(long, value_name = "NAMESPACE", value_parser = super::namespace, conflicts_with_all = ["out", "namespace", "force"])]
@@ -57,7 +57,7 @@ fn named(text: &str) -> Result<(String, String), String> {
 }
 
 /// Writes the Secrets that are missing or due. Tells their names, never their content.
-pub(super) fn run(arguments: &Arguments, names: &[(&str, String)], days: u16) -> Result<String, CommandError> {
+pub(super) fn run(arguments: &SecretArguments, names: &[(&str, String)], days: u16) -> Result<String, CommandError> {
     if arguments.renew_before >= days {
         let why = format!("--renew-before {}d must be less than --days {days}", arguments.renew_before);
         return Err(CommandError::BadInput(why));
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments, names: &[(&str, String)], days: u16) ->
     })
 }
 
-async fn config(arguments: &Arguments) -> Result<Config, CommandError> {
+async fn config(arguments: &SecretArguments) -> Result<Config, CommandError> {
     let problem = |error: &dyn std::fmt::Display| CommandError::BadInput(format!("kubeconfig: {error}"));
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
@@ -103,7 +103,7 @@ struct Present {
 impl Secrets<'_> {
     async fn renew(
         &self,
-        arguments: &Arguments,
+        arguments: &SecretArguments,
         names: &[(&str, String)],
         policy: Policy,
     ) -> Result<String, CommandError> {
@@ -176,7 +176,7 @@ fn reason(error: &kube::Error) -> String {
     }
 }
 
-impl Arguments {
+impl SecretArguments {
     fn name_of(&self, service: &str) -> String {
         let default =
             || if service == AUTHORITY { "plimsoll-ca".to_owned() } else { format!("plimsoll-{service}-tls") };
