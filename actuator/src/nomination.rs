@@ -15,7 +15,7 @@ use crate::io::Writes;
 use crate::launch::record::annotation as read;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
-use crate::pods;
+use crate::pods::{self, NOMINATION_FIELD_MANAGER};
 use crate::settings::Settings;
 use crate::state::nominations::Placements;
 use crate::stores::{Stores, WatchedKind, provider_id};
@@ -32,9 +32,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use step::Step;
 use tokio_util::sync::CancellationToken;
-
-/// Field manager of the nominations. In `metadata.managedFields` it distinguishes them from kube-scheduler's own.
-pub const FIELD_MANAGER: &str = "plimsoll-nomination";
 
 /// Delay that coalesces bursts of changes. It delays no pod, since a Node becomes Ready only seconds after it appears.
 const COALESCE: Duration = Duration::from_millis(100);
@@ -287,7 +284,7 @@ async fn write(deps: &Nominations, NominationWrite { pod, step }: &NominationWri
         "metadata": {"name": name, "namespace": namespace, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
         "status": status,
     });
-    match deps.writes.nominate(pod, FIELD_MANAGER, &config).await {
+    match deps.writes.nominate(pod, NOMINATION_FIELD_MANAGER, &config).await {
         Ok(Ok(_)) => WriteResult::Done,
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => WriteResult::Overtaken,
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => WriteResult::Forbidden(status.message.clone()),

@@ -6,6 +6,9 @@ use plimsoll_api::duration::parse_go;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 
+/// Field manager of our nominations. In `metadata.managedFields` it distinguishes them from kube-scheduler's own.
+pub(crate) const NOMINATION_FIELD_MANAGER: &str = "plimsoll-nomination";
+
 /// Annotation of static (mirror) pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Priority classes of critical pods.

@@ -1,7 +1,7 @@
 //! The write that is due for one pod. Pure functions.
 
-use super::FIELD_MANAGER;
 use crate::pods;
+use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::nominations::{self, Wish};
@@ -72,7 +72,7 @@ fn nominated(pod: &Pod) -> Option<&str> {
 fn is_ours(pod: &Pod) -> bool {
     pod.metadata.managed_fields.iter().flatten().any(|entry| {
         let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:status"));
-        entry.manager.as_deref() == Some(FIELD_MANAGER)
+        entry.manager.as_deref() == Some(NOMINATION_FIELD_MANAGER)
             && fields.is_some_and(|status| status.get("f:nominatedNodeName").is_some())
     })
 }

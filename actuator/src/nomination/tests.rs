@@ -45,14 +45,14 @@ fn nominations_by_others_are_kept() {
     assert_eq!(step::of(&preempts, Some("n1")), None);
     assert_eq!(step::of(&preempts, None), None);
     // We own another field of the status, but not this one.
-    let mut other = nominated(pod("a", "1"), "n2", FIELD_MANAGER);
+    let mut other = nominated(pod("a", "1"), "n2", NOMINATION_FIELD_MANAGER);
     other.metadata.managed_fields.as_mut().unwrap()[0].fields_v1 = Some(FieldsV1(json!({"f:status": {"f:phase": {}}})));
     assert_eq!(step::of(&other, Some("n1")), None);
 }
 
 #[test]
 fn own_nomination_follows_the_plan_and_is_withdrawn_with_it() {
-    let ours = nominated(pod("a", "1"), "n1", FIELD_MANAGER);
+    let ours = nominated(pod("a", "1"), "n1", NOMINATION_FIELD_MANAGER);
     assert_eq!(step::of(&ours, Some("n1")), None, "it is so already");
     assert_eq!(step::of(&ours, Some("n2")), nominate("n2"));
     assert_eq!(step::of(&ours, None), Some(Step::TakeBack));
@@ -133,7 +133,7 @@ fn due(
 #[test]
 fn withdrawals_come_first_and_rounds_are_bounded() {
     let mut pods: Vec<Pod> = (0..300).map(|number| pod(&format!("p{number:03}"), "1")).collect();
-    pods.push(nominated(pod("z", "1"), "gone", FIELD_MANAGER));
+    pods.push(nominated(pod("z", "1"), "gone", NOMINATION_FIELD_MANAGER));
     let names: Vec<String> = (0..300).map(|number| format!("p{number:03}")).collect();
     let planned: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "n1")).collect();
     let mut nominator = Nominator::default();
@@ -159,7 +159,7 @@ fn cleared_nomination_is_retried_up_to_the_limit() {
         );
     }
     assert_eq!(due(&mut nominator, &[pod("a", "99")], &planned, after(12)), [], "it does not fit there");
-    let ours = nominated(pod("a", "100"), "n1", FIELD_MANAGER);
+    let ours = nominated(pod("a", "100"), "n1", NOMINATION_FIELD_MANAGER);
     assert_eq!(
         due(&mut nominator, &[ours], &[], after(13)),
         [("a".to_owned(), None)],

@@ -1,6 +1,7 @@
 //! Drops what no controller reads from cached objects, so that the cache of a large cluster stays small. Changes are
 //! written as merge patches of single fields, so that a dropped field is never overwritten.
 
+use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
@@ -30,7 +31,9 @@ impl Trim for Node {
 
 impl Trim for Pod {
     fn trim(&mut self) {
-        self.metadata.managed_fields = None;
+        // Our own entry stays: a nomination is withdrawn only by its owner.
+        let ours = |manager: Option<&str>| manager == Some(NOMINATION_FIELD_MANAGER);
+        self.metadata.managed_fields.iter_mut().for_each(|all| all.retain(|entry| ours(entry.manager.as_deref())));
         let Some(spec) = &mut self.spec else { return };
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             *container = Container {
@@ -52,7 +55,7 @@ mod tests {
     #[test]
     fn a_pod_keeps_what_decides_where_it_runs_and_loses_its_environment() {
         let mut pod: Pod = serde_json::from_value(json!({
-            "metadata": {"name": "web", "managedFields": [{"manager": "kubectl"}]},
+            "metadata": {"name": "web", "managedFields": [{"manager": "kubectl"}, {"manager": NOMINATION_FIELD_MANAGER}]},
             "spec": {
                 "containers": [{"name": "app", "image": "web:1", "env": [{"name": "TOKEN", "value": "secret"}],
                     "resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 80, "hostPort": 80}]}],
@@ -66,7 +69,7 @@ mod tests {
         pod.trim();
         let expected = json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "web"},
+            "metadata": {"name": "web", "managedFields": [{"manager": NOMINATION_FIELD_MANAGER}]},
             "spec": {
                 "containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}},
                     "ports": [{"containerPort": 80, "hostPort": 80}]}],
