@@ -4,8 +4,6 @@
 mod claims;
 mod pools;
 
-pub(crate) use pools::capacity;
-
 use crate::fencing::Fence;
 use crate::io::Writes;
 use crate::metrics::ActuatorMetrics;

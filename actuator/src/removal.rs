@@ -3,6 +3,7 @@
 //! leader continues where the former one stopped.
 
 pub mod facts;
+mod lookup;
 pub mod step;
 
 use crate::clock::Timestamped;
@@ -20,8 +21,9 @@ use crate::state::outcomes::Outcomes;
 use crate::stores::{Stores, WatchedKind, provider_id};
 use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalView, Surroundings};
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use lookup::{claim_of, node_of, surroundings, taints};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -174,45 +176,6 @@ fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     };
     let claims = deps.stores.claims.state().into_iter().filter(is_concerned);
     claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
-}
-
-fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
-}
-
-/// The Node of a claim.
-fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
-    let id = provider_id(claim)?;
-    deps.stores.nodes.find(|node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == Some(id)))
-}
-
-/// The claim of a node, and the Node.
-fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
-    let node = deps.stores.nodes.find(|node| node.metadata.name.as_deref() == Some(name.as_str()))?;
-    let id = node.spec.as_ref()?.provider_id.clone()?;
-    let claim = deps.stores.claims.find(|claim| provider_id(claim) == Some(id.as_str()))?;
-    Some((claim, node))
-}
-
-/// A node and the destination nodes of its pods, from the watch cache.
-fn surroundings<'a>(deps: &Removals, node: &'a NodeName, to: impl Iterator<Item = &'a NodeName>) -> Surroundings {
-    let names: BTreeSet<&str> = to.chain([node]).map(NodeName::as_str).collect();
-    let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
-    let stores = &deps.stores;
-    let nodes = stores.nodes.state();
-    let nodes = nodes.iter().filter(|node| has(node.metadata.name.as_deref()));
-    let nodes: Vec<Node> = nodes.map(|node| (**node).clone()).collect();
-    let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
-    let claims = stores.claims.state();
-    let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
-    Surroundings {
-        node: node.clone(),
-        claims: claims.map(|claim| (**claim).clone()).collect(),
-        pods: stores.pods.state().iter().filter(|pod| has(pods::node_name(pod))).map(|pod| (**pod).clone()).collect(),
-        budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
-        now: deps.clock.timestamp(),
-        nodes,
-    }
 }
 
 async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {

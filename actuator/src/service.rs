@@ -81,7 +81,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let actuator_metrics = ActuatorMetrics::new(&metrics)?;
     let sources = Sources {
         stores: stores.clone(),
-        catalogs: crate::catalogs::Catalogs::new(),
+        catalogs: crate::state::catalogs::Catalogs::new(),
         insufficient_capacity: Arc::default(),
         clock,
     };

@@ -2,6 +2,8 @@
 
 pub mod absence;
 pub mod buffer_reports;
+pub(crate) mod capacity;
+pub mod catalogs;
 pub mod insufficient_capacity;
 pub mod launch_group;
 pub mod nominations;

@@ -2,6 +2,7 @@
 //!
 //! [`cycle`] decides the next step in a synchronous state machine. This module executes the steps.
 
+mod backoff;
 pub mod buffers;
 pub mod commit;
 pub mod cycle;

@@ -1,9 +1,9 @@
 //! Builds the catalog of one node class from its spec and EC2's facts. Pure functions.
 
-use super::CatalogEntry;
 use super::facts::Region;
 use crate::resolve;
 use crate::settings::Settings;
+use crate::state::catalogs::CatalogEntry;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone};
 use plimsoll_model::catalog::Catalog;

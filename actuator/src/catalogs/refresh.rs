@@ -1,10 +1,11 @@
 //! The loop that keeps catalogs up to date.
 
+use super::build;
 use super::facts::{self, Region};
-use super::{CatalogEntry, Catalogs, build};
 use crate::io::CloudReads;
 use crate::ports::CloudError;
 use crate::settings::Settings;
+use crate::state::catalogs::{CatalogEntry, Catalogs};
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::EC2NodeClass;
 use plimsoll_catalog::Prices;

@@ -4,7 +4,6 @@
 use super::build::{self, GroupFacts, LiveObjects, NarrowedLaunch};
 use super::record::{Group, Member};
 use super::request::{Purchase, RequestError};
-use crate::catalogs::Catalogs;
 use crate::clock::Timestamped;
 use crate::cluster_facts::Current;
 use crate::fencing::Fence;
@@ -13,6 +12,7 @@ use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{self, Admission as LedgerAnswer, Outcome as LedgerOutcome, PlanContext, Rejection};
 use crate::settings::Settings;
+use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::launch_group::LaunchGroup;
 use crate::stores::Stores;

@@ -3,7 +3,6 @@
 use super::admit::PreparedGroup;
 use super::record::{self, GroupState, Member};
 use super::{run, write};
-use crate::catalogs::Catalogs;
 use crate::clock::Timestamped;
 use crate::events::Recorder;
 use crate::fencing::Fence;
@@ -12,6 +11,7 @@ use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
+use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;

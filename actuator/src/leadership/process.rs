@@ -1,12 +1,12 @@
 //! State that the terms of leadership of a process share.
 
-use crate::catalogs::Catalogs;
 use crate::cluster_facts::Current;
 use crate::events::Recorder;
 use crate::io::Connections;
 use crate::launch_template::KnownTemplates;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
+use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;

@@ -1,7 +1,7 @@
 //! Metrics of NodePools: limits, usage, cost and budgets.
 
 use super::view::{ClusterView, label_of, pool_of, resource_type, units};
-use crate::node_pool_status::capacity;
+use crate::state::capacity::capacity;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;

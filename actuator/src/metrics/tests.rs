@@ -2,7 +2,7 @@
 
 use super::ActuatorMetrics;
 use super::view::ClusterView;
-use crate::catalogs::CatalogEntry;
+use crate::state::catalogs::CatalogEntry;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};

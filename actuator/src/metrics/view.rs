@@ -1,6 +1,6 @@
 //! The cluster as the gauges see it: all objects at one moment.
 
-use crate::catalogs::{Catalogs, Entries};
+use crate::state::catalogs::{Catalogs, Entries};
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::stores::{Stores, provider_id};
 use jiff::Timestamp;

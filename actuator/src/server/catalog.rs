@@ -2,8 +2,8 @@
 
 use super::Leader;
 use super::{Responses, streaming};
-use crate::catalogs::{CatalogEntry, Entries};
 use crate::ledger::view;
+use crate::state::catalogs::{CatalogEntry, Entries};
 use plimsoll_model::execution::CatalogUpdate;
 use plimsoll_model::snapshot::UnavailableOffering;
 use plimsoll_proto::actuator::v1 as wire;

@@ -2,7 +2,6 @@
 
 use super::driver;
 use super::terminations::Job;
-use crate::catalogs::Catalogs;
 use crate::events::Recorder;
 use crate::fencing::Fence;
 use crate::launch::admit::Admission;
@@ -12,6 +11,7 @@ use crate::ledger::view::LedgerView;
 use crate::metrics::ActuatorMetrics;
 use crate::removal::Removals;
 use crate::state::buffer_reports::BufferReports;
+use crate::state::catalogs::Catalogs;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;

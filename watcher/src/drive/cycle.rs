@@ -1,5 +1,6 @@
 //! The loop's state machine: decides the next step from snapshots, plans, outcomes and time, without I/O.
 
+use super::backoff::Backoff;
 use super::commit::CommitWait;
 use super::execute::Event;
 use super::retries::{Retries, RetryKey};
@@ -21,10 +22,6 @@ mod tests;
 /// How long the actuator may take to report whether it admits each action. It reports admission before it calls any
 /// API.
 pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Pause after a failed plan request or Execute call, doubled by each further failure in a row.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the ledger may lag behind the positions in outcomes before the watcher accepts the older position. A
 /// permanent lag only occurs if the actuator's Lease was deleted and its epochs restarted. Accepting the older position
@@ -103,20 +100,6 @@ pub struct Cycle {
     virtual_pods: BTreeSet<PodUid>,
     plan_backoff: Backoff,
     execute_backoff: Backoff,
-}
-
-/// Backoff after consecutive failures that concern no specific action.
-#[derive(Debug, Default)]
-struct Backoff {
-    failures: u32,
-    until: Option<Instant>,
-}
-
-impl Backoff {
-    fn failed(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_PAUSE);
-        *self = Self { failures: self.failures.saturating_add(1), until: Some(now + pause) };
-    }
 }
 
 impl Cycle {

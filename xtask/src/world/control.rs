@@ -134,7 +134,7 @@ mod tests {
         let guard = Arc::new(Guard::start()?);
         let (sender, events) = channel();
         listen(&socket, &guard, &sender)?;
-        let keeper = std::thread::spawn(move || {
+        let owner = std::thread::spawn(move || {
             let mut seen = Vec::new();
             while let Ok(event) = events.recv() {
                 match event {
@@ -152,7 +152,7 @@ mod tests {
         let failed = ask(&socket, Request::Restart(Kind::Actuator)).map_err(|error| error.to_string());
         assert_eq!(failed, Err("not ready".to_owned()));
         ask(&socket, Request::Stop)?;
-        assert_eq!(keeper.join().ok(), Some(vec![Kind::Watcher, Kind::Actuator]));
+        assert_eq!(owner.join().ok(), Some(vec![Kind::Watcher, Kind::Actuator]));
         assert!(guard.check().is_err(), "what waits for a start gives up");
         let late = ask(&socket, Request::Restart(Kind::Watcher));
         assert!(late.is_err(), "nobody keeps the world any more");

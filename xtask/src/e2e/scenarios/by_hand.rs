@@ -45,8 +45,8 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let keep = folder.to_str().context("the path is not UTF-8")?;
     let mut start = by_hand.command(&["--no-build", "--replicas=1", "--boot-delay=0s", "--keep", keep]);
     let logs = folder.parent().context("no folder")?;
-    let mut keeper = Process::start("world", &mut start, logs, &context.guard)?;
-    keeper.first_line(START)?;
+    let mut owner = Process::start("world", &mut start, logs, &context.guard)?;
+    owner.first_line(START)?;
     let ready = begun.elapsed();
 
     let kubectl = Kubectl::new(&folder.join("admin.kubeconfig"));
@@ -67,7 +67,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let begun = Instant::now();
     by_hand.run(&["stop"])?;
     let stopped = begun.elapsed();
-    let status = keeper.stop()?;
+    let status = owner.stop()?;
     ensure!(status.success(), "the process that kept the world ended with {status}");
     let left = processes_that_name(&folder)?;
     ensure!(left.is_empty(), "processes are left: {left:?}");

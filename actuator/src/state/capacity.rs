@@ -1,0 +1,61 @@
+//! What a NodeClaim counts for. Pure functions.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use plimsoll_api::{NodeClaim, ResourceList};
+use plimsoll_model::names::{NODES_RESOURCE, label};
+use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::resources::Resources;
+use std::collections::BTreeMap;
+
+/// The capacity of an initialized Node. Before that, the claim's capacity fills in what the Node does not report.
+pub(crate) fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
+    let read = |list: &ResourceList| {
+        let texts: BTreeMap<&str, &str> =
+            list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();
+        parse_resources(&texts).unwrap_or_default()
+    };
+    let reported = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
+    let mut capacity = reported.clone();
+    let in_service = node.is_some_and(|node| node.labels().contains_key(label::INITIALIZED));
+    if !in_service {
+        let expected = claim.status.as_ref().map(|status| read(&status.capacity)).unwrap_or_default();
+        for (name, amount) in expected.iter().filter(|(name, _)| reported.get(name) == 0) {
+            capacity.set(name, amount);
+        }
+    }
+    capacity.set(NODES_RESOURCE, 1);
+    capacity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn initialized_node_reports_its_capacity_and_starting_node_the_claims() {
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+            "status": {"capacity": {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}, "conditions": []},
+        }))
+        .unwrap();
+        let node = |labels: serde_json::Value| -> Node {
+            let status = json!({"capacity": {"cpu": "3", "memory": "7Gi"}});
+            serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}, "status": status})).unwrap()
+        };
+        let gib = 1_i64 << 30;
+        let expected = |cpu, memory, gpu: Option<i64>| {
+            let mut all = Resources::from([("cpu", cpu), ("memory", memory * gib), ("nodes", 1)]);
+            if let Some(gpu) = gpu {
+                all.set("example.com/gpu", gpu);
+            }
+            all
+        };
+        assert_eq!(capacity(&claim, None), expected(4000, 8, Some(1)));
+        assert_eq!(capacity(&claim, Some(&node(json!({})))), expected(3000, 7, Some(1)));
+        let in_service = node(json!({"karpenter.sh/initialized": "true"}));
+        assert_eq!(capacity(&claim, Some(&in_service)), expected(3000, 7, None));
+    }
+}

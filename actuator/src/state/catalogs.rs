@@ -1,0 +1,131 @@
+//! The catalog of each node class: what the class can launch now. Catalogs are sent to the scheduler.
+//!
+//! A catalog is immutable and identified by the hash of its content. A change of EC2 facts, prices or the node class
+//! creates a new one.
+
+use parking_lot::Mutex;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::CatalogId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The catalog of one node class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogEntry {
+    /// The node class by name.
+    pub node_class: String,
+    /// `metadata.generation` of the node class that the catalog was built from.
+    pub generation: i64,
+    /// The catalog with its id; `None` if there is none, see `problem`.
+    pub catalog: Option<(CatalogId, Arc<Catalog>)>,
+    /// Why the node class cannot launch anything now; `None` if it can.
+    pub problem: Option<String>,
+}
+
+/// All entries by node class.
+pub type Entries = Arc<BTreeMap<String, Arc<CatalogEntry>>>;
+
+/// The catalogs of all node classes. Clones share the same state.
+#[derive(Debug, Clone)]
+pub struct Catalogs {
+    entries: watch::Sender<Entries>,
+    /// Live catalogs by id, so that node classes with equal content share one.
+    interned: Arc<Mutex<BTreeMap<CatalogId, std::sync::Weak<Catalog>>>>,
+}
+
+impl Default for Catalogs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Catalogs {
+    /// Creates an empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { entries: watch::Sender::new(Entries::default()), interned: Arc::default() }
+    }
+
+    /// The entry of a node class.
+    #[must_use]
+    pub fn get(&self, node_class: &str) -> Option<Arc<CatalogEntry>> {
+        self.entries.borrow().get(node_class).cloned()
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn all(&self) -> Entries {
+        Arc::clone(&self.entries.borrow())
+    }
+
+    /// Subscribes to the entries. The receiver holds the current value and sees each change.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Entries> {
+        self.entries.subscribe()
+    }
+
+    /// Replaces all entries. Notifies subscribers only if something differs.
+    pub fn replace(&self, entries: BTreeMap<String, CatalogEntry>) {
+        let entries: BTreeMap<_, _> = entries.into_iter().map(|(name, entry)| (name, self.intern(entry))).collect();
+        self.entries.send_if_modified(|current| {
+            let differs = **current != entries;
+            if differs {
+                *current = Arc::new(entries);
+            }
+            differs
+        });
+    }
+
+    fn intern(&self, mut entry: CatalogEntry) -> Arc<CatalogEntry> {
+        if let Some((id, catalog)) = &mut entry.catalog {
+            let mut interned = self.interned.lock();
+            interned.retain(|_, catalog| catalog.strong_count() > 0);
+            match interned.get(id).and_then(std::sync::Weak::upgrade) {
+                Some(interned) => *catalog = interned,
+                None => drop(interned.insert(id.clone(), Arc::downgrade(catalog))),
+            }
+        }
+        Arc::new(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(generation: i64, region: &str) -> CatalogEntry {
+        let catalog = Catalog { region: region.to_owned(), instance_types: Vec::new() };
+        CatalogEntry {
+            node_class: "default".to_owned(),
+            generation,
+            catalog: Some((catalog.id(), Arc::new(catalog))),
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn subscribers_are_notified_only_of_differences() {
+        let catalogs = Catalogs::new();
+        let mut heard = catalogs.subscribe();
+        catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
+        assert!(heard.has_changed().unwrap());
+        heard.mark_unchanged();
+        catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
+        assert!(!heard.has_changed().unwrap(), "the same again");
+        catalogs.replace([("default".to_owned(), entry(2, "a"))].into());
+        assert!(heard.has_changed().unwrap(), "another generation");
+        catalogs.replace(BTreeMap::new());
+        assert_eq!(catalogs.get("default"), None);
+    }
+
+    #[test]
+    fn equal_catalogs_are_shared() {
+        let catalogs = Catalogs::new();
+        let two = [("one", "a"), ("two", "a"), ("three", "b")];
+        catalogs.replace(two.into_iter().map(|(name, region)| (name.to_owned(), entry(1, region))).collect());
+        let of = |name: &str| catalogs.get(name).unwrap().catalog.clone().unwrap().1;
+        assert!(Arc::ptr_eq(&of("one"), &of("two")));
+        assert!(!Arc::ptr_eq(&of("one"), &of("three")));
+    }
+}

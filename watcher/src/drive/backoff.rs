@@ -1,0 +1,22 @@
+//! Pauses after failures of plan requests and Execute calls.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Pause after a failed plan request or Execute call, doubled by each further failure in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+
+/// Backoff after consecutive failures that concern no specific action.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+    pub(super) until: Option<Instant>,
+}
+
+impl Backoff {
+    pub(super) fn failed(&mut self, now: Instant) {
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_PAUSE);
+        *self = Self { failures: self.failures.saturating_add(1), until: Some(now + pause) };
+    }
+}

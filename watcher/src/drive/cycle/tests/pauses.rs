@@ -1,0 +1,37 @@
+use super::*;
+
+#[test]
+fn next_time_of_a_plan_requests_a_snapshot_at_the_next_time_step() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(300, ClusterState::default());
+    harness.next(&snapshot, 300);
+    let wait = |harness: &mut Harness, next_time: i64| {
+        harness.record_plan(&snapshot, Plan { next_time: Some(Timestamp(next_time)), ..Plan::default() }, 300);
+        match harness.next(&snapshot, 300) {
+            Step::Wait(Some(until)) => (until - harness.start).as_millis(),
+            step => panic!("{step:?}"),
+        }
+    };
+    assert_eq!(wait(&mut harness, 4200), 5000, "a snapshot of 4.2 s would tell 4 s, and the plan would be the same");
+    assert_eq!(wait(&mut harness, 5000), 5000);
+    assert_eq!(wait(&mut harness, 0), 1000, "never the same step again");
+    assert_eq!(harness.next(&snapshot, 1000), Step::Refresh);
+}
+
+#[test]
+fn a_failed_plan_request_is_retried_with_growing_pauses() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState::default());
+    let mut millis = 0;
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        assert_eq!(harness.next(&snapshot, millis), Step::Plan);
+        let now = harness.at(millis);
+        harness.cycle.record_plan(snapshot.snapshot.sequence, None, false, now);
+        let Step::Wait(Some(until)) = harness.next(&snapshot, millis) else { panic!("no pause") };
+        let next = u64::try_from((until - harness.start).as_millis()).unwrap();
+        pauses.push(next - millis);
+        millis = next;
+    }
+    assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 2000, 2000, 2000]);
+}
