@@ -37,10 +37,18 @@ impl ByHand {
     }
 }
 
+/// The file of this program. Cargo replaces the file when it builds again, and Linux then marks the path of a running
+/// program as deleted.
+fn own_program() -> Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    Ok(replaced.filter(|path| path.exists()).unwrap_or(path))
+}
+
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     // Beside the scenario's own world, which this one does not know.
     let folder = world.cluster.kubeconfig.parent().context("no folder")?.join("w");
-    let by_hand = ByHand { program: std::env::current_exe()?, home: folder.with_extension("home") };
+    let by_hand = ByHand { program: own_program()?, home: folder.with_extension("home") };
     let begun = Instant::now();
     let keep = folder.to_str().context("the path is not UTF-8")?;
     let mut start = by_hand.command(&["--no-build", "--replicas=1", "--boot-delay=0s", "--keep", keep]);
