@@ -94,6 +94,18 @@ pub fn judge_instance(instance: &Instance, cluster: &str, claim: LiveClaim, now:
     }
 }
 
+/// Unclaimed instances that are ended in any cluster, however small.
+const ALWAYS_ENDED: usize = 5;
+/// Share of the living instances that may be unclaimed. More of them have another cause than a crash: claims restored
+/// from an old backup, or two clusters of one name in an account.
+const BRAKE_PERCENT: usize = 20;
+
+/// Whether so many instances are unclaimed that none must be ended.
+#[must_use]
+pub fn exceeds_brake(unclaimed: usize, living: usize) -> bool {
+    unclaimed > ALWAYS_ENDED && unclaimed.saturating_mul(100) > living.saturating_mul(BRAKE_PERCENT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +155,14 @@ mod tests {
     }
 
     const OURS: [(&str, &str); 2] = [("kubernetes.io/cluster/c", "owned"), ("plimsoll.dev/owner", "plimsoll")];
+
+    #[test]
+    fn a_fifth_of_the_instances_is_ended_and_no_more() {
+        assert!(!exceeds_brake(5, 5), "a small cluster");
+        assert!(exceeds_brake(6, 29));
+        assert!(!exceeds_brake(6, 30));
+        assert!(exceeds_brake(1000, 1000));
+    }
 
     #[test]
     fn claims_are_deleted_only_after_confirmed_absence_of_their_instance() {

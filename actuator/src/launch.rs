@@ -11,6 +11,7 @@ pub mod replacement;
 pub mod request;
 pub mod results;
 pub mod run;
+mod stored;
 pub mod tagging;
 pub mod write;
 

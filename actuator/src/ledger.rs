@@ -180,6 +180,7 @@ impl Ledger {
             node: None,
             counted: reserve,
             pods: launch.pods.iter().map(|pod| pod.uid.clone()).collect(),
+            probe: false,
             launched: false,
             initialized: false,
             deleting: false,

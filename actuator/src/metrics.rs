@@ -51,6 +51,8 @@ pub struct ActuatorMetrics {
     pub launch_seconds: HistogramVec,
     /// Instances terminated because no claim refers to them, by `cause`.
     pub instances_collected: IntCounterVec,
+    /// Unclaimed instances that are not ended, because they are too many.
+    pub instances_withheld: IntGauge,
     /// NodeClaims deleted because their instance is gone, by `cause`.
     pub claims_collected: IntCounterVec,
     /// Messages of the interruption queue, by `kind` and `result`.
@@ -116,6 +118,10 @@ impl ActuatorMetrics {
                 "instances_collected_total",
                 "Instances ended because nobody claimed them.",
                 &["cause"],
+            )?,
+            instances_withheld: metrics.gauge(
+                "instances_withheld",
+                "Instances without a NodeClaim that are not ended, because they are too many for a leftover.",
             )?,
             claims_collected: metrics.counters(
                 "nodeclaims_collected_total",

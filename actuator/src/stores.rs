@@ -239,6 +239,8 @@ where
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {
+            Ok(Event::InitApply(object)) if object.is_foreign() => {}
+            Ok(Event::Apply(object)) if object.is_foreign() => {}
             Ok(event) => {
                 // A relist becomes visible in one step, at its end.
                 let (shows, listed) =

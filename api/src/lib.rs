@@ -58,6 +58,15 @@ pub struct NodeClassRef {
     pub name: String,
 }
 
+impl NodeClassRef {
+    /// Whether the node class is one of AWS. A misspelled group or kind alone counts as AWS, so that the mistake is
+    /// reported instead of ignored.
+    #[must_use]
+    pub fn is_ec2(&self) -> bool {
+        self.group == "karpenter.k8s.aws" || self.kind == "EC2NodeClass"
+    }
+}
+
 /// Deserializes `null`, which YAML uses for a key without a value, as the default.
 pub(crate) fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

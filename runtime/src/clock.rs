@@ -1,38 +1,50 @@
 //! The one source of wall time.
 //!
 //! A [`Clock`] is a wall-clock reading plus what the monotonic clock has counted since. On tokio's paused time it is
-//! therefore virtual, and a step of the machine's clock cannot make time go backwards within a process.
+//! therefore virtual, and a step of the machine's clock cannot make time go backwards within a process. The system's clock
+//! follows forward steps: a process may start before the time is synchronized, and a paused machine counts nothing.
 
 use jiff::{SignedDuration, Timestamp};
+use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::time::Instant;
+
+/// Forward steps below this are left to the next one: the two clocks drift apart by less than this within a day.
+const STEP_MS: i64 = 1_000;
 
 /// Wall time that advances with [`tokio::time::Instant`]. Cheap to copy; copies agree with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     base: Timestamp,
     started: Instant,
+    /// Milliseconds that the machine's wall clock was stepped forward; `None` for a clock without a machine.
+    stepped: Option<&'static AtomicI64>,
 }
 
 impl Clock {
-    /// Reads the machine's wall clock once, here, and counts on from it.
+    /// The machine's wall clock, without its backward steps. To be called once per process.
     #[must_use]
     pub fn system() -> Self {
-        Self::starting_at(Timestamp::now())
+        // Leaked so that the clock stays `Copy`: a process has one.
+        let stepped: &'static AtomicI64 = Box::leak(Box::default());
+        Self { stepped: Some(stepped), ..Self::starting_at(Timestamp::now()) }
     }
 
     /// A clock that shows `base` now. For simulations and tests.
     #[must_use]
     pub fn starting_at(base: Timestamp) -> Self {
-        Self { base, started: Instant::now() }
+        Self { base, started: Instant::now(), stepped: None }
     }
 
     /// The present wall time. Stays at the last representable moment rather than overflow.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        SignedDuration::try_from(self.started.elapsed())
+        let counted = SignedDuration::try_from(self.started.elapsed())
             .ok()
             .and_then(|elapsed| self.base.checked_add(elapsed).ok())
-            .unwrap_or(Timestamp::MAX)
+            .unwrap_or(Timestamp::MAX);
+        let Some(stepped) = self.stepped else { return counted };
+        let ahead = follow(stepped, counted, Timestamp::now());
+        counted.checked_add(SignedDuration::from_millis(ahead)).unwrap_or(Timestamp::MAX)
     }
 
     /// The present wall time in milliseconds since the Unix epoch.
@@ -40,6 +52,13 @@ impl Clock {
     pub fn now_millis(&self) -> i64 {
         self.now().as_millisecond()
     }
+}
+
+/// Milliseconds to add to `counted`, raised if `wall` is further ahead. Never falls.
+fn follow(stepped: &AtomicI64, counted: Timestamp, wall: Timestamp) -> i64 {
+    let ahead = wall.as_millisecond().saturating_sub(counted.as_millisecond());
+    let known = stepped.load(Ordering::Relaxed);
+    if ahead.saturating_sub(known) < STEP_MS { known } else { stepped.fetch_max(ahead, Ordering::Relaxed).max(ahead) }
 }
 
 #[cfg(test)]
@@ -53,6 +72,17 @@ mod tests {
         assert_eq!(clock.now_millis(), 1_000);
         tokio::time::advance(Duration::from_millis(90_500)).await;
         assert_eq!(clock.now_millis(), 91_500);
+    }
+
+    #[test]
+    fn follows_forward_steps_and_no_backward_ones() {
+        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
+        let stepped = AtomicI64::default();
+        assert_eq!(follow(&stepped, at(1_000), at(1_999)), 0, "clocks drift");
+        assert_eq!(follow(&stepped, at(1_000), at(61_000)), 60_000, "the machine was paused for a minute");
+        assert_eq!(follow(&stepped, at(2_000), at(2_000)), 60_000, "the step was taken back");
+        assert_eq!(follow(&stepped, at(2_000), at(62_500)), 60_000);
+        assert_eq!(follow(&stepped, at(2_000), at(63_000)), 61_000);
     }
 
     #[tokio::test(start_paused = true)]

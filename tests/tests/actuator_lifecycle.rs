@@ -132,3 +132,21 @@ async fn a_new_leader_goes_on_with_a_drain() {
     director.replace_actuator();
     director.until("everything is gone", 5 * MINUTE, is_gone).await;
 }
+
+/// Claims of another provider in the same cluster, such as EKS Auto Mode.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_another_provider_is_left_alone() {
+    let director = Director::begin(Setup::default()).await;
+    let claim = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "foreign"},
+        "spec": {
+            "nodeClassRef": {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"},
+            "requirements": [],
+        },
+    });
+    director.world.apply_object(&claim).unwrap();
+    tokio::time::sleep(30 * MINUTE).await;
+    let claim = director.claim("foreign").unwrap();
+    assert!(object::items(&claim, &["metadata", "finalizers"]).is_empty(), "{claim:#}");
+    assert_eq!(claim.get("status"), None, "{claim:#}");
+}

@@ -224,6 +224,18 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
     assert_eq!(others, 1, "the user's own is there");
 }
 
+/// A VPC without a way to IAM: the user's own profile needs nothing of it.
+#[tokio::test(start_paused = true)]
+async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    let refusal = CloudError::Unavailable { message: "no route to IAM".to_owned() };
+    stage.world.ec2.faults(|faults| faults.sometimes(1000, Action::ListInstanceProfiles, Effect::Refuse(refusal)));
+    stage.world.delete(CLASSES, "default").unwrap();
+    stage.world.until("the class is gone", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_catalog_follows_its_class() {
     let stage = stage();

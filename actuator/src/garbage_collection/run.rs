@@ -1,6 +1,6 @@
 //! The garbage collection loop: unclaimed instances, and claims whose instance is gone (safety rule 14).
 
-use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, judge_claim, judge_instance};
+use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, exceeds_brake, judge_claim, judge_instance};
 use crate::clock::Timestamped;
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, Reads, Writes};
@@ -69,16 +69,27 @@ pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
 
 async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<(), String> {
     // List instances first: claims listed afterwards are at least as recent.
-    let instances = instances(deps).await?;
+    let ours = InstanceFilter::Cluster { cluster: deps.settings.cluster_name.clone() };
+    let mut instances = instances(deps, &ours).await?;
     let claims = claims(deps).await?;
     collect_instances(deps, tracker, &instances, &claims).await;
+    // The instances of adopted claims do not have the owner's tag.
+    let adopted: Vec<String> =
+        claims.iter().filter(|claim| is_adopted(claim)).filter_map(instance_id).map(str::to_owned).collect();
+    if !adopted.is_empty() {
+        instances.extend(self::instances(deps, &InstanceFilter::Ids(adopted)).await?);
+    }
     collect_claims(deps, tracker, &instances, &claims).await;
     Ok(())
 }
 
-async fn instances(deps: &GarbageCollector) -> Result<Vec<Instance>, String> {
-    let filter = InstanceFilter::Cluster { cluster: deps.settings.cluster_name.clone() };
-    deps.cloud_reads.all_instances(&filter).await.map_err(|error| error.to_string())
+async fn instances(deps: &GarbageCollector, filter: &InstanceFilter) -> Result<Vec<Instance>, String> {
+    deps.cloud_reads.all_instances(filter).await.map_err(|error| error.to_string())
+}
+
+/// Whether Karpenter made the claim.
+fn is_adopted(claim: &NodeClaim) -> bool {
+    annotation(claim, key::OWNER).is_none() && claim.spec.node_class_ref.is_ec2()
 }
 
 async fn claims(deps: &GarbageCollector) -> Result<Vec<NodeClaim>, String> {
@@ -100,6 +111,7 @@ async fn collect_instances(
     let awaited: BTreeSet<String> =
         claims.iter().filter(|claim| awaits_instance(claim)).filter_map(group_of).map(|group| group.id).collect();
     let mut absences = BTreeMap::new();
+    let mut unclaimed = Vec::new();
     for instance in instances {
         let of_group = instance.tags.get(tag::LAUNCH_GROUP).is_some_and(|group| awaited.contains(group));
         let claim = if claimed.contains(instance.id.as_str()) || of_group {
@@ -112,10 +124,26 @@ async fn collect_instances(
         };
         let verdict = judge_instance(instance, &deps.settings.cluster_name, claim, deps.clock.timestamp());
         if verdict == InstanceVerdict::Terminate {
-            terminate(deps, instance).await;
+            unclaimed.push(instance);
         }
     }
     tracker.instances = absences;
+    let living = instances.iter().filter(|instance| instance.state.is_alive()).count();
+    if exceeds_brake(unclaimed.len(), living) {
+        let ids: Vec<&str> = unclaimed.iter().take(10).map(|instance| instance.id.as_str()).collect();
+        tracing::error!(
+            unclaimed = unclaimed.len(),
+            living,
+            ?ids,
+            "too many instances have no NodeClaim: none is ended; end them in EC2 if they are really unused"
+        );
+        deps.metrics.instances_withheld.set(i64::try_from(unclaimed.len()).unwrap_or(i64::MAX));
+        return;
+    }
+    deps.metrics.instances_withheld.set(0);
+    for instance in unclaimed {
+        terminate(deps, instance).await;
+    }
 }
 
 async fn terminate(deps: &GarbageCollector, instance: &Instance) {
@@ -149,7 +177,8 @@ async fn collect_claims(
     for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
         // The launcher handles claims without an instance.
         let (Some(instance), Some(uid)) = (instance_id(claim), claim.metadata.uid.clone()) else { continue };
-        if living.contains(instance) || annotation(claim, key::OWNER) != Some(key::OWNER_VALUE) {
+        let ours = annotation(claim, key::OWNER) == Some(key::OWNER_VALUE) || is_adopted(claim);
+        if living.contains(instance) || !ours {
             continue;
         }
         let mut absence = tracker.claims.get(&uid).copied().unwrap_or_default();

@@ -11,12 +11,21 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use plimsoll_api::NodeClaim;
 
+/// NodeClaims per page. Some carry a launch request of tens of kilobytes, so that a page stays within a few megabytes and
+/// [`CLUSTER_CALL`].
+const PAGE_SIZE: u32 = 500;
+/// Maximum number of pages: four times the nodes that Kubernetes supports in one cluster.
+const MAX_PAGES: usize = 40;
+
 /// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No response within the timeout.
     #[error("no answer within {CLUSTER_CALL:?}")]
     TimedOut,
+    /// More objects than any cluster has.
+    #[error("the list has not ended after {0} objects")]
+    TooMany(usize),
     /// The API server returned an error.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
@@ -41,13 +50,23 @@ impl Reads {
         within_deadline(NodeClaim::api(&self.client, None).get_opt(name)).await
     }
 
-    /// All NodeClaims.
+    /// All NodeClaims with an EC2NodeClass at one moment, read in pages with a timeout each.
     ///
     /// # Errors
-    /// The read failed.
+    /// A page could not be read, or there are more than [`MAX_PAGES`].
     pub async fn claims(&self) -> Result<Vec<NodeClaim>, ReadError> {
         let api = NodeClaim::api(&self.client, None);
-        Ok(within_deadline(api.list(&ListParams::default())).await?.items)
+        let mut claims = Vec::new();
+        let mut page = ListParams::default().limit(PAGE_SIZE);
+        for _ in 0..MAX_PAGES {
+            let list = within_deadline(api.list(&page)).await?;
+            claims.extend(list.items.into_iter().filter(|claim| claim.spec.node_class_ref.is_ec2()));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(claims),
+            }
+        }
+        Err(ReadError::TooMany(claims.len()))
     }
 
     /// A Lease, if it exists. The caller must set a timeout.

@@ -10,7 +10,7 @@ use crate::fencing::Fence;
 use crate::launch::LaunchQueue;
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
-use crate::ledger::{self, Admission as LedgerAnswer, Outcome as LedgerOutcome, PlanContext, Rejection};
+use crate::ledger::{self, Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -125,7 +125,16 @@ pub fn admit_launch(deps: &Admission, launch: &Launch, plan: &PlanContext, pods:
     let Ok(reserved) = ledger::max_usage(&narrowed.launch, catalog) else {
         return rejected(OutcomeReason::Invalid, "an instance type is not in the catalog".to_owned());
     };
-    match deps.ledger.with(|ledger| ledger.admit_launch(&narrowed.launch, &[], plan, catalog, now)) {
+    let on_probation = {
+        let memory = deps.insufficient_capacity.lock();
+        let refused = |it: &OfferingChoice| memory.on_probation(&it.instance_type, &it.zone, it.capacity_type, now);
+        narrowed.launch.offerings.iter().all(refused)
+    };
+    let admit = |ledger: &mut Ledger| ledger.admit_launch(&narrowed.launch, &[], plan, catalog, now);
+    let admission = deps
+        .ledger
+        .with(|ledger| if on_probation { ledger.admit_probe(&launch.node_pool, admit) } else { admit(ledger) });
+    match admission {
         LedgerAnswer::Admitted { claim, position } => {
             let catalog = Arc::clone(catalog);
             LaunchDecision::Admitted(Box::new(AdmittedLaunch {

@@ -3,9 +3,10 @@
 //! The risk is a lost response: the instance may exist although we know nothing of it. A new client token is therefore
 //! used only if no request with the old token can have launched anything.
 
-use crate::ports::{CloudError, FleetAnswer, FleetInstance};
+use crate::ports::{CloudError, FleetAnswer, FleetInstance, OfferingError};
 use crate::state::absence::SETTLING;
 use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::BTreeMap;
 
 /// EC2 remembers a client token for a limited time. A request older than this could launch again and is not sent.
 pub const MAX_RESEND_AGE: Millis = Millis::from_seconds(600);
@@ -62,7 +63,12 @@ impl Attempt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// No offering of the request had capacity.
-    InsufficientCapacity,
+    InsufficientCapacity {
+        /// EC2's codes, each with the number of refused offerings and one message.
+        refusals: String,
+        /// EC2 named the refused offerings. They are skipped, so other launches of the pool need not wait.
+        named: bool,
+    },
     /// EC2 refused for another reason.
     Refused {
         /// Error code.
@@ -130,7 +136,9 @@ pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudEr
         }
         // This request launched nothing, but an earlier one with the same token may have.
         Err(_) if attempt.maybe_bought => Decision::LookUp { after: Millis(0) },
-        Err(CloudError::InsufficientCapacity { .. }) => Decision::Fail(Failure::InsufficientCapacity),
+        Err(CloudError::InsufficientCapacity { message }) => {
+            Decision::Fail(Failure::InsufficientCapacity { refusals: message, named: false })
+        }
         Err(CloudError::InvalidRequest { code, message }) => Decision::Fail(Failure::Refused { code, message }),
         Err(CloudError::Denied { message }) => retry(*attempt, "Denied".to_owned(), message),
         Err(CloudError::NotFound { message }) => retry(*attempt, "NotFound".to_owned(), message),
@@ -157,10 +165,12 @@ fn retry(attempt: Attempt, code: String, message: String) -> Decision {
 /// A response is final for the attempt, since EC2 returns the same response for the same token.
 fn after_answer(attempt: Attempt, answer: FleetAnswer) -> Decision {
     let capacity = answer.is_capacity_only();
+    let refusals = summary(&answer.errors);
+    let named = answer.errors.iter().any(OfferingError::is_named);
     let refused = answer.errors.into_iter().find(|error| !error.is_capacity() && !error.is_spot_role_missing());
     let failure = match &refused {
         Some(error) if !capacity => Failure::Refused { code: error.code.clone(), message: error.message.clone() },
-        _ => Failure::InsufficientCapacity,
+        _ => Failure::InsufficientCapacity { refusals, named },
     };
     if !answer.instances.is_empty() {
         return Decision::Adopt { instances: answer.instances, rest: Some(failure) };
@@ -169,6 +179,17 @@ fn after_answer(attempt: Attempt, answer: FleetAnswer) -> Decision {
         Failure::Refused { code, message } => retry(attempt, code, message),
         other => Decision::Fail(other),
     }
+}
+
+/// EC2's codes in the order of their names, each with the number of offerings and its first message.
+fn summary(errors: &[OfferingError]) -> String {
+    let mut by_code: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for error in errors {
+        by_code.entry(&error.code).or_insert((0, &error.message)).0 += 1;
+    }
+    let texts: Vec<String> =
+        by_code.into_iter().map(|(code, (count, message))| format!("{code} for {count}: {message}")).collect();
+    texts.join("; ")
 }
 
 /// Look-ups by the group's tag. Kept in memory: a new leader starts over, which costs two minutes.

@@ -1,8 +1,8 @@
 //! Executes launch groups concurrently, and resumes unfinished ones.
 
 use super::admit::PreparedGroup;
-use super::record::{self, GroupState, Member};
-use super::{run, write};
+use super::record::{self, Group, GroupState, Member};
+use super::{run, stored, write};
 use crate::clock::Timestamped;
 use crate::events::Recorder;
 use crate::fencing::Fence;
@@ -238,9 +238,23 @@ async fn unfinished(deps: &Launcher) -> Vec<(String, GroupState)> {
             let group = record::group_of(claims.first()?)?;
             let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
             let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
-            Some((id, record::read(group, members, &cycle_id, may_send_again)))
+            Some((id, checked(deps, record::read(group, members, &cycle_id, may_send_again))))
         })
         .collect()
+}
+
+/// A group whose request names what its node class does not select is only looked up.
+fn checked(deps: &Launcher, state: GroupState) -> GroupState {
+    let GroupState::Whole(group, attempt) = state else { return state };
+    let class = group.members.values().next().map(|member| &member.claim.spec.node_class_ref.name);
+    let class = class.and_then(|class| deps.stores.classes.get(class));
+    match stored::check(&group, class.as_deref()) {
+        Ok(()) => GroupState::Whole(group, attempt),
+        Err(problem) => {
+            let Group { group, members, .. } = *group;
+            GroupState::LookUp { group, members, problem }
+        }
+    }
 }
 
 /// Whether the watch cache shows an unfinished claim. Usually there is none, which saves the live list.

@@ -32,7 +32,8 @@ pub enum RefusedBy {
 #[must_use]
 pub fn cause(failure: &Failure) -> &str {
     match failure {
-        Failure::InsufficientCapacity => crate::ledger::failures::INSUFFICIENT_CAPACITY,
+        Failure::InsufficientCapacity { named: true, .. } => crate::ledger::failures::INSUFFICIENT_CAPACITY,
+        Failure::InsufficientCapacity { named: false, .. } => crate::ledger::failures::UNNAMED_CAPACITY,
         Failure::Refused { code, .. } => code,
         Failure::NothingFound => "NothingFound",
     }
@@ -40,7 +41,10 @@ pub fn cause(failure: &Failure) -> &str {
 
 fn message(failure: &Failure) -> String {
     let mut text = match failure {
-        Failure::InsufficientCapacity => "none of the offerings has capacity".to_owned(),
+        Failure::InsufficientCapacity { refusals, .. } if refusals.is_empty() => {
+            "none of the offerings has capacity".to_owned()
+        }
+        Failure::InsufficientCapacity { refusals, .. } => format!("none of the offerings has capacity: {refusals}"),
         Failure::Refused { code, message } => format!("{code}: {message}"),
         Failure::NothingFound => "the request may have been sent, but no instance of it was found".to_owned(),
     };
@@ -125,6 +129,7 @@ pub async fn launched(
     if let Some(counted) = launched.counted() {
         deps.ledger.with(|ledger| ledger.launched(name, counted));
     }
+    deps.insufficient_capacity.lock().succeeded(&instance.instance_type, &instance.zone, instance.capacity_type);
     post(deps, member.action.as_ref(), OutcomeStatus::Launched, name);
     tag_instance(deps, &claim, &instance.instance_id).await;
     Ok(Some(claim))
@@ -152,7 +157,7 @@ pub async fn fail(
     refused_by: RefusedBy,
 ) {
     let reason = match (failure, refused_by) {
-        (Failure::InsufficientCapacity, _) => OutcomeReason::NoCapacity,
+        (Failure::InsufficientCapacity { .. }, _) => OutcomeReason::NoCapacity,
         (_, RefusedBy::Cloud) => OutcomeReason::CloudRefused,
         (_, RefusedBy::Cluster) => OutcomeReason::ClusterRefused,
     };

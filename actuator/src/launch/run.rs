@@ -110,6 +110,16 @@ fn count_created(deps: &Launcher, claim: &NodeClaim, action: Option<&ActionId>) 
     deps.metrics.claims.created(claim, deps.ledger.read(replaces));
 }
 
+/// Whether EC2 says that a launch template of the request does not exist, as a whole or for an offering.
+fn names_missing_template(outcome: &Result<FleetAnswer, CloudError>) -> bool {
+    let is = |code: &str| code.starts_with("InvalidLaunchTemplate") && code.contains("NotFound");
+    match outcome {
+        Ok(answer) => answer.errors.iter().any(|error| is(&error.code)),
+        Err(CloudError::InvalidRequest { code, .. }) => is(code),
+        Err(_) => false,
+    }
+}
+
 struct GroupRun<'a> {
     deps: &'a Launcher,
     group: LaunchGroup,
@@ -172,6 +182,12 @@ impl<'a> GroupRun<'a> {
                 return Some(attempt::first_decision(self.attempt, deps.clock.timestamp()));
             }
         };
+        if names_missing_template(&outcome) {
+            let names: Vec<String> =
+                request.launch_template_configs.iter().map(|config| config.launch_template_name.clone()).collect();
+            tracing::warn!(%cycle_id, ?names, "a launch template was deleted, the next launch creates it again");
+            deps.launch_templates.templates.forget(&names);
+        }
         match &outcome {
             Ok(answer) => self.learn(answer),
             Err(error) => tracing::warn!(%cycle_id, group = %self.group.id, %error, "CreateFleet"),

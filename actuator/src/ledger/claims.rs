@@ -1,15 +1,19 @@
 //! Claims in the ledger: adoption of claims made by others, and read access for watchers of the ledger.
 
 use super::changes::Subject;
+use super::failures::INSUFFICIENT_CAPACITY;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
 use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, record};
 use crate::state::launch_group::claim_name;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
 use std::collections::BTreeSet;
+
+/// How long a CreateFleet call usually takes at most: when the outcome of a probe is known.
+const PROBE_TIME: Millis = Millis::from_seconds(5);
 
 /// A claim as the ledger records it.
 #[derive(Debug, Clone, Copy)]
@@ -127,6 +131,23 @@ impl Ledger {
         }
     }
 
+    /// Admits a launch that accepts only offerings which lacked capacity: one at a time per pool, since the others
+    /// would probably fail with it.
+    pub fn admit_probe(&mut self, pool: &NodePoolName, admit: impl FnOnce(&mut Self) -> Admission) -> Admission {
+        let under_way = |claim: &ClaimRecord| claim.probe && claim.pool == *pool && !claim.launched && !claim.deleting;
+        if self.claims.values().any(under_way) {
+            let cause = INSUFFICIENT_CAPACITY.to_owned();
+            return Admission::Rejected(Rejection::BackOff { cause, remaining: PROBE_TIME });
+        }
+        let admission = admit(self);
+        if let Admission::Admitted { claim, .. } = &admission
+            && let Some(record) = self.claims.get_mut(claim)
+        {
+            record.probe = true;
+        }
+        admission
+    }
+
     /// Admits a launch without a plan: the like-for-like replacement of a forced removal (rule 13). Limits apply.
     pub fn admit_replacement(&mut self, pool: &NodePoolName, action: &ActionId, reserve: Resources) -> Admission {
         let name = claim_name(pool, action);
@@ -150,6 +171,7 @@ impl Ledger {
             node: None,
             counted: reserve,
             pods: BTreeSet::new(),
+            probe: false,
             launched: false,
             initialized: false,
             deleting: false,

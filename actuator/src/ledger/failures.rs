@@ -8,10 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 /// claims before it fills the API server.
 pub const CLAIMS_PER_MINUTE: usize = 600;
 const MINUTE: Millis = Millis::from_seconds(60);
-/// Cause of a launch for which no offering had capacity.
+/// Cause of a launch for which no offering had capacity, where EC2 named the refused offerings.
 pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
-/// First pause after this cause. Refused offerings are skipped anyway, so others may be tried at once.
-const FIRST_CAPACITY_PAUSE: Millis = Millis(100);
+/// The same where EC2 named none, so that the next launch would ask for the same ones.
+pub const UNNAMED_CAPACITY: &str = "UnnamedInsufficientCapacity";
+/// Pause after [`INSUFFICIENT_CAPACITY`], however often it repeats. Refused offerings are skipped, and afterwards tried
+/// by one launch at a time, so the launches of a pool that accept other offerings need not wait.
+const CAPACITY_PAUSE: Millis = Millis(100);
 /// First pause after any other cause. By then, the next plan knows of the failure.
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause: as long as a refused offering is skipped.
@@ -45,8 +48,10 @@ impl Failures {
         if pause.until > now {
             return;
         }
-        let first = if cause == INSUFFICIENT_CAPACITY { FIRST_CAPACITY_PAUSE } else { FIRST_PAUSE };
-        let length = first.0.saturating_mul(1 << pause.count.min(16)).min(LONGEST_PAUSE.0);
+        let length = match cause {
+            INSUFFICIENT_CAPACITY => CAPACITY_PAUSE.0,
+            _ => FIRST_PAUSE.0.saturating_mul(1 << pause.count.min(16)).min(LONGEST_PAUSE.0),
+        };
         *pause = Pause { count: pause.count.saturating_add(1), until: now.plus(Millis(length)) };
     }
 
@@ -97,8 +102,16 @@ mod tests {
             now = now.plus(Millis::from_seconds(seconds));
             assert_eq!(failures.pause(&pool, now), None);
         }
-        failures.failed(&pool, INSUFFICIENT_CAPACITY, now);
-        assert_eq!(failures.pause(&pool, now), Some((INSUFFICIENT_CAPACITY, Millis(100))));
+        for _ in 0..3 {
+            failures.failed(&pool, INSUFFICIENT_CAPACITY, now);
+            assert_eq!(failures.pause(&pool, now), Some((INSUFFICIENT_CAPACITY, Millis(100))), "it does not grow");
+            now = now.plus(Millis(100));
+        }
+        for millis in [1000, 2000] {
+            failures.failed(&pool, UNNAMED_CAPACITY, now);
+            assert_eq!(failures.pause(&pool, now), Some((UNNAMED_CAPACITY, Millis(millis))));
+            now = now.plus(Millis(millis));
+        }
         failures.failed(&pool, "Other", now);
         assert_eq!(failures.pause(&pool, now), Some(("Other", Millis::from_seconds(1))));
         assert_eq!(failures.pause(&NodePoolName::from("b"), now), None);

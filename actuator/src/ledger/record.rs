@@ -53,6 +53,8 @@ pub(super) struct ClaimRecord {
     /// Resources that count against limits: the most the claim may become, or what it is.
     pub(super) counted: Resources,
     pub(super) pods: BTreeSet<PodUid>,
+    /// The launch accepts only offerings on probation.
+    pub(super) probe: bool,
     pub(super) launched: bool,
     pub(super) initialized: bool,
     pub(super) deleting: bool,
@@ -124,6 +126,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         node: seed.node.clone(),
         counted,
         pods,
+        probe: false,
         launched: seed.capacity.is_some(),
         initialized: seed.initialized,
         deleting: seed.deleting,

@@ -67,7 +67,16 @@ pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Resu
     if class.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Ok(());
     }
-    let listed = deps.cloud_reads.profiles(&path(deps, class)).await?;
+    let listed = match deps.cloud_reads.profiles(&path(deps, class)).await {
+        Ok(listed) => listed,
+        // A VPC without a way to IAM must still be able to delete its classes. If the class had a role before, garbage
+        // collection deletes the profile of that role once IAM answers.
+        Err(error) if class.spec.instance_profile.is_some() => {
+            tracing::warn!(node_class = class.metadata.name, %error, "instance profiles are not listed");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let names: Vec<String> = listed.into_iter().map(|profile| profile.name).collect();
     delete(deps, &names).await
 }

@@ -180,7 +180,7 @@ fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Op
     }
     let (hash, version) = (annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION);
     let class = class.and_then(|class| of(class.annotations(), hash, version));
-    differs(of(claim.annotations(), hash, version), class).then_some("NodeClassDrifted")
+    differs(of(claim.annotations(), hash, version), class).then_some("NodeClassDrift")
 }
 
 /// Whether the claim's labels satisfy the pool's requirements.

@@ -134,6 +134,12 @@ impl OfferingError {
         self.code == SPOT_ROLE_CODE
     }
 
+    /// Whether the error says which offering was refused.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.is_spot_role_missing() || !(self.instance_type.is_empty() || self.zone.is_empty())
+    }
+
     /// Whether the subnet has no free address.
     #[must_use]
     pub fn is_subnet_full(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Cache of offerings refused for lack of capacity, kept for three minutes. In memory only: a restart costs one failed
-//! call per offering.
+//! Cache of offerings refused for lack of capacity, kept for three minutes. After that, one launch at a time tries them
+//! until one succeeds. In memory only: a restart costs one failed call per offering.
 
 use crate::ports::OfferingError;
 use plimsoll_model::catalog::CapacityType;
@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 
 /// How long an offering is skipped (spec: AWS provider section 4.8).
 pub const TTL: Millis = Millis::from_seconds(180);
+/// How long after [`TTL`] an offering stays on probation: long enough that an outage of hours costs one failed launch per
+/// [`TTL`], short enough that an old refusal slows no burst down.
+pub const PROBATION: Millis = Millis::from_seconds(30 * 60);
 /// Maximum number of entries: more than a region has offerings (about 1000 types in 6 zones and 3 capacity types). When
 /// exceeded, the oldest are evicted.
 const MAX_ENTRIES: usize = 20_000;
@@ -27,6 +30,8 @@ pub struct Key {
 #[derive(Debug, Clone, Default)]
 pub struct InsufficientCapacity {
     offerings: BTreeMap<Key, Timestamp>,
+    /// End of the probation of offerings that EC2 refused.
+    probation: BTreeMap<Key, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
 }
 
@@ -47,24 +52,31 @@ impl InsufficientCapacity {
         if error.instance_type.is_empty() || error.zone.is_empty() {
             return false;
         }
-        let key = Key {
-            capacity_type: error.capacity_type,
-            instance_type: Some(error.instance_type.clone()),
-            zone: Some(error.zone.clone()),
-        };
+        let key = offering(&error.instance_type, &error.zone, error.capacity_type);
+        self.probation.insert(key.clone(), now.plus(TTL).plus(PROBATION));
         self.mark(key, now);
         true
+    }
+
+    /// Records that an instance was launched, which ends the probation of its offering.
+    pub fn succeeded(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType) {
+        self.probation.remove(&offering(instance_type, zone, capacity_type));
+    }
+
+    /// Whether an offering was refused and none of its kind was launched since. A launch that accepts nothing else must
+    /// not be tried beside another one.
+    #[must_use]
+    pub fn on_probation(&self, instance_type: &str, zone: &str, capacity_type: CapacityType, now: Timestamp) -> bool {
+        self.probation.get(&offering(instance_type, zone, capacity_type)).is_some_and(|until| *until > now)
     }
 
     /// Marks an offering for [`TTL`] from `now`. Marking it again extends the time.
     pub fn mark(&mut self, key: Key, now: Timestamp) {
         self.offerings.retain(|_, until| *until > now);
+        self.probation.retain(|_, until| *until > now);
         self.subnets.retain(|_, until| *until > now);
-        if self.offerings.len() >= MAX_ENTRIES
-            && let Some(oldest) = self.offerings.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
-        {
-            self.offerings.remove(&oldest);
-        }
+        evict_oldest(&mut self.offerings);
+        evict_oldest(&mut self.probation);
         self.offerings.insert(key, now.plus(TTL));
     }
 
@@ -90,6 +102,18 @@ impl InsufficientCapacity {
     /// (safety rule 23).
     pub fn remaining(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
         self.offerings.iter().map(move |(key, until)| (key, until.since(now))).filter(|(_, left)| left.0 > 0)
+    }
+}
+
+fn offering(instance_type: &str, zone: &str, capacity_type: CapacityType) -> Key {
+    Key { capacity_type, instance_type: Some(instance_type.to_owned()), zone: Some(zone.to_owned()) }
+}
+
+fn evict_oldest(entries: &mut BTreeMap<Key, Timestamp>) {
+    if entries.len() >= MAX_ENTRIES
+        && let Some(oldest) = entries.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
+    {
+        entries.remove(&oldest);
     }
 }
 
@@ -122,6 +146,24 @@ mod tests {
         let remaining: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, remaining)| remaining).collect();
         assert_eq!(remaining, [Millis(TTL.0 - 1000)]);
         assert!(!memory.subnet_is_full("subnet-1", NOW));
+    }
+
+    #[test]
+    fn refused_offering_is_on_probation_until_one_is_launched() {
+        let mut memory = InsufficientCapacity::default();
+        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
+        let on_probation = |memory: &InsufficientCapacity, zone: &str, at| {
+            memory.on_probation("m5.large", zone, CapacityType::OnDemand, at)
+        };
+        let later = NOW.plus(TTL);
+        assert!(on_probation(&memory, "us-east-1a", later), "it may be tried again, by one launch");
+        assert!(!on_probation(&memory, "us-east-1b", later));
+        assert!(!on_probation(&memory, "us-east-1a", later.plus(PROBATION)), "the refusal is too old");
+        memory.succeeded("m5.large", "us-east-1a", CapacityType::OnDemand);
+        assert!(!on_probation(&memory, "us-east-1a", later));
+        let interrupted = offering("m5.large", "us-east-1a", CapacityType::OnDemand);
+        memory.mark(interrupted, NOW);
+        assert!(!on_probation(&memory, "us-east-1a", later), "an interruption is no refusal");
     }
 
     #[test]

@@ -9,14 +9,29 @@ use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 
 /// An object whose unused fields can be dropped.
 pub(super) trait Trim: Resource {
+    /// Whether another provider manages the object. Such objects are not cached, so no controller touches them.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// Drops the unused fields.
     fn trim(&mut self) {
         self.meta_mut().managed_fields = None;
     }
 }
 
-impl Trim for NodeClaim {}
-impl Trim for NodePool {}
+impl Trim for NodeClaim {
+    fn is_foreign(&self) -> bool {
+        !self.spec.node_class_ref.is_ec2()
+    }
+}
+
+impl Trim for NodePool {
+    fn is_foreign(&self) -> bool {
+        !self.spec.template.spec.node_class_ref.is_ec2()
+    }
+}
+
 impl Trim for EC2NodeClass {}
 impl Trim for PodDisruptionBudget {}
 

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 /// Maximum virtual pods per buffer. Every plan places all of them again; a thousand take a few milliseconds. Larger
 /// buffers should use larger pods in the template or a static NodePool.
 const MAX_PODS_PER_BUFFER: usize = 1_000;
-/// Maximum virtual pods of all buffers, for the same reason. Buffers are served in order of namespace and name.
+/// Maximum virtual pods of all buffers, for the same reason. Namespaces share them fairly, so that one tenant cannot
+/// use up the share of the others. Within a namespace, buffers are served in order of their names.
 const MAX_TOTAL_PODS: usize = 5_000;
 
 /// A buffer and its resolution.
@@ -94,13 +95,36 @@ pub fn resolve(objects: &Objects) -> Vec<Buffer<'_>> {
     let active = objects.capacity_buffers.iter().filter(|buffer| buffer.metadata.deletion_timestamp.is_none());
     let mut buffers: Vec<Buffer<'_>> = active.map(|object| Buffer { object, room: room(object, objects) }).collect();
     buffers.sort_by_key(|buffer| (&buffer.object.metadata.namespace, &buffer.object.metadata.name));
-    let mut remaining = MAX_TOTAL_PODS;
-    for room in buffers.iter_mut().filter_map(|buffer| buffer.room.as_mut().ok()) {
-        bound(room, MAX_PODS_PER_BUFFER, "one CapacityBuffer keeps");
-        bound(room, remaining, "all CapacityBuffers together keep");
-        remaining -= room.replicas;
+    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    for buffer in &mut buffers {
+        if let Ok(room) = &mut buffer.room {
+            bound(room, MAX_PODS_PER_BUFFER, "one CapacityBuffer keeps");
+            *asked.entry(buffer.object.metadata.namespace.clone().unwrap_or_default()).or_default() += room.replicas;
+        }
+    }
+    let mut remaining = shares(&asked, MAX_TOTAL_PODS);
+    for buffer in &mut buffers {
+        let namespace = buffer.object.metadata.namespace.as_deref().unwrap_or_default();
+        if let (Ok(room), Some(remaining)) = (&mut buffer.room, remaining.get_mut(namespace)) {
+            bound(room, *remaining, "its namespace's share of all CapacityBuffers leaves");
+            *remaining -= room.replicas;
+        }
     }
     buffers
+}
+
+/// The share of each namespace in `total` pods: equal shares, and what a namespace does not need goes to the others.
+fn shares(asked: &BTreeMap<String, usize>, total: usize) -> BTreeMap<&str, usize> {
+    let mut by_need: Vec<(usize, &str)> = asked.iter().map(|(namespace, need)| (*need, namespace.as_str())).collect();
+    by_need.sort_unstable();
+    let (mut remaining, namespaces) = (total, by_need.len());
+    let mut shares = BTreeMap::new();
+    for (at, (need, namespace)) in by_need.into_iter().enumerate() {
+        let share = need.min(remaining / (namespaces - at));
+        remaining -= share;
+        shares.insert(namespace, share);
+    }
+    shares
 }
 
 fn bound(room: &mut BufferCapacity, max: usize, who: &str) {

@@ -2,6 +2,7 @@ use super::*;
 use plimsoll_model::execution::{BufferReady, InFlightClaim};
 use plimsoll_model::plan::PodRef;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 fn read<T: k8s_openapi::serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -133,8 +134,33 @@ fn the_number_of_virtual_pods_is_bounded() {
     );
     assert_eq!(
         bounded_message(&capacities[5]),
-        "room for 1000 pods is asked for, all CapacityBuffers together keep at most 0"
+        "room for 1000 pods is asked for, its namespace's share of all CapacityBuffers leaves at most 0"
     );
+}
+
+#[test]
+fn one_namespace_does_not_use_up_the_share_of_others() {
+    let mut objects = objects(of_template(json!({"replicas": 1000})));
+    let first = objects.capacity_buffers.remove(0);
+    let (template, all) = (objects.pod_templates[0].clone(), [("greedy", 8), ("modest", 1), ("other", 8)]);
+    for (namespace, count) in all {
+        let mut template = template.clone();
+        template.metadata.namespace = Some(namespace.to_owned());
+        objects.pod_templates.push(template);
+        for number in 0..count {
+            let mut buffer = first.clone();
+            buffer.metadata.namespace = Some(namespace.to_owned());
+            buffer.metadata.name = Some(format!("spare-{number}"));
+            objects.capacity_buffers.push(buffer);
+        }
+    }
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for buffer in resolve(&objects) {
+        let namespace = buffer.object.metadata.namespace.clone().unwrap();
+        *counts.entry(namespace).or_default() += buffer.room.unwrap().replicas;
+    }
+    let expected = [("greedy", 2000), ("modest", 1000), ("other", 2000)];
+    assert_eq!(counts, expected.map(|(namespace, pods)| (namespace.to_owned(), pods)).into());
 }
 
 fn snapshot(objects: &Objects, extra: &Extra) -> plimsoll_model::snapshot::Snapshot {

@@ -1,7 +1,7 @@
 //! The leading actuator dies, is cut off, or is not answered, at the points where something could be bought twice or lost
 //! (rules 1 to 4, 14 and 16).
 
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -62,6 +62,40 @@ async fn dies_before_the_fleet_call_arrives() {
     scene.plimsoll.kill(&leader(&scene));
     gate.open();
     nothing_was_bought_twice_or_lost(&scene).await;
+}
+
+/// Whoever may write NodeClaims must not choose the image of nodes by way of a stored request.
+#[tokio::test(start_paused = true)]
+async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sent() {
+    let scene = scene().await;
+    let gate = Gate::default();
+    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
+    scene.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    scene.plimsoll.kill(&leader(&scene));
+    let images = scene.world.ec2.with(|cloud, _| {
+        let known: Vec<String> = cloud.images.keys().cloned().collect();
+        let mut image = cloud.images.values().next().cloned().unwrap();
+        image.id = "ami-forged".to_owned();
+        cloud.images.insert(image.id.clone(), image);
+        known
+    });
+    let request = |claim: &_| object::annotation(claim, annotation::LAUNCH_REQUEST).map(str::to_owned);
+    let primary = scene.claims().into_iter().find(|claim| request(claim).is_some()).unwrap();
+    let mut forged = request(&primary).unwrap();
+    for image in images {
+        forged = forged.replace(&image, "ami-forged");
+    }
+    assert!(forged.contains("ami-forged"), "{forged}");
+    let patch = json!({"metadata": {"annotations": {annotation::LAUNCH_REQUEST: forged}}});
+    scene.world.patch(ResourceId::NODE_CLAIMS, object::name(&primary), patch).unwrap();
+    gate.open();
+    scene.until_running(NODES as usize, 10 * MINUTE).await;
+    let sent = scene.world.ec2.read(|cloud, _| {
+        let ways = cloud.fleets().iter().flat_map(|fleet| fleet.request.overrides()).map(|way| way.image_id.clone());
+        ways.collect::<BTreeSet<_>>()
+    });
+    assert!(!sent.contains("ami-forged"), "{sent:?}");
 }
 
 #[tokio::test(start_paused = true)]

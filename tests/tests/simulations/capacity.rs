@@ -6,6 +6,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, claims_ever_launched, instances_ever_launched};
+use serde_json::json;
 use std::time::Duration;
 
 const ZONES: [&str; 4] = ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"];
@@ -92,6 +93,35 @@ async fn where_nothing_can_be_had_calls_become_rare_and_it_goes_on_when_there_is
     assert!(scene.claims().len() <= 10, "{}", scene.summary());
     scene.world.ec2.with(|cloud, _| cloud.limits.clear());
     scene.until_running(10, 10 * MINUTE).await;
+}
+
+/// 90 minutes without one family, with 20 pods that take no other: few launches are lost on them, and the pods that
+/// accept other types do not wait for them.
+#[tokio::test(start_paused = true)]
+async fn one_family_without_capacity_costs_few_launches_and_delays_nobody_else() {
+    let scene = Scene::usual().await;
+    for instance_type in ["c6i.large", "c6i.xlarge"] {
+        exhaust(&scene, instance_type);
+    }
+    let family = json!({"nodeSelector": {"karpenter.k8s.aws/instance-family": "c6i"}});
+    scene.world.deploy("picky", 20, &json!({"cpu": "700m"}), &family).unwrap();
+    for round in 1..=9 {
+        scene.pass(9 * MINUTE).await;
+        scene.deploy(&format!("web-{round}"), 2, 1500);
+        scene.until_running(2 * round, MINUTE).await;
+    }
+    let lost = failed_launches(&scene);
+    assert!((1..=100).contains(&lost), "{lost} launches failed");
+    scene.world.ec2.with(|cloud, _| cloud.limits.clear());
+    scene.until_running(38, 10 * MINUTE).await;
+}
+
+/// Launches that EC2 answered without an instance.
+fn failed_launches(scene: &Scene) -> u32 {
+    scene.world.ec2.read(|cloud, _| {
+        let empty = cloud.fleets().iter().filter(|fleet| fleet.answer.instances.is_empty());
+        empty.map(|fleet| fleet.request.total_target_capacity).sum()
+    })
 }
 
 /// Rule 8: what EC2 refuses for another reason is asked for less and less, though each plan is a new one.

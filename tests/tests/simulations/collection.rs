@@ -4,6 +4,7 @@ use plimsoll_model::names::{annotation, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene};
+use serde_json::json;
 
 /// Buys an instance behind Plimsoll's back, as the fleet call of a claim that is lost would have; returns its id.
 fn stray(scene: &Scene, owner: bool) -> String {
@@ -47,4 +48,29 @@ async fn a_claim_whose_instance_vanished_goes_and_its_pods_get_another() {
     let replaced =
         move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none() && world.running_pods() == 2;
     scene.until("claim and node are gone, the pods run elsewhere", 15 * MINUTE, replaced).await;
+}
+
+/// Claims that Karpenter made have no owner annotation, and their instances no owner tag.
+#[tokio::test(start_paused = true)]
+async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
+    let scene = Scene::usual().await;
+    scene.deploy("web", 2, 3000);
+    scene.until_running(2, 3 * MINUTE).await;
+    let [lost, kept] = scene.claims().try_into().unwrap();
+    for claim in [&lost, &kept] {
+        let patch = json!({"metadata": {"annotations": {annotation::OWNER: null}}});
+        scene.world.patch(ResourceId::NODE_CLAIMS, object::name(claim), patch).unwrap();
+    }
+    let id = object::text(&lost, &["status", "providerID"]).rsplit('/').next().unwrap().to_owned();
+    scene.world.ec2.with(|cloud, now| {
+        for machine in cloud.machines_mut() {
+            machine.tags.remove(tag::OWNER);
+        }
+        cloud.terminate_instances(&[id], now)
+    });
+    let name = object::name(&lost).to_owned();
+    let gone = move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
+    scene.until("the claim is gone", 15 * MINUTE, gone).await;
+    scene.pass(15 * MINUTE).await;
+    assert!(scene.world.get(ResourceId::NODE_CLAIMS, object::name(&kept)).is_some(), "{}", scene.summary());
 }

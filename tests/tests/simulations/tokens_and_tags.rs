@@ -1,5 +1,6 @@
 //! What was bought and is known to nobody is found again, and bought once (rules 3, 4 and 14).
 
+use plimsoll_actuator::ports::{LaunchTemplateFilter, Tags};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::faults::Gate;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -91,4 +92,22 @@ async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {
     assert_eq!(instances_ever_launched(&scene.world).len(), 1);
     assert!(scene.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "{}", scene.summary());
     scene.until_empty(15 * MINUTE).await;
+}
+
+/// Somebody deletes launch templates that are in use, such as Karpenter's clean-up during a migration.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_launch_template_costs_one_launch() {
+    let scene = scene().await;
+    scene.deploy("web", 1, 3000);
+    scene.until_running(1, 3 * MINUTE).await;
+    scene.world.ec2.with(|cloud, _| {
+        let all = cloud.list_launch_templates(&LaunchTemplateFilter { tags: Tags::new() });
+        let names: Vec<String> = all.into_iter().map(|template| template.name).collect();
+        assert!(!names.is_empty());
+        cloud.delete_launch_templates(&names);
+    });
+    scene.deploy("more", 1, 3000);
+    let again = |world: &World| instances_ever_launched(world).len() == 2;
+    scene.until("another instance is bought", Duration::from_secs(10), again).await;
+    assert_eq!(claims_ever_launched(&scene.world).len(), 2, "{}", scene.summary());
 }

@@ -102,13 +102,18 @@ fn definite_refusals_raise_the_attempt_up_to_the_limit() {
     assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::Fail(expected));
 }
 
+fn no_capacity(code: &str) -> Failure {
+    Failure::InsufficientCapacity { refusals: format!("{code} for 1: {}", refusal(code).message), named: true }
+}
+
 #[test]
 fn insufficient_capacity_fails_at_once_and_other_refusals_are_retried() {
     let mut attempt = Attempt::first(START);
     let decision = after_sending(&mut attempt, Ok(empty("InsufficientInstanceCapacity")), START);
-    assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
+    assert_eq!(decision, Decision::Fail(no_capacity("InsufficientInstanceCapacity")));
     let decision = after_sending(&mut attempt, Ok(FleetAnswer::default()), START);
-    assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
+    let silent = Failure::InsufficientCapacity { refusals: String::new(), named: false };
+    assert_eq!(decision, Decision::Fail(silent), "nothing is named that could be skipped");
     let decision = after_sending(&mut attempt, Ok(empty("UnauthorizedOperation")), START);
     assert_eq!(decision, Decision::RaiseAttempt { after: Millis::from_seconds(1) });
 }
@@ -118,14 +123,15 @@ fn response_is_final_even_after_a_lost_response() {
     let mut attempt = Attempt::first(START);
     let _ = after_sending(&mut attempt, Err(lost()), START);
     let decision = after_sending(&mut attempt, Ok(empty("UnfulfillableCapacity")), START);
-    assert_eq!(decision, Decision::Fail(Failure::InsufficientCapacity));
+    assert_eq!(decision, Decision::Fail(no_capacity("UnfulfillableCapacity")));
 }
 
 #[test]
 fn instances_are_adopted_and_remaining_claims_fail() {
     let mut attempt = Attempt::first(START);
     let answer = FleetAnswer { instances: vec![instance("i-1")], errors: vec![refusal("UnfulfillableCapacity")] };
-    let expected = Decision::Adopt { instances: vec![instance("i-1")], rest: Some(Failure::InsufficientCapacity) };
+    let expected =
+        Decision::Adopt { instances: vec![instance("i-1")], rest: Some(no_capacity("UnfulfillableCapacity")) };
     assert_eq!(after_sending(&mut attempt, Ok(answer), START), expected);
 }
 

@@ -51,3 +51,19 @@ fn only_claims_with_their_pods_reserved_are_resent() {
     assert!(!ledger.may_send_again(&admitted), "its pods may have another launch");
     assert!(!ledger.may_send_again("unknown"));
 }
+
+#[test]
+fn launches_on_probation_are_admitted_one_at_a_time() {
+    let mut ledger = ledger_of(&[]);
+    let context = plan(&ledger, 1);
+    let pool = "pool".into();
+    let probe = |ledger: &mut Ledger, id: &str| {
+        let action = launch(id, &["small"], &[]);
+        ledger.admit_probe(&pool, |ledger| admit(ledger, &action, &context))
+    };
+    let first = claim_of(&probe(&mut ledger, "one"));
+    assert!(matches!(rejection(probe(&mut ledger, "two")), Rejection::BackOff { .. }));
+    claim_of(&admit(&mut ledger, &launch("other", &["small"], &[]), &context));
+    ledger.launched(&first, Resources::from([("cpu", 1000)]));
+    claim_of(&probe(&mut ledger, "two"));
+}

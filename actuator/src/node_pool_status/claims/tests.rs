@@ -54,7 +54,7 @@ fn claim_drifts_when_pool_requirements_or_class_change() {
     let unknown = json!([{"key": "team", "operator": "Exists"}]);
     let labelled = pool("1", &unknown, &json!({"consolidateAfter": "0s"}));
     assert_eq!(of(&stamped("1", "v3", "7"), &labelled), Some("RequirementsDrifted"));
-    assert_eq!(of(&stamped("1", "v3", "8"), &same), Some("NodeClassDrifted"));
+    assert_eq!(of(&stamped("1", "v3", "8"), &same), Some("NodeClassDrift"));
 }
 
 #[test]
