@@ -67,7 +67,7 @@ async fn dies_before_the_fleet_call_arrives() {
 /// Whoever may write NodeClaims must not choose the image of nodes by way of a stored request.
 #[tokio::test(start_paused = true)]
 async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sent() {
-    let scene = scene().await;
+    let mut scene = scene().await;
     let gate = Gate::default();
     scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
     scene.deploy("web", NODES, 3000);

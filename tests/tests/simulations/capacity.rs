@@ -106,9 +106,10 @@ async fn one_family_without_capacity_costs_few_launches_and_delays_nobody_else()
     let family = json!({"nodeSelector": {"karpenter.k8s.aws/instance-family": "c6i"}});
     scene.world.deploy("picky", 20, &json!({"cpu": "700m"}), &family).unwrap();
     for round in 1..=9 {
-        scene.pass(9 * MINUTE).await;
+        scene.pass(8 * MINUTE).await;
         scene.deploy(&format!("web-{round}"), 2, 1500);
-        scene.until_running(2 * round, MINUTE).await;
+        let running = |world: &World| world.running_pods() == 2 * round;
+        scene.until("the other pods run", 2 * MINUTE, running).await;
     }
     let lost = failed_launches(&scene);
     assert!((1..=100).contains(&lost), "{lost} launches failed");
