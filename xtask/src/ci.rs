@@ -16,6 +16,13 @@ const END_TO_END: [&str; 4] = ["xtask", "e2e", "--again", "1"];
 /// nothing else compiles.
 const LINTS: &str = "cargo clippy --locked --all-targets --features plimsoll-measure/parts -- -D warnings";
 
+/// Without actuator/aws, as for the lints.
+const DOC: &str = "RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps";
+/// Advisories need a database from the network, and new ones come without a change here: the workflow looks at them.
+const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses bans sources";
+/// The actuator's rights: cfn-lint, the Terraform module beside the template, moto's CloudFormation.
+const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
+
 /// What `cargo xtask ci` takes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -29,11 +36,15 @@ pub(crate) struct Args {
 pub(crate) enum Step {
     /// Formatting.
     Format,
+    /// Licences, sources and banned crates among the dependencies.
+    Deny,
     /// Clippy without a warning.
     Lints,
+    /// Documentation of the crates without a warning.
+    Doc,
     /// The test command of README.md.
     Tests,
-    /// Tests of the adapter to AWS.
+    /// Tests of the adapter to AWS, and of deploy/aws.
     Aws,
     /// The three services on real servers.
     E2e,
@@ -43,7 +54,9 @@ impl Step {
     fn title(self) -> &'static str {
         match self {
             Self::Format => "format",
+            Self::Deny => "dependencies",
             Self::Lints => "lints",
+            Self::Doc => "documentation",
             Self::Tests => "tests",
             Self::Aws => "the adapter to AWS",
             Self::E2e => "end to end",
@@ -53,14 +66,19 @@ impl Step {
     fn run(self, root: &Path) -> Result<()> {
         match self {
             Self::Format => shell(root, "cargo fmt --all --check"),
+            Self::Deny => with_tools("dependencies", &["cargo-deny"], || shell(root, DENY)),
             Self::Lints => shell(root, LINTS),
+            Self::Doc => shell(root, DOC),
             Self::Tests => {
                 let readme = std::fs::read_to_string(root.join("README.md")).context("README.md")?;
                 let command = test_command(&readme).context("README.md, section Start: no second sh block")?;
                 shell(root, command)
             }
-            Self::Aws => shell(root, "cargo test --locked --package plimsoll-actuator-aws"),
-            Self::E2e => end_to_end(),
+            Self::Aws => {
+                shell(root, "cargo test --locked --package plimsoll-actuator-aws")?;
+                with_tools("deploy/aws", &["python3"], || shell(root, TEMPLATES))
+            }
+            Self::E2e => with_tools("end to end", &TOOLS, end_to_end),
         }
     }
 }
@@ -97,13 +115,17 @@ fn shell(root: &Path, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Without its tools it is left out, and said to be.
-fn end_to_end() -> Result<()> {
-    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_installed(tool)).collect();
-    if !missing.is_empty() {
-        tell(&format!("end to end: LEFT OUT, this machine has no {}", missing.join(" ")));
-        return Ok(());
+/// Runs what needs tools beside Rust. On a machine without them it is left out, and a message says so.
+fn with_tools(what: &str, tools: &[&str], run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_installed(tool)).collect();
+    if missing.is_empty() {
+        return run();
     }
+    tell(&format!("{what}: LEFT OUT, this machine has no {}", missing.join(" ")));
+    Ok(())
+}
+
+fn end_to_end() -> Result<()> {
     match Chore::try_parse_from(END_TO_END)? {
         Chore::E2e(args) => crate::e2e::run(args),
         other => bail!("{END_TO_END:?} is {other:?}"),
@@ -134,6 +156,21 @@ mod tests {
     }
 
     #[test]
+    fn the_workflow_has_every_step() {
+        let (root, _) = workspace::folders().unwrap();
+        let workflow = std::fs::read_to_string(root.join(".github/workflows/ci.yml")).unwrap();
+        let run: Vec<&str> = workflow
+            .lines()
+            .filter_map(|line| line.split_once("cargo xtask ci "))
+            .flat_map(|(_, steps)| steps.split_whitespace())
+            .collect();
+        for step in Step::value_variants() {
+            let name = step.to_possible_value().unwrap().get_name().to_owned();
+            assert!(run.contains(&name.as_str()), "{name} is not in {run:?}");
+        }
+    }
+
+    #[test]
     fn only_the_second_block_of_the_section_counts() {
         let section = |blocks: &str| format!("# X\n\n## Start\n\n{blocks}\n## More\n\n```sh\nlater\n```\n");
         let block = |line: &str| format!("```sh\n{line}\n```\n");
@@ -146,7 +183,7 @@ mod tests {
     #[test]
     fn all_steps_can_be_named_and_the_end_to_end_run_is_a_chore() {
         let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
-        assert_eq!(names.collect::<Vec<_>>(), ["format", "lints", "tests", "aws", "e2e"]);
+        assert_eq!(names.collect::<Vec<_>>(), ["format", "deny", "lints", "doc", "tests", "aws", "e2e"]);
         assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
         assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));
     }

@@ -58,7 +58,8 @@ data "aws_iam_policy_document" "irsa" {
 }
 
 resource "aws_iam_role" "actuator" {
-  name               = "PlimsollActuator-${var.cluster_name}"
+  # Not the cluster's name: it may be longer than IAM allows for roles.
+  name_prefix        = "PlimsollActuator-"
   assume_role_policy = var.credentials == "IRSA" ? data.aws_iam_policy_document.irsa.json : data.aws_iam_policy_document.pod_identity.json
 }
 

@@ -50,7 +50,7 @@ variable "create_interruption_queue" {
 
 variable "interruption_queue_name" {
   type        = string
-  description = "Name of the queue with interruption notices; by default that of the cluster."
+  description = "Name of the queue with interruption notices; by default that of the cluster. SQS allows 80 characters."
   default     = ""
 }
 
