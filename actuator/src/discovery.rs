@@ -1,6 +1,6 @@
 //! What nodes must know about the cluster's control plane: flags first, then EKS, then the cluster itself.
 
-use crate::ports::{ClusterDescription, CloudError};
+use crate::ports::{CloudError, ClusterDescription};
 use crate::settings::Facts;
 
 /// What flags and the client configuration say; `None` where they say nothing.
@@ -121,7 +121,11 @@ mod tests {
     }
 
     fn facts() -> Facts {
-        Facts { kubernetes_version: text("1.36"), cluster_dns: text("10.100.0.10"), service_cidr: text("10.100.0.0/16") }
+        Facts {
+            kubernetes_version: text("1.36"),
+            cluster_dns: text("10.100.0.10"),
+            service_cidr: text("10.100.0.0/16"),
+        }
     }
 
     fn described() -> ClusterDescription {
@@ -161,7 +165,8 @@ mod tests {
 
     #[test]
     fn eks_is_asked_only_where_something_is_missing() {
-        let flags = Configured { endpoint: text("https://flag.test"), ca_bundle: text("flag"), ..Configured::default() };
+        let flags =
+            Configured { endpoint: text("https://flag.test"), ca_bundle: text("flag"), ..Configured::default() };
         assert!(!needs_eks(&flags, &facts()));
         assert!(needs_eks(&Configured::default(), &facts()));
         let old = Facts { service_cidr: None, ..facts() };

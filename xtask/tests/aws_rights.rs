@@ -81,7 +81,8 @@ fn calls(source: &str) -> Vec<String> {
     for client in CLIENTS {
         for (at, _) in dense.match_indices(client) {
             let rest = dense.get(at + client.len()..).unwrap();
-            let end = rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_' && !letter.is_ascii_digit());
+            let end =
+                rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_' && !letter.is_ascii_digit());
             let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
             if after.starts_with("()") {
                 found.push(camel(name));
@@ -145,7 +146,10 @@ fn changes_are_limited_to_tagged_resources_of_the_cluster() {
         let tagged = condition.contains(&format!("Tag/{}${{ClusterName}}\":\"owned\"", tag::CLUSTER_PREFIX));
         let excused = WITHOUT_TAGS.iter().any(|(name, _)| *name == sid);
         assert_eq!(changes, tagged || excused, "{sid}: reads need no tags, changes do");
-        assert!(!changes || texts(&statement["Resource"]).iter().all(|resource| resource != "*"), "{sid}: any resource");
+        assert!(
+            !changes || texts(&statement["Resource"]).iter().all(|resource| resource != "*"),
+            "{sid}: any resource"
+        );
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::stub::{Reply, Stub};
 use crate::{Eks, Iam, Pricing, Sqs, Ssm};
 use plimsoll_actuator::ports::{
-    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane, OnDemandPrice, Parameters, PriceList, QueueMessage,
+    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane, OnDemandPrice,
+    Parameters, PriceList, QueueMessage,
 };
 use plimsoll_model::money::MicroUsdPerHour;
 
