@@ -1,8 +1,9 @@
 //! Flags and environment of the program. NodePools and EC2NodeClasses, not flags, decide which instances are launched.
 
+use crate::discovery::Discovered;
 use crate::fencing::LONGEST_CALL;
 use crate::leadership::holder;
-use crate::settings::{Facts, ObjectName, Settings};
+use crate::settings::{ObjectName, Settings};
 use clap::{ArgAction, Args};
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;
@@ -46,16 +47,18 @@ pub struct ActuatorArgs {
     /// Name of the EKS cluster, used in tags, user data and selectors.
     #[arg(long, env = "PLIMSOLL_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: String,
-    /// URL of the API server, for nodes.
+    /// URL of the API server, for nodes; by default as EKS tells it (eks:DescribeCluster).
     #[arg(long, env = "PLIMSOLL_CLUSTER_ENDPOINT", value_name = "URL")]
-    pub cluster_endpoint: String,
-    /// Certificate authority of the API server, PEM, for nodes.
+    pub cluster_endpoint: Option<String>,
+    /// Certificate authority of the API server, PEM, for nodes; by default as EKS tells it, or else that of the client
+    /// configuration.
     #[arg(long, env = "PLIMSOLL_CLUSTER_CA_FILE", value_name = "FILE")]
     pub cluster_ca_file: Option<PathBuf>,
     /// Address of the cluster's DNS server, for nodes; by default the address of the Service kube-dns.
     #[arg(long, env = "PLIMSOLL_CLUSTER_DNS", value_name = "IP")]
     pub cluster_dns: Option<String>,
-    /// Service CIDR, for nodes; by default the CIDR of the ServiceCIDR named kubernetes.
+    /// Service CIDR, for nodes; by default the CIDR of the ServiceCIDR named kubernetes, or as EKS tells
+    /// it.
     #[arg(long, env = "PLIMSOLL_SERVICE_CIDR", value_name = "CIDR")]
     pub service_cidr: Option<String>,
     /// Region.
@@ -98,18 +101,17 @@ pub struct ActuatorArgs {
 }
 
 impl ActuatorArgs {
-    /// The settings of the installation. `ca_bundle` is base64 of PEM; `kubernetes_version` is a minor version such as
-    /// `1.36`.
+    /// The settings of the installation, with what was discovered about the cluster.
     #[must_use]
-    pub fn settings(&self, ca_bundle: String, kubernetes_version: String) -> Settings {
+    pub fn settings(&self, cluster: Discovered) -> Settings {
         Settings {
             cluster_name: self.cluster_name.clone(),
-            cluster_endpoint: self.cluster_endpoint.clone(),
-            cluster_ca_bundle: ca_bundle,
+            cluster_endpoint: cluster.endpoint,
+            cluster_ca_bundle: cluster.ca_bundle,
             service_cidr: self.service_cidr.clone(),
             cluster_dns: self.cluster_dns.clone(),
-            kubernetes_version,
-            discovered: Facts::default(),
+            kubernetes_version: cluster.kubernetes_version,
+            discovered: cluster.facts,
             region: self.region.clone(),
             vm_memory_overhead_percent: self.vm_memory_overhead_percent,
             reserved_enis: self.reserved_enis,
@@ -174,7 +176,7 @@ mod tests {
         .unwrap()
         .args;
         assert_eq!(args.address().to_string(), "10.0.0.7:9443");
-        let settings = args.settings(String::new(), "1.36".to_owned());
+        let settings = args.settings(Discovered::default());
         assert_eq!(settings.watcher_lease, ObjectName::new("ns", "plimsoll-watcher"));
         assert_eq!(settings.callers, ["plimsoll-watcher"]);
         assert!(Program::try_parse_from(["plimsoll-actuator"]).is_err(), "the cluster must be named");
@@ -183,9 +185,9 @@ mod tests {
     #[test]
     fn nominations_are_enabled_by_default() {
         let nominates = |flags: &[&str]| {
-            let needed = ["plimsoll-actuator", "--cluster-name=a", "--cluster-endpoint=https://b.test", "--region=c"];
+            let needed = ["plimsoll-actuator", "--cluster-name=a", "--region=c"];
             let args = Program::try_parse_from(needed.iter().chain(flags)).unwrap().args;
-            args.settings(String::new(), "1.36".to_owned()).nominate_nodes
+            args.settings(Discovered::default()).nominate_nodes
         };
         assert!(nominates(&[]) && nominates(&["--nominate-nodes"]) && nominates(&["--nominate-nodes=true"]));
         assert!(!nominates(&["--nominate-nodes=false"]));

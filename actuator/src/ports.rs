@@ -23,7 +23,9 @@ pub use launch_templates::{
 };
 pub use network::{Image, ImageQuery, SecurityGroup, SelectorTerm, Subnet};
 pub use queue::{InterruptionQueue, QueueMessage};
-pub use support::{InstanceProfile, InstanceProfiles, OnDemandPrice, Parameters, PriceList};
+pub use support::{
+    ClusterDescription, InstanceProfile, InstanceProfiles, ManagedControlPlane, OnDemandPrice, Parameters, PriceList,
+};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: what must hold before a change lands, as steps. `.ci/run` runs all of them.
 
-use crate::harness::tools;
+use crate::harness::tools::{self, Tool};
 use crate::{Chore, workspace};
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser as _, ValueEnum};
@@ -16,10 +16,17 @@ const CHART: [&str; 2] = ["xtask", "chart"];
 /// nothing else compiles.
 const LINTS: &str = "cargo clippy --locked --all-targets --features plimsoll-measure/parts -- -D warnings";
 
+/// Without actuator/aws, as for the lints.
+const DOC: &str = "RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps";
+/// Advisories need a database from the network, and new ones come without a change here: the workflow looks at them.
+const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses bans sources";
+/// The actuator's rights: cfn-lint, the Terraform module beside the template, moto's CloudFormation.
+const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
+
 /// What `cargo xtask ci` takes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The steps to run, in this order; all but `chart` if none is named.
+    /// The steps to run, in this order; all but `deny`, `doc` and `chart` if none is named.
     #[arg(value_enum)]
     steps: Vec<Step>,
 }
@@ -29,11 +36,15 @@ pub(crate) struct Args {
 pub(crate) enum Step {
     /// Formatting.
     Format,
+    /// Licences, sources and banned crates among the dependencies. Only if named: it needs cargo-deny.
+    Deny,
     /// Clippy without a warning.
     Lints,
+    /// Documentation of the crates without a warning. Only if named: it compiles all crates once more.
+    Doc,
     /// The test command of README.md.
     Tests,
-    /// Tests of the adapter to AWS.
+    /// Tests of the adapter to AWS, and of deploy/aws.
     Aws,
     /// The Helm charts, and the manifests that are rendered from them. Only if named: the first run builds helm and
     /// kubeconform.
@@ -49,7 +60,9 @@ impl Step {
     fn title(self) -> &'static str {
         match self {
             Self::Format => "format",
+            Self::Deny => "dependencies",
             Self::Lints => "lints",
+            Self::Doc => "documentation",
             Self::Tests => "tests",
             Self::Aws => "the adapter to AWS",
             Self::Chart => "charts",
@@ -60,15 +73,20 @@ impl Step {
     fn run(self, root: &Path) -> Result<()> {
         match self {
             Self::Format => shell(root, "cargo fmt --all --check"),
+            Self::Deny => shell(root, DENY),
             Self::Lints => shell(root, LINTS),
+            Self::Doc => shell(root, DOC),
             Self::Tests => {
                 let readme = std::fs::read_to_string(root.join("README.md")).context("README.md")?;
                 let command = test_command(&readme).context("README.md, section Start: no second sh block")?;
                 shell(root, command)
             }
-            Self::Aws => shell(root, "cargo test --locked --package plimsoll-actuator-aws"),
-            Self::Chart => charts(),
-            Self::E2e => end_to_end(),
+            Self::Aws => {
+                shell(root, "cargo test --locked --package plimsoll-actuator-aws")?;
+                with_tools("deploy/aws", &[&tools::PYTHON], || shell(root, TEMPLATES))
+            }
+            Self::Chart => with_tools("charts", &[&tools::GO], charts),
+            Self::E2e => with_tools("end to end", &tools::ALL, end_to_end),
         }
     }
 }
@@ -105,26 +123,24 @@ fn shell(root: &Path, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Without Go it is left out, and said to be.
-fn charts() -> Result<()> {
-    if !tools::GO.is_installed() {
-        tell("charts: LEFT OUT, this machine has no go");
-        return Ok(());
+/// Runs what needs tools beside Rust. On a machine without them it is left out, and a message says so.
+fn with_tools(what: &str, tools: &[&Tool], run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let missing: Vec<&str> = tools.iter().filter(|tool| !tool.is_installed()).map(|tool| tool.program).collect();
+    if missing.is_empty() {
+        return run();
     }
+    tell(&format!("{what}: LEFT OUT, this machine has no {}", missing.join(" ")));
+    Ok(())
+}
+
+fn charts() -> Result<()> {
     match Chore::try_parse_from(CHART)? {
         Chore::Chart(args) => crate::chart::run(&args),
         other => bail!("{CHART:?} is {other:?}"),
     }
 }
 
-/// Without its tools it is left out, and said to be.
 fn end_to_end() -> Result<()> {
-    let missing: Vec<&str> =
-        tools::ALL.into_iter().filter(|tool| !tool.is_installed()).map(|tool| tool.program).collect();
-    if !missing.is_empty() {
-        tell(&format!("end to end: LEFT OUT, this machine has no {}", missing.join(" ")));
-        return Ok(());
-    }
     match Chore::try_parse_from(END_TO_END)? {
         Chore::E2e(args) => crate::e2e::run(args),
         other => bail!("{END_TO_END:?} is {other:?}"),
@@ -150,6 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn the_workflow_has_every_step() {
+        let (root, _) = workspace::folders().unwrap();
+        let workflow = std::fs::read_to_string(root.join(".github/workflows/ci.yml")).unwrap();
+        let run: Vec<&str> = workflow
+            .lines()
+            .filter_map(|line| line.split_once("cargo xtask ci "))
+            .flat_map(|(_, steps)| steps.split_whitespace())
+            .collect();
+        for step in Step::value_variants() {
+            let name = step.to_possible_value().unwrap().get_name().to_owned();
+            assert!(run.contains(&name.as_str()), "{name} is not in {run:?}");
+        }
+    }
+
+    #[test]
     fn only_the_second_block_of_the_section_counts() {
         let section = |blocks: &str| format!("# X\n\n## Start\n\n{blocks}\n## More\n\n```sh\nlater\n```\n");
         let block = |line: &str| format!("```sh\n{line}\n```\n");
@@ -162,7 +193,7 @@ mod tests {
     #[test]
     fn all_steps_can_be_named_and_the_end_to_end_run_is_a_chore() {
         let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
-        assert_eq!(names.collect::<Vec<_>>(), ["format", "lints", "tests", "aws", "chart", "e2e"]);
+        assert_eq!(names.collect::<Vec<_>>(), ["format", "deny", "lints", "doc", "tests", "aws", "chart", "e2e"]);
         assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
         assert!(matches!(Chore::try_parse_from(CHART), Ok(Chore::Chart(_))));
         assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));

@@ -8,18 +8,16 @@ use std::path::Path;
 /// Line length of PEM.
 const COLUMNS: usize = 64;
 
-/// The API server's CA, as base64 of PEM: from the file, or else from the client configuration.
-pub(crate) fn ca_bundle(file: Option<&Path>, config: &kube::Config) -> Result<String> {
-    if let Some(path) = file {
-        let pem = std::fs::read(path).with_context(|| format!("--cluster-ca-file {}", path.display()))?;
-        return Ok(STANDARD.encode(pem));
-    }
-    let certificates = config.root_cert.clone().unwrap_or_default();
-    if certificates.is_empty() {
-        tracing::warn!("no certificate authority of the API server is known: give --cluster-ca-file");
-        return Ok(String::new());
-    }
-    Ok(STANDARD.encode(certificates.iter().map(|certificate| pem(certificate)).collect::<String>()))
+/// A file of PEM as base64.
+pub(crate) fn ca_of_file(path: &Path) -> Result<String> {
+    let pem = std::fs::read(path).with_context(|| format!("--cluster-ca-file {}", path.display()))?;
+    Ok(STANDARD.encode(pem))
+}
+
+/// The API server's CA of the client configuration, as base64 of PEM; `None` if it has none.
+pub(crate) fn ca_of_client(config: &kube::Config) -> Option<String> {
+    let certificates = config.root_cert.as_ref().filter(|certificates| !certificates.is_empty())?;
+    Some(STANDARD.encode(certificates.iter().map(|certificate| pem(certificate)).collect::<String>()))
 }
 
 fn pem(certificate: &[u8]) -> String {

@@ -1,12 +1,11 @@
 //! Creates the clients of all services with a common configuration.
 
 use crate::deadline::{ATTEMPT, CONNECT, change};
-use crate::{Ec2, Iam, Pricing, Sqs, Ssm};
+use crate::{Ec2, Eks, Iam, Pricing, Sqs, Ssm};
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
-use plimsoll_actuator::ports::Cloud;
-use plimsoll_actuator::ports::InterruptionQueue;
+use plimsoll_actuator::ports::{Cloud, InterruptionQueue, ManagedControlPlane};
 use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
 
@@ -39,6 +38,8 @@ pub enum ConnectError {
 pub struct Connection {
     /// Adapters of all ports.
     pub cloud: Cloud,
+    /// EKS, which is asked only at startup.
+    pub control_plane: Arc<dyn ManagedControlPlane>,
     /// Region.
     pub region: String,
 }
@@ -71,7 +72,7 @@ pub async fn connect(options: &Options, clock: Clock) -> Result<Connection, Conn
         prices: Arc::new(Pricing::new(&with_region(&config, Pricing::region_for(&region)), &region)),
         queue,
     };
-    Ok(Connection { cloud, region })
+    Ok(Connection { cloud, control_plane: Arc::new(Eks::new(&config)), region })
 }
 
 /// Timeouts of mutating calls; lists set their own.

@@ -59,6 +59,7 @@ const MISSING: &[&str] = &[
     "NoSuchEntityException",
     "ParameterNotFound",
     "QueueDoesNotExist",
+    "ResourceNotFoundException",
 ];
 /// Codes by which a service reports that it did not accept the call. An internal error does not imply this.
 const UNAVAILABLE: &[&str] = &["ServiceUnavailable", "ServiceUnavailableException", "Unavailable"];

@@ -1,4 +1,4 @@
-//! The AWS adapters of the actuator's ports: EC2, SQS, SSM, IAM and the price list. The only crate that uses an AWS
+//! The AWS adapters of the actuator's ports: EC2, SQS, SSM, IAM, EKS and the price list. The only crate that uses an AWS
 //! SDK.
 //!
 //! An adapter converts between the port's types and the SDK's. It sets a total timeout for each call, retries included,
@@ -7,6 +7,7 @@
 mod cluster;
 mod compute;
 mod connect;
+mod control_plane;
 mod deadline;
 mod error;
 mod parameters;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use compute::Ec2;
 pub use connect::{ConnectError, Connection, Options, connect};
+pub use control_plane::Eks;
 pub use parameters::Ssm;
 pub use prices::Pricing;
 pub use profiles::Iam;

@@ -7,6 +7,8 @@ use clap::Parser;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_actuator::args::ActuatorArgs;
 use plimsoll_actuator::cluster_facts;
+use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError};
+use plimsoll_actuator::ports::ManagedControlPlane;
 use plimsoll_actuator::service::{self, Parts};
 use plimsoll_runtime::admin::{self, Readiness};
 use plimsoll_runtime::clock::Clock;
@@ -32,8 +34,7 @@ pub struct Program {
 const EXAMPLES: &str = "\
 Examples:
   In a cluster, as the deployment in deploy/ does:
-    plimsoll-actuator --cluster-name prod --cluster-endpoint https://ABC.eks.amazonaws.com \\
-      --region eu-west-1 --interruption-queue prod --listen 0.0.0.0:9442 \\
+    plimsoll-actuator --cluster-name prod --region eu-west-1 --interruption-queue prod --listen 0.0.0.0:9443 \\
       --tls-cert /tls/tls.crt --tls-key /tls/tls.key --tls-ca /tls/ca.crt
 
   On one's own machine, against an AWS stand-in:
@@ -64,21 +65,15 @@ pub async fn run(program: Program) -> Result<()> {
     tokio::spawn(admin::serve(measured, admin::metrics_router(metrics.clone(), level), stop.clone()));
 
     let config = kubeconfig(args.kubeconfig.as_deref()).await?;
-    let ca_file = args.cluster_ca_file.as_deref();
-    let ca_bundle = cluster::ca_bundle(ca_file, &config)?;
+    let configured = configured(&args, &config)?;
     let client = kube::Client::try_from(config)?;
-    let (facts, failures) = cluster_facts::read(&client).await;
-    // The version is required to select images. Other facts are read again while the service runs.
-    let version = facts.kubernetes_version.clone();
-    let version = version.with_context(|| format!("the cluster does not tell its version: {}", failures.join("; ")))?;
-    let mut settings = args.settings(ca_bundle, version);
-    settings.discovered = facts;
     let options = Options {
         region: Some(args.region.clone()).filter(|region| !region.is_empty()),
         endpoint_url: args.aws_endpoint_url.clone(),
         interruption_queue: args.interruption_queue.clone(),
     };
     let connection = connect::connect(&options, clock).await?;
+    let mut settings = args.settings(discover(configured, &client, connection.control_plane.as_ref()).await?);
     settings.region = connection.region;
     let lease = args.lease(&clock);
     tracing::info!(
@@ -112,6 +107,33 @@ pub async fn run(program: Program) -> Result<()> {
     stop.cancel();
     tracing::info!("stopped");
     Ok(ended?)
+}
+
+/// What flags and the client configuration say about the control plane.
+fn configured(args: &ActuatorArgs, config: &kube::Config) -> Result<Configured> {
+    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    Ok(Configured {
+        cluster_name: args.cluster_name.clone(),
+        endpoint: some(&args.cluster_endpoint),
+        ca_bundle: args.cluster_ca_file.as_deref().map(cluster::ca_of_file).transpose()?,
+        service_cidr: some(&args.service_cidr),
+        client_ca_bundle: cluster::ca_of_client(config),
+    })
+}
+
+/// Reads the facts that are needed before the service starts. Some are read again while it runs.
+async fn discover(
+    configured: Configured,
+    client: &kube::Client,
+    control_plane: &dyn ManagedControlPlane,
+) -> Result<Discovered, DiscoveryError> {
+    let (facts, failures) = cluster_facts::read(client).await;
+    let eks = if discovery::needs_eks(&configured, &facts) {
+        Some(control_plane.describe_cluster(&configured.cluster_name).await)
+    } else {
+        None
+    };
+    discovery::resolve(configured, facts, &failures, eks)
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener> {

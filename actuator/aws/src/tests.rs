@@ -1,9 +1,10 @@
 //! The smaller services against recorded responses.
 
 use crate::stub::{Reply, Stub};
-use crate::{Iam, Pricing, Sqs, Ssm};
+use crate::{Eks, Iam, Pricing, Sqs, Ssm};
 use plimsoll_actuator::ports::{
-    CloudError, InstanceProfiles, InterruptionQueue, OnDemandPrice, Parameters, PriceList, QueueMessage,
+    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane, OnDemandPrice,
+    Parameters, PriceList, QueueMessage,
 };
 use plimsoll_model::money::MicroUsdPerHour;
 
@@ -30,6 +31,35 @@ async fn parameter_returns_its_value_or_not_found() {
     let parameters = Ssm::new(&stub.config());
     assert_eq!(parameters.get("/path").await, Ok("ami-1".to_owned()));
     let missing = parameters.get("/path").await.unwrap_err();
+    assert!(matches!(missing, CloudError::NotFound { .. }), "{missing}");
+}
+
+#[tokio::test]
+async fn cluster_is_described_with_either_address_family() {
+    let cluster = |network: &str| {
+        Reply::ok(&format!(
+            r#"{{"cluster": {{"name": "prod", "endpoint": "https://a.test", "version": "1.36",
+            "certificateAuthority": {{"data": "QQ=="}}, "kubernetesNetworkConfig": {network}}}}}"#
+        ))
+    };
+    let missing = Reply::Answer(404, r#"{"__type": "ResourceNotFoundException", "message": "words"}"#.to_owned());
+    let creating = Reply::ok(r#"{"cluster": {"name": "prod", "status": "CREATING", "version": "1.36"}}"#);
+    let v4 = cluster(r#"{"serviceIpv4Cidr": "172.20.0.0/16", "ipFamily": "ipv4"}"#);
+    let v6 = cluster(r#"{"serviceIpv6Cidr": "fd00::/108", "ipFamily": "ipv6"}"#);
+    let stub = Stub::new(vec![v4, v6, creating, missing]).await;
+    let eks = Eks::new(&stub.config());
+    let text = |value: &str| Some(value.to_owned());
+    let expected = |cidr: &str| ClusterDescription {
+        endpoint: text("https://a.test"),
+        certificate_authority: text("QQ=="),
+        kubernetes_version: text("1.36"),
+        service_cidr: text(cidr),
+    };
+    assert_eq!(eks.describe_cluster("prod").await, Ok(expected("172.20.0.0/16")));
+    assert_eq!(eks.describe_cluster("prod").await, Ok(expected("fd00::/108")));
+    let creating = eks.describe_cluster("prod").await.unwrap();
+    assert_eq!(creating, ClusterDescription { kubernetes_version: text("1.36"), ..ClusterDescription::default() });
+    let missing = eks.describe_cluster("prod").await.unwrap_err();
     assert!(matches!(missing, CloudError::NotFound { .. }), "{missing}");
 }
 

@@ -1,4 +1,4 @@
-//! The smaller services: SSM parameters, IAM instance profiles, price list.
+//! The smaller services: SSM parameters, IAM instance profiles, price list, EKS.
 
 use super::{CloudError, Tags};
 use async_trait::async_trait;
@@ -58,4 +58,24 @@ pub struct OnDemandPrice {
 pub trait PriceList: Debug + Send + Sync {
     /// On-Demand prices, sorted by type, each once.
     async fn on_demand_prices(&self) -> Result<Vec<OnDemandPrice>, CloudError>;
+}
+
+/// What EKS tells about a cluster; `None` where it tells nothing, as while a cluster is being created.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterDescription {
+    /// URL of the API server.
+    pub endpoint: Option<String>,
+    /// Certificate authority of the API server, PEM in base64.
+    pub certificate_authority: Option<String>,
+    /// Minor version, such as `1.36`.
+    pub kubernetes_version: Option<String>,
+    /// Service CIDR, IPv6 in clusters of that family.
+    pub service_cidr: Option<String>,
+}
+
+/// EKS.
+#[async_trait]
+pub trait ManagedControlPlane: Debug + Send + Sync {
+    /// The cluster with that name; [`CloudError::NotFound`] if there is none.
+    async fn describe_cluster(&self, name: &str) -> Result<ClusterDescription, CloudError>;
 }
