@@ -7,6 +7,7 @@ use crate::settings::{ObjectName, Settings};
 use clap::{ArgAction, Args};
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;
+use plimsoll_runtime::args::mistake::Mistake;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::LeaseConfig;
 use std::net::{IpAddr, SocketAddr};
@@ -101,6 +102,28 @@ pub struct ActuatorArgs {
 }
 
 impl ActuatorArgs {
+    /// Whether the settings are usable and fit together.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), Mistake> {
+        self.service.check()?;
+        if self.cluster_name.is_empty() {
+            return Err(Mistake::new("cluster-name", "is empty"));
+        }
+        if let Some(endpoint) =
+            self.cluster_endpoint.as_ref().filter(|endpoint| !endpoint.is_empty() && !endpoint.starts_with("https://"))
+        {
+            let problem = format!("{endpoint:?} is not a URL that begins with https://");
+            return Err(Mistake::new("cluster-endpoint", problem));
+        }
+        if !(0.0..1.0).contains(&self.vm_memory_overhead_percent) {
+            let problem = format!("{} is not at least 0 and below 1", self.vm_memory_overhead_percent);
+            return Err(Mistake::new("vm-memory-overhead-percent", problem));
+        }
+        Ok(())
+    }
+
     /// The settings of the installation, with what was discovered about the cluster.
     #[must_use]
     pub fn settings(&self, cluster: Discovered) -> Settings {
@@ -180,6 +203,26 @@ mod tests {
         assert_eq!(settings.watcher_lease, ObjectName::new("ns", "plimsoll-watcher"));
         assert_eq!(settings.callers, ["plimsoll-watcher"]);
         assert!(Program::try_parse_from(["plimsoll-actuator"]).is_err(), "the cluster must be named");
+    }
+
+    #[test]
+    fn settings_that_no_node_could_use_are_refused() {
+        let check = |flags: [&str; 3]| {
+            let args = ["plimsoll-actuator", "--region="].into_iter().chain(flags);
+            Program::try_parse_from(args).unwrap().args.check().map_err(|mistake| mistake.flag)
+        };
+        let (name, endpoint, overhead) =
+            ("--cluster-name=a", "--cluster-endpoint=https://b.test", "--vm-memory-overhead-percent");
+        assert_eq!(check([name, endpoint, &format!("{overhead}=0")]), Ok(()));
+        assert_eq!(check(["--cluster-name=", endpoint, &format!("{overhead}=0")]), Err("cluster-name"));
+        assert_eq!(check([name, "--cluster-endpoint=b.test", &format!("{overhead}=0")]), Err("cluster-endpoint"));
+        for wrong in ["7.5", "1", "NaN"] {
+            assert_eq!(
+                check([name, endpoint, &format!("{overhead}={wrong}")]),
+                Err("vm-memory-overhead-percent"),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Flags that the three services have in common, to be flattened into their own.
 
+pub mod mistake;
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
 use crate::telemetry::LogFormat;
+use mistake::Mistake;
 
 /// Where the admin ports listen. Loopback unless told otherwise, as a deployment does.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -65,6 +68,21 @@ pub struct ServiceArgs {
     /// Its logs.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+impl ServiceArgs {
+    /// Whether the settings fit together.
+    ///
+    /// # Errors
+    /// The closed port would be open to the network, since there are no certificates.
+    pub fn check(&self) -> Result<(), Mistake> {
+        let listen = self.listen.listen;
+        if self.tls.tls_cert.is_none() && !listen.ip().is_loopback() {
+            let problem = format!("not set: without certificates --listen must be a loopback address, not {listen}");
+            return Err(Mistake::new("tls-cert", problem));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

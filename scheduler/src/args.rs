@@ -1,9 +1,11 @@
 //! Command line flags.
 
 use crate::service::Settings;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use plimsoll_runtime::args::ServiceArgs;
+use plimsoll_runtime::args::mistake::{self, Mistake, Refused};
 use plimsoll_runtime::workers::Bounds;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
@@ -41,6 +43,22 @@ pub struct Args {
 }
 
 impl Args {
+    /// Parses the arguments of the process.
+    ///
+    /// # Errors
+    /// The arguments are wrong, or help or the version was asked for.
+    pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
+        mistake::read(Self::command(), args, Self::check)
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        self.service.check()?;
+        if self.open_listen.is_some_and(|open| open.port() != 0 && open.port() == self.service.listen.listen.port()) {
+            return Err(Mistake::new("open-listen", "the open port must differ from that of --listen"));
+        }
+        Ok(())
+    }
+
     /// Service settings of these flags on a machine with `cores` cores.
     #[must_use]
     pub fn settings(&self, cores: NonZeroUsize) -> Settings {
@@ -56,7 +74,6 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn flags_are_well_formed_and_the_open_port_is_off_by_default() {
@@ -72,8 +89,16 @@ mod tests {
         let flags =
             manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).map(|flag| format!("--{flag}"));
         let args = Args::try_parse_from(["plimsoll-scheduler".to_owned()].into_iter().chain(flags)).unwrap();
-        assert_eq!(args.open_listen.map(|address| address.port()), Some(9452));
+        assert_eq!(args.open_listen, None, "the port without TLS is opened by whoever wants it");
         assert!(args.service.tls.tls_ca.is_some());
+        assert_eq!(args.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_open_port_is_another_one() {
+        let args = ["plimsoll-scheduler", "--listen=127.0.0.1:1", "--open-listen=127.0.0.1:1"];
+        let told = Args::read(args).unwrap_err().to_string();
+        assert!(told.contains("--open-listen (environment PLIMSOLL_OPEN_LISTEN"), "{told}");
     }
 
     #[test]

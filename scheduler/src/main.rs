@@ -1,7 +1,6 @@
 //! The `plimsoll-scheduler` binary.
 
 use anyhow::Context;
-use clap::Parser;
 use plimsoll_runtime::admin::{self, Readiness};
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+    let args = Args::read(std::env::args_os()).unwrap_or_else(|refused| refused.exit());
     let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
     let shutdown = Shutdown::new();
     let tls = tls::load_and_follow(&args.service.tls, &shutdown).await?;

@@ -1,8 +1,9 @@
 //! Command line flags.
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use clap::{Args, CommandFactory, Parser};
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_runtime::args::ServiceArgs;
+use plimsoll_runtime::args::mistake::{self, Refused};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -112,11 +113,10 @@ impl WatcherArgs {
     /// Parses the arguments of the process.
     ///
     /// # Errors
-    /// If the arguments are invalid, or help or version was requested.
-    pub fn try_read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+    /// The arguments are wrong, or help or the version was asked for.
+    pub fn try_read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
         let command = Self::command().mut_arg("listen", |arg| arg.default_value(DEFAULT_LISTEN));
-        let matches = command.try_get_matches_from(args)?;
-        Self::from_arg_matches(&matches)
+        mistake::read(command, args, |args: &Self| args.service.check())
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     fn read(args: &[&str]) -> Result<WatcherArgs, String> {
         let args = ["plimsoll-watcher"].iter().chain(args);
-        WatcherArgs::try_read(args).map_err(|error| error.to_string())
+        WatcherArgs::try_read(args).map_err(|refused| refused.to_string())
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_missing_actuator_is_an_error() {
         let error = read(&["--scheduler=a:1"]).unwrap_err();
-        assert!(error.contains("--actuator"), "{error}");
+        assert_eq!(error, "plimsoll-watcher: not set: --actuator (environment PLIMSOLL_ACTUATORS)");
     }
 
     #[test]
@@ -155,7 +155,11 @@ mod tests {
             (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort, 20)
         );
         assert!(options(&["--max-share-per-node=0"]).unwrap_err().contains("1..=100"));
-        assert!(options(&["--preference-policy=Never"]).unwrap_err().contains("must be Respect or Ignore"));
+        assert_eq!(
+            options(&["--preference-policy=Never"]).unwrap_err(),
+            "plimsoll-watcher: --preference-policy (environment PREFERENCE_POLICY, chart value settings.preferencePolicy): \
+             \"Never\" is not valid: must be Respect or Ignore"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use plimsoll_watcher::program;
 
 fn main() -> anyhow::Result<()> {
     // Parse arguments first: a usage error needs no runtime.
-    let args = WatcherArgs::try_read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let args = WatcherArgs::try_read(std::env::args_os()).unwrap_or_else(|refused| refused.exit());
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_installed| anyhow::anyhow!("a TLS provider is installed already"))?;

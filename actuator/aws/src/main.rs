@@ -1,11 +1,10 @@
 //! The `plimsoll-actuator` program.
 
-use clap::Parser;
 use plimsoll_actuator_aws::program::{self, Program};
 
 fn main() -> anyhow::Result<()> {
     // Parse arguments before the runtime starts, since a mistake in them needs no runtime.
-    let program = Program::parse();
+    let program = Program::read(std::env::args_os()).unwrap_or_else(|refused| refused.exit());
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_installed| anyhow::anyhow!("a TLS provider is installed already"))?;

@@ -3,7 +3,7 @@
 use crate::cluster;
 use crate::connect::{self, Options};
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_actuator::args::ActuatorArgs;
 use plimsoll_actuator::cluster_facts;
@@ -11,11 +11,13 @@ use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError}
 use plimsoll_actuator::ports::ManagedControlPlane;
 use plimsoll_actuator::service::{self, Parts};
 use plimsoll_runtime::admin::{self, Readiness};
+use plimsoll_runtime::args::mistake::{self, Refused};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
 use plimsoll_runtime::shutdown::{DEFAULT_GRACE, Shutdown};
 use plimsoll_runtime::{telemetry, tls};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::net::TcpListener;
@@ -29,6 +31,16 @@ use tokio_util::sync::CancellationToken;
 pub struct Program {
     #[command(flatten)]
     args: ActuatorArgs,
+}
+
+impl Program {
+    /// Parses the arguments of the process.
+    ///
+    /// # Errors
+    /// The arguments are wrong, or help or the version was asked for.
+    pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
+        mistake::read(Self::command(), args, |program: &Self| program.args.check())
+    }
 }
 
 const EXAMPLES: &str = "\

@@ -1,0 +1,241 @@
+//! A mistake in a service's settings ends the process with status 2 and one line. The line names the flag, its environment
+//! variable and the value of the Helm chart, since most people set the last.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, FromArgMatches};
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::io::Write as _;
+
+/// Exit status of a process that was started with wrong settings.
+pub const STATUS: i32 = 2;
+
+/// The value of the chart deploy/helm/plimsoll that sets a flag. Flags that are missing here are set by the chart itself.
+const CHART_VALUES: &[(&str, &str)] = &[
+    ("listen", "settings.ipFamily"),
+    ("metrics-listen", "settings.ipFamily"),
+    ("health-listen", "settings.ipFamily"),
+    ("open-listen", "scheduler.openPort.enabled"),
+    ("log-format", "logFormat"),
+    ("log-level", "logLevel"),
+    ("tls-cert", "certificates.mode"),
+    ("tls-key", "certificates.mode"),
+    ("tls-ca", "certificates.mode"),
+    ("cluster-name", "settings.clusterName"),
+    ("cluster-endpoint", "settings.clusterEndpoint"),
+    ("cluster-ca-file", "settings.clusterCABundle"),
+    ("cluster-dns", "settings.clusterDNS"),
+    ("service-cidr", "settings.serviceCIDR"),
+    ("region", "settings.region"),
+    ("aws-endpoint-url", "settings.awsEndpointURL"),
+    ("interruption-queue", "settings.interruptionQueue"),
+    ("act-on-rebalance", "settings.actOnRebalance"),
+    ("vm-memory-overhead-percent", "settings.vmMemoryOverheadPercent"),
+    ("reserved-enis", "settings.reservedENIs"),
+    ("nominate-nodes", "settings.nominateNodes"),
+    ("karpenter-lease", "settings.karpenterNamespace"),
+    ("preference-policy", "settings.preferencePolicy"),
+    ("min-values-policy", "settings.minValuesPolicy"),
+    ("max-share-per-node", "settings.maxSharePerNode"),
+    ("workers", "scheduler.workers"),
+];
+
+/// A setting that clap takes and that is wrong all the same, or contradicts another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Long name of the flag, without dashes.
+    pub flag: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Mistake {
+    /// A mistake in the flag of this long name.
+    pub fn new(flag: &'static str, problem: impl Into<String>) -> Self {
+        Self { flag, problem: problem.into() }
+    }
+}
+
+/// Why a service does not start with its arguments.
+#[derive(Debug)]
+pub enum Refused {
+    /// Help or the version was asked for.
+    Asked(clap::Error),
+    /// One line.
+    Mistake(String),
+}
+
+impl Refused {
+    /// Prints what is to be told and ends the process: status 0 for help and the version, otherwise [`STATUS`].
+    pub fn exit(&self) -> ! {
+        match self {
+            Self::Asked(error) => error.exit(),
+            Self::Mistake(line) => {
+                // With stderr closed, the status alone tells.
+                let _ = writeln!(std::io::stderr().lock(), "{line}");
+                std::process::exit(STATUS)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Asked(error) => error.fmt(f),
+            Self::Mistake(line) => f.write_str(line),
+        }
+    }
+}
+
+/// Parses the arguments of a service and checks what clap cannot.
+///
+/// # Errors
+/// The arguments are wrong, or help or the version was asked for.
+pub fn read<T: FromArgMatches>(
+    mut command: Command,
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    check: impl FnOnce(&T) -> Result<(), Mistake>,
+) -> Result<T, Refused> {
+    let parsed = command.try_get_matches_from_mut(args).and_then(|matches| T::from_arg_matches(&matches));
+    let value = match parsed {
+        Ok(value) => value,
+        Err(error) if !error.use_stderr() => return Err(Refused::Asked(error)),
+        Err(error) => return Err(Refused::Mistake(line(&command, &of_clap(&command, &error)))),
+    };
+    match check(&value) {
+        Ok(()) => Ok(value),
+        Err(Mistake { flag, problem }) => {
+            Err(Refused::Mistake(line(&command, &format!("{}: {problem}", described(&command, flag)))))
+        }
+    }
+}
+
+fn line(command: &Command, text: &str) -> String {
+    format!("{}: {text}", command.get_name())
+}
+
+/// What clap found, in one line.
+fn of_clap(command: &Command, error: &clap::Error) -> String {
+    let argument = error.get(ContextKind::InvalidArg);
+    match (error.kind(), argument) {
+        (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) => {
+            let missing: Vec<String> = missing.iter().map(|usage| described(command, flag_of(usage))).collect();
+            format!("not set: {}", missing.join("; "))
+        }
+        (_, Some(ContextValue::String(usage))) => {
+            let value = match error.get(ContextKind::InvalidValue) {
+                Some(ContextValue::String(value)) => format!("{value:?} "),
+                _ => String::new(),
+            };
+            // Without a source, as for a value that is not among the possible ones, the first line says it.
+            let why = error.source().map_or_else(|| first_line(error), ToString::to_string);
+            format!("{}: {value}is not valid: {why}", described(command, flag_of(usage)))
+        }
+        _ => first_line(error),
+    }
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// The flag in a usage such as `--region <REGION>`.
+fn flag_of(usage: &str) -> &str {
+    let word = usage.split([' ', '=', '[']).next().unwrap_or(usage);
+    word.trim_start_matches("--")
+}
+
+/// A flag with its environment variable and its value of the chart.
+fn described(command: &Command, flag: &str) -> String {
+    let argument = command.get_arguments().find(|argument| argument.get_long() == Some(flag));
+    let environment = argument.and_then(|argument| argument.get_env()).map(|name| name.to_string_lossy());
+    let chart = CHART_VALUES.iter().find(|(name, _)| *name == flag).map(|(_, value)| *value);
+    let other =
+        [environment.map(|name| format!("environment {name}")), chart.map(|value| format!("chart value {value}"))];
+    let other: Vec<String> = other.into_iter().flatten().collect();
+    if other.is_empty() { format!("--{flag}") } else { format!("--{flag} ({})", other.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::ServiceArgs;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser, Debug)]
+    #[command(name = "service")]
+    struct Service {
+        #[command(flatten)]
+        args: ServiceArgs,
+        #[arg(long, env = "PLIMSOLL_REGION", value_name = "REGION")]
+        region: String,
+    }
+
+    fn mistake(args: &[&str]) -> String {
+        let args = ["service"].iter().chain(args);
+        match read(Service::command(), args, |service: &Service| service.args.check()) {
+            Err(Refused::Mistake(line)) => line,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_in_all_three_ways() {
+        let expected = "service: not set: --region (environment PLIMSOLL_REGION, chart value settings.region)";
+        assert_eq!(mistake(&[]), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_one_line() {
+        let table: [(&[&str], &[&str]); 5] = [
+            (
+                &["--region=a", "--log-format=xml"],
+                &["--log-format (environment PLIMSOLL_LOG_FORMAT, chart value logFormat)", "\"xml\""],
+            ),
+            (
+                &["--region=a", "--listen=here"],
+                &[
+                    "--listen (environment PLIMSOLL_LISTEN, chart value settings.ipFamily)",
+                    "\"here\"",
+                    "invalid socket address",
+                ],
+            ),
+            (
+                &["--region=a", "--tls-cert=a.pem"],
+                &["not set: --tls-ca (", "; --tls-key (", "chart value certificates.mode"],
+            ),
+            (
+                &["--region=a", "--listen=[::]:9443"],
+                &["--tls-cert (environment PLIMSOLL_TLS_CERT, chart value certificates.mode)", "[::]:9443"],
+            ),
+            (&["--region=a", "--what"], &["--what"]),
+        ];
+        for (args, expected) in table {
+            let line = mistake(args);
+            assert!(!line.contains('\n') && line.starts_with("service: "), "{line}");
+            assert!(expected.iter().all(|part| line.contains(part)), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_is_no_mistake() {
+        let read = read(Service::command(), ["service", "--help"], |service: &Service| service.args.check());
+        assert!(matches!(read, Err(Refused::Asked(_))));
+    }
+
+    #[test]
+    fn the_chart_has_these_values() {
+        let values = include_str!("../../../deploy/helm/plimsoll/values.yaml");
+        for (flag, value) in CHART_VALUES {
+            // Each part of the path is a key, two columns further in than the one before.
+            let mut lines = values.lines();
+            let found = value.split('.').enumerate().all(|(depth, key)| {
+                let start = format!("{}{key}:", "  ".repeat(depth));
+                lines.any(|line| line.starts_with(&start))
+            });
+            assert!(found, "--{flag}: values.yaml has no {value}");
+        }
+    }
+}
