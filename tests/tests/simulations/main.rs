@@ -26,6 +26,7 @@ mod reservations;
 mod restarts;
 mod spot;
 mod stale_plans;
+mod swarm;
 mod termination_refused;
 mod tokens_and_tags;
 mod watcher_dies;

@@ -224,13 +224,15 @@ impl Cycle {
 
     /// Returns the step when nothing can be sent: wait until something becomes sendable by time alone.
     fn idle(&self, plan: &Plan, published: &PublishedSnapshot, now: Instant) -> CycleStep {
-        let actions = plan.launches.iter().map(|launch| RetryKey::from(&launch.action_id));
-        let actions = actions.chain(plan.terminations.iter().map(RetryKey::from));
+        let launches = plan.launches.iter().map(|it| (&it.action_id, RetryKey::from(&it.action_id)));
+        let actions = launches.chain(plan.terminations.iter().map(|it| (&it.action_id, RetryKey::from(it))));
+        let was_sent = |action: &ActionId| self.current.as_ref().is_some_and(|it| it.sent.contains(action));
         let mut until = self.commit_wait.deadline();
-        for key in actions {
+        for (action, key) in actions {
             let retry = self.retries.until(&key, now);
-            // An action that was sent for this snapshot and failed is retried with the next snapshot.
-            if retry.is_none() && self.retries.has_failed(&key) {
+            // An action that was sent for this snapshot and failed is retried with the next snapshot. One that was not
+            // sent waits for an action that pauses and that it belongs to.
+            if retry.is_none() && was_sent(action) && self.retries.has_failed(&key) {
                 return CycleStep::Refresh;
             }
             until = earliest(until, retry);

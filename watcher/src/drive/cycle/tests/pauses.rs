@@ -1,4 +1,6 @@
 use super::*;
+use plimsoll_model::plan::Termination;
+use plimsoll_model::snapshot::DisruptionReason;
 
 #[test]
 fn next_time_of_a_plan_requests_a_snapshot_at_the_next_time_step() {
@@ -34,4 +36,33 @@ fn a_failed_plan_request_is_retried_with_growing_pauses() {
         millis = next;
     }
     assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 2000, 2000, 2000]);
+}
+
+#[test]
+fn a_replacement_waits_for_the_pause_of_its_removal() {
+    let mut harness = Harness::new();
+    let removal = Termination {
+        action_id: "remove".into(),
+        node: "n".into(),
+        reason: DisruptionReason::Underutilized,
+        pods: vec![PodRef { name: "a".to_owned(), uid: "a".into() }],
+        replaced_by: vec![0],
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    };
+    let plan = Plan { terminations: vec![removal], ..launches(&["a"]) };
+    let snapshot = harness.snapshot(0, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.record_plan(&snapshot, plan.clone(), 0);
+    assert_eq!(actions(&harness.next(&snapshot, 0)), ["a"]);
+    for action in ["a", "remove"] {
+        harness.outcome(action, OutcomeStatus::Accepted, 0, 1);
+        harness.outcome(action, OutcomeStatus::Failed, 0, 2);
+    }
+    let snapshot = harness.snapshot(3, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 3), Step::Plan);
+    harness.record_plan(&snapshot, plan, 3);
+    // A launch that failed once has no pause of its own. Without the removal it is not sent, so a newer snapshot would
+    // give the same plan, at once and for ever.
+    assert_eq!(harness.next(&snapshot, 3), Step::Wait(Some(harness.at(10_002))));
 }

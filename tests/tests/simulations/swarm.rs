@@ -1,0 +1,84 @@
+//! Swarm: each seed draws its own cluster, workloads, faults and rates, since faults that always come together hide what
+//! some of them do alone. `cargo xtask sim` plays many seeds.
+
+mod checks;
+mod config;
+mod strikes;
+
+use config::Config;
+use plimsoll_sim::seed::Rng;
+use plimsoll_tests::{MINUTE, Scene, Setup};
+use std::time::Duration;
+use strikes::Strikes;
+
+/// Rounds of changes with faults.
+const ROUNDS: u64 = 6;
+/// Interval between looks at the invariants while time passes.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Lets time pass and checks what must hold at every moment.
+async fn pass(scene: &Scene, time: Duration) {
+    let mut left = time;
+    while !left.is_zero() {
+        let step = left.min(LOOK_EVERY);
+        scene.pass(step).await;
+        checks::always(scene);
+        left -= step;
+    }
+}
+
+async fn run(seed: u64) {
+    let config = Config::of(seed);
+    println!("config {config:?}");
+    let setup = Setup { pool: config.pool(), options: config.options(), ..Setup::seeded(seed) };
+    let mut scene = Scene::begin(setup).await;
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    config.let_things_go_wrong(&scene);
+    let mut strikes = Strikes::default();
+    for _ in 0..ROUNDS {
+        config.deploy(&scene, &mut rng);
+        pass(&scene, Duration::from_millis(rng.below(20_000))).await;
+        if let Some(kind) = config.strike(&mut rng) {
+            println!("strike {kind:?}");
+            strikes.strike(kind, &mut scene, &mut rng);
+        }
+        pass(&scene, Duration::from_millis(rng.below(60_000))).await;
+        if rng.chance(500) {
+            strikes.end(&scene);
+        }
+    }
+    strikes.end(&scene);
+    scene.world.server().faults().clear_rules();
+    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
+    let pods = config.deploy_final(&scene);
+    scene.until_running(pods, 30 * MINUTE).await;
+    checks::limits(&scene, &config);
+    config.scale_to_nothing(&scene);
+    scene.until_empty(45 * MINUTE).await;
+    checks::at_the_end(&scene, strikes.surplus());
+}
+
+async fn runs(from: u64, to: u64) {
+    for seed in from..to {
+        println!("seed {seed}");
+        run(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeds_0_to_9() {
+    runs(0, 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn seeds_10_to_19() {
+    runs(10, 20).await;
+}
+
+/// Other seeds than the usual ones, as `PLIMSOLL_SEEDS=100..200`.
+#[tokio::test(start_paused = true)]
+async fn seeds_asked_for() {
+    let Ok(asked) = std::env::var("PLIMSOLL_SEEDS") else { return };
+    let (from, to) = asked.split_once("..").expect("PLIMSOLL_SEEDS is of the form 100..200");
+    runs(from.parse().unwrap(), to.parse().unwrap()).await;
+}

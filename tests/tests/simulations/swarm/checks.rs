@@ -1,0 +1,48 @@
+//! What must hold, read from the API server's and the cloud's history without product code.
+
+use super::config::{Config, LIMIT};
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
+use std::collections::BTreeSet;
+
+/// How long an instance may run without a claim: a look-up takes two minutes, a collection two rounds, and a leader may
+/// have to come first.
+const UNCLAIMED_SECONDS: i64 = 30 * 60;
+
+/// At every moment: the limit holds, and no instance runs for long without a claim.
+pub(super) fn always(scene: &Scene) {
+    let world = &scene.world;
+    let claims = world.all(ResourceId::NODE_CLAIMS);
+    let claimed: BTreeSet<&str> = claims
+        .iter()
+        .filter_map(|claim| object::text(claim, &["status", "providerID"]).rsplit('/').next())
+        .filter(|id| !id.is_empty())
+        .collect();
+    let now = world.server().now().as_millisecond();
+    let old = world.ec2.read(|cloud, _| {
+        let machines = cloud.machines().values();
+        let old = machines.filter(|machine| now - machine.launched.0 > UNCLAIMED_SECONDS * 1000);
+        old.map(|machine| machine.id.clone()).collect::<BTreeSet<_>>()
+    });
+    let living = world.living_instances();
+    for id in old.iter().filter(|id| living.contains_key(*id)) {
+        assert!(claimed.contains(id.as_str()), "instance {id} runs without a claim\n{}", scene.summary());
+    }
+}
+
+/// The pool's limit held at all times.
+pub(super) fn limits(scene: &Scene, config: &Config) {
+    let most = most_cpu_of_claims(&scene.world, "default");
+    assert!(most <= LIMIT, "{most} of {LIMIT}m cpu: {config:?}");
+}
+
+/// When nothing is wanted any more: nothing is left, and what was bought is what claims had, but for `surplus`.
+pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
+    let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
+    let bought = instances_ever_launched(&scene.world);
+    assert!(claimed.is_subset(&bought), "a claim has an instance that was never bought");
+    let unclaimed: Vec<&String> = bought.difference(&claimed).collect();
+    assert!(unclaimed.len() <= surplus, "bought and never claimed: {unclaimed:?}\n{}", scene.summary());
+    assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", scene.summary());
+    assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
+}
