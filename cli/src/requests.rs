@@ -4,7 +4,7 @@ mod facts;
 
 use crate::input::Question;
 use crate::manifests::ManifestErrors;
-use crate::output::{Answer, Outcome};
+use crate::output::{self, Answer, Outcome};
 use crate::{CommandError, ask, input};
 use clap::Args;
 use facts::{Facts, Samples};
@@ -69,6 +69,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let path = arguments.cluster.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
     facts.check_names(&path, &question.objects.node_classes)?;
     let (plan, _) = ask::plan(&question, &ask::ServerArguments::default())?;
+    if !plan.unschedulable.is_empty() {
+        let count = plan.unschedulable.len();
+        output::hint(&format!("{count} of the pods have no place and no request; plimsoll plan tells why"));
+    }
     let mut samples = Samples::default();
     let previews = previews(&question, &plan, &facts, &mut samples)?;
     let text = if arguments.user_data { user_data(&previews) } else { json(&plan, &previews, &samples)? };

@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Lints,
     /// The test command of README.md.
     Tests,
-    /// Tests of the adapter to AWS.
+    /// Tests of the adapter to AWS, and requests judged by AWS' own model of EC2.
     Aws,
     /// The Helm charts, and the manifests that are rendered from them. Only if named: the first run builds helm and
     /// kubeconform.
@@ -66,7 +66,10 @@ impl Step {
                 let command = test_command(&readme).context("README.md, section Start: no second sh block")?;
                 shell(root, command)
             }
-            Self::Aws => shell(root, "cargo test --locked --package plimsoll-actuator-aws"),
+            Self::Aws => {
+                shell(root, "cargo test --locked --package plimsoll-actuator-aws")?;
+                judge_requests(root)
+            }
             Self::Chart => charts(),
             Self::E2e => end_to_end(),
         }
@@ -103,6 +106,21 @@ fn shell(root: &Path, command: &str) -> Result<()> {
         bail!("{command}: {status}");
     }
     Ok(())
+}
+
+/// Without Python it is left out, and said to be.
+fn judge_requests(root: &Path) -> Result<()> {
+    if !tools::PYTHON.is_installed() {
+        tell("requests by the model of EC2: LEFT OUT, this machine has no python3");
+        return Ok(());
+    }
+    let venv = workspace::script(&root.join("tests/ec2/venv.sh"))?;
+    let (_, target) = workspace::folders()?;
+    // With the features of the tests, which have compiled all of it.
+    shell(root, "cargo build --locked --bin plimsoll")?;
+    let (program, python) = (target.join("debug/plimsoll"), venv.join("bin/python"));
+    let judge = "-m unittest discover -t . -s judge";
+    shell(&root.join("tests"), &format!("PLIMSOLL='{}' '{}' {judge}", program.display(), python.display()))
 }
 
 /// Without Go it is left out, and said to be.
