@@ -60,24 +60,27 @@ def node_class(**spec: Any) -> dict[str, Any]:
 
 
 def run(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None, *arguments: str):
-    """The process with these objects as manifests."""
+    """Status, stdout and stderr with these objects as manifests."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "facts.yaml")
         path.write_text(json.dumps(FACTS if facts is None else facts))
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         command = [PLIMSOLL, "requests", "-f", "-", "--cluster", str(path), *arguments]
-        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+        # Bytes: text mode would turn CR LF into LF.
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=60)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def printed(objects: list[dict[str, Any]], facts: dict[str, Any] | None, *arguments: str) -> str:
+    status, stdout, stderr = run(objects, facts, *arguments)
+    if status != 0:
+        raise AssertionError(stderr)
+    return stdout
 
 
 def requests(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None, *arguments: str) -> dict[str, Any]:
-    done = run(objects, facts, *arguments)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return json.loads(done.stdout)
+    return json.loads(printed(objects, facts, *arguments))
 
 
 def user_data(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None) -> str:
-    done = run(objects, facts, "--user-data")
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return done.stdout
+    return printed(objects, facts, "--user-data")
