@@ -6,6 +6,7 @@ pub mod build;
 pub mod create;
 pub mod launcher;
 pub mod matching;
+pub mod preview;
 pub mod record;
 pub mod replacement;
 pub mod request;

@@ -28,6 +28,7 @@ pub mod nomination;
 mod pods;
 pub mod ports;
 pub mod removal;
+pub mod requests;
 pub mod resolve;
 pub mod server;
 pub mod service;

@@ -3,6 +3,8 @@
 #[cfg(feature = "demo")]
 use crate::demo;
 use crate::output::{Answer, Outcome};
+#[cfg(feature = "requests")]
+use crate::requests;
 use crate::{CommandError, catalog, certificates, explain, plan};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -33,6 +35,10 @@ enum Command {
     /// Show what would be launched and removed for a cluster, or for the pods and nodes in manifests. Nothing is changed.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(plan::Arguments),
+    #[cfg(feature = "requests")]
+    /// Print the EC2 requests for the launches of a plan for manifests. Nothing is sent.
+    #[command(after_help = REQUESTS_EXAMPLES)]
+    Requests(requests::Arguments),
     /// Tell why a pod or the pods of a workload have no place, or why a node is there or goes.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::Arguments),
@@ -74,6 +80,16 @@ Examples:
 Exit status: 0 a plan was made, 1 could not run, 2 bad input, 3 with --detailed-exitcode: nodes would be launched or removed,
 4 with --fail-on-unschedulable: a pod has no place.";
 
+#[cfg(feature = "requests")]
+const REQUESTS_EXAMPLES: &str = "\
+Examples:
+  plimsoll requests -f manifests/              the requests, with sample values for the cluster
+  plimsoll requests -f manifests/ --cluster facts.yaml
+  plimsoll requests -f manifests/ --user-data  what nodes run at their first boot
+  plimsoll requests -f manifests/ | jq '.launches[0].createFleet' > fleet.json && aws ec2 create-fleet --dry-run --cli-input-json file://fleet.json
+
+Exit status: 0 requests were printed, 1 could not run, 2 bad input. docs/requests.md describes the format and FACTS.";
+
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   plimsoll explain pod web-0 -n shop           a pod of the cluster that kubectl talks to
@@ -109,6 +125,8 @@ impl Cli {
     pub fn run(self) -> Result<Outcome, CommandError> {
         let text = match self.command {
             Command::Plan(arguments) => return plan::run(&arguments),
+            #[cfg(feature = "requests")]
+            Command::Requests(arguments) => return requests::run(&arguments),
             #[cfg(feature = "demo")]
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),

@@ -60,6 +60,9 @@ pub(crate) struct Question {
     pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
     pub(crate) options: PlanOptions,
     pub(crate) prices: PriceOrigin,
+    /// The manifests without their objects, which are in `objects`: they know what each came from.
+    #[cfg_attr(not(feature = "requests"), expect(dead_code, reason = "only requests are refused after planning"))]
+    pub(crate) manifests: Manifests,
 }
 
 /// How strictly pods and pools are taken at their word.
@@ -162,7 +165,7 @@ fn give_hints(question: &Question, prices: Option<&PriceList>) {
 
 /// The question that manifests ask; says nothing on the way.
 pub(crate) fn from_manifests(
-    manifests: Manifests,
+    mut manifests: Manifests,
     offers: &Offers,
     prices: Option<&PriceList>,
     now: Timestamp,
@@ -180,7 +183,8 @@ pub(crate) fn from_manifests(
     }
     let catalogs = used(catalogs, &snapshot);
     let (options, prices) = (PlanOptions::default(), PriceOrigin::default());
-    Ok(Question { objects: manifests.objects, snapshot, catalogs, options, prices })
+    let objects = take(&mut manifests.objects);
+    Ok(Question { objects, snapshot, catalogs, options, prices, manifests })
 }
 
 /// The question that a cluster's objects ask, and which of them cannot be read.
@@ -200,7 +204,7 @@ pub(crate) fn from_cluster(
     }
     let catalogs = used(catalogs, &snapshot);
     let (options, prices) = (PlanOptions::default(), arguments.origin(&offers));
-    let question = Question { objects, snapshot, catalogs, options, prices };
+    let question = Question { objects, snapshot, catalogs, options, prices, manifests: Manifests::default() };
     give_hints(&question, list.as_ref());
     Ok(question)
 }

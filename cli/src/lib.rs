@@ -16,6 +16,8 @@ mod output;
 mod plan;
 mod prices;
 mod progress;
+#[cfg(feature = "requests")]
+mod requests;
 
 pub use commands::{Cli, split_subject};
 pub use output::{Answer, Outcome, Stream};

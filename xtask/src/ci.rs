@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Doc,
     /// The test command of README.md.
     Tests,
-    /// Tests of the adapter to AWS, and of deploy/aws.
+    /// Tests of the adapter to AWS and of deploy/aws, and requests judged by AWS' own model of EC2.
     Aws,
     /// The Helm charts, and the manifests that are rendered from them. Only if named: the first run builds helm and
     /// kubeconform.
@@ -83,7 +83,8 @@ impl Step {
             }
             Self::Aws => {
                 shell(root, "cargo test --locked --package plimsoll-actuator-aws")?;
-                with_tools("deploy/aws", &[&tools::PYTHON], || shell(root, TEMPLATES))
+                with_tools("deploy/aws", &[&tools::PYTHON], || shell(root, TEMPLATES))?;
+                with_tools("requests by the model of EC2", &[&tools::PYTHON], || judge_requests(root))
             }
             Self::Chart => with_tools("charts", &[&tools::GO], charts),
             Self::E2e => with_tools("end to end", &tools::ALL, end_to_end),
@@ -121,6 +122,17 @@ fn shell(root: &Path, command: &str) -> Result<()> {
         bail!("{command}: {status}");
     }
     Ok(())
+}
+
+/// The generated requests, judged by AWS' own model of EC2.
+fn judge_requests(root: &Path) -> Result<()> {
+    let venv = workspace::script(&root.join("tests/ec2/venv.sh"))?;
+    let (_, target) = workspace::folders()?;
+    // With the features of the tests, which have compiled all of it.
+    shell(root, "cargo build --locked --bin plimsoll")?;
+    let (program, python) = (target.join("debug/plimsoll"), venv.join("bin/python"));
+    let judge = "-m unittest discover -t . -s judge";
+    shell(&root.join("tests"), &format!("PLIMSOLL='{}' '{}' {judge}", program.display(), python.display()))
 }
 
 /// Runs what needs tools beside Rust. On a machine without them it is left out, and a message says so.

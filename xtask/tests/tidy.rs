@@ -25,7 +25,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("actuator", &["api", "catalog", "model", "proto", "runtime", "snapshot"]),
     ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
     ("sim", &["actuator", "api", "catalog", "kubesched", "model", "proto", "runtime", "scheduler", "watcher"]),
-    ("cli", &["api", "catalog", "invariants", "model", "proto", "runtime", "scheduler", "sim", "snapshot", "solver"]),
+    (
+        "cli",
+        &[
+            "actuator",
+            "api",
+            "catalog",
+            "invariants",
+            "model",
+            "proto",
+            "runtime",
+            "scheduler",
+            "sim",
+            "snapshot",
+            "solver",
+        ],
+    ),
     (
         "tests",
         &[

@@ -17,12 +17,13 @@ use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_sdk_ec2::types::{Filter, LocationType, Tag};
+use aws_sdk_ec2::types::{Filter, LocationType, ResourceType, Tag, TagSpecification};
 use plimsoll_actuator::ports::{
     CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
     InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm,
     SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
+use plimsoll_actuator::requests;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeMap;
@@ -89,14 +90,21 @@ fn to_tags(tags: &Tags) -> Vec<Tag> {
     tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect()
 }
 
+fn tag_specification_tags(specification: requests::TagSpecification) -> Vec<Tag> {
+    specification.tags.into_iter().map(|tag| Tag::builder().key(tag.key).value(tag.value).build()).collect()
+}
+
+fn tag_specifications(all: Vec<requests::TagSpecification>) -> Vec<TagSpecification> {
+    let specification = |item: requests::TagSpecification| {
+        let builder = TagSpecification::builder().resource_type(ResourceType::from(item.resource_type));
+        builder.set_tags(Some(tag_specification_tags(item))).build()
+    };
+    all.into_iter().map(specification).collect()
+}
+
 fn from_tags(tags: Option<Vec<Tag>>) -> Tags {
     let tags = tags.unwrap_or_default().into_iter();
     tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect()
-}
-
-/// Converts a number to the SDK's type. A number that is too large saturates, and EC2 rejects it.
-fn number(value: u64) -> i32 {
-    i32::try_from(value).unwrap_or(i32::MAX)
 }
 
 #[async_trait]

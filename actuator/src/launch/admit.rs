@@ -3,7 +3,7 @@
 
 use super::build::{self, GroupFacts, LiveObjects, NarrowedLaunch};
 use super::record::{Group, Member};
-use super::request::{Purchase, RequestError};
+use super::request::{self, Circumstances, Purchase, RequestError};
 use crate::clock::Timestamped;
 use crate::cluster_facts::Current;
 use crate::fencing::Fence;
@@ -11,6 +11,7 @@ use crate::launch::LaunchQueue;
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{self, Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
+use crate::resolve::for_launch;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -28,9 +29,6 @@ use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Maximum number of claims in a group. EC2 accepts more, but a single answer should not decide about everything.
-const MAX_GROUP: usize = 200;
 
 /// Dependencies of the admission of launches.
 #[derive(Clone)]
@@ -244,22 +242,25 @@ pub fn bundle(
     admitted: Vec<AdmittedLaunch>,
     cycle_id: &str,
 ) -> (Vec<PreparedGroup>, Vec<(AdmittedLaunch, RequestError)>) {
-    let (mut bundles, mut refused): (Vec<Bundle>, Vec<_>) = (Vec::new(), Vec::new());
+    let (mut planned, mut refused) = (Vec::new(), Vec::new());
     for launch in admitted {
-        match Purchase::plan(deps, launch.live(), &launch.narrowed) {
-            Ok(purchase) => {
-                let fits =
-                    |candidate: &&mut Bundle| candidate.launches.len() < MAX_GROUP && candidate.purchase == purchase;
-                match bundles.iter_mut().find(fits) {
-                    Some(bundle) => bundle.launches.push(launch),
-                    None => bundles.push(Bundle { purchase, launches: vec![launch] }),
-                }
-            }
+        match purchase(deps, &launch) {
+            Ok(purchase) => planned.push((purchase, launch)),
             Err(error) => refused.push((launch, error)),
         }
     }
-    let groups = bundles.into_iter().filter_map(|bundle| prepare(deps, bundle, cycle_id)).collect();
+    let bundles = request::together(planned).into_iter().map(|(purchase, launches)| Bundle { purchase, launches });
+    let groups = bundles.filter_map(|bundle| prepare(deps, bundle, cycle_id)).collect();
     (groups, refused)
+}
+
+fn purchase(deps: &Admission, launch: &AdmittedLaunch) -> Result<Purchase, RequestError> {
+    let now = Circumstances {
+        settings: &deps.current.get(),
+        insufficient_capacity: &deps.insufficient_capacity.lock(),
+        time: deps.clock.timestamp(),
+    };
+    Purchase::plan(&now, &for_launch(&launch.class)?, launch.live(), &launch.narrowed)
 }
 
 fn claim_of(deps: &Admission, admitted: &AdmittedLaunch, group: &LaunchGroup) -> NodeClaim {

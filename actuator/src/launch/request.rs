@@ -1,11 +1,10 @@
 //! Builds the launch request of a group: launch templates, overrides in order of price, tags.
 
-use super::admit::Admission;
 use super::build::{self, LiveObjects, NarrowedLaunch};
-use crate::clock::Timestamped;
 use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, PlannedTemplate, TemplateInput};
-use crate::ports::{FleetRequest, LaunchTemplateConfig, Override, Tags};
-use crate::resolve::{NotReady, Resolved, for_launch};
+use crate::ports::{FleetRequest, LaunchTemplateConfig, LaunchTemplateSpec, Override, Tags};
+use crate::resolve::{NotReady, Resolved};
+use crate::settings::Settings;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::launch_group::LaunchGroup;
 use plimsoll_api::NodeClaimSpec;
@@ -33,6 +32,20 @@ pub enum RequestError {
     NoSubnet(String),
 }
 
+/// Maximum number of claims in a group. EC2 accepts more, but a single answer should not decide about everything.
+const MAX_GROUP: usize = 200;
+
+/// What a purchase depends on besides its launch.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// Settings with the facts of the cluster.
+    pub settings: &'a Settings,
+    /// Offerings and subnets known to lack capacity.
+    pub insufficient_capacity: &'a InsufficientCapacity,
+    /// Now.
+    pub time: Timestamp,
+}
+
 /// A request without the names that depend on its group. Launches with an equal purchase share a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Purchase {
@@ -49,9 +62,13 @@ impl Purchase {
     ///
     /// # Errors
     /// The node class cannot be used for the launch.
-    pub fn plan(deps: &Admission, live: LiveObjects<'_>, narrowed: &NarrowedLaunch) -> Result<Self, RequestError> {
+    pub fn plan(
+        now: &Circumstances<'_>,
+        resolved: &Resolved,
+        live: LiveObjects<'_>,
+        narrowed: &NarrowedLaunch,
+    ) -> Result<Self, RequestError> {
         let (class, catalog) = (live.class, live.catalog);
-        let resolved = for_launch(class)?;
         let launch = &narrowed.launch;
         let mut unique = BTreeSet::new();
         let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
@@ -68,16 +85,10 @@ impl Purchase {
             dedicated: tenancy.is_some_and(|requirement| requirement.has("dedicated") && !requirement.has("default")),
             requests: launch.requests.clone(),
         };
-        let planned = launch_template::plan(&deps.current.get(), class, &resolved, &input, &types)?;
-        let overrides = overrides(
-            &launch.offerings,
-            catalog,
-            &resolved,
-            &deps.insufficient_capacity.lock(),
-            deps.clock.timestamp(),
-        );
+        let planned = launch_template::plan(now.settings, class, resolved, &input, &types)?;
+        let overrides = overrides(&launch.offerings, catalog, resolved, now.insufficient_capacity, now.time);
         if overrides.is_empty() {
-            return Err(RequestError::NoSubnet(resolved.node_class));
+            return Err(RequestError::NoSubnet(resolved.node_class.clone()));
         }
         Ok(Self {
             planned,
@@ -85,8 +96,17 @@ impl Purchase {
             capacity_type: narrowed.capacity_type,
             prioritized: launch.prioritized,
             context: class.spec.context.clone(),
-            tags: launch_template::tags(&deps.settings, class, launch.node_pool.as_str()),
+            tags: launch_template::tags(now.settings, class, launch.node_pool.as_str()),
         })
+    }
+
+    /// The templates that have overrides, with them.
+    fn used_templates(&self) -> impl Iterator<Item = (&PlannedTemplate, Vec<Override>)> {
+        let with_overrides = self.planned.iter().map(|planned| {
+            let of_template = |way: &&Override| planned.instance_types.contains(&way.instance_type);
+            (planned, self.overrides.iter().filter(of_template).cloned().collect::<Vec<_>>())
+        });
+        with_overrides.filter(|(_, overrides)| !overrides.is_empty())
     }
 
     /// Builds the request of a group and ensures its launch templates. In a group of one, the claim is named in the
@@ -100,20 +120,37 @@ impl Purchase {
         group: &LaunchGroup,
         only_claim: Option<&str>,
     ) -> Result<FleetRequest, RequestError> {
-        let mut launch_template_configs = Vec::new();
-        for planned in &self.planned {
-            let of_template = |way: &&Override| planned.instance_types.contains(&way.instance_type);
-            let overrides: Vec<Override> = self.overrides.iter().filter(of_template).cloned().collect();
-            if overrides.is_empty() {
-                continue;
-            }
+        let mut configs = Vec::new();
+        for (planned, overrides) in self.used_templates() {
             let template = launch_template::ensure(templates, &planned.spec).await?;
-            launch_template_configs.push(LaunchTemplateConfig {
+            configs.push(LaunchTemplateConfig {
                 launch_template_name: template.name,
                 version: template.version,
                 overrides,
             });
         }
+        Ok(self.fleet(configs, group, only_claim))
+    }
+
+    /// The launch templates and the request of a group, as they are if no template exists yet.
+    #[must_use]
+    pub fn preview(&self, group: &LaunchGroup, only_claim: Option<&str>) -> (Vec<LaunchTemplateSpec>, FleetRequest) {
+        let (specs, configs) = self
+            .used_templates()
+            .map(|(planned, overrides)| {
+                let launch_template_name = planned.spec.name.clone();
+                (planned.spec.clone(), LaunchTemplateConfig { launch_template_name, version: 1, overrides })
+            })
+            .unzip();
+        (specs, self.fleet(configs, group, only_claim))
+    }
+
+    fn fleet(
+        &self,
+        launch_template_configs: Vec<LaunchTemplateConfig>,
+        group: &LaunchGroup,
+        only_claim: Option<&str>,
+    ) -> FleetRequest {
         let mut tags = self.tags.clone();
         if let Some(claim) = only_claim {
             tags.insert(tag::NODE_CLAIM.to_owned(), claim.to_owned());
@@ -128,8 +165,20 @@ impl Purchase {
             tags,
         };
         stamp(&mut request, group, 1);
-        Ok(request)
+        request
     }
+}
+
+/// Puts launches that request the same together, in order, at most [`MAX_GROUP`] per group.
+pub fn together<T>(launches: impl IntoIterator<Item = (Purchase, T)>) -> Vec<(Purchase, Vec<T>)> {
+    let mut groups: Vec<(Purchase, Vec<T>)> = Vec::new();
+    for (purchase, launch) in launches {
+        match groups.iter_mut().find(|(other, members)| members.len() < MAX_GROUP && *other == purchase) {
+            Some((_, members)) => members.push(launch),
+            None => groups.push((purchase, vec![launch])),
+        }
+    }
+    groups
 }
 
 /// Writes the group and the attempt into a request (safety rules 3 and 4).

@@ -8,9 +8,9 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         None => Vec::new(),
         Some(text) if text.trim().is_empty() => Vec::new(),
         Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
-        Some(text) => vec![MimePart::new(mime::SHELL_SCRIPT, text)],
+        Some(text) => vec![MimePart::script(text)],
     };
-    parts.push(MimePart::new(mime::SHELL_SCRIPT, script(bootstrap)));
+    parts.push(MimePart::script(&script(bootstrap)));
     Ok(mime::render(&parts))
 }
 

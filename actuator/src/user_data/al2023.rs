@@ -11,14 +11,16 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         Some(text) if text.trim().is_empty() => Vec::new(),
         Some(text) if mime::is_mime(text) => mime::parse(text).map_err(UserDataError::Invalid)?,
         Some(text) if is_mapping(text) => vec![MimePart::new(mime::NODE_CONFIG, text)],
-        Some(text) => vec![MimePart::new(mime::SHELL_SCRIPT, text)],
+        Some(text) => vec![MimePart::script(text)],
     };
     parts.push(MimePart::new(mime::NODE_CONFIG, node_config(bootstrap)?));
     Ok(mime::render(&parts))
 }
 
+/// Whether the first YAML document is a mapping, JSON included.
 fn is_mapping(text: &str) -> bool {
-    serde_saphyr::from_str::<Value>(text).is_ok_and(|value| value.is_object())
+    let first = text.trim_start().trim_start_matches("---\n").split("\n---").next().unwrap_or_default();
+    serde_saphyr::from_str::<Value>(first).is_ok_and(|value| value.is_object())
 }
 
 fn node_config(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {

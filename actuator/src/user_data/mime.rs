@@ -15,6 +15,11 @@ pub(super) struct MimePart {
 }
 
 impl MimePart {
+    /// A script. The line that names its interpreter must be the first.
+    pub(super) fn script(text: &str) -> Self {
+        Self::new(SHELL_SCRIPT, text.trim_start())
+    }
+
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
         Self { header: vec![format!("Content-Type: {content_type}")], body: body.into() }
     }
@@ -68,7 +73,9 @@ pub(super) fn render(parts: &[MimePart]) -> String {
     let boundary = free_boundary(parts);
     let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
     for part in parts {
-        text.push_str(&format!("--{boundary}\n{}\n\n{}", part.header.join("\n"), part.body.replace('\r', "")));
+        // A part may have no header: its body then follows the empty line at once.
+        let header: String = part.header.iter().map(|line| format!("{line}\n")).collect();
+        text.push_str(&format!("--{boundary}\n{header}\n{}", part.body.replace('\r', "")));
         if !text.ends_with('\n') {
             text.push('\n');
         }

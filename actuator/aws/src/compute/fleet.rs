@@ -1,52 +1,44 @@
 //! CreateFleet of type `instant`. The call is a pure function of the request, so a repeated request is identical byte
 //! for byte.
 
-use super::{number, to_tags};
+use super::tag_specifications;
 use crate::error::classify;
 use aws_sdk_ec2::types::{
     CreateFleetError, CreateFleetInstance, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
     FleetLaunchTemplateOverrides, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
-    FleetOnDemandAllocationStrategy, FleetType, InstanceLifecycle, InstanceType, OnDemandOptionsRequest, ResourceType,
-    SpotAllocationStrategy, SpotOptionsRequest, TagSpecification, TargetCapacitySpecificationRequest,
+    FleetOnDemandAllocationStrategy, FleetType, InstanceLifecycle, InstanceType, OnDemandOptionsRequest,
+    SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
 };
-use plimsoll_actuator::ports::{
-    CloudError, FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override,
-};
+use plimsoll_actuator::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, OfferingError};
+use plimsoll_actuator::requests::{CreateFleet, FleetLaunchTemplateConfig, FleetOverride};
 use plimsoll_model::catalog::CapacityType;
 
 pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-    let spot = request.capacity_type == CapacityType::Spot;
-    let kind = if spot { DefaultTargetCapacityType::Spot } else { DefaultTargetCapacityType::OnDemand };
+    let sent = CreateFleet::from(request);
     let target = TargetCapacitySpecificationRequest::builder()
-        .total_target_capacity(number(u64::from(request.total_target_capacity)))
-        .default_target_capacity_type(kind)
+        .total_target_capacity(sent.target_capacity_specification.total_target_capacity)
+        .default_target_capacity_type(DefaultTargetCapacityType::from(
+            sent.target_capacity_specification.default_target_capacity_type,
+        ))
         .build();
-    let tags = [ResourceType::Fleet, ResourceType::Instance, ResourceType::Volume].map(|resource| {
-        TagSpecification::builder().resource_type(resource).set_tags(Some(to_tags(&request.tags))).build()
+    let spot = sent.spot_options.map(|options| {
+        let strategy = SpotAllocationStrategy::from(options.allocation_strategy);
+        SpotOptionsRequest::builder().allocation_strategy(strategy).build()
     });
-    let mut call = client
+    let on_demand = sent.on_demand_options.map(|options| {
+        let strategy = FleetOnDemandAllocationStrategy::from(options.allocation_strategy);
+        OnDemandOptionsRequest::builder().allocation_strategy(strategy).build()
+    });
+    let call = client
         .create_fleet()
-        .r#type(FleetType::Instant)
-        .client_token(&request.client_token)
+        .r#type(FleetType::from(sent.r#type))
+        .client_token(sent.client_token)
         .target_capacity_specification(target)
-        .set_launch_template_configs(Some(request.launch_template_configs.iter().map(config).collect()))
-        .set_tag_specifications(Some(tags.into()))
-        .set_context(request.context.clone());
-    if spot {
-        let strategy = if request.prioritized {
-            SpotAllocationStrategy::CapacityOptimizedPrioritized
-        } else {
-            SpotAllocationStrategy::PriceCapacityOptimized
-        };
-        call = call.spot_options(SpotOptionsRequest::builder().allocation_strategy(strategy).build());
-    } else {
-        let strategy = if request.prioritized {
-            FleetOnDemandAllocationStrategy::Prioritized
-        } else {
-            FleetOnDemandAllocationStrategy::LowestPrice
-        };
-        call = call.on_demand_options(OnDemandOptionsRequest::builder().allocation_strategy(strategy).build());
-    }
+        .set_spot_options(spot)
+        .set_on_demand_options(on_demand)
+        .set_launch_template_configs(Some(sent.launch_template_configs.into_iter().map(config).collect()))
+        .set_tag_specifications(Some(tag_specifications(sent.tag_specifications)))
+        .set_context(sent.context);
     match call.send().await.map_err(|error| (code(&error), classify(error))) {
         Ok(answer) => Ok(FleetAnswer {
             instances: answer
@@ -68,26 +60,24 @@ fn code<E: aws_sdk_ec2::error::ProvideErrorMetadata, R>(error: &aws_sdk_ec2::err
     error.code().unwrap_or_default().to_owned()
 }
 
-fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
+fn config(config: FleetLaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
-        .launch_template_name(&config.launch_template_name)
-        .version(config.version.to_string())
+        .launch_template_name(config.launch_template_specification.launch_template_name)
+        .version(config.launch_template_specification.version)
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(config.overrides.iter().map(override_request).collect()))
+        .set_overrides(Some(config.overrides.into_iter().map(override_request).collect()))
         .build()
 }
 
-fn override_request(item: &Override) -> FleetLaunchTemplateOverridesRequest {
-    #[expect(clippy::cast_precision_loss, reason = "positions and micro-dollars are far below 2^53")]
-    let priority = item.priority as f64;
+fn override_request(item: FleetOverride) -> FleetLaunchTemplateOverridesRequest {
     FleetLaunchTemplateOverridesRequest::builder()
         .instance_type(InstanceType::from(item.instance_type.as_str()))
-        .availability_zone(&item.zone)
-        .set_subnet_id(item.subnet_id.clone())
-        .image_id(&item.image_id)
-        .priority(priority)
+        .availability_zone(item.availability_zone)
+        .set_subnet_id(item.subnet_id)
+        .image_id(item.image_id)
+        .priority(item.priority)
         .build()
 }
 

@@ -1,6 +1,7 @@
-//! Converts a launch template to EC2's request type (spec: AWS provider section 4.3).
+//! Converts a launch template to EC2's request type, member by member: its content is decided in
+//! [`plimsoll_actuator::requests`].
 
-use super::{number, to_tags};
+use super::tag_specification_tags;
 use aws_sdk_ec2::types::{
     CapacityReservationPreference, CapacityReservationTarget, ConnectionTrackingSpecificationRequest,
     LaunchTemplateBlockDeviceMappingRequest,
@@ -13,119 +14,113 @@ use aws_sdk_ec2::types::{
     LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest, MarketType,
     NestedVirtualizationSpecification, RequestLaunchTemplateData, ResourceType, Tenancy, VolumeType,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use plimsoll_actuator::ports::{BlockDevice, LaunchTemplateSpec, MetadataOptions, NetworkInterface, ReservationSpec};
-use plimsoll_model::catalog::CapacityType;
+use plimsoll_actuator::requests::{
+    BlockDeviceMapping, Interface, LaunchTemplateData, Metadata, Placement, Reservation,
+};
 
-pub(super) fn data(spec: &LaunchTemplateSpec) -> RequestLaunchTemplateData {
-    let placement = LaunchTemplatePlacementRequest::builder()
-        .tenancy(Tenancy::from(spec.tenancy.as_str()))
-        .set_group_id(spec.placement_group_id.clone())
-        .set_partition_number(spec.partition.map(|it| number(u64::from(it))))
-        .build();
-    let profile = LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(&spec.instance_profile).build();
-    let monitoring = LaunchTemplatesMonitoringRequest::builder().enabled(spec.detailed_monitoring).build();
-    let mut data = RequestLaunchTemplateData::builder()
-        .image_id(&spec.image_id)
-        .user_data(STANDARD.encode(&spec.user_data))
+pub(super) fn data(content: LaunchTemplateData) -> RequestLaunchTemplateData {
+    let profile =
+        LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(content.iam_instance_profile.name).build();
+    let monitoring = LaunchTemplatesMonitoringRequest::builder().enabled(content.monitoring.enabled).build();
+    let devices = content.block_device_mappings;
+    let devices = (!devices.is_empty()).then(|| devices.into_iter().map(device).collect());
+    let cpu = content.cpu_options.map(|options| {
+        let nested = NestedVirtualizationSpecification::from(options.nested_virtualization);
+        LaunchTemplateCpuOptionsRequest::builder().nested_virtualization(nested).build()
+    });
+    let enclave = content
+        .enclave_options
+        .map(|options| LaunchTemplateEnclaveOptionsRequest::builder().enabled(options.enabled).build());
+    let market = content.instance_market_options.map(|options| {
+        let market = MarketType::from(options.market_type.as_str());
+        LaunchTemplateInstanceMarketOptionsRequest::builder().market_type(market).build()
+    });
+    let tags = content.tag_specifications.into_iter().map(|tags| {
+        LaunchTemplateTagSpecificationRequest::builder()
+            .resource_type(ResourceType::from(tags.resource_type))
+            .set_tags(Some(tag_specification_tags(tags)))
+            .build()
+    });
+    RequestLaunchTemplateData::builder()
+        .image_id(content.image_id)
+        .user_data(content.user_data)
         .iam_instance_profile(profile)
-        .metadata_options(metadata(&spec.metadata))
+        .set_block_device_mappings(devices)
+        .metadata_options(metadata(content.metadata_options))
         .monitoring(monitoring)
-        .placement(placement)
-        .set_network_interfaces(Some(spec.network_interfaces.iter().map(interface).collect()))
-        .set_tag_specifications(Some(tag_specifications(spec)));
-    if !spec.block_devices.is_empty() {
-        data = data.set_block_device_mappings(Some(spec.block_devices.iter().map(device).collect()));
-    }
-    if let Some(nested) = spec.nested_virtualization {
-        let word = if nested { "enabled" } else { "disabled" };
-        let options = LaunchTemplateCpuOptionsRequest::builder();
-        data = data.cpu_options(options.nested_virtualization(NestedVirtualizationSpecification::from(word)).build());
-    }
-    if spec.enclave {
-        data = data.enclave_options(LaunchTemplateEnclaveOptionsRequest::builder().enabled(true).build());
-    }
-    match &spec.reservation {
-        None => {}
-        Some(ReservationSpec::Avoid) => {
-            let none = ReservationRequest::builder();
-            let none = none.capacity_reservation_preference(CapacityReservationPreference::None).build();
-            data = data.capacity_reservation_specification(none);
-        }
-        Some(ReservationSpec::Target { id, market_type }) => {
-            let target = CapacityReservationTarget::builder().capacity_reservation_id(id).build();
-            let only = ReservationRequest::builder()
-                .capacity_reservation_preference(CapacityReservationPreference::CapacityReservationsOnly)
-                .capacity_reservation_target(target)
-                .build();
-            data = data.capacity_reservation_specification(only);
-            if let Some(market) = market_type {
-                let options = LaunchTemplateInstanceMarketOptionsRequest::builder();
-                data = data.instance_market_options(options.market_type(MarketType::from(market.as_str())).build());
-            }
-        }
-    }
-    data.build()
+        .placement(placement(content.placement))
+        .set_network_interfaces(Some(content.network_interfaces.into_iter().map(interface).collect()))
+        .set_cpu_options(cpu)
+        .set_enclave_options(enclave)
+        .set_capacity_reservation_specification(content.capacity_reservation_specification.map(reservation))
+        .set_instance_market_options(market)
+        .set_tag_specifications(Some(tags.collect()))
+        .build()
 }
 
-fn tag_specifications(spec: &LaunchTemplateSpec) -> Vec<LaunchTemplateTagSpecificationRequest> {
-    let mut resources = vec![ResourceType::NetworkInterface];
-    if spec.capacity_type == CapacityType::Spot {
-        resources.push(ResourceType::SpotInstancesRequest);
-    }
-    let tagged = |resource| {
-        let builder = LaunchTemplateTagSpecificationRequest::builder().resource_type(resource);
-        builder.set_tags(Some(to_tags(&spec.tags))).build()
-    };
-    resources.into_iter().map(tagged).collect()
+fn placement(placement: Placement) -> LaunchTemplatePlacementRequest {
+    LaunchTemplatePlacementRequest::builder()
+        .tenancy(Tenancy::from(placement.tenancy.as_str()))
+        .set_group_id(placement.group_id)
+        .set_partition_number(placement.partition_number)
+        .build()
 }
 
-fn metadata(options: &MetadataOptions) -> LaunchTemplateInstanceMetadataOptionsRequest {
+fn reservation(reservation: Reservation) -> ReservationRequest {
+    let target = reservation.capacity_reservation_target.map(|target| {
+        CapacityReservationTarget::builder().capacity_reservation_id(target.capacity_reservation_id).build()
+    });
+    ReservationRequest::builder()
+        .capacity_reservation_preference(CapacityReservationPreference::from(
+            reservation.capacity_reservation_preference,
+        ))
+        .set_capacity_reservation_target(target)
+        .build()
+}
+
+fn metadata(options: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
     let ipv6 = options.http_protocol_ipv6.as_deref().map(LaunchTemplateInstanceMetadataProtocolIpv6::from);
     LaunchTemplateInstanceMetadataOptionsRequest::builder()
         .http_endpoint(LaunchTemplateInstanceMetadataEndpointState::from(options.http_endpoint.as_str()))
         .set_http_protocol_ipv6(ipv6)
-        .http_put_response_hop_limit(number(u64::from(options.http_put_response_hop_limit)))
+        .http_put_response_hop_limit(options.http_put_response_hop_limit)
         .http_tokens(LaunchTemplateHttpTokensState::from(options.http_tokens.as_str()))
-        .instance_metadata_tags(LaunchTemplateInstanceMetadataTagsState::Disabled)
+        .instance_metadata_tags(LaunchTemplateInstanceMetadataTagsState::from(options.instance_metadata_tags))
         .build()
 }
 
-fn device(device: &BlockDevice) -> LaunchTemplateBlockDeviceMappingRequest {
+fn device(device: BlockDeviceMapping) -> LaunchTemplateBlockDeviceMappingRequest {
     let ebs = LaunchTemplateEbsBlockDeviceRequest::builder()
-        .set_volume_size(device.size_gib.map(number))
-        .set_volume_type(device.volume_type.as_deref().map(VolumeType::from))
-        .set_iops(device.iops.map(number))
-        .set_throughput(device.throughput.map(number))
-        .set_encrypted(device.encrypted)
-        .set_kms_key_id(device.kms_key_id.clone())
-        .set_snapshot_id(device.snapshot_id.clone())
-        .set_volume_initialization_rate(device.initialization_rate.map(number))
-        .set_delete_on_termination(device.delete_on_termination)
+        .set_volume_size(device.ebs.volume_size)
+        .set_volume_type(device.ebs.volume_type.as_deref().map(VolumeType::from))
+        .set_iops(device.ebs.iops)
+        .set_throughput(device.ebs.throughput)
+        .set_encrypted(device.ebs.encrypted)
+        .set_kms_key_id(device.ebs.kms_key_id)
+        .set_snapshot_id(device.ebs.snapshot_id)
+        .set_volume_initialization_rate(device.ebs.volume_initialization_rate)
+        .set_delete_on_termination(device.ebs.delete_on_termination)
         .build();
-    LaunchTemplateBlockDeviceMappingRequest::builder().device_name(&device.device_name).ebs(ebs).build()
+    LaunchTemplateBlockDeviceMappingRequest::builder().device_name(device.device_name).ebs(ebs).build()
 }
 
-fn interface(interface: &NetworkInterface) -> InterfaceRequest {
-    let count = |value: Option<u32>| value.map(|value| number(u64::from(value)));
-    let timeouts = [interface.tcp_established_timeout, interface.udp_stream_timeout, interface.udp_timeout];
-    let tracking = timeouts.iter().any(Option::is_some).then(|| {
+fn interface(interface: Interface) -> InterfaceRequest {
+    let tracking = interface.connection_tracking_specification.map(|timeouts| {
         ConnectionTrackingSpecificationRequest::builder()
-            .set_tcp_established_timeout(count(interface.tcp_established_timeout))
-            .set_udp_stream_timeout(count(interface.udp_stream_timeout))
-            .set_udp_timeout(count(interface.udp_timeout))
+            .set_tcp_established_timeout(timeouts.tcp_established_timeout)
+            .set_udp_stream_timeout(timeouts.udp_stream_timeout)
+            .set_udp_timeout(timeouts.udp_timeout)
             .build()
     });
     InterfaceRequest::builder()
-        .network_card_index(number(u64::from(interface.network_card_index)))
-        .device_index(number(u64::from(interface.device_index)))
-        .set_interface_type(interface.interface_type.clone())
-        .set_groups(Some(interface.security_group_ids.clone()))
-        .set_associate_public_ip_address(interface.associate_public_ip)
-        .set_ipv4_prefix_count(count(interface.ipv4_prefix_count))
-        .set_ipv6_prefix_count(count(interface.ipv6_prefix_count))
-        .set_ipv6_address_count(count(interface.ipv6_address_count))
+        .network_card_index(interface.network_card_index)
+        .device_index(interface.device_index)
+        .set_interface_type(interface.interface_type)
+        .set_groups(Some(interface.groups))
+        .set_associate_public_ip_address(interface.associate_public_ip_address)
+        .set_ipv4_prefix_count(interface.ipv4_prefix_count)
+        .set_ipv6_prefix_count(interface.ipv6_prefix_count)
+        .set_ipv6_address_count(interface.ipv6_address_count)
         .set_primary_ipv6(interface.primary_ipv6)
         .set_connection_tracking_specification(tracking)
         .build()

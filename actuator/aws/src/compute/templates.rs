@@ -1,11 +1,12 @@
 //! Launch templates by name. The name is derived from the content, so an existing template needs no update.
 
 use super::template_data::data;
-use super::{filter, from_tags, to_tags};
+use super::{filter, from_tags, tag_specifications};
 use crate::error::classify;
 use aws_sdk_ec2::error::ProvideErrorMetadata;
-use aws_sdk_ec2::types::{Filter, ResourceType, TagSpecification};
+use aws_sdk_ec2::types::Filter;
 use plimsoll_actuator::ports::{CloudError, LaunchTemplate, LaunchTemplateSpec};
+use plimsoll_actuator::requests::CreateLaunchTemplate;
 
 /// Page size, the maximum.
 const TEMPLATES: i32 = 200;
@@ -19,15 +20,12 @@ pub(super) async fn ensure(
     if let Some(template) = named(client, &spec.name).await? {
         return Ok(template);
     }
-    let tags = TagSpecification::builder()
-        .resource_type(ResourceType::LaunchTemplate)
-        .set_tags(Some(to_tags(&spec.tags)))
-        .build();
+    let request = CreateLaunchTemplate::from(spec);
     let call = client
         .create_launch_template()
-        .launch_template_name(&spec.name)
-        .launch_template_data(data(spec))
-        .tag_specifications(tags);
+        .launch_template_name(request.launch_template_name)
+        .launch_template_data(data(request.launch_template_data))
+        .set_tag_specifications(Some(tag_specifications(request.tag_specifications)));
     match call.send().await {
         Ok(answer) => {
             let created = answer.launch_template.and_then(template);

@@ -1,0 +1,134 @@
+"""The requests of `plimsoll requests` are valid by AWS' model of EC2, and each field of EC2NodeClass is where it belongs."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import unittest
+
+import jmespath
+import yaml
+
+from . import fields
+from .model import faults
+from .support import FACTS, ROOT, deployment, node_class, pool, requests
+
+
+class Judged(unittest.TestCase):
+    def check(self, answer):
+        self.assertTrue(answer["launches"])
+        for launch in answer["launches"]:
+            templates = launch["createLaunchTemplate"]
+            for template in templates:
+                self.assertEqual(faults("CreateLaunchTemplate", template), [])
+            self.assertEqual(faults("CreateFleet", launch["createFleet"]), [])
+            named = [
+                config["LaunchTemplateSpecification"]["LaunchTemplateName"]
+                for config in launch["createFleet"]["LaunchTemplateConfigs"]
+            ]
+            self.assertEqual(sorted(named), sorted(template["LaunchTemplateName"] for template in templates))
+        return answer
+
+
+class Manifests(Judged):
+    def objects(self, path):
+        found = [it for it in yaml.safe_load_all((ROOT / path).read_text()) if it]
+        has_pods = any(it["kind"] in ("Pod", "Deployment") for it in found)
+        return found if has_pods else [*found, deployment(3)]
+
+    def test_of_the_repository(self):
+        for path, region in [
+            ("api/tests/fixtures/seed-000.yaml", "ap-northeast-2"),
+            ("api/tests/fixtures/seed-001.yaml", "us-east-1"),
+            ("docs/examples/plan/cluster.yaml", "us-east-1"),
+        ]:
+            with self.subTest(path):
+                answer = self.check(requests(self.objects(path), {}, "--region", region))
+                self.assertIn("cluster.name", answer["samples"])
+
+
+class Fields(Judged):
+    def test_each_field_is_in_its_member(self):
+        for field, spec, member, value in fields.FIELDS:
+            with self.subTest(field):
+                answer = self.check(requests([node_class(**spec), pool(fields.instance_type(field)), deployment()]))
+                self.assertEqual(jmespath.search(member, answer), value)
+                self.assertEqual(answer["samples"], [])
+
+    def test_tags_are_on_every_resource(self):
+        answer = requests([node_class(tags={"team": "a"}), pool(), deployment()])
+        found = jmespath.search("[createLaunchTemplate[].TagSpecifications, createLaunchTemplate[].LaunchTemplateData"
+                                ".TagSpecifications, [createFleet.TagSpecifications]][][]", answer["launches"][0])
+        kinds = {it["ResourceType"] for it in found if {"Key": "team", "Value": "a"} in it["Tags"]}
+        self.assertEqual(kinds, {"launch-template", "network-interface", "spot-instances-request", "fleet", "instance", "volume"})
+
+    def test_ipv6(self):
+        facts = copy.deepcopy(FACTS)
+        facts["cluster"].update(serviceCIDR="fd00::/108", dnsAddress="fd00::a")
+        answer = self.check(requests([node_class(ipPrefixCount=1), pool(), deployment()], facts))
+        interface = jmespath.search(fields.INTERFACE, answer)
+        self.assertEqual((interface["Ipv6AddressCount"], interface["PrimaryIpv6"], interface["Ipv6PrefixCount"]), (1, True, 1))
+
+    def test_every_field_of_the_crd_is_known(self):
+        crd = yaml.safe_load((ROOT / "deploy/crds/karpenter.k8s.aws_ec2nodeclasses.yaml").read_text())
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+        def leaves(schema, path):
+            whole = path.endswith("Terms") or path in {"tags", "kubelet", "placementGroupSelector"}
+            inner = schema.get("items", schema)
+            if whole or not inner.get("properties"):
+                return {path}
+            prefix = (path + ("[]" if "items" in schema else "") + ".") if path else ""
+            return set().union(*(leaves(it, prefix + name) for name, it in inner["properties"].items()))
+
+        known = {field for field, *_ in fields.FIELDS} | fields.IN_USER_DATA | fields.MISSING
+        self.assertEqual(leaves(spec, ""), known)
+
+    def test_the_documentation_has_the_same_table(self):
+        page = (ROOT / "docs/requests.md").read_text()
+        for field, _, member, _ in fields.FIELDS:
+            short = member.removeprefix("length(").removesuffix(")").removeprefix("launches[0].")
+            short = short.split("[?")[0].replace("[0]", "[]")
+            self.assertIn(f"| `{field}` | `{short}` |", page)
+
+
+class Judge(unittest.TestCase):
+    """The judge finds what is wrong."""
+
+    def test_faults_are_found(self):
+        launch = requests([node_class(), pool(), deployment()])["launches"][0]
+        template, fleet = launch["createLaunchTemplate"][0], launch["createFleet"]
+        data = template["LaunchTemplateData"]
+
+        def changed(request, path, value):
+            request = copy.deepcopy(request)
+            place = request
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+            return request
+
+        override = ["LaunchTemplateConfigs", 0, "Overrides", 0]
+        wrong = [
+            ("CreateLaunchTemplate", changed(template, ["LaunchTemplateData", "Colour"], "red")),
+            ("CreateLaunchTemplate", changed(template, ["LaunchTemplateData", "Placement", "Tenancy"], "shared")),
+            ("CreateLaunchTemplate", changed(template, ["LaunchTemplateData", "Monitoring", "Enabled"], "yes")),
+            ("CreateLaunchTemplate", changed(template, ["LaunchTemplateName"], "no blanks")),
+            ("CreateLaunchTemplate", changed(template, ["TagSpecifications", 0, "ResourceType"], "planet")),
+            ("CreateLaunchTemplate", changed(template, ["LaunchTemplateData", "UserData"],
+                                             base64.b64encode(b"x" * 16_385).decode())),
+            ("CreateLaunchTemplate", changed(template, ["LaunchTemplateData", "NetworkInterfaces"],
+                                             data["NetworkInterfaces"] * 2)),
+            ("CreateFleet", {key: value for key, value in fleet.items() if key != "TargetCapacitySpecification"}),
+            ("CreateFleet", changed(fleet, ["Type"], "now")),
+            ("CreateFleet", changed(fleet, ["ClientToken"], "t" * 65)),
+            ("CreateFleet", changed(fleet, [*override, "Priority"], "first")),
+            ("CreateFleet", changed(fleet, [*override, "InstanceType"], "m5.enormous")),
+            ("CreateFleet", changed(fleet, ["TargetCapacitySpecification", "TotalTargetCapacity"], 2**31)),
+        ]
+        for operation, request in wrong:
+            self.assertTrue(faults(operation, request), (operation, request))
+
+
+if __name__ == "__main__":
+    unittest.main()
