@@ -9,6 +9,7 @@ mod harness;
 mod moves;
 mod peer;
 mod proto;
+mod sim;
 mod workspace;
 mod world;
 
@@ -39,6 +40,9 @@ enum Chore {
     /// Compare plans with what the real kube-scheduler does.
     #[command(after_help = agree::EXAMPLES)]
     Agree(agree::Args),
+    /// Play seeds of the simulation with faults.
+    #[command(after_help = sim::EXAMPLES)]
+    Sim(sim::Args),
     /// Measure what each repair of the solver is worth.
     Moves(moves::Args),
 }
@@ -53,6 +57,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),
         Chore::Agree(args) => agree::run(&args),
+        Chore::Sim(args) => sim::run(&args),
         Chore::Moves(args) => moves::run(&args),
     }
 }

@@ -30,6 +30,7 @@ async fn pass(scene: &Scene, time: Duration) {
 async fn run(seed: u64) {
     let config = Config::of(seed);
     println!("config {config:?}");
+    config.fault_names().for_each(|fault| println!("fault {fault}"));
     let setup = Setup { pool: config.pool(), options: config.options(), ..Setup::seeded(seed) };
     let mut scene = Scene::begin(setup).await;
     let mut rng = Rng::new(seed ^ 0x5eed);

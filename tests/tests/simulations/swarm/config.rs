@@ -93,8 +93,23 @@ fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
 }
 
 impl Config {
-    /// The same seed draws the same configuration.
+    /// The same seed draws the same configuration. `PLIMSOLL_WITHOUT` takes kinds of faults and events out of it again,
+    /// to find those that a failure needs.
     pub(super) fn of(seed: u64) -> Self {
+        let mut config = Self::drawn(seed);
+        let without = std::env::var("PLIMSOLL_WITHOUT").unwrap_or_default();
+        let stays = |kind: String| !without.split(',').any(|name| name == kind);
+        config.faults.retain(|rate| stays(format!("{:?}", rate.fault)));
+        config.strikes.retain(|kind| stays(format!("{kind:?}")));
+        config
+    }
+
+    /// Names of the random faults.
+    pub(super) fn fault_names(&self) -> impl Iterator<Item = String> {
+        self.faults.iter().map(|rate| format!("{:?}", rate.fault))
+    }
+
+    fn drawn(seed: u64) -> Self {
         let rng = &mut Rng::new(seed ^ 0xc0_ff1e);
         let shapes = [Shape::Plain, Shape::Plain, Shape::ZoneSpread, Shape::ApartByHost, Shape::LongGrace];
         let workloads = (0..=rng.below(2)).map(|_| Workload {

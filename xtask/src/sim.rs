@@ -1,0 +1,177 @@
+//! `cargo xtask sim`: plays many seeds of the swarm simulation, one process each, and reduces those that fail.
+
+mod coverage;
+mod play;
+
+use crate::workspace;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args as ClapArgs;
+use coverage::Coverage;
+use play::{Outcome, Player};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  cargo xtask sim --seeds 0..500             the seeds of a usual check
+  cargo xtask sim --seeds 1..10001 --jobs 8  a search; the same command goes on where it was broken off
+  cargo xtask sim --seeds 42..43             one seed again, with what failed and the fewest faults that it needs";
+
+/// Seeds between lines of progress.
+const TELL_EVERY: usize = 50;
+
+/// What `cargo xtask sim` takes.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Args {
+    /// The seeds, from the first to before the last.
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    seeds: Range<u64>,
+    /// Processes at once [default: the number of cores].
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Seconds after which a seed counts as one that hangs. A usual one takes three.
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    timeout: u64,
+    /// Do not reduce the faults of seeds that fail.
+    #[arg(long)]
+    no_reduce: bool,
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or("must be of the form 100..200")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+    let range = number(from)?..number(to)?;
+    if range.is_empty() { Err("has no seed".to_owned()) } else { Ok(range) }
+}
+
+/// Plays the seeds.
+///
+/// # Errors
+/// If the simulation cannot be built or started, or a seed fails.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let player = Player::build(Duration::from_secs(args.timeout))?;
+    let (_, target) = workspace::folders()?;
+    let passed = Passed::open(&target.join("sim"), &player.id)?;
+    let todo: Vec<u64> = args.seeds.clone().filter(|seed| !passed.known.contains(seed)).collect();
+    let skipped = usize::try_from(args.seeds.end - args.seeds.start).unwrap_or(usize::MAX) - todo.len();
+    if skipped > 0 {
+        tell(&format!("{skipped} seeds have passed before with the same program"));
+    }
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
+    let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
+    let shared = Mutex::new((Coverage::default(), Vec::new(), passed, 0_usize));
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    while !broken.load(Ordering::Relaxed) {
+                        let at = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+                        let Some(seed) = todo.get(at).copied() else { break };
+                        let outcome = player.play(seed, &[]).inspect_err(|_| broken.store(true, Ordering::Relaxed))?;
+                        let mut shared = shared.lock().map_err(|_| anyhow::anyhow!("another worker broke"))?;
+                        let (coverage, failed, passed, done) = &mut *shared;
+                        coverage.add(&outcome);
+                        *done += 1;
+                        match &outcome.failure {
+                            None => passed.add(seed)?,
+                            Some(failure) => {
+                                tell(&format!("seed {seed} FAILED: {failure}"));
+                                failed.push((seed, outcome));
+                            }
+                        }
+                        if *done % TELL_EVERY == 0 {
+                            let (seconds, failures) = (started.elapsed().as_secs(), failed.len());
+                            tell(&format!("{done} of {} seeds in {seconds} s, {failures} failed", todo.len()));
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
+    })?;
+    let (coverage, mut failed, ..) = shared.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
+    failed.sort_by_key(|(seed, _)| *seed);
+    print(&coverage, started.elapsed())?;
+    for (seed, outcome) in &failed {
+        let failure = outcome.failure.as_deref().unwrap_or_default();
+        tell(&format!("seed {seed}: {failure}"));
+        if !args.no_reduce {
+            tell(&format!("seed {seed}: the fewest faults that fail: {}", player.reduce(*seed, outcome)?));
+        }
+    }
+    ensure!(failed.is_empty(), "{} of {} seeds failed", failed.len(), todo.len());
+    Ok(())
+}
+
+fn print(coverage: &Coverage, took: Duration) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{coverage}{} seeds in {} s", coverage.seeds(), took.as_secs()).context("stdout")
+}
+
+/// Seeds that have passed with this program, in a file of the target folder.
+#[derive(Debug)]
+struct Passed {
+    file: fs::File,
+    known: BTreeSet<u64>,
+}
+
+impl Passed {
+    fn open(folder: &Path, program: &str) -> Result<Passed> {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let path = folder.join(format!("passed-{program}.txt"));
+        let known = match fs::read_to_string(&path) {
+            Ok(text) => text.lines().filter_map(|line| line.parse().ok()).collect(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => bail!("{}: {error}", path.display()),
+        };
+        let file = fs::OpenOptions::new().create(true).append(true).open(&path);
+        Ok(Passed { file: file.with_context(|| path.display().to_string())?, known })
+    }
+
+    fn add(&mut self, seed: u64) -> Result<()> {
+        writeln!(self.file, "{seed}").context("writing the list of seeds that have passed")
+    }
+}
+
+/// If not even stderr can be written to, there is nobody left to tell.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "sim: {text}");
+}
+
+impl Player {
+    /// Leaves out each kind of fault and event that the failure does not need.
+    fn reduce(&self, seed: u64, outcome: &Outcome) -> Result<String> {
+        let mut without: Vec<String> = Vec::new();
+        for kind in outcome.kinds() {
+            without.push(kind.clone());
+            if self.play(seed, &without)?.failure.is_none() {
+                without.pop();
+            }
+        }
+        let needed: Vec<String> = outcome.kinds().into_iter().filter(|kind| !without.contains(kind)).collect();
+        let again = format!("PLIMSOLL_SEEDS={seed}..{} PLIMSOLL_WITHOUT={}", seed + 1, without.join(","));
+        let needed = if needed.is_empty() { "none".to_owned() } else { needed.join(", ") };
+        Ok(format!("{needed}\n  {again} cargo test -p plimsoll-tests --test simulations swarm::seeds_asked_for"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range;
+
+    #[test]
+    fn seeds_are_a_range() {
+        assert_eq!(range("1..10001"), Ok(1..10_001));
+        for bad in ["5", "5..5", "6..5", "a..5", "1..-1"] {
+            assert!(range(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How often each kind of fault and event was played.
+
+use super::play::Outcome;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Counts over seeds.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    seeds: usize,
+    /// By kind: seeds that drew it.
+    faults: BTreeMap<String, usize>,
+    /// By kind: how often it happened, and in how many seeds that failed.
+    strikes: BTreeMap<String, (usize, usize)>,
+}
+
+impl Coverage {
+    pub(super) fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        for fault in &outcome.faults {
+            *self.faults.entry(fault.clone()).or_default() += 1;
+        }
+        for strike in &outcome.strikes {
+            let (count, failed) = self.strikes.entry(strike.clone()).or_default();
+            *count += 1;
+            *failed += usize::from(outcome.failure.is_some());
+        }
+    }
+
+    pub(super) fn seeds(&self) -> usize {
+        self.seeds
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<20} seeds", "random fault")?;
+        for (fault, seeds) in &self.faults {
+            writeln!(f, "{fault:<20} {seeds}")?;
+        }
+        writeln!(f, "\n{:<20} times, in seeds that failed", "event")?;
+        for (strike, (count, failed)) in &self.strikes {
+            writeln!(f, "{strike:<20} {count}, {failed}")?;
+        }
+        writeln!(f)
+    }
+}

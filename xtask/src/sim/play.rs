@@ -1,0 +1,138 @@
+//! One seed in a process of its own.
+
+use crate::workspace;
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::io::{Read as _, Seek as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Interval between looks at a process.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The program that plays seeds.
+#[derive(Debug)]
+pub(super) struct Player {
+    program: PathBuf,
+    timeout: Duration,
+    /// Differs for another build.
+    pub(super) id: String,
+}
+
+/// What came of a seed.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Kinds of random faults that the seed drew.
+    pub(super) faults: Vec<String>,
+    /// Kinds of events, as often as they happened.
+    pub(super) strikes: Vec<String>,
+    /// What failed.
+    pub(super) failure: Option<String>,
+}
+
+impl Outcome {
+    /// Each kind of fault and event once.
+    pub(super) fn kinds(&self) -> Vec<String> {
+        let mut kinds: Vec<String> = self.faults.iter().chain(&self.strikes).cloned().collect();
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    }
+
+    fn read(text: &str, failure: Option<String>) -> Outcome {
+        let mut outcome = Outcome { failure, ..Outcome::default() };
+        for line in text.lines() {
+            if let Some(kind) = line.strip_prefix("fault ") {
+                outcome.faults.push(kind.to_owned());
+            } else if let Some(kind) = line.strip_prefix("strike ") {
+                outcome.strikes.push(kind.to_owned());
+            }
+        }
+        outcome
+    }
+}
+
+impl Player {
+    /// Builds the simulation in the profile of tests.
+    pub(super) fn build(timeout: Duration) -> Result<Player> {
+        let (root, _) = workspace::folders()?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .current_dir(&root)
+            .args(["test", "--locked", "--package", "plimsoll-tests", "--test", "simulations"])
+            .args(["--no-run", "--message-format", "json-render-diagnostics"])
+            .stderr(Stdio::inherit())
+            .output()
+            .context("starting cargo test")?;
+        if !output.status.success() {
+            bail!("the simulation does not compile");
+        }
+        let text = String::from_utf8(output.stdout)?;
+        let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let of_target = |message: &Value| message["target"]["name"] == "simulations";
+        let program = messages.filter(of_target).find_map(|message| message["executable"].as_str().map(PathBuf::from));
+        let program = program.context("cargo tells no program of the simulation")?;
+        let facts = std::fs::metadata(&program)?;
+        let built = facts.modified()?.duration_since(std::time::UNIX_EPOCH)?.as_millis();
+        Ok(Player { program, timeout, id: format!("{built:x}-{:x}", facts.len()) })
+    }
+
+    /// Plays a seed without these kinds of faults and events.
+    pub(super) fn play(&self, seed: u64, without: &[String]) -> Result<Outcome> {
+        let mut output = tempfile::tempfile().context("a file for the output")?;
+        let mut child = Command::new(&self.program)
+            .args(["swarm::seeds_asked_for", "--exact", "--nocapture"])
+            .env("PLIMSOLL_SEEDS", format!("{seed}..{}", seed + 1))
+            .env("PLIMSOLL_WITHOUT", without.join(","))
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .spawn()
+            .with_context(|| format!("starting {}", self.program.display()))?;
+        let until = Instant::now() + self.timeout;
+        let status = loop {
+            match child.try_wait()? {
+                Some(status) => break Some(status),
+                None if Instant::now() > until => {
+                    child.kill()?;
+                    child.wait()?;
+                    break None;
+                }
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        };
+        let mut text = String::new();
+        output.rewind()?;
+        output.read_to_string(&mut text).context("the output of the simulation")?;
+        let failure = match status {
+            Some(status) if status.success() => None,
+            Some(status) => Some(panic_of(&text).unwrap_or_else(|| status.to_string())),
+            None => Some(format!("hangs: no end after {} s", self.timeout.as_secs())),
+        };
+        Ok(Outcome::read(&text, failure))
+    }
+}
+
+/// The first line of the first panic.
+fn panic_of(text: &str) -> Option<String> {
+    let mut lines = text.lines().skip_while(|line| !line.contains("panicked at"));
+    let place = lines.next()?;
+    let place = place.split("panicked at ").nth(1).unwrap_or(place).trim_end_matches(':');
+    Some(format!("{} ({place})", lines.next().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_tells_faults_events_and_the_first_panic() {
+        let text = "seed 4\nfault Drop\nstrike DeleteNode\nstrike DeleteNode\n\
+                    thread 'x' panicked at tests/src/scene.rs:1:2:\nnot seen within 60s\nmore\n";
+        let outcome = Outcome::read(text, panic_of(text));
+        assert_eq!(outcome.kinds(), ["DeleteNode", "Drop"]);
+        assert_eq!(outcome.strikes.len(), 2);
+        assert_eq!(outcome.failure.as_deref(), Some("not seen within 60s (tests/src/scene.rs:1:2)"));
+    }
+}
