@@ -216,11 +216,6 @@ impl Cloud {
         &self.machines
     }
 
-    /// Every instance ever launched, to change what EC2 knows of it.
-    pub fn machines_mut(&mut self) -> impl Iterator<Item = &mut Machine> {
-        self.machines.values_mut()
-    }
-
     /// Instances that reads show, by id.
     #[must_use]
     pub fn describe_instances(&self, filter: &InstanceFilter, now: Timestamp) -> Vec<Instance> {

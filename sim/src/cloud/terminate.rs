@@ -5,6 +5,13 @@ use plimsoll_actuator::ports::{CloudError, Termination};
 use plimsoll_model::time::Timestamp;
 
 impl Cloud {
+    /// Takes a tag away from every instance, as somebody else may.
+    pub fn remove_tag_of_all(&mut self, key: &str) {
+        for machine in self.machines.values_mut() {
+            machine.tags.remove(key);
+        }
+    }
+
     /// Protects an instance from TerminateInstances, or ends that.
     pub fn protect(&mut self, id: &str, protected: bool) {
         if protected {

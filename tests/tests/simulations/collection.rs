@@ -63,9 +63,7 @@ async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
     }
     let id = object::text(&lost, &["status", "providerID"]).rsplit('/').next().unwrap().to_owned();
     scene.world.ec2.with(|cloud, now| {
-        for machine in cloud.machines_mut() {
-            machine.tags.remove(tag::OWNER);
-        }
+        cloud.remove_tag_of_all(tag::OWNER);
         cloud.terminate_instances(&[id], now)
     });
     let name = object::name(&lost).to_owned();
