@@ -99,7 +99,7 @@ impl Player {
                     child.wait()?;
                     break None;
                 }
-                None => std::thread::sleep(LOOK_EVERY),
+                None => std::thread::park_timeout(LOOK_EVERY),
             }
         };
         let mut text = String::new();
