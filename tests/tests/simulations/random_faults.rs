@@ -34,7 +34,7 @@ fn let_things_go_wrong(scene: &Scene) {
     });
 }
 
-fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
+pub(super) fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
     all.get(usize::try_from(rng.below(all.len() as u64)).unwrap_or(0))
 }
 
@@ -150,12 +150,20 @@ async fn seeds_16_to_19() {
     runs(16, 20).await;
 }
 
+/// The first seed and the one after the last of `PLIMSOLL_SEEDS=100..200`, if it is set.
+pub(super) fn asked_for() -> Option<(u64, u64)> {
+    let asked = std::env::var("PLIMSOLL_SEEDS").ok()?;
+    assert!(asked.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
+    let (from, to) = asked.split_once("..").unwrap();
+    Some((from.parse().unwrap(), to.parse().unwrap()))
+}
+
 /// Other seeds than the usual ones, as `PLIMSOLL_SEEDS=100..200`.
 #[tokio::test(start_paused = true)]
 async fn seeds_asked_for() {
-    let Ok(asked) = std::env::var("PLIMSOLL_SEEDS") else { return };
-    let (from, to) = asked.split_once("..").expect("PLIMSOLL_SEEDS is of the form 100..200");
-    runs(from.parse().unwrap(), to.parse().unwrap()).await;
+    if let Some((from, to)) = asked_for() {
+        runs(from, to).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ mod checks;
 mod config;
 mod strikes;
 
+use crate::random_faults::asked_for;
 use config::Config;
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::{MINUTE, Scene, Setup};
@@ -79,7 +80,7 @@ async fn seeds_10_to_19() {
 /// Other seeds than the usual ones, as `PLIMSOLL_SEEDS=100..200`.
 #[tokio::test(start_paused = true)]
 async fn seeds_asked_for() {
-    let Ok(asked) = std::env::var("PLIMSOLL_SEEDS") else { return };
-    let (from, to) = asked.split_once("..").expect("PLIMSOLL_SEEDS is of the form 100..200");
-    runs(from.parse().unwrap(), to.parse().unwrap()).await;
+    if let Some((from, to)) = asked_for() {
+        runs(from, to).await;
+    }
 }

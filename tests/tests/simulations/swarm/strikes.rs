@@ -1,5 +1,6 @@
 //! Single events: what fails, and what users and administrators do.
 
+use crate::random_faults::one_of;
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::lease;
@@ -75,10 +76,6 @@ pub(super) struct Strikes {
     damaged: Vec<String>,
     edits: u32,
     surplus: usize,
-}
-
-fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
-    all.get(usize::try_from(rng.below(all.len() as u64)).unwrap_or(0))
 }
 
 impl Strikes {
