@@ -29,18 +29,80 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     if !speed.is_finite() || speed < 0.0 {
         return Err(CommandError::BadInput(format!("--speed {speed} is not a factor of 0 or more")));
     }
-    let failed = |error: &dyn std::fmt::Display| CommandError::Failed(error.to_string());
+    play(arguments.seed, view::View::new(terminal, speed)).1
+}
+
+/// How things stood after each step, and the closing table or what went wrong.
+fn play(seed: u64, view: view::View) -> (Vec<stage::Standing>, Result<String, CommandError>) {
+    let failed = |error: &dyn std::fmt::Display| (Vec::new(), Err(CommandError::Failed(error.to_string())));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().map_err(|error| failed(&error))?;
+    let runtime = match runtime.enable_time().start_paused(true).build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
     runtime.block_on(async {
-        let stage =
-            stage::Stage::set(arguments.seed, view::View::new(terminal, speed)).map_err(|error| failed(&error))?;
+        let stage = match stage::Stage::set(seed, view) {
+            Ok(stage) => stage,
+            Err(error) => return failed(&error),
+        };
         let played = script::play(&stage).await;
         stage.end();
         let table = closing::table(&stage);
-        match played {
+        let answer = match played {
             Ok(()) => Ok(table),
             Err(missing) => Err(CommandError::Failed(format!("{missing}\n{table}"))),
-        }
+        };
+        (stage.standings(), answer)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_demo_plays_to_its_end_and_says_what_it_shows() {
+        let paper = Paper::default();
+        let view = view::View::to(Box::new(paper.clone()), false, 0.0);
+        let (standings, answer) = play(1, view);
+        let text = String::from_utf8(paper.0.lock().clone()).unwrap();
+        let text = anstream::adapter::strip_str(&text).to_string();
+        let table = answer.unwrap();
+
+        // Singular and plural.
+        for wrong in ["1 evictions", "1 replicas", "1 pods", "1 nodes"] {
+            assert!(!text.contains(wrong), "{wrong}: {text}");
+        }
+        // Of the reasons, only that of the pool with the limit.
+        let event = text.lines().find(|line| line.contains("Event of web-")).unwrap();
+        assert!(event.contains("NodePool \"default\": LimitReached") && !event.contains("backend"), "{event}");
+        // What a step speaks of was introduced before.
+        let (introduction, rest) = text.split_once("Scale up").unwrap();
+        assert!(introduction.contains("NodePool backend") && introduction.contains("m6g.xlarge"), "{introduction}");
+        assert!(rest.contains("as the NodePool backend asks: "), "{rest}");
+
+        // Waits are those that time in the simulation can tell: no node boots in less than 20 s.
+        let waits: Vec<Duration> = standings.iter().filter_map(|standing| standing.to_running).collect();
+        assert!(waits.len() >= 3 && waits.iter().all(|wait| *wait >= Duration::from_secs(20)), "{waits:?}");
+        assert!(table.contains("PENDING TO RUNNING") && !table.contains(" 0 ms"), "{table}");
+        // A step ends when the nodes that it takes away are gone: no more nodes than pods after the interruption.
+        let after = standings.iter().find(|standing| standing.step == "Spot interruption").unwrap();
+        assert!(after.nodes <= after.running, "{after:?}");
+    }
 }

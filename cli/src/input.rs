@@ -8,6 +8,7 @@ use clap::Args;
 use plimsoll_catalog::{NodeClassSettings, builtin, file};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
@@ -78,13 +79,23 @@ pub(crate) struct PolicyArguments {
     #[arg(long, default_value_t = PlanOptions::default().max_share_per_node, value_parser = clap::value_parser!(u32).range(1..=100),
         value_name = "PERCENT")]
     max_share_per_node: u32,
+    /// What the eviction of one pod has to save for consolidation to move it, in US dollars per hour; 0 sets no minimum
+    #[arg(long, default_value_t = PlanOptions::default().min_saving_per_eviction, value_parser = MicroUsdPerHour::parse_usd,
+        value_name = "USD")]
+    min_saving_per_eviction: MicroUsdPerHour,
 }
 
 impl PolicyArguments {
     /// The same question under these policies.
     pub(crate) fn with(self, question: Question) -> Question {
-        let Self { preference_policy, min_values_policy, max_share_per_node } = self;
-        let options = PlanOptions { preference_policy, min_values_policy, max_share_per_node, ..question.options };
+        let Self { preference_policy, min_values_policy, max_share_per_node, min_saving_per_eviction } = self;
+        let options = PlanOptions {
+            preference_policy,
+            min_values_policy,
+            max_share_per_node,
+            min_saving_per_eviction,
+            ..question.options
+        };
         Question { options, ..question }
     }
 }

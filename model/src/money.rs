@@ -19,6 +19,15 @@ impl MicroUsdPerHour {
         Some(Self((usd * 1_000_000.0).round() as i64))
     }
 
+    /// Parses dollars per hour, such as `0.0005`.
+    ///
+    /// # Errors
+    /// If the text is not a number from 0 to a million.
+    pub fn parse_usd(text: &str) -> Result<Self, String> {
+        let price = text.parse().ok().and_then(Self::from_usd);
+        price.ok_or_else(|| "must be dollars per hour, such as 0.0005".to_owned())
+    }
+
     /// Value in dollars, for display.
     #[must_use]
     pub fn usd(self) -> f64 {

@@ -72,6 +72,8 @@ pub struct PlanOptions {
     /// If many pods are pending, the maximum percentage of them on one new node; 100 means no limit. The limit is
     /// ignored if pods could not be placed otherwise.
     pub max_share_per_node: u32,
+    /// What the eviction of one ordinary pod has to save for consolidation to move it.
+    pub min_saving_per_eviction: MicroUsdPerHour,
 }
 
 impl Default for PlanOptions {
@@ -84,6 +86,8 @@ impl Default for PlanOptions {
             min_values_policy: MinValuesPolicy::Strict,
             // A limit increases the cost if the cheapest node fits all pods.
             max_share_per_node: 100,
+            // About 0.40 USD a month. The cheapest nodes cost a few dollars a month, and hold a few dozen pods.
+            min_saving_per_eviction: MicroUsdPerHour(500),
         }
     }
 }

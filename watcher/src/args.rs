@@ -1,6 +1,7 @@
 //! Command line flags.
 
 use clap::{Args, CommandFactory, Parser};
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_runtime::args::ServiceArgs;
 use plimsoll_runtime::args::mistake::{self, Refused};
@@ -55,6 +56,10 @@ pub struct PolicyArgs {
     #[arg(long, env = "PLIMSOLL_MAX_SHARE_PER_NODE", default_value_t = PlanOptions::default().max_share_per_node,
         value_parser = clap::value_parser!(u32).range(1..=100), value_name = "PERCENT")]
     pub max_share_per_node: u32,
+    /// What the eviction of one pod has to save for consolidation to move it, in US dollars per hour; 0 sets no minimum.
+    #[arg(long, env = "PLIMSOLL_MIN_SAVING_PER_EVICTION", default_value_t = PlanOptions::default().min_saving_per_eviction,
+        value_parser = MicroUsdPerHour::parse_usd, value_name = "USD")]
+    pub min_saving_per_eviction: MicroUsdPerHour,
 }
 
 impl PolicyArgs {
@@ -65,6 +70,7 @@ impl PolicyArgs {
             preference_policy: self.preference_policy,
             min_values_policy: self.min_values_policy,
             max_share_per_node: self.max_share_per_node,
+            min_saving_per_eviction: self.min_saving_per_eviction,
             ..PlanOptions::default()
         }
     }
@@ -154,6 +160,10 @@ mod tests {
             (other.preference_policy, other.min_values_policy, other.max_share_per_node),
             (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort, 20)
         );
+        let least = options(&["--min-saving-per-eviction=0.002"]).unwrap().min_saving_per_eviction;
+        assert_eq!(least, MicroUsdPerHour(2_000));
+        let wrong = options(&["--min-saving-per-eviction=-1"]).unwrap_err();
+        assert!(wrong.contains("must be dollars per hour"), "{wrong}");
         assert!(options(&["--max-share-per-node=0"]).unwrap_err().contains("1..=100"));
         assert_eq!(
             options(&["--preference-policy=Never"]).unwrap_err(),

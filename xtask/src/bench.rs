@@ -2,6 +2,7 @@
 //! measurement is a process of its own, so that its peak of memory is its own; Plimsoll's are built in the release profile.
 
 mod child;
+mod consolidation;
 mod document;
 mod exact;
 mod gaps;
@@ -31,6 +32,8 @@ enum Part {
     Gaps,
     /// Plan and lower bound against the optimum that HiGHS proves on 50 small instances (needs Python).
     Exact,
+    /// Consolidation of underused clusters to the end, beside Karpenter's disruption methods.
+    Consolidation,
     /// Time against pods, shapes, types and nodes, with the fitted exponents.
     Growth,
 }
@@ -42,6 +45,7 @@ enum Part {
   cargo xtask bench --no-peer                                    Plimsoll alone: minutes
   cargo xtask bench --only karpenter-mix --sizes 1000,5000       two sizes of Karpenter's mix
   cargo xtask bench --only gaps --instances 20 --no-peer
+  cargo xtask bench --only consolidation --nodes 50 --clusters 20  twenty clusters of each kind
   cargo xtask bench --write docs/benchmarks.md                   and the tables into that file
   cargo xtask bench --only sessions --write docs/benchmarks.md   these tables alone, the file's others stay as they are")]
 pub(crate) struct Args {
@@ -70,6 +74,21 @@ pub(crate) struct Args {
     /// Small instances beside their optimum.
     #[arg(long, default_value_t = 50, value_name = "N")]
     exact: u64,
+    /// Sizes of the clusters that are consolidated.
+    #[arg(long, value_delimiter = ',', default_value = "50,200", value_name = "NODES")]
+    nodes: Vec<usize>,
+    /// Clusters of each kind and size that are consolidated.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    clusters: u64,
+    /// Seed of the first of them.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    first_seed: u64,
+    /// The most nodes of a cluster that Karpenter consolidates.
+    #[arg(long, default_value_t = 200, value_name = "NODES")]
+    peer_most_nodes: usize,
+    /// Karpenter ends after so long on one cluster.
+    #[arg(long, default_value_t = 1_800, value_name = "SECONDS")]
+    peer_wall: u64,
     /// Without Karpenter.
     #[arg(long)]
     no_peer: bool,
@@ -113,6 +132,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             Part::Sessions => sessions::run(&bench)?,
             Part::Gaps => gaps::run(&bench)?,
             Part::Exact => exact::run(&bench)?,
+            Part::Consolidation => consolidation::run(&bench)?,
             Part::Growth => growth::run(&bench)?,
         };
         for table in tables {

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what must hold before a change lands, as steps. `.ci/run` runs all of them.
+//! `cargo xtask ci`: what must hold before a change lands, as steps. `.ci/run` runs all but `image`, which compiles a second profile.
 
 use crate::harness::tools::{self, Tool};
 use crate::{Chore, workspace};
@@ -22,16 +22,19 @@ const DOC: &str = "RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps";
 const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses bans sources";
 /// The actuator's rights: cfn-lint, the Terraform module beside the template, moto's CloudFormation.
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
+/// As the Dockerfile builds them.
+const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-scheduler \
+                       --package plimsoll-actuator-aws --package plimsoll-cli";
 
 /// What `cargo xtask ci` takes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The steps to run, in this order; all but `deny`, `doc` and `chart` if none is named.
+    /// The steps to run, in this order; all but `deny`, `doc`, `chart` and `image` if none is named.
     #[arg(value_enum)]
     steps: Vec<Step>,
 }
 
-/// A step. All of them run in this order: what fails fastest comes first.
+/// A step.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Formatting.
@@ -51,6 +54,8 @@ pub(crate) enum Step {
     Chart,
     /// The three services on real servers.
     E2e,
+    /// The container images, of the release profile: some ten minutes of compiling, so only if named.
+    Image,
 }
 
 impl Step {
@@ -67,10 +72,11 @@ impl Step {
             Self::Aws => "the adapter to AWS",
             Self::Chart => "charts",
             Self::E2e => "end to end",
+            Self::Image => "the container images",
         }
     }
 
-    fn run(self, root: &Path) -> Result<()> {
+    fn run(self, root: &Path, target: &Path) -> Result<()> {
         match self {
             Self::Format => shell(root, "cargo fmt --all --check"),
             Self::Deny => shell(root, DENY),
@@ -88,6 +94,7 @@ impl Step {
             }
             Self::Chart => with_tools("charts", &[&tools::GO], charts),
             Self::E2e => with_tools("end to end", &tools::ALL, end_to_end),
+            Self::Image => images(root, target),
         }
     }
 }
@@ -97,12 +104,12 @@ impl Step {
 /// # Errors
 /// If a step fails, with its name.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (root, _) = workspace::folders()?;
+    let (root, target) = workspace::folders()?;
     let steps = if args.steps.is_empty() { &Step::DEFAULT[..] } else { &args.steps };
     let started = Instant::now();
     for step in steps {
         tell(&format!("{} ({} s)", step.title(), started.elapsed().as_secs()));
-        step.run(&root).with_context(|| step.title())?;
+        step.run(&root, &target).with_context(|| step.title())?;
     }
     tell(&format!("done ({} s)", started.elapsed().as_secs()));
     Ok(())
@@ -159,6 +166,17 @@ fn end_to_end() -> Result<()> {
     }
 }
 
+/// Compiled once by cargo and not once more in a builder; a machine without a registry of images will do.
+fn images(root: &Path, target: &Path) -> Result<()> {
+    shell(root, RELEASE)?;
+    let programs = target.join("release");
+    let programs = programs.to_str().context("the path of the target folder is not UTF-8")?;
+    match Chore::try_parse_from(["xtask", "image", "--base", "local", "--programs", programs])? {
+        Chore::Image(args) => crate::image::run(&args),
+        other => bail!("xtask image is {other:?}"),
+    }
+}
+
 /// If not even stderr can be written to, there is nobody left to tell.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "\n== {text}");
@@ -205,7 +223,11 @@ mod tests {
     #[test]
     fn all_steps_can_be_named_and_the_end_to_end_run_is_a_chore() {
         let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
-        assert_eq!(names.collect::<Vec<_>>(), ["format", "deny", "lints", "doc", "tests", "aws", "chart", "e2e"]);
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["format", "deny", "lints", "doc", "tests", "aws", "chart", "e2e", "image"]
+        );
+        assert!(!Step::DEFAULT.contains(&Step::Image), "a second profile is compiled only on request");
         assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
         assert!(matches!(Chore::try_parse_from(CHART), Ok(Chore::Chart(_))));
         assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));

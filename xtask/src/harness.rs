@@ -8,6 +8,7 @@ pub(crate) mod http;
 pub(crate) mod kubectl;
 pub(crate) mod parts;
 pub(crate) mod process;
+pub(crate) mod servers;
 pub(crate) mod services;
 pub(crate) mod tools;
 pub(crate) mod wait;

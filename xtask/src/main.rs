@@ -6,6 +6,7 @@ mod chart;
 mod ci;
 mod e2e;
 mod harness;
+mod image;
 mod moves;
 mod peer;
 mod proto;
@@ -40,6 +41,8 @@ enum Chore {
     /// Compare plans with what the real kube-scheduler does.
     #[command(after_help = agree::EXAMPLES)]
     Agree(agree::Args),
+    /// Build the container images and check them (needs Docker, Podman or Buildah).
+    Image(image::Args),
     /// Play seeds of the simulation with faults.
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Args),
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Peer(args) => peer::run(args),
         Chore::Bench(args) => bench::run(args),
         Chore::Agree(args) => agree::run(&args),
+        Chore::Image(args) => image::run(&args),
         Chore::Sim(args) => sim::run(&args),
         Chore::Moves(args) => moves::run(&args),
     }

@@ -59,7 +59,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tests/fuzz", &["cli", "model", "proto", "snapshot"]),
-    ("tests/measure", &["invariants", "model", "proto", "runtime", "scheduler", "solver"]),
+    (
+        "tests/measure",
+        &["invariants", "kubesched", "model", "proto", "runtime", "scheduler", "snapshot", "solver", "workloads"],
+    ),
     ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
     (
         "xtask",

@@ -2,9 +2,10 @@
 
 mod facts;
 
-use super::stage::{Missing, Stage};
+use super::stage::{Missing, Stage, counted};
 use facts::{
-    claims_of, cpu_of_claims, drain_began, evictions_since, fleet_calls_since, nodes_of, pending_because, pods_on,
+    backend, claims_of, cpu_of_claims, drain_began, evictions_since, fleet_calls_since, nodes_of, pending_because,
+    pods_on, reason_of_pool, types_and_zones,
 };
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -49,7 +50,7 @@ fn apply(stage: &Stage, text: &str) -> Result<(), Missing> {
 
 /// Sets the replicas of a Deployment of pods of 1 CPU and 1Gi for an architecture.
 fn deploy(stage: &Stage, name: &str, replicas: u32, architecture: &str) -> Result<(), Missing> {
-    stage.note(&format!("Deployment {name}: {replicas} replicas of 1 CPU, 1Gi, {architecture}"));
+    stage.note(&format!("Deployment {name}: {} of 1 CPU, 1Gi, {architecture}", counted(replicas as usize, "replica")));
     let selector = json!({"nodeSelector": {label::ARCH: architecture}});
     let requests = json!({"cpu": "1", "memory": "1Gi"});
     let deployed = stage.world.deploy(name, replicas, &requests, &selector);
@@ -58,6 +59,11 @@ fn deploy(stage: &Stage, name: &str, replicas: u32, architecture: &str) -> Resul
 
 async fn install(stage: &Stage) -> Result<(), Missing> {
     stage.step("Install", "two NodePools with their node classes, as two users wrote them");
+    stage.note("NodePool default: on-demand, amd64, c, m and r of generation 6 or later; 10 CPUs at most; consolidateAfter 30 s");
+    stage.note(&format!(
+        "NodePool backend: Spot if there is any, arm64, {}; 10 CPUs at most; consolidateAfter 1 min",
+        backend()
+    ));
     apply(stage, BACKEND)?;
     apply(stage, DEFAULT)?;
     for (kind, what) in [(ResourceId::EC2_NODE_CLASSES, "EC2NodeClasses"), (ResourceId::NODE_POOLS, "NodePools")] {
@@ -91,8 +97,8 @@ async fn limit(stage: &Stage) -> Result<(), Missing> {
     deploy(stage, "web", 15, "amd64")?;
     let said = |world: &World| pending_because(world, "web", "limit").is_some();
     stage.expect("a pod that stays pending says that the limit is the reason", LAUNCH, said).await?;
-    if let Some(event) = pending_because(&stage.world, "web", "limit") {
-        stage.note(&event);
+    if let Some((pod, event)) = pending_because(&stage.world, "web", "limit") {
+        stage.note(&format!("Event of {pod}, as to this NodePool: {}", reason_of_pool(&event, "default")));
     }
     let full = |world: &World| {
         let ready = nodes_of(world, "default").len() == claims_of(world, "default").len();
@@ -147,7 +153,7 @@ async fn interruption(stage: &Stage) -> Result<(), Missing> {
     let nodes = nodes_of(&stage.world, "backend");
     let spot = nodes.iter().all(|node| object::label(node, label::CAPACITY_TYPE) == Some("spot"));
     stage.check(
-        "their nodes are Spot instances of the six types, in the two zones",
+        &format!("their nodes are Spot instances as the NodePool backend asks: {}", types_and_zones(&nodes)),
         !nodes.is_empty() && spot && nodes.iter().all(facts::is_backend),
     )?;
     let Some(node) = nodes.first().cloned() else { return Ok(()) };
@@ -167,16 +173,27 @@ async fn interruption(stage: &Stage) -> Result<(), Missing> {
     stage.expect("the instance is terminated", SPOT_NOTICE, gone).await?;
     let in_time = stage.world.server().now().duration_since(notice).unsigned_abs() < SPOT_NOTICE;
     stage.check("before the two minutes were over", in_time)?;
-    stage.expect("both pods run elsewhere", LAUNCH, |world| pods_on(world, "api") == 2).await?;
-    stage.note(&format!("{} evictions", evictions_since(&stage.world, notice)));
+    stage.expect("both pods run, on other nodes", LAUNCH, |world| pods_on(world, "api") == 2).await?;
+    let forgotten = move |world: &World| nodes_of(world, "backend").iter().all(|node| object::name(node) != name);
+    stage.expect("its Node is gone, once EC2 says that the instance is", LAUNCH, forgotten).await?;
+    stage.note(&format!("{} in all", counted(evictions_since(&stage.world, notice), "eviction")));
     stage.stand();
     Ok(())
 }
 
 async fn to_zero(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Scale to zero", "no pods, no nodes");
+    stage.step(
+        "Scale to zero",
+        "no pods, no nodes; of a NodePool one node goes at a time, as its disruption budget of 10 % has it",
+    );
     deploy(stage, "web", 0, "amd64")?;
     deploy(stage, "api", 0, "arm64")?;
+    let left = |count: usize| move |world: &World| nodes_of(world, "backend").len() <= count;
+    let spot = nodes_of(&stage.world, "backend").len();
+    for remaining in (0..spot).rev() {
+        let text = format!("of the NodePool backend, {} left", counted(remaining, "node"));
+        stage.expect(&text, REMOVAL, left(remaining)).await?;
+    }
     let empty = |world: &World| {
         world.all(ResourceId::NODES).is_empty()
             && world.all(ResourceId::NODE_CLAIMS).is_empty()

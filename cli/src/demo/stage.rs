@@ -38,12 +38,11 @@ pub(super) struct Standing {
     pub(super) pending: usize,
     pub(super) nodes: usize,
     pub(super) hourly: MicroUsdPerHour,
-    /// Longest time from pending to launch of the pods of this step; none if nothing was launched for any.
-    pub(super) to_launch: Option<Duration>,
+    /// Longest time from pending to running of the pods of this step; none if no pod had to wait.
+    pub(super) to_running: Option<Duration>,
 }
 
 /// What the reporter and the script share.
-#[derive(Debug)]
 struct Desk {
     view: View,
     step: String,
@@ -109,7 +108,7 @@ impl Stage {
             pending: world.pending_pods(),
             nodes: world.ready_nodes(),
             hourly: world.hourly_cost(),
-            to_launch: self.measures.longest_to_launch(world, desk.step_started),
+            to_running: self.measures.longest_to_running(desk.step_started),
         };
         desk.standings.push(standing);
     }
@@ -198,11 +197,12 @@ fn node_line(node: &Value, pods: usize) -> String {
         (false, false) => "booting",
     };
     format!(
-        "{:<44} {:<14} {:<16} {:<10} {state:<8} {pods} pods",
+        "{:<44} {:<14} {:<16} {:<10} {state:<8} {}",
         object::name(node),
         label(label::INSTANCE_TYPE),
         label(label::ZONE),
-        label(label::CAPACITY_TYPE)
+        label(label::CAPACITY_TYPE),
+        counted(pods, "pod")
     )
 }
 
@@ -210,6 +210,12 @@ fn bar(running: usize, pending: usize) -> String {
     let all = (running + pending).max(1);
     let filled = (running * BAR).div_ceil(all).min(BAR);
     format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled))
+}
+
+/// A number of things, such as `1 pod` and `2 pods`.
+pub(super) fn counted(number: usize, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{ending}")
 }
 
 /// Simulated time since the beginning, as `mm:ss.t`.

@@ -10,8 +10,8 @@ const MISSED: Style = AnsiColor::Red.on_default().bold();
 const QUIET: Style = Style::new().dimmed();
 
 /// The screen.
-#[derive(Debug)]
 pub(super) struct View {
+    out: Box<dyn Write + Send>,
     live: bool,
     /// Simulated seconds per second; 0 for no pause.
     speed: f64,
@@ -24,7 +24,12 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(live: bool, speed: f64) -> Self {
-        Self { live, speed, drawn: 0, last: Vec::new(), shown: Instant::now() }
+        Self::to(Box::new(anstream::stdout()), live, speed)
+    }
+
+    /// A view that is written elsewhere.
+    pub(super) fn to(out: Box<dyn Write + Send>, live: bool, speed: f64) -> Self {
+        Self { out, live, speed, drawn: 0, last: Vec::new(), shown: Instant::now() }
     }
 
     /// A step begins.
@@ -71,14 +76,15 @@ impl View {
     fn lines(&mut self, lines: &[String]) {
         self.erase();
         for line in lines {
-            print(&format!("{line}\n"));
+            self.print(&format!("{line}\n"));
         }
         self.draw();
     }
 
     fn draw(&mut self) {
         if self.live {
-            print(&self.last.iter().map(|line| format!("{line}\n")).collect::<String>());
+            let text: String = self.last.iter().map(|line| format!("{line}\n")).collect();
+            self.print(&text);
             self.drawn = self.last.len();
         }
     }
@@ -86,14 +92,13 @@ impl View {
     fn erase(&mut self) {
         if self.drawn > 0 {
             // Up to the first line of the picture, and clear from there.
-            print(&format!("\x1b[{}A\x1b[J", self.drawn));
+            self.print(&format!("\x1b[{}A\x1b[J", self.drawn));
             self.drawn = 0;
         }
     }
-}
 
-/// A reader that has seen enough is no reason to stop: the exit status still says whether all was seen.
-fn print(text: &str) {
-    let mut stdout = anstream::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    /// A reader that has seen enough is no reason to stop: the exit status still says whether all was seen.
+    fn print(&mut self, text: &str) {
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+    }
 }

@@ -73,6 +73,7 @@ impl From<&PlanOptions> for wire::PlanOptions {
             preference_policy: options.preference_policy.to_wire(),
             min_values_policy: options.min_values_policy.to_wire(),
             max_share_per_node_percent: options.max_share_per_node,
+            min_saving_per_eviction_micro_usd: Some(options.min_saving_per_eviction.0),
         }
     }
 }
@@ -89,6 +90,9 @@ impl From<wire::PlanOptions> for PlanOptions {
             preference_policy: PreferencePolicy::from_wire(options.preference_policy).unwrap_or_default(),
             min_values_policy: MinValuesPolicy::from_wire(options.min_values_policy).unwrap_or_default(),
             max_share_per_node: if share == 0 { usual.max_share_per_node } else { share },
+            min_saving_per_eviction: options
+                .min_saving_per_eviction_micro_usd
+                .map_or(usual.min_saving_per_eviction, |micro| MicroUsdPerHour(micro.max(0))),
         }
     }
 }

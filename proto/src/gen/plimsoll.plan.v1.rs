@@ -18,6 +18,10 @@ pub struct PlanOptions {
     /// ignored if pods could not be placed otherwise. Zero means the scheduler's default.
     #[prost(uint32, tag = "5")]
     pub max_share_per_node_percent: u32,
+    /// What the eviction of one ordinary pod has to save for consolidation to move it, in millionths of a US dollar per
+    /// hour. Absent means the scheduler's default; negative values count as zero.
+    #[prost(int64, optional, tag = "6")]
+    pub min_saving_per_eviction_micro_usd: ::core::option::Option<i64>,
 }
 /// A plan for one snapshot.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -37,6 +37,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("preference-policy", "settings.preferencePolicy"),
     ("min-values-policy", "settings.minValuesPolicy"),
     ("max-share-per-node", "settings.maxSharePerNode"),
+    ("min-saving-per-eviction", "settings.minSavingPerEviction"),
     ("workers", "scheduler.workers"),
 ];
 

@@ -8,7 +8,9 @@ pub(crate) mod single_node;
 mod allowance;
 mod candidates;
 mod consolidate;
+mod preferences;
 mod record;
+mod repack;
 mod surplus;
 
 use crate::input::context::SolveContext;
@@ -71,7 +73,14 @@ impl<'a> Removal<'a> {
 }
 
 /// Adds terminations to `removal`, which has the expired nodes already.
-pub(crate) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, plan: &mut Plan, removal: &mut Removal<'a>) {
+/// Consolidation moves a pod only if that saves `per_eviction` per hour, in micro-USD.
+pub(crate) fn remove<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    plan: &mut Plan,
+    removal: &mut Removal<'a>,
+    per_eviction: i64,
+) {
     let (found, next) = candidates::find(context, removal);
     plan.next_time = plan.next_time.into_iter().chain(next).min();
     let mut allowance = Allowance::new(context, removal);
@@ -84,7 +93,7 @@ pub(crate) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, plan: &m
     }
     surplus::remove(context, state, &mut allowance, removal);
     drifted(context, state, &found, &mut allowance, removal);
-    consolidate::consolidate(context, state, &found, &mut allowance, removal);
+    consolidate::consolidate(context, state, &found, &mut allowance, removal, per_eviction);
 }
 
 /// Replaces drifted nodes, regardless of cost. Nodes without pods come first, then nodes whose pods can be evicted

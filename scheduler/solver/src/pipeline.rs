@@ -87,7 +87,8 @@ pub(crate) fn planned(
     let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
     (removal.removed, removal.placed_buffer_pods) = (expired, placed_buffer_pods);
     if options.disruption {
-        disrupt::remove(context, &mut state, &mut plan, &mut removal);
+        let per_eviction = options.min_saving_per_eviction.0;
+        disrupt::remove(context, &mut state, &mut plan, &mut removal, per_eviction);
     }
     finish(context, &mut plan, &mut removal, bounded);
     plan

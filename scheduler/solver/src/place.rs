@@ -4,6 +4,7 @@ pub(crate) mod buffer_pods;
 pub(crate) mod columns;
 pub(crate) mod draft;
 pub(crate) mod early_batch;
+pub(crate) mod fill;
 pub(crate) mod free_capacity;
 pub(crate) mod hostname_topology;
 pub(crate) mod launch;
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) favoured: Option<String>,
     /// Pool that is asked before all others of its weight, regardless of cost.
     pub(crate) first: Option<usize>,
+    /// What a unit of each resource is worth. If set, existing nodes are filled by it: see [`fill`].
+    pub(crate) prices: Option<Rc<Vec<f64>>>,
     /// Undo log of a trial: free capacity before each change.
     journal: Option<Vec<(usize, Arc<Room>)>>,
 }
@@ -83,6 +86,7 @@ impl State {
             even: false,
             favoured: None,
             first: None,
+            prices: None,
             journal: None,
         }
     }
@@ -188,6 +192,9 @@ fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'
 
 /// Places pods on existing nodes.
 pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, search: Search) {
+    if let Some(prices) = state.prices.clone() {
+        fill::fill(context, state, placed, search, &prices);
+    }
     // Large pods first, since small pods fit anywhere. Pods that follow others to their hosts come after these.
     let key = |pod_group: &PodGroup<'_>| {
         let follows = !pod_group.whole && context.topology.seeks_host(pod_group.shape);

@@ -18,6 +18,7 @@ mod priority;
 mod properties;
 mod reasons;
 mod removal;
+mod repack;
 mod replay;
 mod spread;
 mod static_pools;

@@ -5,9 +5,12 @@
 //!   what it was made from.
 //! - `plimsoll-measure warm [--steps N] FOLDER`: one pod more, again and again, in a session.
 //! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback, with a scheduler in a process of its own.
+//! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N] [--trace]`: a generated cluster,
+//!   consolidated until a plan removes nothing.
 //! - `plimsoll-measure serve`: that scheduler; it prints its address and ends with its stdin.
 
 mod client;
+mod consolidation;
 mod figures;
 mod plan;
 mod server;
@@ -25,7 +28,7 @@ use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
 const USAGE: &str =
-    "usage: plimsoll-measure [warm | wire | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
+    "usage: plimsoll-measure [warm | wire | consolidate | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
 
 /// Deltas that are sent to a warm session unless said otherwise.
 const STEPS: usize = 200;
@@ -40,6 +43,11 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
+    let mut rest = std::env::args_os().skip(1);
+    if rest.next().is_some_and(|mode| mode == "consolidate") {
+        let rest: Vec<String> = rest.map(|one| one.to_string_lossy().into_owned()).collect();
+        return print(&consolidation::asked(&rest)?);
+    }
     let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
     if mode == "serve" {
         return server::serve();

@@ -4,11 +4,13 @@ mod company;
 mod mix;
 mod nodes;
 mod plain;
+mod underused;
 
 pub use company::company;
 pub use mix::karpenter_mix;
-pub use nodes::{one_more_pod, with_nodes};
+pub use nodes::{node, one_more_pod, with_nodes};
 pub use plain::{all_different, many_pools, one_deployment, shapes, sizes};
+pub use underused::{Underused, underused};
 
 use crate::manifest::{node_class, node_pool, requirement};
 use crate::{Case, CatalogChoice, catalogs};

@@ -22,7 +22,7 @@ mod volumes;
 pub use case::{Case, CatalogChoice};
 pub use feature::{Feature, Offer, Profile};
 pub use generate::case;
-pub use question::{BadManifest, Question};
+pub use question::{BadManifest, NOW, Question};
 pub use rng::Rng;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The time of all cases, 2026-01-01: nothing in them depends on it.
-const NOW: Timestamp = Timestamp(1_767_225_600_000);
+pub const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
 /// What the solver is asked.
 #[derive(Debug, Clone)]
@@ -70,11 +70,20 @@ impl Question {
     ///
     /// The first object that cannot be understood, with its problem.
     pub fn of(objects: &Objects, catalog: Catalog) -> Result<Self, String> {
+        Self::at(objects, catalog, NOW)
+    }
+
+    /// The same at another time than that of all cases.
+    ///
+    /// # Errors
+    ///
+    /// The first object that cannot be understood, with its problem.
+    pub fn at(objects: &Objects, catalog: Catalog, now: Timestamp) -> Result<Self, String> {
         let id = catalog.id();
         let classes = objects.node_classes.iter().filter_map(|class| class.metadata.name.clone());
         let extra = Extra {
             source: Source::Files,
-            now: NOW,
+            now,
             catalogs: classes.map(|name| (name, id.clone())).collect(),
             ..Extra::default()
         };

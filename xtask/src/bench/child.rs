@@ -60,6 +60,10 @@ impl Measure {
         Ok(Self { program, peer, dir: dir.to_owned(), root: root.to_owned() })
     }
 
+    pub(super) fn peer(&self) -> Option<&Path> {
+        self.peer.as_deref()
+    }
+
     pub(super) fn with_peer(&self) -> bool {
         self.peer.is_some()
     }

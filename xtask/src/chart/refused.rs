@@ -7,7 +7,7 @@ use std::path::Path;
 /// Path of the value as `helm --set-json` takes it, the value as JSON, and where the message must say that it is wrong.
 type Bad = (&'static str, &'static str, &'static str);
 
-const BAD: [Bad; 41] = [
+const BAD: [Bad; 42] = [
     ("settings.clusterName", r#""""#, "/settings/clusterName"),
     ("settings.clusterName", r#""-prod""#, "/settings/clusterName"),
     ("settings.clusterName", "null", "/settings"),
@@ -25,6 +25,7 @@ const BAD: [Bad; 41] = [
     ("settings.preferencePolicy", r#""respect""#, "/settings/preferencePolicy"),
     ("settings.minValuesPolicy", r#""Ignore""#, "/settings/minValuesPolicy"),
     ("settings.maxSharePerNode", "0", "/settings/maxSharePerNode"),
+    ("settings.minSavingPerEviction", "-0.001", "/settings/minSavingPerEviction"),
     ("settings.clustername", r#""prod""#, "additional properties 'clustername' not allowed"),
     ("controller", "{}", "additional properties 'controller' not allowed"),
     ("logLevel", r#""info debug""#, "/logLevel"),

@@ -120,6 +120,11 @@ impl Process {
         line.with_context(|| format!("{name} told nothing"))
     }
 
+    /// Its process ID; that of the program itself if the command replaced itself by it.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended, if it has.
     pub(crate) fn status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)

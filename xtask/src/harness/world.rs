@@ -87,11 +87,12 @@ impl World {
             None => Vec::new(),
         };
         // The stand-in ends with an error if an instance was told something wrong.
-        if let Some(mut kubelets) = self.kubelets.take()
-            && !kubelets.stop()?.success()
-        {
-            let told = std::fs::read_to_string(&self.report).unwrap_or_default();
-            troubles.push(format!("nodes could not join: {told}"));
+        if let Some(mut kubelets) = self.kubelets.take() {
+            let status = kubelets.stop()?;
+            if !status.success() {
+                let told = std::fs::read_to_string(&self.report).unwrap_or_default();
+                troubles.push(format!("kubelets ended with {status}; see kubelets.log; they report {told}"));
+            }
         }
         Ok(troubles)
     }

@@ -5,6 +5,7 @@ use super::{Event, Start, control, print, say};
 use crate::harness::kubectl::condition;
 use crate::harness::parts::Parts;
 use crate::harness::process::Guard;
+use crate::harness::tools;
 use crate::harness::wait::until_true;
 use crate::harness::world::{Setup, World};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -31,6 +32,7 @@ pub(super) fn run(start: &Start, root: &Path, home: &Home) -> Result<()> {
     let begun = Instant::now();
     let claim = home.claim()?;
     let pools = pools(start, root)?;
+    tools::require(&[&tools::PYTHON, &tools::KUBECTL])?;
     let (folder, temporary) = folder(start.keep.as_deref())?;
     let guard = Arc::new(Guard::start()?);
     let (sender, events) = channel();

@@ -9,6 +9,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Outcome};
 use plimsoll_sim::world::{World, is_pending, is_running};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Instance types and zones of the blog author's pool.
@@ -37,6 +38,18 @@ pub(super) fn is_backend(node: &Object) -> bool {
     allowed(label::INSTANCE_TYPE, &BACKEND_TYPES) && allowed(label::ZONE, &BACKEND_ZONES)
 }
 
+/// What that pool allows, for the reader.
+pub(super) fn backend() -> String {
+    format!("{} in {}", BACKEND_TYPES.join(", "), BACKEND_ZONES.join(" and "))
+}
+
+/// Type and zone of nodes, each pair once.
+pub(super) fn types_and_zones(nodes: &[Object]) -> String {
+    let text = |node: &Object, key| object::label(node, key).unwrap_or("?").to_owned();
+    let pairs = nodes.iter().map(|node| format!("{} in {}", text(node, label::INSTANCE_TYPE), text(node, label::ZONE)));
+    pairs.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+}
+
 /// CPUs of a pool's NodeClaims in thousandths.
 pub(super) fn cpu_of_claims(world: &World, pool: &str) -> i64 {
     let cpu = |claim: &Arc<Value>| {
@@ -50,15 +63,22 @@ pub(super) fn pods_on(world: &World, app: &str) -> usize {
     world.count(ResourceId::PODS, |pod| object::label(pod, "app") == Some(app) && is_running(pod))
 }
 
-/// An event of a pending pod of a Deployment, other than the scheduler's own, that has a word in it.
-pub(super) fn pending_because(world: &World, app: &str, word: &str) -> Option<String> {
+/// A pending pod of a Deployment and its event, other than the scheduler's own, that has a word in it.
+pub(super) fn pending_because(world: &World, app: &str, word: &str) -> Option<(String, String)> {
     let pods = world.all(ResourceId::PODS);
     let mut pending = pods.iter().filter(|pod| object::label(pod, "app") == Some(app) && is_pending(pod));
     pending.find_map(|pod| {
         let mut events = world.events_of("Pod", object::name(pod)).into_iter();
         let found = events.find(|event| event.contains(word) && !event.contains("nodes are available"))?;
-        Some(format!("{}: {found}", object::name(pod)))
+        Some((object::name(pod).to_owned(), found))
     })
+}
+
+/// What an event says about one NodePool: it has a reason for each of them and for the nodes that exist.
+pub(super) fn reason_of_pool<'event>(event: &'event str, pool: &str) -> &'event str {
+    let name = format!("NodePool \"{pool}\"");
+    let reason = event.split("; ").find_map(|part| part.find(&name).and_then(|at| part.get(at..)));
+    reason.unwrap_or(event)
 }
 
 /// When fleets were bought since a time.
@@ -81,4 +101,28 @@ pub(super) fn drain_began(world: &World, since: Timestamp) -> Option<i64> {
 pub(super) fn evictions_since(world: &World, since: Timestamp) -> usize {
     let audit = world.server().audit();
     audit.iter().filter(|entry| entry.subresource == "eviction" && entry.code == 201 && entry.at >= since).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_is_introduced_as_its_manifest_has_it() {
+        let manifest = include_str!("../seed-000.yaml");
+        for values in [BACKEND_TYPES.as_slice(), BACKEND_ZONES.as_slice()] {
+            let list: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
+            let list = format!("values: [ {} ]", list.join(", "));
+            assert!(manifest.contains(&list), "{list}");
+            assert!(values.iter().all(|value| backend().contains(value)));
+        }
+    }
+
+    #[test]
+    fn of_an_event_only_what_is_said_about_the_pool_is_told() {
+        let event = r#"FailedScheduling: no node: NodePool "a": Incompatible: arch; NodePool "b": LimitReached: 0 of 10 cpu; NoExistingNode: 1"#;
+        assert_eq!(reason_of_pool(event, "a"), r#"NodePool "a": Incompatible: arch"#);
+        assert_eq!(reason_of_pool(event, "b"), r#"NodePool "b": LimitReached: 0 of 10 cpu"#);
+        assert_eq!(reason_of_pool(event, "c"), event);
+    }
 }

@@ -4,21 +4,33 @@ use super::{Removal, Removed};
 use crate::input::context::SolveContext;
 use crate::place::buffer_pods;
 use crate::place::pod_groups::is_protected;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
+
+/// Age below which moving a pod costs more.
+const YOUNG: Millis = Millis::from_seconds(3600);
+/// Cost of moving such a pod, in that of another one.
+const YOUNG_COST: i64 = 16;
 
 /// A node that may go.
 #[derive(Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) node: usize,
     pub(crate) pool: &'a NodePool,
+    pub(crate) instance_type: String,
+    pub(crate) is_spot: bool,
     /// What it costs; zero if the catalog does not know.
     pub(crate) price: i64,
     /// Pods that have to go elsewhere; also those that do not exist: a node that keeps room for them is not empty.
     pub(crate) pods: Vec<&'a Pod>,
     /// Thousandths: 1000 for the node and what each eviction costs.
     pub(crate) disturbance: i64,
+    /// Cost of all evictions in thousandths of that of an ordinary pod. A pod that was created a short time ago counts
+    /// several times, so that pods do not move again and again.
+    pub(crate) evictions: i64,
     pub(crate) empty: bool,
     pub(crate) drifted: bool,
     pub(crate) underutilized: bool,
@@ -77,8 +89,11 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         let candidate = Candidate {
             node: index,
             pool,
+            instance_type: label_of(context, index, label::INSTANCE_TYPE).to_owned(),
+            is_spot: label_of(context, index, label::CAPACITY_TYPE) == CapacityType::Spot.as_str(),
             price: view.data.price,
             disturbance: disturbance(&pods),
+            evictions: evictions(&pods, now),
             empty: !blocked && idle && pods.is_empty(),
             drifted: (!blocked || patient) && view.node.drifted.is_some(),
             underutilized: !blocked && idle && thrifty && !pods.is_empty() && view.data.is_known,
@@ -104,8 +119,11 @@ pub(super) fn of_static<'a>(
         Candidate {
             node: index,
             pool,
+            instance_type: label_of(context, index, label::INSTANCE_TYPE).to_owned(),
+            is_spot: label_of(context, index, label::CAPACITY_TYPE) == CapacityType::Spot.as_str(),
             price: context.nodes[index].data.price,
             disturbance: disturbance(&pods),
+            evictions: evictions(&pods, context.snapshot.now),
             empty: pods.is_empty(),
             drifted: false,
             underutilized: !pods.is_empty(),
@@ -117,6 +135,10 @@ pub(super) fn of_static<'a>(
     (0..context.nodes.len()).filter(own).filter(free).map(candidate).collect()
 }
 
+fn label_of<'a>(context: &SolveContext<'a>, node: usize, key: &str) -> &'a str {
+    context.nodes[node].node.labels.get(key).map_or("", String::as_str)
+}
+
 /// Pods that need another place when the node goes.
 fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: usize) -> Vec<&'a Pod> {
     let own = context.nodes[node].pods.iter().filter(|pod| pod.moves());
@@ -126,6 +148,15 @@ fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: usize) ->
 /// What removing a node with these pods costs, in thousandths.
 pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
     pods.iter().map(|pod| pod.eviction_cost_milli.max(0)).fold(1000, i64::saturating_add)
+}
+
+/// Cost of evicting these pods, in thousandths.
+fn evictions(pods: &[&Pod], now: Timestamp) -> i64 {
+    let cost = |pod: &&Pod| {
+        let is_young = pod.created.plus(YOUNG) > now;
+        pod.eviction_cost_milli.max(0).saturating_mul(if is_young { YOUNG_COST } else { 1 })
+    };
+    pods.iter().filter(|pod| !pod.is_virtual()).map(cost).fold(0, i64::saturating_add)
 }
 
 fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {

@@ -1,34 +1,33 @@
-//! Nodes whose pods fit elsewhere, or on one cheaper node, one by one or several for one.
+//! Nodes whose pods fit elsewhere, or on cheaper nodes: all together, then what is left one by one.
 
 use super::Removal;
 use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance};
+use super::preferences;
+use super::repack::{self, Repack};
 use crate::disrupt::single_node::{self, Offer};
 use crate::input::context::SolveContext;
+use crate::input::intern::Bits;
 use crate::place::draft::Draft;
+use crate::place::launch;
 use crate::place::pod_groups::{self, PodGroup};
-use crate::place::relaxation;
 use crate::place::{Placed, Search, State, on_existing};
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Most nodes that one replacement is looked for; as in Karpenter.
-const SEVERAL: usize = 100;
-/// Commands of several nodes for one in one plan: each search costs some simulations of up to that many nodes.
-const COMMANDS: usize = 16;
+use std::collections::BTreeMap;
 
 /// Where only nodes in service that are themselves settled take pods.
 const SEARCH: Search = Search { in_service: true, settled: true };
 
-/// Nodes without need of a new one first, then several for one, then one for one.
+/// All together first. Spot nodes, and nodes for which a whole plan does not pay, then go one by one: those without need of a new one
+/// first, then one for one.
 pub(super) fn consolidate<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     found: &[Candidate<'a>],
     allowance: &mut Allowance<'a>,
     removal: &mut Removal<'a>,
+    per_eviction: i64,
 ) {
     let totals = Totals::new(context);
     let movable = |one: &&Candidate<'a>| {
@@ -45,23 +44,21 @@ pub(super) fn consolidate<'a>(
         let rate = |one: &Candidate<'_>, other: &Candidate<'_>| i128::from(one.price) * i128::from(other.disturbance);
         rate(b, a).cmp(&rate(a, b)).then_with(|| a.node.cmp(&b.node))
     });
-    let mut sweep = Sweep { context, totals, allowance, removal };
+    let mut sweep = Sweep { context, totals, per_eviction, allowance, removal };
+    sweep.repack(state, &order);
     for candidate in &order {
-        sweep.attempt(state, &[candidate], false);
-    }
-    for _ in 0..COMMANDS {
-        if !sweep.several(state, &order) {
-            break;
-        }
+        sweep.attempt(state, candidate, false);
     }
     for candidate in &order {
-        sweep.attempt(state, &[candidate], true);
+        sweep.attempt(state, candidate, true);
     }
 }
 
 struct Sweep<'s, 'a> {
     context: &'s SolveContext<'a>,
     totals: Totals<'a>,
+    /// What one eviction has to save per hour, in micro-USD.
+    per_eviction: i64,
     allowance: &'s mut Allowance<'a>,
     removal: &'s mut Removal<'a>,
 }
@@ -71,93 +68,96 @@ impl<'a> Sweep<'_, 'a> {
         !self.removal.is_gone(candidate.node) && !self.removal.busy.contains(&candidate.node)
     }
 
-    /// Removes all of `nodes`, if that is allowed and pays.
-    fn attempt(&mut self, state: &mut State, nodes: &[&Candidate<'a>], replace: bool) -> bool {
-        if nodes.iter().any(|candidate| !self.is_open(candidate)) {
-            return false;
+    /// Removes the node, if that is allowed and pays.
+    fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
+        if !self.is_open(candidate)
+            || state.work == 0
+            || !self.allowance.permits(self.context, candidate, DisruptionReason::Underutilized)
+        {
+            return;
         }
+        if let Some(placed) = state.trial(|state| self.without(state, candidate, replace)) {
+            self.allowance.note(candidate);
+            self.removal.note(candidate, DisruptionReason::Underutilized);
+            self.removal.commit(self.context, placed);
+        }
+    }
+
+    /// Removes as many nodes together as pays. Nodes that budgets do not allow to go yet take no pods.
+    fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
+        let open = order.iter().copied().filter(|one| self.is_open(one)).collect();
+        let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.per_eviction) else { return };
+        let (mut nodes, mut later) = (Vec::new(), Vec::new());
         let mut allowance = self.allowance.clone();
-        for candidate in nodes {
-            if !allowance.permits(self.context, candidate, DisruptionReason::Underutilized) {
-                return false;
+        for candidate in repack.choose(state) {
+            if allowance.permits(self.context, candidate, DisruptionReason::Underutilized) {
+                allowance.note(candidate);
+                nodes.push(candidate);
+            } else {
+                later.push(candidate);
             }
-            allowance.note(candidate);
         }
-        if state.work == 0 {
-            return false;
-        }
-        let Some(placed) = state.trial(|state| self.without(state, nodes, replace)) else { return false };
+        let Some(placed) = self.replaced(state, &repack, &nodes, &later) else { return };
         *self.allowance = allowance;
         for candidate in nodes {
             self.removal.note(candidate, DisruptionReason::Underutilized);
         }
         self.removal.commit(self.context, placed);
-        true
     }
 
-    /// The most nodes, dearest for what they disturb first, that one new node replaces.
-    fn several(&mut self, state: &mut State, order: &[&Candidate<'a>]) -> bool {
-        let mut allowance = self.allowance.clone();
-        let mut nodes: Vec<&Candidate<'a>> = Vec::new();
-        for candidate in order {
-            if nodes.len() == SEVERAL {
-                break;
-            }
-            if self.is_open(candidate) && allowance.permits(self.context, candidate, DisruptionReason::Underutilized) {
-                allowance.note(candidate);
-                nodes.push(candidate);
-            }
+    /// Where the pods of `nodes` go, if that pays. Each launch lists only offerings with which all launches together cost
+    /// less than the nodes.
+    fn replaced(
+        &self,
+        state: &mut State,
+        repack: &Repack<'_, 'a>,
+        nodes: &[&Candidate<'a>],
+        later: &[&Candidate<'a>],
+    ) -> Option<Placed<'a>> {
+        if nodes.is_empty() {
+            return None;
         }
-        let (mut least, mut most, mut best) = (2, nodes.len(), None);
-        while least <= most {
-            let middle = usize::midpoint(least, most);
-            let mut works = false;
-            // Looked at only: nothing is kept.
-            let _: Option<()> = state.trial(|state| {
-                works = self.without(state, &nodes[..middle], true).is_some();
-                None
-            });
-            if works {
-                best = Some(middle);
-                least = middle + 1;
-            } else {
-                most = middle - 1;
+        state.trial(|state| {
+            later.iter().for_each(|one| state.close(one.node));
+            let mut placed = repack.place(state, nodes).ok()?;
+            let total: i64 = nodes.iter().map(|one| one.price).sum();
+            let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context)).sum();
+            let saving = total - launched;
+            let share = saving / i64::try_from(placed.launches.len().max(1)).unwrap_or(i64::MAX);
+            for draft in &mut placed.launches {
+                let view = &self.context.pools[draft.pool];
+                let most = draft.price(self.context) + share;
+                let mut cheap = Bits::none(view.offerings.len());
+                draft.offerings.iter().filter(|one| view.price(**one) < most).for_each(|one| cheap.insert(*one));
+                draft.offerings = launch::acceptable(view, &cheap)?;
+                draft.spare = None;
             }
-        }
-        best.is_some_and(|count| self.attempt(state, &nodes[..count], true))
+            let pays = repack.cost_of(nodes, &placed) < 0 && self.totals.approve(nodes, saving);
+            (pays && repack.is_allowed(nodes, &placed)).then_some(placed)
+        })
     }
 
-    /// Where the pods of `nodes` would go, with as much of what they prefer as there is a place for; `None` if not all have one, or it does
-    /// not pay.
-    fn without(&self, state: &mut State, nodes: &[&Candidate<'a>], replace: bool) -> Option<Placed<'a>> {
+    /// Where the pods of the node would go, with as much of what they prefer as there is a place for; `None` if not all have one, or
+    /// it does not pay.
+    fn without(&self, state: &mut State, candidate: &Candidate<'a>, replace: bool) -> Option<Placed<'a>> {
         let context = self.context;
-        nodes.iter().for_each(|candidate| state.close(candidate.node));
-        let pods = nodes.iter().flat_map(|candidate| &candidate.pods).copied();
-        let own: Vec<PodGroup<'a>> = pod_groups::by_shape(context, pods);
+        state.close(candidate.node);
+        let own: Vec<PodGroup<'a>> = pod_groups::by_shape(context, candidate.pods.iter().copied());
         pod_groups::leave(context, state, &own);
-        let mut pod_groups = relaxation::strictest(context, own);
-        loop {
-            let mut missed = BTreeSet::new();
-            let placed = state.trial(|state| match self.served(state, nodes, replace, pod_groups.clone()) {
-                Replacement::Placed(placed) => Some(Some(placed)),
-                Replacement::TooDear => Some(None),
-                Replacement::Left(left) => {
-                    missed = relaxation::uids(&left);
-                    None
-                }
-            });
-            match placed {
-                Some(placed) => return placed,
-                None if state.work == 0 => return None,
-                None => pod_groups = relaxation::relaxed(context, &pod_groups, &missed, &BTreeSet::new())?,
+        let served = preferences::give_up(context, state, own, |state, pod_groups| {
+            match self.served(state, candidate, replace, pod_groups) {
+                Replacement::Placed(placed) => Ok(Some(placed)),
+                Replacement::TooDear => Ok(None),
+                Replacement::Left(left) => Err(left),
             }
-        }
+        });
+        served.ok().flatten()
     }
 
     fn served(
         &self,
         state: &mut State,
-        nodes: &[&Candidate<'a>],
+        candidate: &Candidate<'a>,
         replace: bool,
         pod_groups: Vec<PodGroup<'a>>,
     ) -> Replacement<'a> {
@@ -166,7 +166,6 @@ impl<'a> Sweep<'_, 'a> {
         if !nowhere.is_empty() {
             return Replacement::Left(nowhere);
         }
-        let total: i64 = nodes.iter().map(|candidate| candidate.price).sum();
         let mut placed = Placed { left: pod_groups, ..Placed::default() };
         on_existing(context, state, &mut placed, SEARCH);
         if !placed.left.is_empty() {
@@ -174,8 +173,7 @@ impl<'a> Sweep<'_, 'a> {
             let offers = if replace { single_node::offers(context, state, &placed.left) } else { Vec::new() };
             if !offers.is_empty() {
                 let mut offers = offers.into_iter();
-                let Some(launch) = offers.find_map(|offer| self.cheaper(state, nodes, offer, total, &placed.left))
-                else {
+                let Some(launch) = offers.find_map(|offer| self.cheaper(state, candidate, offer, &placed.left)) else {
                     return Replacement::TooDear;
                 };
                 placed.launches.push(launch);
@@ -190,45 +188,35 @@ impl<'a> Sweep<'_, 'a> {
         if !placed.left.is_empty() {
             return Replacement::Left(placed.left);
         }
-        let saving = total - placed.launches.iter().map(|launch| launch.price(context)).sum::<i64>();
-        if self.totals.approve(nodes, saving) { Replacement::Placed(placed) } else { Replacement::TooDear }
+        let saving = candidate.price - placed.launches.iter().map(|launch| launch.price(context)).sum::<i64>();
+        let pays = saving >= repack::evictions(candidate, self.per_eviction);
+        if pays && self.totals.approve(&[candidate], saving) {
+            Replacement::Placed(placed)
+        } else {
+            Replacement::TooDear
+        }
     }
 
     /// The launch of `offer`, narrowed to what costs less than what it replaces.
     fn cheaper(
         &self,
         state: &mut State,
-        nodes: &[&Candidate<'a>],
+        candidate: &Candidate<'a>,
         mut offer: Offer,
-        total: i64,
         pod_groups: &[PodGroup<'a>],
     ) -> Option<Draft<'a>> {
         let view = &self.context.pools[offer.pool];
-        let label_of = |candidate: &Candidate<'_>, key: &str| self.context.nodes[candidate.node].node.labels.get(key);
-        let is_spot = |candidate: &&Candidate<'_>| {
-            label_of(candidate, label::CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
-        };
         let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
         // Spot for spot is a race to the pool that is taken back first.
-        if may_be_spot && nodes.iter().all(is_spot) {
+        if may_be_spot && candidate.is_spot {
             return None;
         }
-        let mut below = total;
-        if nodes.len() > 1 {
-            // Not "a, a and b by b": then deleting the others was all there was to it.
-            for candidate in nodes {
-                let kind = label_of(candidate, label::INSTANCE_TYPE);
-                if offer.accept.iter().any(|index| Some(view.type_name(index)) == kind.map(String::as_str)) {
-                    below = below.min(candidate.price);
-                }
-            }
-        }
-        offer.accept.retain(|index| view.price(index) < below);
+        offer.accept.retain(|index| view.price(index) < candidate.price);
         single_node::launch(self.context, state, offer, pod_groups)
     }
 }
 
-/// How pods of nodes that are to go would be served.
+/// How pods of a node that is to go would be served.
 enum Replacement<'a> {
     Placed(Placed<'a>),
     /// They would be, but it does not pay.

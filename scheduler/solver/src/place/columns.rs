@@ -3,7 +3,7 @@
 //! the fillings that good plans are made of.
 
 mod branch;
-mod knapsack;
+pub(crate) mod knapsack;
 mod master;
 mod pricing;
 pub(crate) mod rules;

@@ -150,6 +150,22 @@ fn spot_is_not_replaced_by_spot() {
 }
 
 #[test]
+fn a_spot_node_replaces_an_on_demand_node_together_with_spot_nodes() {
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements[1].values.push("spot".into());
+    for name in ["n1", "n2"] {
+        cluster.node_of(name, "r5.large", "default", CapacityType::Spot);
+        cluster.bound(&format!("p-{name}"), name, &shape(1200, 2));
+    }
+    assert_eq!(removed(&cluster.plan()), [], "one c5.xlarge on Spot would be cheaper than both");
+    cluster.node("n3", "r5.large");
+    cluster.bound("p-n3", "n3", &shape(1200, 2));
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan).len(), launched(&plan)), (3, vec![("c5.xlarge".to_owned(), 3)]));
+    assert_eq!(plan.launches[0].price().0, 64_000);
+}
+
+#[test]
 fn what_is_marked_do_not_disrupt_stays() {
     let mut cluster = two();
     cluster.snapshot.nodes[0].do_not_disrupt = true;

@@ -61,6 +61,7 @@ func (in *Input) adoptNodes() error {
 		nc.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		if n.Labels[karpv1.NodeInitializedLabelKey] == "true" {
 			nc.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized)
+			nc.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
 		}
 		in.stamp("NodeClaim", nc)
 		made = append(made, nc)

@@ -5,7 +5,7 @@ use super::{Types, deployment, one_pool, pod};
 use crate::cluster::{own_labels, status};
 use crate::manifest::container;
 use crate::{Case, Rng};
-use plimsoll_model::catalog::{CapacityType, InstanceType};
+use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::resources::CPU;
 use serde_json::{Value, json};
 
@@ -28,13 +28,7 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
         let name = format!("node-{number}");
         let offerings: Vec<_> = it.offerings.iter().filter(|it| it.capacity_type == CapacityType::OnDemand).collect();
         let Some(offering) = rng.pick(&offerings) else { break };
-        let mut labels = it.labels.clone();
-        labels.extend(own_labels(&name, "default", it, offering, &catalog.region));
-        case.objects.push(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-            "spec": {"providerID": format!("aws:///{}/i-{name}", offering.zone)},
-            "status": status(it),
-        }));
+        case.objects.push(node(&name, "default", it, offering, &catalog.region));
         let count = each.min(left);
         left -= count;
         // A half to nine tenths of the cpu, in equal parts.
@@ -48,6 +42,18 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
         case.objects.push(pod(&format!("waiting-{number}"), &json!({"app": "new"}), &sized(&mut rng)));
     }
     case
+}
+
+/// The Node of a launched instance, as it is once it is initialized.
+#[must_use]
+pub fn node(name: &str, pool: &str, it: &InstanceType, offering: &Offering, region: &str) -> Value {
+    let mut labels = it.labels.clone();
+    labels.extend(own_labels(name, pool, it, offering, region));
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "spec": {"providerID": format!("aws:///{}/i-{name}", offering.zone)},
+        "status": status(it),
+    })
 }
 
 fn running_pod(rng: &mut Rng, name: &str, node: &str, cpu: i64) -> Value {

@@ -4,7 +4,7 @@ use super::master::number;
 use crate::input::intern::{Amounts, how_many};
 
 /// Kinds of pods that may be on the node, with what the search needs to know of them.
-pub(super) struct Knapsack<'k> {
+pub(crate) struct Knapsack<'k> {
     /// Kinds in the order in which they are tried: the most worth per part of the room first.
     order: Vec<Candidate<'k>>,
     /// Per view: weight of each kind in `order`, the size of the room, and the order by worth per weight.
@@ -27,21 +27,21 @@ struct View {
 }
 
 /// What was found.
-pub(super) struct Filling {
+pub(crate) struct Filling {
     /// PodKind and number of pods, sorted.
-    pub(super) take: Vec<(usize, usize)>,
-    pub(super) worth: f64,
+    pub(crate) take: Vec<(usize, usize)>,
+    pub(crate) worth: f64,
     /// No filling is worth more.
-    pub(super) bound: f64,
-    pub(super) steps: usize,
+    pub(crate) bound: f64,
+    pub(crate) steps: usize,
 }
 
 /// One kind on offer: number, worth of a pod, what it requests, how many the node may take at most.
-pub(super) type Offered<'k> = (usize, f64, &'k [i64], usize);
+pub(crate) type Offered<'k> = (usize, f64, &'k [i64], usize);
 
 impl<'k> Knapsack<'k> {
     /// For a node with `room`. `scarcity`: per resource, what a unit is worth; it guides the order.
-    pub(super) fn new(offered: &[Offered<'k>], room: &Amounts, scarcity: &[f64]) -> Self {
+    pub(crate) fn new(offered: &[Offered<'k>], room: &Amounts, scarcity: &[f64]) -> Self {
         let used: Vec<usize> = (0..room.len()).filter(|index| offered.iter().any(|one| one.2[*index] > 0)).collect();
         let mut mixed = vec![0.0; room.len()];
         for index in &used {
@@ -80,7 +80,7 @@ impl<'k> Knapsack<'k> {
     }
 
     /// Searches by at most `nodes` steps; what is not worth `slack` (relative) more is not looked for.
-    pub(super) fn search(&self, nodes: usize, slack: f64) -> Filling {
+    pub(crate) fn search(&self, nodes: usize, slack: f64) -> Filling {
         let mut search =
             Search { knapsack: self, best: Vec::new(), worth: 0.0, missed: 0.0, left: nodes, slack: 1.0 + slack };
         let mut take = vec![0; self.order.len()];

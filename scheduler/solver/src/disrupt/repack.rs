@@ -1,0 +1,214 @@
+//! Removes many nodes at once: chooses the nodes whose price is worth paying, and places the pods of all others anew.
+//!
+//! A node is worth its price if it can hold pods that would cost as much on new nodes. Nodes are therefore ordered by
+//! price per worth of their capacity, evictions counted in. All pods are placed together, so that each moves once.
+
+mod choose;
+
+use super::candidates::Candidate;
+use super::preferences;
+use crate::bound::resource_prices::{resource_prices, worth};
+use crate::input::context::SolveContext;
+use crate::input::intern::{Amounts, add};
+use crate::place::draft::Draft;
+use crate::place::pod_groups::{self, PodGroup};
+use crate::place::{Placed, Search, State, local_search, on_existing, topology};
+use crate::score::PER_NODE;
+use plimsoll_model::catalog::CapacityType;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Which nodes may be removed, and what that costs.
+pub(super) struct Repack<'s, 'a> {
+    context: &'s SolveContext<'a>,
+    search: Search,
+    /// What one eviction has to save per hour, in micro-USD.
+    per_eviction: i64,
+    /// Least worth its price first, with price per worth.
+    order: Vec<(f64, &'s Candidate<'a>)>,
+    prices: Rc<Vec<f64>>,
+}
+
+impl<'s, 'a> Repack<'s, 'a> {
+    /// For `nodes`, which may all go. `None` if there are too few.
+    pub(super) fn new(
+        context: &'s SolveContext<'a>,
+        state: &State,
+        nodes: Vec<&'s Candidate<'a>>,
+        search: Search,
+        per_eviction: i64,
+    ) -> Option<Self> {
+        if nodes.len() < 2 {
+            return None;
+        }
+        let prices = Rc::new(market_prices(context, &nodes));
+        let key = |one: &Candidate<'a>| {
+            let mut room: Amounts = state.room(one.node).free.clone();
+            add_requests(context, &mut room, one);
+            money(one.price - evictions(one, per_eviction)) / worth(&prices, &room).max(1.0)
+        };
+        let mut order: Vec<(f64, &Candidate<'a>)> = nodes.into_iter().map(|one| (key(one), one)).collect();
+        order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.node.cmp(&b.1.node)));
+        Some(Self { context, search, per_eviction, order, prices })
+    }
+
+    /// The nodes to remove, least worth its price first; none if no removal pays.
+    pub(super) fn choose(&mut self, state: &mut State) -> Vec<&'s Candidate<'a>> {
+        let chosen = choose::choose(self, state);
+        self.nodes(&chosen)
+    }
+
+    fn nodes(&self, indices: &[usize]) -> Vec<&'s Candidate<'a>> {
+        indices.iter().filter_map(|index| self.order.get(*index)).map(|(_, one)| *one).collect()
+    }
+
+    /// Takes nodes out of the order whose pods have no other place at all.
+    fn drop_stuck(&mut self, state: &mut State, work: u64) {
+        let all: Vec<usize> = (0..self.order.len()).collect();
+        let nodes = self.nodes(&all);
+        let left = self.tried(state, work, |state| self.place(state, &nodes).err()).unwrap_or_default();
+        if !left.is_empty() {
+            self.order.retain(|(_, one)| !one.pods.iter().any(|pod| left.contains(pod.uid.as_str())));
+        }
+    }
+
+    /// The result of `attempt`, which has that much work. All changes are undone.
+    fn tried<T>(&self, state: &mut State, work: u64, attempt: impl FnOnce(&mut State) -> Option<T>) -> Option<T> {
+        let before = state.work;
+        let given = before.min(work);
+        state.work = given;
+        let mut found = None;
+        let _: Option<()> = state.trial(|state| {
+            found = attempt(state);
+            None
+        });
+        state.work = before - (given - state.work);
+        found
+    }
+
+    /// Nodes that can be removed one after another without a new node.
+    fn deletable(&self, state: &mut State) -> Vec<usize> {
+        let mut by_rate: Vec<usize> = (0..self.order.len()).collect();
+        by_rate.sort_by(|a, b| {
+            let rate = |one: usize, other: usize| {
+                i128::from(self.order[one].1.price) * i128::from(self.order[other].1.disturbance)
+            };
+            rate(*b, *a).cmp(&rate(*a, *b)).then(a.cmp(b))
+        });
+        let (mut gone, mut taking) = (Vec::new(), BTreeSet::new());
+        let _: Option<()> = state.trial(|state| {
+            for index in by_rate {
+                let node = self.order[index].1;
+                if taking.contains(&node.node) {
+                    continue;
+                }
+                let placed = state.trial(|state| {
+                    let own = self.leave(state, &[node]);
+                    let (own, nowhere) = topology::assign(self.context, state, own);
+                    let mut placed = Placed { left: own, ..Placed::default() };
+                    on_existing(self.context, state, &mut placed, self.search);
+                    (placed.left.is_empty() && nowhere.is_empty()).then_some(placed)
+                });
+                if let Some(placed) = placed {
+                    taking.extend(placed.existing.into_keys());
+                    gone.push(index);
+                }
+            }
+            None
+        });
+        gone.sort_unstable();
+        gone
+    }
+
+    /// Change of cost if these nodes of the order go, placed with that much work, and instance types that are launched;
+    /// `None` if a pod has no other place.
+    fn cost(&self, state: &mut State, nodes: &[usize], work: u64) -> Option<(i64, BTreeMap<String, usize>)> {
+        let nodes = self.nodes(nodes);
+        self.tried(state, work, |state| {
+            let placed = self.place(state, &nodes).ok()?;
+            self.is_allowed(&nodes, &placed).then(|| (self.cost_of(&nodes, &placed), self.types(&placed)))
+        })
+    }
+
+    /// Whether Spot nodes replace On-Demand nodes only: Spot for Spot is a race to the capacity that is reclaimed first.
+    pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> bool {
+        let is_spot = |draft: &&Draft<'a>| {
+            let view = &self.context.pools[draft.pool];
+            draft.offerings.iter().any(|index| view.offering(*index).capacity_type == CapacityType::Spot)
+        };
+        placed.launches.iter().filter(is_spot).count() <= nodes.iter().filter(|one| !one.is_spot).count()
+    }
+
+    /// Change of the hourly price with the cost of evictions.
+    pub(super) fn cost_of(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> i64 {
+        let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context) + PER_NODE).sum();
+        let removed = |one: &&Candidate<'a>| one.price + PER_NODE - evictions(one, self.per_eviction);
+        launched - nodes.iter().map(removed).sum::<i64>()
+    }
+
+    fn types(&self, placed: &Placed<'a>) -> BTreeMap<String, usize> {
+        let mut types = BTreeMap::new();
+        for draft in &placed.launches {
+            let cheapest = draft.offerings.first().map(|one| self.context.pools[draft.pool].type_name(*one));
+            *types.entry(cheapest.unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        types
+    }
+
+    /// Closes `nodes` and places their pods, with as much of what they prefer as there is a place for.
+    ///
+    /// # Errors
+    /// UIDs of pods without another place.
+    pub(super) fn place(&self, state: &mut State, nodes: &[&Candidate<'a>]) -> Result<Placed<'a>, BTreeSet<&'a str>> {
+        let own = self.leave(state, nodes);
+        preferences::give_up(self.context, state, own, |state, pod_groups| {
+            let (pod_groups, nowhere) = topology::assign(self.context, state, pod_groups);
+            if !nowhere.is_empty() {
+                return Err(nowhere);
+            }
+            state.prices = Some(Rc::clone(&self.prices));
+            let mut placed = crate::place::place(self.context, state, pod_groups, self.search);
+            state.prices = None;
+            if !placed.left.is_empty() {
+                return Err(placed.left);
+            }
+            local_search::improve(self.context, state, &mut placed);
+            Ok(placed)
+        })
+    }
+
+    fn leave(&self, state: &mut State, nodes: &[&Candidate<'a>]) -> Vec<PodGroup<'a>> {
+        nodes.iter().for_each(|one| state.close(one.node));
+        let pods = nodes.iter().flat_map(|one| &one.pods).copied();
+        let own = pod_groups::by_shape(self.context, pods);
+        pod_groups::leave(self.context, state, &own);
+        own
+    }
+}
+
+/// What the evictions of a node have to save per hour, in micro-USD.
+pub(super) fn evictions(one: &Candidate<'_>, per_eviction: i64) -> i64 {
+    one.evictions.saturating_mul(per_eviction) / 1000
+}
+
+/// What a unit of each resource costs on new nodes for the pods of `nodes`.
+fn market_prices(context: &SolveContext<'_>, nodes: &[&Candidate<'_>]) -> Vec<f64> {
+    let mut load: Amounts = vec![0; context.table.len()];
+    nodes.iter().for_each(|one| add_requests(context, &mut load, one));
+    let mut offers: Vec<(i64, &Amounts)> = Vec::new();
+    for view in &context.pools {
+        offers.extend(view.usable.iter().map(|index| (view.price(index), &view.offerings[index].room)));
+    }
+    resource_prices(&offers, &load)
+}
+
+fn add_requests(context: &SolveContext<'_>, sum: &mut Amounts, one: &Candidate<'_>) {
+    for shape in one.pods.iter().filter_map(|pod| context.shape_of(pod)) {
+        add(sum, context.shapes[shape].requests, 1);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "prices are far below 2^52")]
+fn money(price: i64) -> f64 {
+    price as f64
+}

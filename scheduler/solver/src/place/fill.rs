@@ -1,0 +1,87 @@
+//! Fills existing nodes so that little of any resource is left: for each node the pods whose requests are worth most
+//! together at given prices of resources.
+
+use crate::bound::resource_prices::worth;
+use crate::input::context::SolveContext;
+use crate::input::existing_nodes::{takes, takes_some};
+use crate::place::columns::knapsack::{Knapsack, Offered};
+use crate::place::{Placed, Search, State, allowed, put};
+
+/// Kinds of pods that are considered for one node, those with the largest requests and the smallest ones: more hardly
+/// fill it better, and the search takes longer.
+const KINDS: usize = 48;
+/// Steps of the search for one node.
+const STEPS: usize = 64;
+/// Relative worth that is not looked for.
+const SLACK: f64 = 1e-3;
+
+/// Places pods of `placed.left` on nodes that `search` allows. Pods that follow others to their hosts are left.
+pub(crate) fn fill<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    placed: &mut Placed<'a>,
+    search: Search,
+    prices: &[f64],
+) {
+    let value = |group: usize, placed: &Placed<'_>| worth(prices, context.shapes[placed.left[group].shape].requests);
+    let mut groups: Vec<(f64, usize)> = (0..placed.left.len())
+        .filter(|group| !placed.left[*group].whole && !context.topology.seeks_host(placed.left[*group].shape))
+        .map(|group| (value(group, placed), group))
+        .filter(|(value, _)| *value > 0.0)
+        .collect();
+    groups.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    for node in 0..context.nodes.len() {
+        if state.work == 0 {
+            return;
+        }
+        if !allowed(context, node, search) || state.room(node).closed || !context.nodes[node].open {
+            continue;
+        }
+        groups.retain(|(_, group)| !placed.left[*group].pods.is_empty());
+        let take = filling(context, state, placed, node, &groups, prices);
+        for (group, most) in take {
+            let pod_group = &placed.left[group];
+            let n = takes(context, node, state.room(node), pod_group).min(most);
+            if n > 0 {
+                put(context, state, node, pod_group.shape, n);
+                placed.existing.entry(node).or_default().extend(placed.left[group].pods.drain(..n));
+            }
+        }
+    }
+    placed.left.retain(|pod_group| !pod_group.pods.is_empty());
+}
+
+/// The groups that fill the node best, with numbers of pods.
+fn filling(
+    context: &SolveContext<'_>,
+    state: &mut State,
+    placed: &Placed<'_>,
+    node: usize,
+    groups: &[(f64, usize)],
+    prices: &[f64],
+) -> Vec<(usize, usize)> {
+    let mut offered: Vec<Offered<'_>> = Vec::new();
+    let (large, small) = (groups.iter(), groups.iter().rev());
+    let mut looked = 0_u64;
+    for (half, order) in [(KINDS / 2, large.collect::<Vec<_>>()), (KINDS, small.collect())] {
+        for (value, group) in order {
+            if offered.len() >= half {
+                break;
+            }
+            looked += 1;
+            let pod_group = &placed.left[*group];
+            let most = takes_some(context, node, state.room(node), pod_group);
+            if most > 0 && !offered.iter().any(|one| one.0 == *group) {
+                offered.push((*group, *value, context.shapes[pod_group.shape].requests, most));
+            }
+        }
+    }
+    if offered.is_empty() {
+        state.work = state.work.saturating_sub(looked / 8);
+        return Vec::new();
+    }
+    let found = Knapsack::new(&offered, &state.room(node).free, prices).search(STEPS, SLACK);
+    let kinds = u64::try_from(offered.len()).unwrap_or(u64::MAX);
+    state.work = state.work.saturating_sub(looked / 8 + kinds * u64::try_from(found.steps).unwrap_or(u64::MAX));
+    found.take
+}

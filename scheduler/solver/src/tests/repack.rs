@@ -1,0 +1,218 @@
+//! Consolidation of several nodes together.
+
+use super::builder::*;
+use super::properties::steady;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::resources::CPU;
+use plimsoll_model::snapshot::{DisruptionReason, PodState};
+use plimsoll_model::time::Timestamp;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn saving(plan: &Plan) -> i64 {
+    plan.terminations.iter().map(|one| one.saving.0).sum()
+}
+
+#[test]
+fn several_nodes_are_replaced_by_several() {
+    let mut cluster = Cluster::new();
+    for number in 0..8 {
+        let name = format!("n{number}");
+        cluster.node(&name, "r5.large");
+        cluster.bound(&format!("p{number}"), &name, &shape(1500, 1));
+    }
+    let plan = cluster.plan();
+    assert_eq!(removed(&plan).len(), 8);
+    // Five pods on 8 cores for 320,000, two on 4 cores for 160,000 and one on 2 cores for 80,000: with 12 cores of pods
+    // no other mix of these sizes costs less.
+    assert_eq!(plan.hourly.0, 560_000);
+    let placed: BTreeSet<&str> = plan.launches.iter().flat_map(|one| &one.pods).map(|pod| pod.uid.as_str()).collect();
+    assert_eq!(placed.len(), 8, "each pod has one place");
+}
+
+/// Eight pods on a node that could be replaced by one which costs 32,000 less.
+fn dear_node() -> Cluster {
+    let mut cluster = Cluster::new();
+    for (node, kind) in [("n1", "m5.xlarge"), ("n2", "c5.2xlarge")] {
+        cluster.node(node, kind);
+        for number in 0..8 {
+            cluster.bound(&format!("{node}-{number}"), node, &shape(if node == "n1" { 450 } else { 1000 }, 0));
+        }
+    }
+    cluster
+}
+
+#[test]
+fn pods_that_moved_a_short_time_ago_stay_unless_it_saves_much() {
+    let mut cluster = dear_node();
+    assert_eq!(removed(&cluster.plan()), [("n1", DisruptionReason::Underutilized)]);
+    let first_hour = Timestamp(NOW.0 - 59 * 60_000);
+    cluster.snapshot.pods.iter_mut().for_each(|pod| pod.created = first_hour);
+    assert_eq!(removed(&cluster.plan()), [], "eight times 8,000 is more than 32,000");
+    cluster.snapshot.pods.iter_mut().for_each(|pod| pod.created = Timestamp(NOW.0 - 60 * 60_000));
+    assert_eq!(removed(&cluster.plan()).len(), 1);
+}
+
+#[test]
+fn evictions_have_to_be_worth_their_cost() {
+    let mut cluster = dear_node();
+    cluster.snapshot.pods.iter_mut().for_each(|pod| pod.eviction_cost_milli = 10_000);
+    assert_eq!(removed(&cluster.plan()), [], "eight times 5,000 is more than 32,000");
+    cluster.snapshot.pods.iter_mut().for_each(|pod| pod.eviction_cost_milli = 7_000);
+    assert_eq!(removed(&cluster.plan()).len(), 1);
+}
+
+#[test]
+fn a_node_is_launched_only_if_it_saves_enough_beyond_deletions() {
+    let mut cluster = Cluster::new();
+    for name in ["n1", "n2"] {
+        cluster.node(name, "m5.large");
+        cluster.bound(&format!("p-{name}"), name, &shape(900, 1));
+    }
+    // One node less saves 96,000, a c5.large for both 16,000 more.
+    let plan = cluster.plan();
+    assert_eq!((plan.launches.len(), plan.terminations.len()), (0, 1));
+}
+
+#[test]
+fn a_replacement_keeps_min_values_among_what_costs_less() {
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement(label::INSTANCE_TYPE, Operator::Exists, &[]));
+    for name in ["n1", "n2"] {
+        cluster.node(name, "r5.large");
+        cluster.bound(&format!("p-{name}"), name, &shape(1200, 2));
+    }
+    // Both fit on a c5.xlarge or an m5.xlarge; an r5.xlarge costs as much as both nodes.
+    cluster.pool().requirements[2].min_values = Some(2);
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan).len(), launched(&plan)), (2, vec![("c5.xlarge".to_owned(), 2)]));
+    assert!(plan.launches[0].offerings.iter().all(|one| one.price.0 < 252_000));
+    cluster.pool().requirements[2].min_values = Some(3);
+    assert_eq!(removed(&cluster.plan()), []);
+}
+
+#[test]
+fn nodes_that_are_to_go_later_take_no_pods() {
+    let mut cluster = Cluster::new();
+    for number in 0..4 {
+        let name = format!("n{number}");
+        cluster.node(&name, "r5.large");
+        cluster.bound(&format!("p{number}"), &name, &shape(800, 1));
+    }
+    assert_eq!(removed(&cluster.plan()).len(), 4, "one c5.xlarge is cheaper than any two of them");
+    cluster.allow(DisruptionReason::Underutilized, 1);
+    let plan = cluster.plan();
+    assert_eq!((plan.terminations.len(), plan.launches.len()), (1, 1));
+    assert_eq!(plan.terminations[0].moved_to, [], "the others have room, and are removed later");
+}
+
+#[test]
+fn nodes_that_stay_get_the_pods_whose_requests_cost_most_elsewhere() {
+    let mut cluster = Cluster::new();
+    cluster.node("n0", "m5.xlarge").do_not_disrupt = true;
+    cluster.bound("held", "n0", &shape(3500, 1));
+    // 500m and 15 GiB are left on n0: room for one of the two. By CPU alone it would be `small`.
+    cluster.node("n1", "r5.xlarge");
+    cluster.bound("large", "n1", &shape(400, 12));
+    cluster.node("n2", "r5.xlarge");
+    cluster.bound("small", "n2", &shape(500, 1));
+    let plan = cluster.plan();
+    let moved: Vec<&str> = plan.terminations.iter().flat_map(|one| &one.moved_to).map(|to| to.node.as_str()).collect();
+    assert_eq!((removed(&plan).len(), moved), (2, vec!["n0"]));
+    assert_eq!(plan.terminations[0].moved_to[0].pods[0].name, "ns/large");
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)]);
+}
+
+/// Cores of a node, price, and requests of its pods.
+type Machine = (i64, i64, Vec<i64>);
+
+/// The most that can be saved by removing any of these nodes, for pods that request CPU alone: each pod of a removed node goes to
+/// another node or to one of two new ones. Every choice is tried.
+fn most_saving(nodes: &[Machine]) -> i64 {
+    let mut most = 0;
+    for removed in 0..1_u32 << nodes.len() {
+        let is_removed = |index: &usize| removed & (1 << index) != 0;
+        let (gone, kept): (Vec<usize>, Vec<usize>) = (0..nodes.len()).partition(is_removed);
+        let pods: Vec<i64> = gone.iter().flat_map(|index| nodes[*index].2.clone()).collect();
+        let price: i64 = gone.iter().map(|index| nodes[*index].1).sum();
+        let mut free: Vec<i64> =
+            kept.iter().map(|index| nodes[*index].0 * 1000 - nodes[*index].2.iter().sum::<i64>()).collect();
+        let evictions = 500 * i64::try_from(pods.len()).unwrap();
+        let launched = cheapest(&pods, &mut free, [0, 0]);
+        most = most.max(price - evictions - launched.unwrap_or(i64::MAX / 2));
+    }
+    most
+}
+
+/// The least that new nodes with these loads cost, once `pods` are placed.
+fn cheapest(pods: &[i64], free: &mut Vec<i64>, new: [i64; 2]) -> Option<i64> {
+    let Some((pod, rest)) = pods.split_first() else {
+        let price = |load: i64| match load {
+            0 => Some(0),
+            1..=2000 => Some(80_000),
+            2001..=4000 => Some(160_000),
+            4001..=8000 => Some(320_000),
+            _ => None,
+        };
+        return Some(price(new[0])? + price(new[1])?);
+    };
+    let mut best: Option<i64> = None;
+    for index in 0..free.len() {
+        if free[index] >= *pod {
+            free[index] -= pod;
+            best = best.into_iter().chain(cheapest(rest, free, new)).min();
+            free[index] += pod;
+        }
+    }
+    for index in 0..2 {
+        let mut with = new;
+        with[index] += pod;
+        best = best.into_iter().chain(cheapest(rest, free, with)).min();
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
+
+    /// Against an exhaustive search. A plan may give up 20,000 rather than launch a node.
+    #[test]
+    fn consolidation_saves_about_the_most_possible(
+        drawn in prop::collection::vec((0..6_usize, prop::collection::vec(2..16_i64, 1..3)), 2..5)
+    ) {
+        let kinds = [("c5.large", 2), ("c5.xlarge", 4), ("c5.2xlarge", 8), ("m5.large", 2), ("m5.xlarge", 4), ("r5.xlarge", 4)];
+        let mut cluster = Cluster::new();
+        let mut nodes: Vec<Machine> = Vec::new();
+        for (number, (kind, requests)) in drawn.iter().enumerate() {
+            let (kind, cores) = kinds[*kind];
+            let name = format!("n{number}");
+            cluster.node(&name, kind);
+            let mut left = cores * 1000;
+            let mut pods = Vec::new();
+            for request in requests.iter().map(|tenths| tenths * 100) {
+                if request <= left {
+                    left -= request;
+                    cluster.bound(&format!("{name}-{}", pods.len()), &name, &shape(request, 0));
+                    pods.push(request);
+                }
+            }
+            let of_kind = cluster.catalog.get(kind).unwrap();
+            let price = of_kind.offerings.iter().map(|one| one.price.0).max().unwrap();
+            nodes.push((cores, price, pods));
+        }
+        let plan = cluster.plan();
+        let requested = |uid: &str| {
+            let pod = cluster.snapshot.pods.iter().find(|pod| pod.uid.as_str() == uid).unwrap();
+            assert!(matches!(pod.state, PodState::Bound(_)));
+            cluster.snapshot.shapes.iter().find(|one| one.id == pod.shape).unwrap().requests.get(CPU)
+        };
+        let moved: usize = plan.terminations.iter().map(|one| one.pods.len()).sum();
+        prop_assert!(plan.terminations.iter().flat_map(|one| &one.pods).all(|pod| requested(pod.uid.as_str()) > 0));
+        let saved = saving(&plan) - 500 * i64::try_from(moved).unwrap();
+        let most = most_saving(&nodes);
+        prop_assert!(saved <= most + 8, "saves {saved}, and no more than {most} is possible: {nodes:?}");
+        prop_assert!(saved >= most - 20_000, "saves {saved} of {most}: {nodes:?}");
+    }
+}

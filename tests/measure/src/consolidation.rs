@@ -1,0 +1,104 @@
+//! Consolidation to the end: plans are made and carried out until a plan removes nothing.
+
+mod cluster;
+mod figures;
+
+use crate::figures::peak_mib;
+use anyhow::{Context as _, Result, bail};
+use cluster::Cluster;
+use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_workloads::Case;
+use plimsoll_workloads::bench::{Underused, underused};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::Instant;
+
+/// Most rounds: far more than a cluster of thousands of nodes with budgets of a tenth needs.
+const ROUNDS: usize = 400;
+
+/// Consolidates the generated cluster that `arguments` describe.
+pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
+    let mut options = Underused { nodes: 50, budget: 100, pools: 1, ..Underused::default() };
+    let (mut seed, mut trace) = (1, false);
+    let mut rest = arguments.iter();
+    while let Some(name) = rest.next() {
+        if name == "--trace" {
+            trace = true;
+            continue;
+        }
+        let value: usize =
+            rest.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"))?;
+        match name.as_str() {
+            "--seed" => seed = u64::try_from(value)?,
+            "--nodes" => options.nodes = value,
+            "--protected" => options.protected = value,
+            "--spot" => options.spot = value,
+            "--budget" => options.budget = value,
+            "--pools" => options.pools = value,
+            _ => bail!("{name}: not an option of consolidate"),
+        }
+    }
+    measure(&underused(seed, options), trace)
+}
+
+/// Consolidates the cluster of `case`. With `trace`, one line on stderr for each round.
+fn measure(case: &Case, trace: bool) -> Result<Value> {
+    let mut cluster = Cluster::new(case)?;
+    let question = cluster.question()?;
+    let mut told = figures::bounds(&question);
+    let nodes = question.snapshot.nodes.len();
+    let pods = question.snapshot.pods.len();
+    let before = figures::hourly(&question).usd();
+    let options = PlanOptions { disruption: true, ..PlanOptions::default() };
+    let (mut seconds, mut first, mut slowest) = (0.0, 0.0, 0.0_f64);
+    let (mut rounds, mut violations, mut stranded, mut elsewhere, mut launched) = (0, 0, 0, 0, 0);
+    let mut moves: BTreeMap<String, u32> = BTreeMap::new();
+    loop {
+        let question = cluster.question()?;
+        let started = Instant::now();
+        let plan: Plan = plimsoll_solver::solve(&question.snapshot, &question.catalogs, &options);
+        let took = started.elapsed().as_secs_f64();
+        seconds += took;
+        slowest = slowest.max(took);
+        if rounds == 0 {
+            first = took;
+        }
+        violations += plimsoll_invariants::check(&question.snapshot, &question.catalogs, &plan).len();
+        if plan.terminations.is_empty() && plan.launches.is_empty() && plan.placements.is_empty() {
+            break;
+        }
+        rounds += 1;
+        if rounds > ROUNDS {
+            bail!("still plans after {ROUNDS} rounds");
+        }
+        let done = cluster.carry_out(&plan)?;
+        done.moved.iter().for_each(|pod| *moves.entry(pod.clone()).or_default() += 1);
+        stranded += done.stranded;
+        elsewhere += done.elsewhere;
+        launched += plan.launches.len();
+        if trace {
+            let hourly = figures::hourly(&cluster.question()?).usd();
+            let (removed, new, moved) = (plan.terminations.len(), plan.launches.len(), done.moved.len());
+            let text = format!("{rounds}: -{removed} +{new} nodes, {moved} pods moved, {hourly:.3} USD/h, {took:.3} s");
+            writeln!(std::io::stderr(), "{text}")?;
+        }
+    }
+    let question = cluster.question()?;
+    told["nodesBefore"] = nodes.into();
+    told["pods"] = pods.into();
+    told["hourlyBefore"] = before.into();
+    told["nodesAfter"] = question.snapshot.nodes.len().into();
+    told["hourlyAfter"] = figures::hourly(&question).usd().into();
+    told["rounds"] = rounds.into();
+    told["launched"] = launched.into();
+    told["evictions"] = moves.values().sum::<u32>().into();
+    told["mostMoves"] = moves.values().max().copied().unwrap_or(0).into();
+    told["movedAgain"] = moves.values().filter(|times| **times > 1).count().into();
+    told["stranded"] = stranded.into();
+    told["elsewhere"] = elsewhere.into();
+    told["violations"] = violations.into();
+    told["seconds"] = json!({"all": seconds, "first": first, "slowest": slowest});
+    told["peakMib"] = peak_mib()?.into();
+    Ok(told)
+}

@@ -1,0 +1,152 @@
+//! A cluster in which plans are carried out at once.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plimsoll_kubesched::{ClusterState, Nominated};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::plan::{Plan, PodRef};
+use plimsoll_model::snapshot::SnapshotIndex;
+use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_snapshot::Objects;
+use plimsoll_workloads::bench::node;
+use plimsoll_workloads::{Case, NOW, Question};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Time from one plan to the next: new nodes boot and old ones are drained.
+const ROUND: Millis = Millis::from_seconds(300);
+
+/// Objects of the cluster and what can be bought.
+pub(super) struct Cluster {
+    objects: Objects,
+    catalog: Catalog,
+    launched: usize,
+    now: Timestamp,
+}
+
+/// What became of a plan.
+pub(super) struct Outcome {
+    /// Pods that were evicted, by `namespace/name`.
+    pub(super) moved: Vec<String>,
+    /// Pods that kube-scheduler has no node for.
+    pub(super) stranded: usize,
+    /// Pods that kube-scheduler binds to another node than planned.
+    pub(super) elsewhere: usize,
+}
+
+impl Cluster {
+    pub(super) fn new(case: &Case) -> Result<Self> {
+        Ok(Self { objects: case.typed_objects()?, catalog: case.catalog.catalog(), launched: 0, now: NOW })
+    }
+
+    pub(super) fn question(&self) -> Result<Question> {
+        let mut question = Question::at(&self.objects, self.catalog.clone(), self.now).map_err(anyhow::Error::msg)?;
+        question.snapshot.sort();
+        Ok(question)
+    }
+
+    /// Launches the nodes of the plan, each at its cheapest offering, removes those that it removes, and binds their
+    /// pods and pending pods as kube-scheduler would. Pods are nominated to the nodes of the plan.
+    pub(super) fn carry_out(&mut self, plan: &Plan) -> Result<Outcome> {
+        let mut targets: BTreeMap<String, String> = BTreeMap::new();
+        for launch in &plan.launches {
+            let choice = launch.offerings.first().context("a launch without offerings")?;
+            let it = self.catalog.get(&choice.instance_type).context("a type that the catalog lacks")?;
+            let is_chosen = |one: &&plimsoll_model::catalog::Offering| {
+                one.zone == choice.zone && one.capacity_type == choice.capacity_type
+            };
+            let offering = it.offerings.iter().find(is_chosen).context("an offering that the catalog lacks")?;
+            self.launched += 1;
+            let name = format!("new-{}", self.launched);
+            let manifest = node(&name, launch.node_pool.as_str(), it, offering, &self.catalog.region);
+            self.objects.nodes.push(serde_json::from_value(manifest)?);
+            aim(&mut targets, &launch.pods, &name);
+        }
+        let gone: BTreeSet<&str> = plan.terminations.iter().map(|one| one.node.as_str()).collect();
+        let moved_to = plan.terminations.iter().flat_map(|one| &one.moved_to);
+        for to in moved_to.chain(&plan.placements) {
+            aim(&mut targets, &to.pods, to.node.as_str());
+        }
+        self.objects.nodes.retain(|one| !gone.contains(one.metadata.name.as_deref().unwrap_or_default()));
+        self.now = self.now.plus(ROUND);
+        let created = jiff::Timestamp::from_millisecond(self.now.0)?;
+        let mut moved = Vec::new();
+        for pod in &mut self.objects.pods {
+            let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            if on.is_some_and(|on| gone.contains(on)) {
+                moved.push(full_name(pod));
+                bind(pod, None);
+                Arc::make_mut(pod).metadata.creation_timestamp = Some(Time(created));
+            }
+        }
+        let (stranded, elsewhere) = self.schedule(&targets)?;
+        Ok(Outcome { moved, stranded, elsewhere })
+    }
+
+    /// Binds pending pods in the order of kube-scheduler's queue: to the nominated node if it passes the filters, and
+    /// otherwise to the best node. Returns how many pods have no node, and how many another one than nominated.
+    fn schedule(&mut self, targets: &BTreeMap<String, String>) -> Result<(usize, usize)> {
+        let snapshot = self.question()?.snapshot;
+        let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+        let numbers: BTreeMap<String, usize> =
+            (0..state.nodes()).map(|node| (state.node_name(node).to_string(), node)).collect();
+        let mut bound: BTreeMap<String, String> = BTreeMap::new();
+        let mut waiting = state.pods().to_vec();
+        let mut elsewhere = 0;
+        // A pod that a spread refuses now may fit once others are bound; kube-scheduler tries it again.
+        loop {
+            let before = waiting.len();
+            let mut left = Vec::new();
+            for pod in waiting {
+                let nominated = targets.get(pod.uid.as_str()).and_then(|name| numbers.get(name)).copied();
+                let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
+                let found = nominated.filter(fits);
+                if let Some(node) = found {
+                    state.bind(pod.shape, node);
+                    bound.insert(pod.uid.to_string(), state.node_name(node).to_string());
+                } else {
+                    left.push(pod);
+                }
+            }
+            waiting = left;
+            if waiting.len() == before {
+                break;
+            }
+        }
+        let mut stranded = 0;
+        for pod in waiting {
+            let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
+            let nodes: Vec<usize> = (0..state.nodes()).filter(fits).collect();
+            let Some(node) = state.best(pod.shape, &nodes) else {
+                stranded += 1;
+                continue;
+            };
+            state.bind(pod.shape, node);
+            bound.insert(pod.uid.to_string(), state.node_name(node).to_string());
+            elsewhere += 1;
+        }
+        for pod in &mut self.objects.pods {
+            if let Some(node) = bound.get(&full_name(pod)) {
+                bind(pod, Some(node.clone()));
+            }
+        }
+        Ok((stranded, elsewhere))
+    }
+}
+
+fn aim(targets: &mut BTreeMap<String, String>, pods: &[PodRef], node: &str) {
+    targets.extend(pods.iter().map(|pod| (pod.uid.to_string(), node.to_owned())));
+}
+
+fn full_name(pod: &Pod) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", text(&pod.metadata.namespace), text(&pod.metadata.name))
+}
+
+fn bind(pod: &mut Arc<Pod>, node: Option<String>) {
+    let pod = Arc::make_mut(pod);
+    let phase = if node.is_some() { "Running" } else { "Pending" };
+    pod.spec.get_or_insert_default().node_name = node;
+    pod.status.get_or_insert_default().phase = Some(phase.to_owned());
+}

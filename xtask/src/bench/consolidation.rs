@@ -1,0 +1,205 @@
+//! Consolidation to the end on generated clusters, beside Karpenter's disruption methods.
+
+use super::table::{Table, number, percent};
+use super::{Bench, say};
+use anyhow::{Context as _, Result, bail};
+use plimsoll_workloads::bench::{Underused, underused};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+/// Kinds of clusters.
+const KINDS: [(&str, Underused); 6] = [
+    ("all may move", Underused { protected: 0, ..PLAIN }),
+    ("do-not-disrupt pods on 27 %", Underused { protected: 27, ..PLAIN }),
+    ("half Spot", Underused { spot: 50, ..PLAIN }),
+    ("all Spot", Underused { spot: 100, ..PLAIN }),
+    ("three pools", Underused { pools: 3, ..PLAIN }),
+    ("budget of 10 %", Underused { budget: 10, ..PLAIN }),
+];
+const PLAIN: Underused = Underused { nodes: 0, protected: 0, spot: 0, budget: 100, pools: 1 };
+
+/// Most that the bill may be above Karpenter's, in one cluster.
+const ABOVE_PEER: f64 = 0.005;
+/// Most that the bill may be above what the solver buys anew, where all pods may move.
+const ABOVE_ANEW: f64 = 0.02;
+/// Most that the bill may be above the bound, on average, where all pods may move.
+const ABOVE_BOUND: f64 = 0.05;
+/// Times that one pod may be moved.
+const MOVES: f64 = 2.0;
+
+/// One cluster.
+struct Outcome {
+    kind: &'static str,
+    nodes: usize,
+    ours: Value,
+    theirs: Option<Value>,
+}
+
+pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
+    let mut outcomes = Vec::new();
+    let args = &bench.args;
+    for (kind, options) in KINDS {
+        for nodes in &args.nodes {
+            for seed in args.first_seed..args.first_seed + args.clusters {
+                let options = Underused { nodes: *nodes, ..options };
+                say(&format!("consolidation, {kind}, {nodes} nodes, seed {seed}"));
+                let ours = ours(bench, seed, options)?;
+                let ask = bench.measure.with_peer() && *nodes <= args.peer_most_nodes;
+                let theirs = if ask { Some(theirs(bench, seed, options)?) } else { None };
+                outcomes.push(Outcome { kind, nodes: *nodes, ours, theirs });
+            }
+        }
+    }
+    Ok(vec![table(bench, &outcomes)])
+}
+
+fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
+    let numbers = [
+        ("--seed", usize::try_from(seed)?),
+        ("--nodes", options.nodes),
+        ("--protected", options.protected),
+        ("--spot", options.spot),
+        ("--budget", options.budget),
+        ("--pools", options.pools),
+    ];
+    let mut arguments = vec!["consolidate".to_owned()];
+    arguments.extend(numbers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.to_string()]));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    bench.measure.run(&arguments, &[])?.pop().context("plimsoll-measure printed nothing")
+}
+
+/// What Karpenter's methods make of the same cluster.
+fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
+    let dir = bench.measure.dir.join("consolidation");
+    underused(seed, options).write(&dir)?;
+    let peer = bench.measure.peer().context("Karpenter is left out")?;
+    let output = Command::new(peer)
+        .arg("consolidate")
+        .arg("-catalog")
+        .arg(dir.join("catalog.json"))
+        .arg("-input")
+        .arg(dir.join("manifests"))
+        .arg("-max-wall")
+        .arg(format!("{}s", bench.args.peer_wall))
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("starting {}", peer.display()))?;
+    if !output.status.success() {
+        bail!("Karpenter: {}", output.status);
+    }
+    let told: Value = serde_json::from_slice(&output.stdout)?;
+    for anomaly in told["anomalies"].as_array().into_iter().flatten() {
+        say(&format!("Karpenter: {anomaly}"));
+    }
+    Ok(told)
+}
+
+fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(
+        "Consolidation",
+        &[
+            "clusters",
+            "count",
+            "before",
+            "USD/h",
+            "anew",
+            "bound",
+            "nodes",
+            "moved",
+            "most",
+            "rounds",
+            "seconds",
+            "Karpenter USD/h",
+            "bill",
+            "worst",
+            "moved",
+            "seconds",
+        ],
+    );
+    for (kind, _) in KINDS {
+        for nodes in &bench.args.nodes {
+            let own: Vec<&Outcome> = outcomes.iter().filter(|one| one.kind == kind && one.nodes == *nodes).collect();
+            table.row(row(&format!("{nodes} nodes, {kind}"), &own));
+        }
+    }
+    table.note(
+        "Averages over clusters; times in one process, planning alone. anew: what the solver buys if all pods that may move are pending, with \
+         the nodes that must stay; bound: lower bound of that plan. Moved pods go to the node of the plan if kube-scheduler's filters pass \
+         there, and to its best node otherwise. most: moves of one pod. bill: ours beside Karpenter's, worst: in one cluster. A round \
+         is five minutes, so that pods that moved are young in the next."
+            .to_owned(),
+    );
+    aims(&mut table, outcomes);
+    table
+}
+
+fn row(title: &str, own: &[&Outcome]) -> Vec<String> {
+    let mean = |key: &str| average(own.iter().map(|one| number(&one.ours, key)));
+    let most = |key: &str| own.iter().map(|one| number(&one.ours, key)).fold(0.0, f64::max);
+    let seconds = average(own.iter().map(|one| number(&one.ours["seconds"], "all")));
+    let mut cells = vec![
+        title.to_owned(),
+        own.len().to_string(),
+        format!("{:.2}", mean("hourlyBefore")),
+        format!("{:.2}", mean("hourlyAfter")),
+        percent(average(own.iter().map(|one| above(one, "anew")))),
+        percent(average(own.iter().map(|one| above(one, "anewBound")))),
+        format!("{:.0}", mean("nodesAfter")),
+        format!("{:.0}", mean("evictions")),
+        format!("{:.0}", most("mostMoves")),
+        format!("{:.1}", mean("rounds")),
+        format!("{seconds:.2}"),
+    ];
+    let both: Vec<(&Outcome, &Value)> = own.iter().filter_map(|one| Some((*one, one.theirs.as_ref()?))).collect();
+    if both.is_empty() {
+        cells.extend(std::iter::repeat_n("-".to_owned(), 5));
+        return cells;
+    }
+    let theirs = |key: &str| average(both.iter().map(|(_, theirs)| number(theirs, key)));
+    let bills = || both.iter().map(|(one, theirs)| bill(one, theirs));
+    cells.extend([
+        format!("{:.2}", theirs("hourlyAfter")),
+        percent(average(bills())),
+        percent(bills().fold(f64::NEG_INFINITY, f64::max)),
+        format!("{:.0}", theirs("evictions")),
+        format!("{:.1}", theirs("cpuSeconds")),
+    ]);
+    cells
+}
+
+/// Our bill beside Karpenter's.
+fn bill(one: &Outcome, theirs: &Value) -> f64 {
+    number(&one.ours, "hourlyAfter") / number(theirs, "hourlyAfter") - 1.0
+}
+
+/// Our bill beside another figure of the cluster.
+fn above(one: &Outcome, key: &str) -> f64 {
+    number(&one.ours, "hourlyAfter") / number(&one.ours, key) - 1.0
+}
+
+fn average(values: impl Iterator<Item = f64>) -> f64 {
+    let all: Vec<f64> = values.collect();
+    all.iter().sum::<f64>() / all.len().max(1) as f64
+}
+
+fn aims(table: &mut Table, outcomes: &[Outcome]) {
+    let sum = |key: &str| outcomes.iter().map(|one| number(&one.ours, key)).sum::<f64>();
+    let wrong = sum("violations") + sum("stranded");
+    table.aim(wrong == 0.0, &format!("plans that fail a check, and pods without a node after a step: {wrong:.0}."));
+    let most = outcomes.iter().map(|one| number(&one.ours, "mostMoves")).fold(0.0, f64::max);
+    table.aim(most <= MOVES, &format!("no pod is moved more than {MOVES:.0} times: {most:.0} at the most."));
+    let free = || outcomes.iter().filter(|one| one.kind == KINDS[0].0);
+    if free().next().is_some() {
+        let anew = free().map(|one| above(one, "anew")).fold(f64::NEG_INFINITY, f64::max);
+        table.aim(anew <= ABOVE_ANEW, &format!("all may move: at most 2 % above buying anew: {}.", percent(anew)));
+        let bound = average(free().map(|one| above(one, "anewBound")));
+        table.aim(bound <= ABOVE_BOUND, &format!("all may move: on average 5 % above the bound: {}.", percent(bound)));
+    }
+    let both = || outcomes.iter().filter_map(|one| Some((one, one.theirs.as_ref()?)));
+    if both().next().is_some() {
+        let worst = both().map(|(one, theirs)| bill(one, theirs)).fold(f64::NEG_INFINITY, f64::max);
+        table.aim(worst <= ABOVE_PEER, &format!("bill at most 0.5 % above Karpenter's: {}.", percent(worst)));
+        let moved = average(both().map(|(one, it)| number(&one.ours, "evictions") / number(it, "evictions").max(1.0)));
+        table.aim(moved <= 1.0, &format!("as many evictions as Karpenter on average: {moved:.2} times."));
+    }
+}

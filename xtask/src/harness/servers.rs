@@ -1,0 +1,67 @@
+//! The real control plane and the EC2 stand-in alone, for checks that bring their own programs.
+
+use super::cloud::Cloud;
+use super::cluster::{Cluster, NAMESPACE};
+use super::parts::Parts;
+use super::process::{Guard, Process};
+use anyhow::{Context as _, Result};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const REGION: &str = "us-east-1";
+
+/// Running servers. Dropping them ends them.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    cluster: Cluster,
+    cloud: Cloud,
+    /// Ends with this.
+    _cloud: Process,
+}
+
+impl Servers {
+    /// Starts both, with deploy/crds and the rights of deploy/kubernetes. `name` is the cluster's, and that of its queue.
+    ///
+    /// # Errors
+    /// If one cannot be built or does not start.
+    pub(crate) fn start(guard: &Arc<Guard>, dir: &Path, name: &str, say: fn(&str)) -> Result<Servers> {
+        let parts = Parts::find(guard, false, say)?;
+        let cluster = Cluster::start(&parts, guard, dir)?;
+        let (cloud, process) = Cloud::start(&parts, guard, dir, REGION, name, None)?;
+        Ok(Servers { cluster, cloud, _cloud: process })
+    }
+
+    /// Where the API server is.
+    ///
+    /// # Errors
+    /// If its URL names no address.
+    pub(crate) fn api_server(&self) -> Result<SocketAddr> {
+        let server = &self.cluster.server;
+        server.trim_start_matches("https://").parse().with_context(|| format!("{server} is not an address"))
+    }
+
+    /// The certificate of the API server's authority.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.cluster.authority.clone()
+    }
+
+    /// A token of a service's own account, as a kubelet mounts it.
+    ///
+    /// # Errors
+    /// If the API server refuses.
+    pub(crate) fn token(&self, account: &str) -> Result<String> {
+        let token = self.cluster.kubectl.run(&["create", "token", account, "-n", NAMESPACE, "--duration=1h"])?;
+        Ok(token.trim().to_owned())
+    }
+
+    /// The URL of the EC2 stand-in.
+    pub(crate) fn aws_endpoint(&self) -> &str {
+        &self.cloud.endpoint
+    }
+
+    /// The region of the EC2 stand-in.
+    pub(crate) fn region(&self) -> &'static str {
+        REGION
+    }
+}

@@ -1,0 +1,131 @@
+//! Which images there are, and for which platforms.
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use std::fmt;
+
+/// An image: one program.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    /// Name of the image, of the Dockerfile's target and of the program.
+    pub(super) image: &'static str,
+    /// The package that the program is built from.
+    pub(super) package: &'static str,
+    /// The manifest that runs it, below the repository's root; the command has none.
+    pub(super) manifest: Option<&'static str>,
+}
+
+/// All images.
+pub(super) const PROGRAMS: [Program; 4] = [
+    Program {
+        image: "plimsoll-watcher",
+        package: "plimsoll-watcher",
+        manifest: Some("deploy/kubernetes/watcher.yaml"),
+    },
+    Program {
+        image: "plimsoll-scheduler",
+        package: "plimsoll-scheduler",
+        manifest: Some("deploy/kubernetes/scheduler.yaml"),
+    },
+    Program {
+        image: "plimsoll-actuator",
+        package: "plimsoll-actuator-aws",
+        manifest: Some("deploy/kubernetes/actuator.yaml"),
+    },
+    Program { image: "plimsoll", package: "plimsoll-cli", manifest: None },
+];
+
+impl Program {
+    /// Where the program is in its image.
+    pub(super) fn path(&self) -> String {
+        format!("usr/bin/{}", self.image)
+    }
+}
+
+/// The images with these names, or all.
+///
+/// # Errors
+/// If there is no image of a name.
+pub(super) fn choose(only: &[String]) -> Result<Vec<&'static Program>> {
+    for name in only {
+        if !PROGRAMS.iter().any(|one| one.image == name) {
+            let known: Vec<_> = PROGRAMS.iter().map(|one| one.image).collect();
+            bail!("--only: no image is called {name}; these are: {}", known.join(", "));
+        }
+    }
+    Ok(PROGRAMS.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.image)).collect())
+}
+
+/// A processor architecture, by the name that images and Debian have for it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Platform {
+    /// x86-64.
+    Amd64,
+    /// 64-bit ARM.
+    Arm64,
+}
+
+impl Platform {
+    /// That of the machine; amd64 if it is neither.
+    pub(super) fn of_this_machine() -> Platform {
+        if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
+    }
+
+    /// As rustc and GNU name the processor.
+    pub(super) fn cpu(self) -> &'static str {
+        match self {
+            Platform::Amd64 => "x86_64",
+            Platform::Arm64 => "aarch64",
+        }
+    }
+
+    /// rustc's name of the target.
+    pub(super) fn triple(self) -> String {
+        format!("{}-unknown-linux-gnu", self.cpu())
+    }
+
+    /// The `e_machine` of an ELF file.
+    pub(super) fn elf_machine(self) -> u16 {
+        match self {
+            Platform::Amd64 => 62,
+            Platform::Arm64 => 183,
+        }
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Platform::Amd64 => "amd64",
+            Platform::Arm64 => "arm64",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PROGRAMS, choose};
+    use crate::workspace;
+
+    #[test]
+    fn an_image_is_chosen_by_its_name_alone() {
+        let names = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            choose(&only).map(|all| all.iter().map(|one| one.image).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap().len(), PROGRAMS.len());
+        assert_eq!(names(&["plimsoll"]).unwrap(), ["plimsoll"]);
+        assert!(names(&["plims"]).unwrap_err().to_string().contains("plimsoll-watcher"));
+    }
+
+    #[test]
+    fn every_image_is_a_target_of_the_dockerfile_and_its_package_is_compiled_there() {
+        let (root, _) = workspace::folders().unwrap();
+        let text = std::fs::read_to_string(root.join("deploy/images/Dockerfile")).unwrap();
+        for program in &PROGRAMS {
+            assert!(text.contains(&format!("\nFROM common AS {}\n", program.image)), "no target {}", program.image);
+            let compiled = [' ', ';'].iter().any(|end| text.contains(&format!("--package {}{end}", program.package)));
+            assert!(compiled, "{} is not compiled", program.package);
+        }
+    }
+}
