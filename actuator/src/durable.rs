@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(read::<LaunchGroup>(&of_a_later_version(&text)).unwrap(), group);
 
         let interruption =
-            Interruption { kind: "spot_interrupted".to_owned(), heard: plimsoll_model::time::Timestamp(7) };
+            Interruption { kind: "spot_interrupted".to_owned(), heard: plimsoll_model::time::Timestamp(7), ends: None };
         let text = of_a_later_version(&write(&interruption).unwrap());
         assert_eq!(read::<Interruption>(&text).unwrap(), interruption);
 

@@ -1,7 +1,8 @@
 //! Interruption handling (safety rule 13): on a notice that capacity is about to be reclaimed, the claim is annotated
-//! and deleted at once, so that the next snapshot reschedules its pods. The drain waits for the replacement, but only
-//! for a limited time.
+//! and deleted at once, so that the next snapshot reschedules its pods. Each pod runs until its new node is in service,
+//! or until the time that is left is needed to stop it.
 
+mod coverage;
 mod drain_delay;
 mod existing_capacity;
 mod health;
@@ -9,9 +10,11 @@ mod mark;
 pub mod messages;
 mod queue;
 mod repair_limit;
+mod replacements;
 
 pub use drain_delay::DrainDelay;
-pub(crate) use drain_delay::{PendingReplacements, remaining_delay};
+pub(crate) use drain_delay::delayed_pods;
+pub(crate) use replacements::PendingReplacements;
 
 use crate::events::Recorder;
 use crate::fencing::Fence;
@@ -37,6 +40,9 @@ pub struct Interruption {
     pub kind: String,
     /// When the notice was received.
     pub heard: Timestamp,
+    /// When the instance stops, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Timestamp>,
 }
 
 /// Dependencies of the controller.

@@ -258,16 +258,9 @@ impl TerminationFlow<'_> {
                 now
             }
         };
-        if let Some(wait) = interruption::remaining_delay(
-            &deps.drain_delay,
-            &self.shared.pending_replacements,
-            claim,
-            &self.subject.pods,
-            deadline,
-        ) {
-            return Ok(Stage::Wait(wait));
-        }
-        let plan = drain::plan(&self.subject.pods, deadline, now);
+        let (pods, pending) = (&self.subject.pods, &self.shared.pending_replacements);
+        let mut plan = drain::plan(pods, deadline, now);
+        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, deadline));
         let next_attempt =
             self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
         let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);

@@ -26,8 +26,8 @@ const EVENTS: [&str; 5] =
 enum HealthProblem {
     /// A status check has been failing for long enough.
     Impaired(&'static str),
-    /// A scheduled event is due.
-    Event,
+    /// An event is scheduled, with its earliest start.
+    Event(Option<Timestamp>),
 }
 
 impl HealthProblem {
@@ -36,7 +36,7 @@ impl HealthProblem {
         match self {
             Self::Impaired("instance_status") => "InstanceStatus",
             Self::Impaired(_) => "SystemStatus",
-            Self::Event => "EventStatus",
+            Self::Event(_) => "EventStatus",
         }
     }
 }
@@ -83,9 +83,9 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
                 deps.metrics.interruption.unhealthy(problem.category());
             }
             let result = match problem {
-                HealthProblem::Event => {
+                HealthProblem::Event(starts) => {
                     mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
-                    mark::mark_and_delete(deps, claim, "event_status", Urgency::Drain).await
+                    mark::mark_and_delete(deps, claim, "event_status", *starts, Urgency::Drain).await
                 }
                 HealthProblem::Impaired(check) => {
                     if let Some(message) = limit.blocked(claim) {
@@ -95,7 +95,7 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
                     }
                     let message = format!("EC2's check {check} of the instance fails: the node is replaced");
                     deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
-                    mark::mark_and_delete(deps, claim, check, Urgency::Force).await
+                    mark::mark_and_delete(deps, claim, check, None, Urgency::Force).await
                 }
             };
             if let Err(error) = result {
@@ -106,8 +106,9 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
 }
 
 fn health_problem(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) -> Option<HealthProblem> {
-    if status.events.iter().any(|event| EVENTS.contains(&event.code.as_str())) {
-        return Some(HealthProblem::Event);
+    let events: Vec<_> = status.events.iter().filter(|event| EVENTS.contains(&event.code.as_str())).collect();
+    if !events.is_empty() {
+        return Some(HealthProblem::Event(events.iter().filter_map(|event| event.not_before).min()));
     }
     let checks = [("instance_status", status.instance), ("system_status", status.system)];
     let failing: Vec<_> = checks.into_iter().filter(|(_, check)| *check != StatusCheck::Ok).collect();
@@ -130,9 +131,17 @@ mod tests {
     use crate::ports::InstanceEvent;
 
     fn status(since: Option<Option<i64>>, event: &str) -> InstanceStatus {
+        status_with(since, &[(event, None)])
+    }
+
+    fn status_with(since: Option<Option<i64>>, events: &[(&str, Option<i64>)]) -> InstanceStatus {
         let check = since.map_or(StatusCheck::Ok, |since| StatusCheck::Impaired { since: since.map(Timestamp) });
-        let event = InstanceEvent { code: event.to_owned(), not_before: None };
-        InstanceStatus { instance_id: "i-1".to_owned(), instance: StatusCheck::Ok, system: check, events: vec![event] }
+        let event = |(code, at): &(&str, Option<i64>)| InstanceEvent {
+            code: (*code).to_owned(),
+            not_before: at.map(Timestamp),
+        };
+        let events = events.iter().map(event).collect();
+        InstanceStatus { instance_id: "i-1".to_owned(), instance: StatusCheck::Ok, system: check, events }
     }
 
     #[test]
@@ -151,7 +160,10 @@ mod tests {
     fn events_that_stop_the_instance_count_at_once() {
         let mut seen = FirstSeen::new();
         let mut of = |event: &str| health_problem(&status(None, event), &mut seen, Timestamp(0));
-        assert_eq!(of("instance-retirement"), Some(HealthProblem::Event));
+        assert_eq!(of("instance-retirement"), Some(HealthProblem::Event(None)));
         assert_eq!(of("something-else"), None);
+        let several = [("instance-stop", Some(9)), ("instance-reboot", Some(7)), ("something-else", Some(5))];
+        let problem = health_problem(&status_with(None, &several), &mut FirstSeen::new(), Timestamp(0));
+        assert_eq!(problem, Some(HealthProblem::Event(Some(Timestamp(7)))), "the first that stops the instance");
     }
 }

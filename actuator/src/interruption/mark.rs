@@ -1,6 +1,7 @@
 //! Effects of a notice on a claim.
 
 use super::Interruption;
+use super::drain_delay::interruption;
 use super::messages::NoticeKind;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
@@ -16,6 +17,7 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, label};
+use plimsoll_model::time::Timestamp;
 use std::sync::Arc;
 
 /// Urgency of the drain.
@@ -74,12 +76,16 @@ pub(super) async fn mark_and_delete(
     deps: &Interruptions,
     claim: &NodeClaim,
     kind: &str,
+    ends: Option<Timestamp>,
     urgency: Urgency,
 ) -> Result<(), WriteError> {
+    let interruption = Interruption { kind: kind.to_owned(), heard: deps.clock.timestamp(), ends };
     if claim.metadata.deletion_timestamp.is_some() {
-        return if urgency == Urgency::Force { force_drain(deps, claim).await } else { Ok(()) };
+        return match urgency {
+            Urgency::Force => force_drain(deps, claim).await,
+            Urgency::Drain => shorten(deps, claim, &interruption).await,
+        };
     }
-    let interruption = Interruption { kind: kind.to_owned(), heard: deps.clock.timestamp() };
     let text = crate::durable::write(&interruption)?;
     let now = deps.clock.now();
     let mark = |claim: &mut NodeClaim| {
@@ -111,6 +117,25 @@ pub(super) async fn mark_and_delete(
     if let Err(error) = deps.writes.update(claim, ObjectPart::Status, why).await {
         tracing::debug!(node_claim = name, %error, "the reason is not shown on the claim");
     }
+    Ok(())
+}
+
+/// Records on an interrupted claim that its instance stops earlier than known.
+async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) -> Result<(), WriteError> {
+    let Some(ends) = later.ends else { return Ok(()) };
+    let is_earlier = |known: &Interruption| known.ends.is_none_or(|known| ends < known);
+    if !interruption(claim).as_ref().is_some_and(is_earlier) {
+        return Ok(());
+    }
+    let mark = |claim: &mut NodeClaim| {
+        let Some(mut known) = interruption(claim).filter(is_earlier) else { return };
+        known.ends = Some(ends);
+        if let Ok(text) = crate::durable::write(&known) {
+            claim.annotations_mut().insert(annotation::INTERRUPTED.to_owned(), text);
+        }
+    };
+    deps.writes.update(claim, ObjectPart::Main, mark).await?;
+    tracing::info!(node_claim = claim.name_any(), kind = later.kind, "the instance stops earlier than announced");
     Ok(())
 }
 

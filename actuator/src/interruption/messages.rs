@@ -1,10 +1,16 @@
 //! EventBridge envelopes from the interruption queue (spec: AWS provider section 7.1).
 
+use jiff::fmt::rfc2822;
+use plimsoll_model::time::{Millis, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// Maximum number of instances per message; EventBridge limits a message to 256 KiB.
 const MAX_INSTANCES: usize = 1000;
+
+/// From the notice to the end of an instance that is taken back (AWS: Spot Instance interruption notices; interruptible
+/// capacity reservations).
+const TWO_MINUTES: Millis = Millis::from_seconds(120);
 
 /// Kind of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +43,19 @@ impl NoticeKind {
         }
     }
 
+    /// When the instance stops, if that is known. `sent` is when the notice was sent, `heard` when it was received.
+    #[must_use]
+    pub fn ends(self, sent: Option<Timestamp>, heard: Timestamp) -> Option<Timestamp> {
+        match self {
+            // The clock of this machine may be behind that of the sender.
+            Self::SpotInterrupted | Self::CapacityReservationInterrupted => {
+                Some(sent.map_or(heard, |sent| sent.min(heard)).plus(TWO_MINUTES))
+            }
+            Self::InstanceStopped | Self::InstanceTerminated => Some(heard),
+            Self::ScheduledChange | Self::RebalanceRecommendation => None,
+        }
+    }
+
     /// Whether the node is drained; otherwise only an Event is published.
     #[must_use]
     pub fn drains(self) -> bool {
@@ -53,8 +72,10 @@ pub enum Message {
         kind: NoticeKind,
         /// Instance ids, sorted and without duplicates; at least one.
         instance_ids: Vec<String>,
-        /// When the notice was sent, RFC 3339; empty if missing.
-        time: String,
+        /// When the notice was sent, if it tells.
+        sent: Option<Timestamp>,
+        /// When the announced change starts, if the notice tells.
+        starts: Option<Timestamp>,
     },
     /// The message does not concern nodes. It is deleted without a log message.
     NotForUs,
@@ -96,9 +117,17 @@ impl Envelope {
         text.ok_or_else(|| self.missing(field))
     }
 
+    fn sent(&self) -> Option<Timestamp> {
+        self.time.parse().ok().map(of_jiff)
+    }
+
     fn missing(&self, field: &'static str) -> MessageError {
         MessageError::MissingField { detail_type: self.detail_type.clone(), field }
     }
+}
+
+fn of_jiff(at: jiff::Timestamp) -> Timestamp {
+    Timestamp(at.as_millisecond())
 }
 
 /// Parses a message.
@@ -131,7 +160,7 @@ pub fn parse(body: &str) -> Result<Message, MessageError> {
         _ => return Ok(Message::NotForUs),
     };
     let instance_ids = vec![envelope.text("instance-id")?.to_owned()];
-    Ok(Message::Notice { kind, instance_ids, time: envelope.time })
+    Ok(Message::Notice { kind, instance_ids, sent: envelope.sent(), starts: None })
 }
 
 /// When the event of a message happened, if it tells.
@@ -155,7 +184,10 @@ fn health(envelope: &Envelope) -> Result<Message, MessageError> {
         // Events about volumes, hosts and whole accounts are ignored.
         return Ok(Message::NotForUs);
     }
-    Ok(Message::Notice { kind: NoticeKind::ScheduledChange, instance_ids, time: envelope.time.clone() })
+    // AWS Health: `startTime` is in the format of RFC 2822.
+    let starts = envelope.detail.get("startTime").and_then(Value::as_str);
+    let starts = starts.and_then(|text| rfc2822::parse(text).ok()).map(|at| of_jiff(at.timestamp()));
+    Ok(Message::Notice { kind: NoticeKind::ScheduledChange, instance_ids, sent: envelope.sent(), starts })
 }
 
 #[cfg(test)]
@@ -172,12 +204,46 @@ mod tests {
 
     fn kind_of(source: &str, detail_type: &str, detail: &Value) -> Option<(NoticeKind, Vec<String>)> {
         match parse(&envelope(source, detail_type, detail)).unwrap() {
-            Message::Notice { kind, instance_ids, time } => {
-                assert_eq!(time, "2026-01-02T03:04:05Z");
+            Message::Notice { kind, instance_ids, sent, starts: None } => {
+                assert_eq!(sent, Some(at("2026-01-02T03:04:05Z")));
                 Some((kind, instance_ids))
             }
+            Message::Notice { starts, .. } => panic!("{starts:?}"),
             Message::NotForUs => None,
         }
+    }
+
+    fn at(text: &str) -> Timestamp {
+        of_jiff(text.parse().unwrap())
+    }
+
+    #[test]
+    fn spot_instance_ends_two_minutes_after_the_notice_was_sent() {
+        let heard = at("2026-01-02T03:05:00Z");
+        let of = |kind: NoticeKind, sent: Option<&str>| kind.ends(sent.map(at), heard);
+        let sent = Some("2026-01-02T03:04:05Z");
+        assert_eq!(of(NoticeKind::SpotInterrupted, sent), Some(at("2026-01-02T03:06:05Z")));
+        assert_eq!(of(NoticeKind::CapacityReservationInterrupted, sent), Some(at("2026-01-02T03:06:05Z")));
+        assert_eq!(of(NoticeKind::SpotInterrupted, None), Some(at("2026-01-02T03:07:00Z")), "not told");
+        let ahead = Some("2026-01-02T03:09:00Z");
+        assert_eq!(of(NoticeKind::SpotInterrupted, ahead), Some(at("2026-01-02T03:07:00Z")), "no more than two minutes");
+        assert_eq!(of(NoticeKind::InstanceStopped, sent), Some(heard), "it is no longer in service");
+        assert_eq!(of(NoticeKind::RebalanceRecommendation, sent), None);
+    }
+
+    #[test]
+    fn scheduled_change_tells_when_it_starts() {
+        let starts = |text: &str| {
+            let entities = json!([{"entityValue": "i-1"}]);
+            let detail = json!({"service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": text,
+                "affectedEntities": entities});
+            match parse(&envelope("aws.health", "AWS Health Event", &detail)).unwrap() {
+                Message::Notice { starts, .. } => starts,
+                Message::NotForUs => panic!("it is for us"),
+            }
+        };
+        assert_eq!(starts("Sat, 03 Jan 2026 15:10:09 GMT"), Some(at("2026-01-03T15:10:09Z")));
+        assert_eq!(starts("soon"), None);
     }
 
     #[test]

@@ -42,10 +42,18 @@ enum Verdict {
     Keep,
 }
 
+/// A notice about instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Notice {
+    kind: NoticeKind,
+    /// When the instances stop, if known.
+    ends: Option<Timestamp>,
+}
+
 /// A notice for an instance of ours that has no known claim yet.
 #[derive(Debug, Clone, Copy)]
 struct DeferredNotice {
-    kind: NoticeKind,
+    notice: Notice,
     until: Timestamp,
 }
 
@@ -109,8 +117,11 @@ async fn round(deps: &Interruptions, state: &QueueState) -> Result<(), String> {
 
 async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage) -> Result<Verdict, WriteError> {
     let count = |kind: &str, result: &str| deps.metrics.interruptions.with_label_values(&[kind, result]).inc();
-    let (kind, ids) = match parse(&message.body) {
-        Ok(Message::Notice { kind, instance_ids, .. }) => (kind, instance_ids),
+    let (notice, ids) = match parse(&message.body) {
+        Ok(Message::Notice { kind, instance_ids, sent, starts }) => {
+            let ends = starts.or_else(|| kind.ends(sent, deps.clock.timestamp()));
+            (Notice { kind, ends }, instance_ids)
+        }
         Ok(Message::NotForUs) => {
             count("no_op", "ignored");
             deps.metrics.interruption.received("no_op");
@@ -123,6 +134,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
             return Ok(Verdict::Done);
         }
     };
+    let kind = notice.kind;
     deps.metrics.interruption.received(kind.as_str());
     let claims = claims_by_instance(deps);
     let mut unknown = Vec::new();
@@ -130,7 +142,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
         match claims.get(&id) {
             Some(claim) => {
                 count(kind.as_str(), "handled");
-                act_on_notice(deps, claim, kind).await?;
+                act_on_notice(deps, claim, notice).await?;
             }
             None => unknown.push(id),
         }
@@ -138,7 +150,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
     if unknown.is_empty() {
         return Ok(Verdict::Done);
     }
-    let verdict = defer(deps, state, kind, &unknown).await?;
+    let verdict = defer(deps, state, notice, &unknown).await?;
     count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
     Ok(verdict)
 }
@@ -146,12 +158,13 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
 async fn act_on_notice(
     deps: &Interruptions,
     claim: &plimsoll_api::NodeClaim,
-    kind: NoticeKind,
+    notice: Notice,
 ) -> Result<(), WriteError> {
+    let Notice { kind, ends } = notice;
     mark::learn(deps, claim, kind);
     mark::publish_notice(deps, claim, kind);
     if kind.drains() || deps.settings.act_on_rebalance {
-        mark::mark_and_delete(deps, claim, kind.as_str(), Urgency::Drain).await?;
+        mark::mark_and_delete(deps, claim, kind.as_str(), ends, Urgency::Drain).await?;
     }
     Ok(())
 }
@@ -161,9 +174,10 @@ async fn act_on_notice(
 async fn defer(
     deps: &Interruptions,
     state: &QueueState,
-    kind: NoticeKind,
+    notice: Notice,
     ids: &[String],
 ) -> Result<Verdict, WriteError> {
+    let kind = notice.kind;
     if !kind.drains() && !deps.settings.act_on_rebalance {
         return Ok(Verdict::Done);
     }
@@ -181,7 +195,7 @@ async fn defer(
             Some(instance) if instance.state.is_alive() && is_ours(instance, cluster) => {
                 tracing::info!(instance = id, kind = kind.as_str(), "a notice waits for its claim");
                 verdict = Verdict::Keep;
-                state.defer(id, kind, now);
+                state.defer(id, notice, now);
             }
             Some(_) => {}
         }
@@ -190,11 +204,11 @@ async fn defer(
 }
 
 impl QueueState {
-    fn defer(&self, id: &str, kind: NoticeKind, now: Timestamp) {
+    fn defer(&self, id: &str, notice: Notice, now: Timestamp) {
         let mut deferred = self.deferred.lock();
         deferred.retain(|_, deferred| deferred.until > now);
         if deferred.len() < MAX_DEFERRED {
-            deferred.entry(id.to_owned()).or_insert(DeferredNotice { kind, until: now.plus(DEFERRED_FOR) });
+            deferred.entry(id.to_owned()).or_insert(DeferredNotice { notice, until: now.plus(DEFERRED_FOR) });
         }
     }
 
@@ -225,14 +239,14 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
             continue;
         }
         let now = deps.clock.timestamp();
-        let ready: Vec<(Arc<plimsoll_api::NodeClaim>, NoticeKind)> = {
+        let ready: Vec<(Arc<plimsoll_api::NodeClaim>, Notice)> = {
             let claims = claims_by_instance(deps);
             let mut deferred = state.deferred.lock();
             deferred.retain(|_, deferred| deferred.until > now);
-            deferred.iter().filter_map(|(id, deferred)| Some((Arc::clone(claims.get(id)?), deferred.kind))).collect()
+            deferred.iter().filter_map(|(id, deferred)| Some((Arc::clone(claims.get(id)?), deferred.notice))).collect()
         };
-        for (claim, kind) in ready {
-            match act_on_notice(deps, &claim, kind).await {
+        for (claim, notice) in ready {
+            match act_on_notice(deps, &claim, notice).await {
                 Ok(()) => {
                     let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());
@@ -261,10 +275,11 @@ mod tests {
     #[test]
     fn deferred_notice_keeps_its_first_kind_for_two_minutes() {
         let state = QueueState::default();
-        state.defer("i-1", NoticeKind::SpotInterrupted, Timestamp(0));
-        state.defer("i-1", NoticeKind::InstanceStopped, Timestamp(1000));
-        assert_eq!(state.deferred.lock()["i-1"].kind, NoticeKind::SpotInterrupted);
-        state.defer("i-2", NoticeKind::InstanceStopped, Timestamp(120_000));
+        let notice = |kind| Notice { kind, ends: None };
+        state.defer("i-1", notice(NoticeKind::SpotInterrupted), Timestamp(0));
+        state.defer("i-1", notice(NoticeKind::InstanceStopped), Timestamp(1000));
+        assert_eq!(state.deferred.lock()["i-1"].notice.kind, NoticeKind::SpotInterrupted);
+        state.defer("i-2", notice(NoticeKind::InstanceStopped), Timestamp(120_000));
         assert_eq!(state.deferred.lock().keys().collect::<Vec<_>>(), ["i-2"]);
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn execute(
     }
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;
-    deps.outcomes.planned(deps.clock.timestamp());
+    deps.outcomes.planned(&plan, deps.clock.timestamp());
     let slots = deps.admission.launches.reserve(plan.launches.len().min(MAX_LAUNCHES));
     let busy = || Status::resource_exhausted("too many actions wait, ask again");
     let mut slots = slots.ok_or_else(busy)?;

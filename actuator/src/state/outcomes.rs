@@ -2,10 +2,11 @@
 
 use parking_lot::Mutex;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
-use plimsoll_model::identity::ActionId;
+use plimsoll_model::identity::{ActionId, PodUid};
+use plimsoll_model::plan::Plan;
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Actions remembered, enough for several plans; as many as in the ledger.
@@ -16,6 +17,8 @@ struct OutcomeLog {
     by_action: BTreeMap<ActionId, Vec<Outcome>>,
     order: VecDeque<ActionId>,
     planned: Option<Timestamp>,
+    /// The pods that the last plan has no room for.
+    unschedulable: BTreeSet<PodUid>,
 }
 
 /// Outcomes by action. Clones share them.
@@ -57,14 +60,23 @@ impl Outcomes {
     }
 
     /// Records that a plan was received.
-    pub fn planned(&self, now: Timestamp) {
-        self.log.lock().planned = Some(now);
+    pub fn planned(&self, plan: &Plan, now: Timestamp) {
+        let mut log = self.log.lock();
+        log.planned = Some(now);
+        log.unschedulable = plan.unschedulable.iter().map(|unschedulable| unschedulable.pod.uid.clone()).collect();
     }
 
     /// Whether a plan was received since then.
     #[must_use]
     pub fn planned_since(&self, since: Timestamp) -> bool {
         self.log.lock().planned.is_some_and(|planned| planned > since)
+    }
+
+    /// Whether a plan was received since then, and the last one has no room for the pod.
+    #[must_use]
+    pub fn lacks_room(&self, pod: &PodUid, since: Timestamp) -> bool {
+        let log = self.log.lock();
+        log.planned.is_some_and(|planned| planned > since) && log.unschedulable.contains(pod)
     }
 
     /// Subscribes to the signal of each change.

@@ -3,6 +3,8 @@
 use crate::pods;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use plimsoll_model::identity::PodUid;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Kubernetes' default grace period.
@@ -84,7 +86,33 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
     drain
 }
 
+/// The time from the eviction of a pod until it and the pods that are evicted after it have stopped, by their grace
+/// periods. Later tiers count up to the last one with a pod that has to move.
+#[must_use]
+pub fn time_to_stop(pod: &Pod, pods: &[Arc<Pod>], now: Timestamp) -> SignedDuration {
+    let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_waited_for(pod, now)).collect();
+    let tier = Tier::of(pod);
+    let last = waiting.iter().filter(|pod| pods::is_reschedulable(pod)).map(|pod| Tier::of(pod)).max();
+    let mut later: BTreeMap<Tier, SignedDuration> = BTreeMap::new();
+    for other in waiting {
+        let of = Tier::of(other);
+        if of > tier && Some(of) <= last {
+            let longest = later.entry(of).or_default();
+            *longest = (*longest).max(grace(other));
+        }
+    }
+    later.into_values().fold(grace(pod), SignedDuration::saturating_add)
+}
+
 impl Drain {
+    /// Leaves out pods whose eviction starts later, at the given time at the latest.
+    pub fn delay(&mut self, until: &BTreeMap<PodUid, Timestamp>) {
+        let of = |pod: &Pod| until.get(&PodUid(pods::uid(pod))).copied();
+        let wake_at: Vec<Timestamp> = self.evict.iter().filter_map(|pod| of(pod)).collect();
+        wake_at.into_iter().for_each(|at| self.wake_by(Some(at)));
+        self.evict.retain(|pod| of(pod).is_none());
+    }
+
     fn wake_by(&mut self, at: Option<Timestamp>) {
         self.look_again = [self.look_again, at].into_iter().flatten().min();
     }

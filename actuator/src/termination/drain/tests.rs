@@ -1,7 +1,9 @@
-use super::{Drain, plan};
-use jiff::Timestamp;
+use super::{Drain, plan, time_to_stop};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use plimsoll_model::identity::PodUid;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn at(seconds: i64) -> Timestamp {
@@ -120,4 +122,38 @@ fn slowly_terminating_pod_is_deleted_again_once() {
     assert_eq!(forced(&plan(&[leaving(200)], Some(at(100)), at(0))), [("p", 100)]);
     assert!(plan(&[leaving(100)], Some(at(100)), at(0)).force.is_empty());
     assert!(plan(&[leaving(101)], Some(at(100)), at(100)).force.is_empty(), "a second is the least");
+}
+
+#[test]
+fn delayed_pods_hold_the_later_tiers_and_wake_the_drain() {
+    let named = |uid: &str| pod(uid, &json!({ "uid": uid }), &json!({}), &json!({}));
+    let pods = [named("stays"), named("goes"), owned("daemon", "DaemonSet", "")];
+    let until = BTreeMap::from([(PodUid::from("stays"), at(70)), (PodUid::from("elsewhere"), at(1))]);
+    let mut drain = plan(&pods, None, at(0));
+    drain.delay(&until);
+    assert_eq!((names(&drain.evict), drain.waiting, drain.look_again), (vec!["goes"], 3, Some(at(70))));
+    let mut forced = plan(&pods, Some(at(10)), at(0));
+    forced.delay(&until);
+    assert_eq!(forced.force.len(), 3, "the deadline of the node is not delayed");
+}
+
+#[test]
+fn time_to_stop_counts_later_tiers_that_have_to_move() {
+    let with_grace = |name: &str, kind: &str, class: &str, grace: i64| {
+        let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o"}]);
+        let spec = json!({ "priorityClassName": class, "terminationGracePeriodSeconds": grace });
+        pod(name, &json!({ "ownerReferences": owner }), &spec, &json!({}))
+    };
+    let seconds = |pods: &[Arc<Pod>]| time_to_stop(&pods[0], pods, at(0)).as_secs();
+    let mut pods = vec![plain("usual"), with_grace("other", "ReplicaSet", "", 90)];
+    assert_eq!(seconds(&pods), 30, "pods of one tier stop at the same time");
+    pods.push(with_grace("daemon", "DaemonSet", "", 7));
+    assert_eq!(seconds(&pods), 30, "a daemon pod ends with its node");
+    pods.push(with_grace("critical", "ReplicaSet", "system-cluster-critical", 20));
+    pods.push(with_grace("critical-2", "ReplicaSet", "system-cluster-critical", 15));
+    assert_eq!(seconds(&pods), 30 + 7 + 20, "critical pods are evicted after the daemon pods");
+    pods.push(with_grace("critical-daemon", "DaemonSet", "system-node-critical", 60));
+    assert_eq!(seconds(&pods), 57);
+    pods.swap(0, 3);
+    assert_eq!(time_to_stop(&pods[0], &pods, at(0)), SignedDuration::from_secs(20), "a critical pod is the last");
 }

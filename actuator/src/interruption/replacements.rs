@@ -1,0 +1,125 @@
+//! Like-for-like replacements of interrupted nodes whose pods no plan covers in time.
+
+use super::Interruption;
+use super::coverage::{Coverage, PodCoverage};
+use super::drain_delay::{DrainDelay, interruption};
+use crate::clock::Timestamped;
+use crate::launch::replacement::{ReplacementError, ReplacementResult, request_replacement};
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// No like-for-like replacement is started later than this: of a Spot notice, too little time is left for it to boot.
+/// A new leader may launch within this time, after the old lease and the longest call.
+const REPLACED_WITHIN: Millis = Millis::from_seconds(90);
+
+/// State of an interrupted claim.
+#[derive(Debug, Default)]
+struct InterruptedClaim {
+    /// Whether a replacement is still to be launched: a new leader must wait before it launches.
+    is_pending: bool,
+    /// Whether existing nodes have room for the pods. The check is expensive and runs once per claim.
+    fits_existing_nodes: Option<bool>,
+    /// When each pod was last seen covered. A pod whose claim has failed is covered by the next plan.
+    covered: BTreeMap<PodUid, Timestamp>,
+}
+
+/// State of interrupted claims, by UID.
+#[derive(Debug, Default)]
+pub(crate) struct PendingReplacements {
+    claims: Mutex<BTreeMap<String, InterruptedClaim>>,
+}
+
+impl PendingReplacements {
+    /// Records which pods are covered now. Returns when each pod was last seen covered.
+    pub(super) fn covered_until(
+        &self,
+        claim: &NodeClaim,
+        interruption: &Interruption,
+        coverage: &PodCoverage,
+        pods: &BTreeSet<PodUid>,
+        now: Timestamp,
+    ) -> BTreeMap<PodUid, Timestamp> {
+        let mut claims = self.claims.lock();
+        let state = claims.entry(claim.uid().unwrap_or_default()).or_default();
+        state.covered.retain(|pod, _| pods.contains(pod));
+        for pod in pods {
+            let known = state.covered.entry(pod.clone()).or_insert(interruption.heard);
+            if coverage.of(pod) != Coverage::None {
+                *known = now;
+            }
+        }
+        state.covered.clone()
+    }
+
+    /// Whether pods that no plan covers need no replacement. Otherwise, it is requested.
+    pub(super) fn needs_none(
+        &self,
+        deps: &DrainDelay,
+        claim: &NodeClaim,
+        interruption: &Interruption,
+        fits_existing_nodes: impl FnOnce() -> bool,
+    ) -> bool {
+        let uid = claim.uid().unwrap_or_default();
+        let known = self.claims.lock().entry(uid.clone()).or_default().fits_existing_nodes;
+        if let Some(known) = known {
+            self.retry(deps, claim);
+            return known;
+        }
+        let fits = fits_existing_nodes();
+        {
+            let mut claims = self.claims.lock();
+            let state = claims.entry(uid).or_default();
+            state.fits_existing_nodes = Some(fits);
+            state.is_pending = !fits && deps.clock.timestamp().since(interruption.heard) <= REPLACED_WITHIN;
+        }
+        self.retry(deps, claim);
+        fits
+    }
+
+    /// Retries the pending replacement of a claim. Returns whether it is still pending; then the claim must not be
+    /// removed yet.
+    pub(crate) fn retry(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
+        let uid = claim.uid().unwrap_or_default();
+        if !self.claims.lock().get(&uid).is_some_and(|state| state.is_pending) {
+            return false;
+        }
+        let heard = interruption(claim).map(|notice| notice.heard).unwrap_or_default();
+        let is_late = deps.clock.timestamp().since(heard) > REPLACED_WITHIN;
+        let is_pending = !is_late && !deps.outcomes.planned_since(heard) && !launch_replacement(deps, claim);
+        self.claims.lock().entry(uid).or_default().is_pending = is_pending;
+        is_pending
+    }
+
+    /// Forgets a claim that is gone.
+    pub(crate) fn forget(&self, claim: &NodeClaim) {
+        self.claims.lock().remove(&claim.uid().unwrap_or_default());
+    }
+}
+
+/// Launches the replacement of a claim. Returns whether this is done for good.
+fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim) -> bool {
+    let name = claim.name_any();
+    match request_replacement(&deps.admission, claim) {
+        Ok(ReplacementResult::Launching { claim }) => {
+            tracing::warn!(
+                node_claim = name,
+                replacement = claim,
+                "no plan came in time, the node is replaced by its like"
+            );
+            true
+        }
+        Ok(ReplacementResult::AlreadyRequested) => true,
+        Err(error @ (ReplacementError::NotAllowed(_) | ReplacementError::Busy)) => {
+            tracing::debug!(node_claim = name, %error, "the replacement has to wait");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(node_claim = name, %error, "no plan came in time, and the node cannot be replaced by its like");
+            true
+        }
+    }
+}
