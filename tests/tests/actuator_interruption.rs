@@ -4,6 +4,7 @@
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
+use plimsoll_model::plan::Unschedulable;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -81,7 +82,7 @@ async fn without_a_plan_the_node_is_replaced_by_its_like_before_its_time_is_over
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plans_replacement_is_the_only_one_and_starts_the_drain() {
+async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service() {
     let director = begin().await;
     let (claim, node, instance) = with_pods(&director).await;
     let pods = director.pods_on(&node);
@@ -95,9 +96,17 @@ async fn a_plans_replacement_is_the_only_one_and_starts_the_drain() {
     let plan = director.plan(&[wanted], Vec::new()).await;
     let outcomes = director.send(plan).await;
     assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "pods of a node that goes need another: {outcomes:?}");
-    let drained =
-        director.until("the drain starts", Duration::from_secs(4), |world| running_on(world, &node) < 2).await;
-    assert!(drained < Duration::from_secs(4), "as soon as the replacement is launched");
+    let is_in_service = |world: &World| {
+        let nodes = world.all(ResourceId::NODES);
+        nodes.iter().any(|other| object::name(other) != node && object::condition_is_true(other, "Ready"))
+    };
+    director
+        .until("the replacement is Ready", MINUTE, |world| {
+            assert!(running_on(world, &node) == 2 || is_in_service(world), "pods are evicted without a place to go to");
+            is_in_service(world)
+        })
+        .await;
+    director.until("the drain starts", Duration::from_secs(5), |world| running_on(world, &node) < 2).await;
     director.until("the pods run elsewhere", NOTICE, |world| world.running_pods() == 2).await;
     director
         .until("the old claim is gone", 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
@@ -198,4 +207,46 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     tokio::time::sleep(MINUTE).await;
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
     assert_eq!(waiting_messages(&director.world), 0);
+}
+
+/// A notice that leaves less time than an earlier one.
+#[tokio::test(start_paused = true)]
+async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
+    let director = begin().await;
+    let (claim, node, instance) = with_pods(&director).await;
+    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
+        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
+        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
+                   "startTime": "Thu, 31 Dec 2026 00:00:00 GMT", "affectedEntities": [{"entityValue": instance}]}});
+    // No new node is allowed, so that the pods stay for as long as they can.
+    director.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
+    director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, body.to_string(), now));
+    director
+        .until("the claim is on its way out", Duration::from_secs(2), |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
+        })
+        .await;
+    tokio::time::sleep(3 * NOTICE).await;
+    assert_eq!(running_on(&director.world, &node), 2, "the event is months ahead");
+    interrupt(&director, &instance);
+    tokio::time::sleep(NOTICE - Duration::from_secs(60)).await;
+    assert_eq!(running_on(&director.world, &node), 2, "there is time left");
+    director.until("the pods stop in time", Duration::from_secs(59), |world| running_on(world, &node) == 0).await;
+}
+
+/// Evicted pods would only wait for a node.
+#[tokio::test(start_paused = true)]
+async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
+    let director = begin().await;
+    let (_, node, instance) = with_pods(&director).await;
+    let pods = director.pods_on(&node);
+    director.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
+    interrupt(&director, &instance);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut plan = director.plan(&[], Vec::new()).await;
+    plan.unschedulable = pods.into_iter().map(|pod| Unschedulable { pod, reasons: Vec::new() }).collect();
+    director.send(plan).await;
+    tokio::time::sleep(NOTICE - Duration::from_secs(50)).await;
+    assert_eq!(running_on(&director.world, &node), 2);
+    director.until("the pods stop in time", Duration::from_secs(45), |world| running_on(world, &node) == 0).await;
 }

@@ -226,7 +226,11 @@ mod tests {
         assert_eq!(of(NoticeKind::CapacityReservationInterrupted, sent), Some(at("2026-01-02T03:06:05Z")));
         assert_eq!(of(NoticeKind::SpotInterrupted, None), Some(at("2026-01-02T03:07:00Z")), "not told");
         let ahead = Some("2026-01-02T03:09:00Z");
-        assert_eq!(of(NoticeKind::SpotInterrupted, ahead), Some(at("2026-01-02T03:07:00Z")), "no more than two minutes");
+        assert_eq!(
+            of(NoticeKind::SpotInterrupted, ahead),
+            Some(at("2026-01-02T03:07:00Z")),
+            "no more than two minutes"
+        );
         assert_eq!(of(NoticeKind::InstanceStopped, sent), Some(heard), "it is no longer in service");
         assert_eq!(of(NoticeKind::RebalanceRecommendation, sent), None);
     }

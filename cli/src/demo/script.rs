@@ -165,10 +165,12 @@ async fn interruption(stage: &Stage) -> Result<(), Missing> {
     let launched = move |world: &World| !fleet_calls_since(world, notice).is_empty();
     stage.expect("a replacement is launched", SHORT, launched).await?;
     let drains = move |world: &World| drain_began(world, notice).is_some();
-    stage.expect("then the drain begins", SHORT, drains).await?;
-    let first_launch = fleet_calls_since(&stage.world, notice).first().copied();
+    stage.expect("the drain begins once the replacement is in service", SPOT_NOTICE, drains).await?;
     let first_drain = drain_began(&stage.world, notice);
-    stage.check("the launch came before the drain", first_launch.is_some() && first_launch <= first_drain)?;
+    let boot = i64::try_from(stage.world.scenery.boot.as_millis()).unwrap_or(i64::MAX);
+    let had_booted = |launch: &i64| first_drain.is_some_and(|drain| drain >= launch.saturating_add(boot));
+    let launches = fleet_calls_since(&stage.world, notice);
+    stage.check("no pod was evicted before it had booted", launches.first().is_some_and(had_booted))?;
     let gone = move |world: &World| !world.living_instances().contains_key(&id);
     stage.expect("the instance is terminated", SPOT_NOTICE, gone).await?;
     let in_time = stage.world.server().now().duration_since(notice).unsigned_abs() < SPOT_NOTICE;

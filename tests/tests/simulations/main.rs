@@ -25,6 +25,7 @@ mod replay;
 mod reservations;
 mod restarts;
 mod spot;
+mod spot_outage;
 mod stale_plans;
 mod swarm;
 mod termination_refused;

@@ -50,17 +50,35 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
         .context("Plimsoll did not terminate the instance")?;
     let audit = world.cluster.audit()?;
     let drained = audit.iter().find(|e| e.time > notice && takes_away(e)).context("no pod was evicted")?;
+    let ready = first_ready(world, notice)?;
     ensure!(
-        replaced.time < drained.time,
-        "the first pod was taken away {} before the replacement was asked for",
-        in_millis(replaced.time - drained.time)
+        ready <= drained.time,
+        "the first pod was taken away {} before the replacement was Ready",
+        in_millis(ready - drained.time)
     );
     ensure!(ended.time - notice < NOTICE.as_secs_f64(), "the instance was terminated after {} s", ended.time - notice);
     Ok(vec![
         ("notice to CreateFleet", in_millis(replaced.time - notice)),
+        ("notice to Ready replacement", in_millis(ready - notice)),
         ("notice to first eviction", in_millis(drained.time - notice)),
         ("notice to TerminateInstances", in_millis(ended.time - notice)),
     ])
+}
+
+/// When the first Node that was created after `notice` became Ready, to the second below.
+fn first_ready(world: &World, notice: f64) -> Result<f64> {
+    let seconds = |stamp: &serde_json::Value| {
+        let time: Option<jiff::Timestamp> = stamp.as_str().and_then(|text| text.parse().ok());
+        time.map(|time| time.as_second() as f64)
+    };
+    let ready = world.nodes()?.into_iter().filter_map(|node| {
+        let created = seconds(&node["metadata"]["creationTimestamp"])?;
+        let conditions = node["status"]["conditions"].as_array()?;
+        let ready =
+            conditions.iter().find(|condition| condition["type"] == "Ready" && condition["status"] == "True")?;
+        seconds(&ready["lastTransitionTime"]).filter(|_| created >= notice.floor())
+    });
+    ready.min_by(f64::total_cmp).context("no new Node is Ready")
 }
 
 fn node_of(world: &World, instance: &str) -> Result<String> {
