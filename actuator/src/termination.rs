@@ -178,10 +178,12 @@ impl TerminationFlow<'_> {
             }
         }
         if !self.is_dead() {
-            for stage in [self.drain(deadline).await?, self.detach(deadline).await?] {
-                if let Stage::Wait(after) = stage {
-                    return Ok(Stage::Wait(after));
-                }
+            if let Stage::Wait(after) = self.drain(deadline).await? {
+                return Ok(Stage::Wait(after));
+            }
+            // Only now: a volume may be attached until the last pod has stopped.
+            if let Stage::Wait(after) = self.detach(deadline).await? {
+                return Ok(Stage::Wait(after));
             }
         }
         let is_pending = self.shared.pending_replacements.retry(&self.deps.drain_delay, &self.subject.claim);

@@ -145,7 +145,8 @@ fn read(
             .is_some_and(|value| value == "true"),
         created,
         expires: expires(claim, pool, created),
-        idle_since: claim.and_then(idle_since),
+        // The Node's label is written before the claim's condition.
+        idle_since: claim.map(|claim| idle_since(claim).unwrap_or(created)),
         drifted: claim.and_then(drifted),
         termination_grace_period: grace_period(claim, pool),
     })

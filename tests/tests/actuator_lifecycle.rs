@@ -80,6 +80,30 @@ async fn a_deleted_claim_drains_and_takes_its_node_and_instance_along() {
     assert_eq!(director.world.pending_pods(), 2, "its pods were made anew");
 }
 
+/// A volume may be attached while the drain waits for a disruption budget.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_attached_during_the_drain_is_waited_for() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    director.world.apply_object(&budget).unwrap();
+    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
+    let attachment = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "v"},
+        "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node, "source": {"persistentVolumeName": "v"}}});
+    director.world.apply_object(&attachment).unwrap();
+    director.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+    director.until("the pod is evicted", MINUTE, |world| running_on(world, &node) == 0).await;
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(director.world.living_instances().len(), 1, "the volume is still attached");
+    director.world.delete(ResourceId::VOLUME_ATTACHMENTS, "v").unwrap();
+    director.until("everything is gone", 3 * MINUTE, is_gone).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deleted_node_takes_its_claim_along() {
     let director = Director::begin(Setup::default()).await;

@@ -4,8 +4,9 @@ use crate::ledger::Removal;
 use plimsoll_model::time::{Millis, Timestamp};
 
 /// A removal that takes longer is undone: its replacements do not start, or someone keeps removing the taint. Longer
-/// than a node takes to boot, shorter than the registration timeout.
-pub const TIMEOUT: Millis = Millis::from_seconds(600);
+/// than the registration timeout of 15 minutes, after which a replacement is lost: Windows and GPU nodes boot for more
+/// than 10 minutes.
+pub const TIMEOUT: Millis = Millis::from_seconds(20 * 60);
 
 /// State of the launches that a removal waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]

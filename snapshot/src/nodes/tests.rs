@@ -113,6 +113,15 @@ fn an_unmatched_node_of_a_pool_offers_no_capacity_in_a_cluster() {
 }
 
 #[test]
+fn node_whose_claim_is_not_initialized_yet_is_idle_since_its_creation() {
+    let mut claim = launched();
+    claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:30Z");
+    let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    let result = &nodes(Source::Cluster, &[node(labels, json!([]))], &[claim])[0];
+    assert_eq!((result.state, result.idle_since), (NodeState::Initialized, Some(Timestamp(30_000))));
+}
+
+#[test]
 fn idle_time_drift_and_deletion_are_read_from_the_claim() {
     let mut claim = launched();
     let condition = |name: &str, reason: &str, time: &str| json!({"type": name, "status": "True", "reason": reason, "message": "", "lastTransitionTime": time});

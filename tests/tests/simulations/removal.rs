@@ -151,6 +151,22 @@ async fn drift_under_a_termination_grace_period_buys_one_replacement_however_lon
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replacement_that_boots_for_eleven_minutes_is_waited_for() {
+    let mut setup = one_to_a_node(&json!({"consolidateAfter": "0s"}));
+    setup.scenery.boot = 11 * MINUTE;
+    let scene = Scene::begin(setup).await;
+    scene.deploy("web", 1, 3000);
+    scene.until_running(1, 15 * MINUTE).await;
+    let old = object::name(&scene.claims()[0]).to_owned();
+    let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
+    scene.world.patch(ResourceId::NODE_POOLS, "default", label).unwrap();
+    let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &old).is_none();
+    scene.until("the drifted claim is replaced", 40 * MINUTE, gone).await;
+    scene.until_running(1, 15 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&scene.world).len(), 2, "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_while_its_node_is_being_removed_is_not_killed() {
     let scene = Scene::begin(one_to_a_node(&json!({}))).await;
     scene.deploy("web", 1, 3000);
